@@ -1,0 +1,58 @@
+"""Style statistics of feature maps, in each of the inequivalent ways that papers and code compute them, and AdaIN.
+
+Reference: Huang and Belongie, "Arbitrary style transfer in real-time with adaptive instance normalization", ICCV 2017.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class StyleRule:
+    """How a channel's standard deviation is taken.
+
+    Attributes:
+        name: What an artifact says of itself.
+        unbiased: Divide by HW - 1 instead of HW.
+        eps: Added to the variance before the root.
+    """
+
+    name: str
+    unbiased: bool
+    eps: float
+
+    def __call__(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and std (B, C) of each channel of each image's features (B, C, H, W)."""
+        if features.ndim != 4:
+            raise ValueError(f"want features (B, C, H, W), got {tuple(features.shape)}")
+        variance, mean = torch.var_mean(features, dim=(2, 3), correction=int(self.unbiased))
+        return mean, (variance + self.eps).sqrt()
+
+
+PER_IMAGE_UNBIASED = StyleRule("per_image_unbiased", unbiased=True, eps=1e-5)  # AdaIN content side
+DASSL = StyleRule("dassl", unbiased=True, eps=1e-6)  # MixStyle, DSU, StableFDG's released code
+PAPER = StyleRule("paper", unbiased=False, eps=0.0)  # StableFDG Eq. 1
+PAPER_EPS = StyleRule("paper_eps", unbiased=False, eps=1e-6)  # Eq. 1, safe for dead channels: what we train with
+POOLED_EPS = 1e-5
+
+
+def pooled_style(features: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and std (C,) over all images and pixels of features (B, C, H, W): the rule ``pooled_biased`` of CCST.
+
+    Accumulated in float64, because E[x^2] - E[x]^2 cancels in float32.
+    """
+    wide = features.double()
+    mean = wide.mean(dim=(0, 2, 3))
+    square = wide.square().mean(dim=(0, 2, 3))
+    std = (square - mean.square()).clamp_min(0).add(POOLED_EPS).sqrt()
+    return mean.to(features.dtype), std.to(features.dtype)
+
+
+def adain(features: Tensor, mean: Tensor, std: Tensor, rule: StyleRule = PAPER_EPS) -> Tensor:
+    """Features (B, C, H, W) with each channel's own mean and std replaced by `mean` and `std`, (C,) or (B, C)."""
+    own_mean, own_std = rule(features)
+    scale = std / own_std
+    shift = mean - own_mean * scale
+    return features * scale[..., None, None] + shift[..., None, None]
