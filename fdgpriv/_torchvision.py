@@ -13,7 +13,7 @@ import torch
 
 def _load() -> Any:
     try:
-        import torchvision  # noqa: PLC0415
+        import torchvision
     except RuntimeError as error:
         if "torchvision::" not in str(error) or "does not exist" not in str(error):
             raise
@@ -23,7 +23,7 @@ def _load() -> Any:
             torch.library.define(
                 f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
             )
-        import torchvision  # noqa: PLC0415
+        import torchvision
     return torchvision
 
 

@@ -1,9 +1,14 @@
 """Domains, clients and what each of them holds: the world that a federation is made of."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from fdgpriv.models.backbone import Backbone
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +74,61 @@ class Dataset:
             if domain.name == name:
                 return domain
         raise ValueError(f"want a domain of {self.name}: {', '.join(self.names)}; got {name!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class LocalData:
+    """What one client holds, and nobody else.
+
+    Attributes:
+        client: The client's name.
+        images, labels: (n, 3, H, W) float32 in [0, 1] and (n,) int64: what it trains on.
+        held_out_images, held_out_labels: What it keeps for validation, never trained on.
+        classes: K, the number of classes of the federation.
+        flip, translate: The augmentations its images allow (see Dataset).
+    """
+
+    client: str
+    images: Tensor
+    labels: Tensor
+    held_out_images: Tensor
+    held_out_labels: Tensor
+    classes: int
+    flip: bool = False
+    translate: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+@dataclass(frozen=True)
+class Federation:
+    """What everybody may know of a federation: the server has this and what the wire brings, nothing else.
+
+    Attributes:
+        clients: The clients' names.
+        classes: K.
+        image_size: H = W, in pixels.
+        backbone: Builds the agreed network, from a generator.
+        seed: Of the run.
+        device: Where clients train.
+    """
+
+    clients: tuple[str, ...]
+    classes: int
+    image_size: int
+    backbone: "Callable[[torch.Generator], Backbone]"
+    seed: int
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    def sample(self, participants: int | None, rng: torch.Generator) -> list[str]:
+        """`participants` clients drawn without replacement, in federation order; all of them for None."""
+        if participants is None or participants >= len(self.clients):
+            return list(self.clients)
+        if participants < 1:
+            raise ValueError(f"want at least 1 participant, got {participants}")
+        drawn = torch.randperm(len(self.clients), generator=rng)[:participants]
+        return [self.clients[i] for i in sorted(drawn.tolist())]
 
 
 def generator(*seed: int) -> torch.Generator:

@@ -1,0 +1,239 @@
+"""How a dataset becomes a federation: which sample goes to which client, and what the evaluator keeps apart.
+
+Of each source domain a share is set aside as the public images that adversaries may hold (`auxiliary`); the rest is dealt
+to the clients, every sample once, by one of the partitions below; each client holds out a share for validation.
+Every draw comes from one generator seeded by (seed, 1), so that a seed names one federation.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fdgpriv.federation import Dataset, Domain, LocalData, generator
+
+Deal = list[list[Tensor]]  # by domain, by client: indices into the domain
+AUXILIARY_SHARE = 0.25
+HELD_OUT_SHARE = 0.1
+FEW = 4  # below this many clients to a domain, shadow clients make up the number
+_DRAWS = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """All that the evaluator knows; a method sees one LocalData of it at a time, an attack only what a view grants.
+
+    Attributes:
+        dataset: What it was made from.
+        target: The domain left out.
+        sources: The names of the source domains.
+        clients: By name, in federation order.
+        domain_of: By client or shadow, (n,) index into `sources` of each training sample.
+        shadows: Clients that take no part in training: drawn to have more units to measure on.
+        auxiliary: By source domain, the public images.
+    """
+
+    dataset: Dataset
+    target: Domain
+    sources: tuple[str, ...]
+    clients: dict[str, LocalData]
+    domain_of: dict[str, Tensor]
+    shadows: dict[str, LocalData]
+    auxiliary: dict[str, Domain]
+
+    def main_domain(self, client: str) -> int:
+        """Index into `sources` of the domain that most of this client's samples have."""
+        return int(self.domain_of[client].bincount(minlength=len(self.sources)).argmax())
+
+    def data(self, client: str) -> LocalData:
+        """What this client or shadow holds."""
+        return self.clients[client] if client in self.clients else self.shadows[client]
+
+
+def populate(dataset: Dataset, target: str, partition: str, clients: int, seed: int) -> Population:
+    """The population that trains on every domain of `dataset` but `target`.
+
+    Args:
+        dataset: The benchmark.
+        target: The domain left out.
+        partition: ``single``, ``dirichlet:ALPHA``, ``heterogeneity:LAMBDA`` or ``domains:D``.
+        clients: How many.
+        seed: Of the run.
+
+    Raises:
+        ValueError: The target, the partition or the number of clients cannot be.
+    """
+    left_out = dataset.domain(target)
+    if clients < 1:
+        raise ValueError(f"want at least 1 client, got {clients}")
+    rng = generator(seed, 1)
+    sources = [domain for domain in dataset.domains if domain.name != target]
+    auxiliary, private = [], []
+    for domain in sources:
+        order = torch.randperm(len(domain), generator=rng)
+        cut = int(AUXILIARY_SHARE * len(domain))
+        auxiliary.append(domain.take(order[:cut]))
+        private.append(domain.take(order[cut:]))
+    deal = partitioner(partition)([len(domain) for domain in private], clients, rng)
+    shadows: Deal = [[] for _ in private]
+    if partition == "single":
+        deal, shadows = _set_shadows_apart(deal)
+    holders = {f"client-{i:02d}": [by_client[i] for by_client in deal] for i in range(clients)}
+    others = [
+        [part if d == own else part[:0] for d in range(len(private))]
+        for own, parts in enumerate(shadows)
+        for part in parts
+    ]
+    named = {f"shadow-{i:02d}": parts for i, parts in enumerate(others)}
+    held = {name: _hold(name, parts, private, dataset, rng) for name, parts in (holders | named).items()}
+    return Population(
+        dataset=dataset,
+        target=left_out,
+        sources=tuple(domain.name for domain in sources),
+        clients={name: held[name][0] for name in holders},
+        domain_of={name: domains for name, (_, domains) in held.items()},
+        shadows={name: held[name][0] for name in named},
+        auxiliary={domain.name: domain for domain in auxiliary},
+    )
+
+
+def _hold(
+    name: str, parts: list[Tensor], private: list[Domain], dataset: Dataset, rng: torch.Generator
+) -> tuple[LocalData, Tensor]:
+    images = torch.cat([domain.images[index] for domain, index in zip(private, parts, strict=True)])
+    labels = torch.cat([domain.labels[index] for domain, index in zip(private, parts, strict=True)])
+    domains = torch.cat([torch.full((len(index),), d) for d, index in enumerate(parts)])
+    if len(images) < 2:
+        raise ValueError(f"{name} would hold {len(images)} images: want at least 2; ask for fewer clients")
+    order = torch.randperm(len(images), generator=rng)
+    cut = max(1, int(HELD_OUT_SHARE * len(images)))
+    out, kept = order[:cut], order[cut:]
+    data = LocalData(
+        client=name,
+        images=images[kept],
+        labels=labels[kept],
+        held_out_images=images[out],
+        held_out_labels=labels[out],
+        classes=len(dataset.classes),
+        flip=dataset.flip,
+        translate=dataset.translate,
+    )
+    return data, domains[kept]
+
+
+def _set_shadows_apart(deal: Deal) -> tuple[Deal, Deal]:
+    """Where a domain has fewer than FEW clients: half of each one's images stay, the other half makes shadow clients."""
+    kept: Deal = []
+    shadows: Deal = []
+    for by_client in deal:
+        holders = sum(len(part) > 0 for part in by_client)
+        if holders == 0 or holders >= FEW:
+            kept.append(by_client)
+            shadows.append([])
+            continue
+        kept.append([part[: (len(part) + 1) // 2] for part in by_client])
+        spare = torch.cat([part[(len(part) + 1) // 2 :] for part in by_client])
+        shadows.append([part for part in spare.tensor_split(FEW - holders) if len(part) >= 2])
+    return kept, shadows
+
+
+Partitioner = Callable[[list[int], int, torch.Generator], Deal]
+
+
+def partitioner(spec: str) -> Partitioner:
+    """The partition that the command line names; a ValueError lists the known ones."""
+    name, _, value = spec.partition(":")
+    try:
+        if spec == "single":
+            return single
+        if name == "dirichlet" and float(value) > 0:
+            alpha = float(value)
+            return lambda sizes, clients, rng: dirichlet(sizes, clients, rng, alpha)
+        if name == "heterogeneity" and 0 <= float(value) <= 1:
+            share = float(value)
+            return lambda sizes, clients, rng: heterogeneity(sizes, clients, rng, share)
+        if name == "domains" and int(value) >= 1:
+            per_client = int(value)
+            return lambda sizes, clients, rng: domains_per_client(sizes, clients, rng, per_client)
+    except ValueError:
+        pass
+    raise ValueError(
+        "want a partition of single, dirichlet:ALPHA (> 0), heterogeneity:LAMBDA (0 to 1), domains:D (>= 1); "
+        f"got {spec!r}"
+    )
+
+
+def single(sizes: list[int], clients: int, rng: torch.Generator) -> Deal:
+    """Each client has one domain; clients are dealt to domains in turn, a domain's samples evenly to its clients."""
+    if clients < len(sizes):
+        raise ValueError(f"want at least one client per source domain ({len(sizes)}), got {clients}")
+    owner = [i * len(sizes) // clients for i in range(clients)]
+    deal: Deal = []
+    for domain, size in enumerate(sizes):
+        parts = iter(torch.randperm(size, generator=rng).tensor_split(owner.count(domain)))
+        deal.append([next(parts) if owner[i] == domain else torch.empty(0, dtype=torch.int64) for i in range(clients)])
+    return deal
+
+
+def dirichlet(sizes: list[int], clients: int, rng: torch.Generator, alpha: float) -> Deal:
+    """Each domain is dealt over all clients in shares from Dirichlet(alpha), drawn anew until each client has two."""
+    if sum(sizes) < 2 * clients:
+        raise ValueError(f"want at least 2 samples per client, got {sum(sizes)} for {clients} clients")
+    draws = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
+    for _ in range(_DRAWS):
+        shares = draws.dirichlet([alpha] * clients, size=len(sizes))
+        cuts = np.rint(shares.cumsum(axis=1)[:, :-1] * np.array(sizes)[:, None]).astype(int)
+        counts = sum(np.diff(cut, prepend=0, append=size) for cut, size in zip(cuts, sizes, strict=True))
+        if np.min(counts) >= 2:
+            return [
+                list(torch.randperm(size, generator=rng).tensor_split(cut.tolist()))
+                for cut, size in zip(cuts, sizes, strict=True)
+            ]
+    raise ValueError(
+        f"no draw of Dirichlet({alpha}) in {_DRAWS} gave each of {clients} clients 2 samples: ask for fewer clients"
+    )
+
+
+def heterogeneity(sizes: list[int], clients: int, rng: torch.Generator, share: float) -> Deal:
+    """PARDON's split: client i has (1 - share) / k of its main domain and share / N of every domain.
+
+    Main domains go to clients one at a time, each to the domain with most samples per client so far; 0 gives one
+    domain per client, 1 an even mixture. Fractions are floored, the remainder goes to the first clients that hold any.
+    """
+    if clients < len(sizes):
+        raise ValueError(f"want at least one client per source domain ({len(sizes)}), got {clients}")
+    shards = [1] * len(sizes)
+    while sum(shards) < clients:
+        shards[max(range(len(sizes)), key=lambda d: sizes[d] / shards[d])] += 1
+    main = [domain for domain, count in enumerate(shards) for _ in range(count)]
+    deal: Deal = []
+    for domain, size in enumerate(sizes):
+        wanted = [(1 - share) / shards[domain] * (main[i] == domain) + share / clients for i in range(clients)]
+        counts = [int(size * fraction + 1e-9) for fraction in wanted]
+        holders = [i for i in range(clients) if wanted[i] > 0]
+        for extra in range(size - sum(counts)):
+            counts[holders[extra % len(holders)]] += 1
+        deal.append(list(torch.randperm(size, generator=rng).split(counts)))
+    return deal
+
+
+def domains_per_client(sizes: list[int], clients: int, rng: torch.Generator, per_client: int) -> Deal:
+    """hFedF's split: each client has exactly `per_client` domains, dealt round-robin in a shuffled order (Alg. 5)."""
+    if per_client > len(sizes):
+        raise ValueError(f"want at most {len(sizes)} domains per client, got {per_client}")
+    total = clients * per_client
+    if total < len(sizes):
+        raise ValueError(f"want clients x domains per client >= {len(sizes)} source domains, got {total}")
+    parts, extra = divmod(total, len(sizes))
+    largest = sorted(range(len(sizes)), key=lambda d: -sizes[d])[:extra]
+    counts = [parts + (d in largest) for d in range(len(sizes))]
+    client_order = torch.randperm(clients, generator=rng).tolist()
+    domain_order = torch.randperm(len(sizes), generator=rng).tolist()
+    turns = [(d, part) for d in domain_order for part in range(counts[d])]
+    pieces = [torch.randperm(n, generator=rng).tensor_split(k) for n, k in zip(sizes, counts, strict=True)]
+    deal: Deal = [[torch.empty(0, dtype=torch.int64) for _ in range(clients)] for _ in sizes]
+    for turn, (domain, part) in enumerate(turns):
+        deal[domain][client_order[turn % clients]] = pieces[domain][part]
+    return deal

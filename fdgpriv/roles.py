@@ -1,0 +1,219 @@
+"""The roles a part can play: what a Method, a Defense, an Attack and a Report promise, and how parts are found.
+
+No part is imported by name. `Attack.named("gan")` finds the class Gan in attacks/gan.py, or in the entry-point group
+``fdgpriv.attacks`` of an installed third-party package.
+"""
+
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, get_type_hints
+
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch import nn
+
+from fdgpriv.artifact import Artifact, Message, Outgoing, StyleDraft
+from fdgpriv.federation import Federation, LocalData
+
+if TYPE_CHECKING:
+    from fdgpriv.exam import Guess, Question, Truth, View
+    from fdgpriv.finding import Results
+
+
+class Role(ABC):
+    """A kind of part, and the folder where its parts lie."""
+
+    folder: ClassVar[str]
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The names of all parts of this role, as the command line writes them."""
+        package = import_module(f"fdgpriv.{cls.folder}")
+        own = {module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_")}
+        joined = {point.name for point in entry_points(group=f"fdgpriv.{cls.folder}")}
+        return tuple(sorted(own | joined))
+
+    @classmethod
+    def named(cls, name: str) -> type[Self]:
+        """The part called `name`; a ValueError lists the known ones."""
+        if name not in cls.names():
+            raise ValueError(f"want one of the {cls.folder} {', '.join(cls.names())}; got {name!r}")
+        for point in entry_points(group=f"fdgpriv.{cls.folder}"):
+            if point.name == name:
+                return cast(type[Self], point.load())
+        module = import_module(f"fdgpriv.{cls.folder}.{name}")
+        wanted = name.replace("_", "")
+        for attribute, part in vars(module).items():  # a class may end in _ where Python has the name: None_
+            if attribute.lower().rstrip("_") == wanted and isinstance(part, type) and issubclass(part, Role):
+                return cast(type[Self], part)
+        raise ValueError(f"want a class in {cls.folder}/{name}.py whose name in snake case is {name}; found none")
+
+    @classmethod
+    def name(cls) -> str:
+        """This part's own name."""
+        return cls.__module__.rpartition(".")[2]
+
+    @classmethod
+    def parse(cls, spec: str) -> Self:
+        """The part that a command line's ``name`` or ``name:field=value,field=value`` means."""
+        name, _, rest = spec.partition(":")
+        settings = dict(_setting(item, spec) for item in rest.split(",") if item)
+        return cls.named(name).configured(settings)
+
+    @classmethod
+    def configured(cls, settings: Mapping[str, Any]) -> Self:
+        """The part with these fields set; text is read as the field's type, an unknown field lists the known ones."""
+        if not is_dataclass(cls):
+            known: dict[str, Any] = {}
+        else:
+            types = get_type_hints(cls)
+            known = {f.name: types[f.name] for f in fields(cls) if f.init}
+        given = {}
+        for field, value in settings.items():
+            if field not in known:
+                raise ValueError(f"{cls.name()}: want a field of {', '.join(known) or '(none)'}; got {field!r}")
+            given[field] = _read(known[field], value, f"{cls.name()}.{field}")
+        return cls(**given)
+
+
+def _setting(item: str, spec: str) -> tuple[str, str]:
+    field, equals, value = item.partition("=")
+    if not equals or not field:
+        raise ValueError(f"want name:field=value,field=value; got {spec!r}")
+    return field.strip(), value.strip()
+
+
+def _read(kind: Any, value: Any, where: str) -> Any:
+    adapter = TypeAdapter(kind)
+    try:
+        if not isinstance(value, str):
+            return adapter.validate_python(value)
+        if "None" in str(kind) and value.lower() == "none":
+            return None
+        if str(kind).startswith("tuple"):
+            return adapter.validate_strings(tuple(value.split("+")))
+        return adapter.validate_strings(value)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise ValueError(f"{where}: want {getattr(kind, '__name__', kind)}, got {value!r} ({reason})") from None
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What the server asks of its clients: call `verb` on each with its message.
+
+    Attributes:
+        verb: The client's method.
+        messages: What each asked client is sent.
+        reduce: ``"mean"`` where the server needs only the (weighted) mean of the answers, so that secure aggregation
+            may stand in; None where it needs each one.
+    """
+
+    verb: str
+    messages: Mapping[str, Message]
+    reduce: str | None = None
+
+
+Answers = dict[str, Message]
+Server = Generator[Ask, Answers, nn.Module]
+Verb = Callable[[Message], Outgoing]
+
+
+class Method(Role):
+    """A federated learning method: what the server does with answers, and what a client answers."""
+
+    folder = "methods"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]]
+
+    rounds: int
+
+    @abstractmethod
+    def model(self, federation: Federation, rng: torch.Generator) -> nn.Module:
+        """The global model as it starts: a public fact."""
+
+    @abstractmethod
+    def server(self, federation: Federation, rng: torch.Generator) -> Server:
+        """The paper's server: yields Ask, receives answers, returns the trained global model."""
+
+    @abstractmethod
+    def client(self, federation: Federation, data: LocalData, rng: torch.Generator) -> object:
+        """The paper's client: an object with one method per verb."""
+
+    def releases(self, kind: str) -> int:
+        """At most how often one client's artifact of this kind leaves it in a run."""
+        return self.rounds
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a defense proves.
+
+    Attributes:
+        epsilon: For one unit over the whole run, or None where it proves nothing.
+        delta: Beside epsilon.
+        statement: In words: of which artifact, for which unit, under which adjacency, over how many releases.
+        protects: The kinds of artifact the proof covers.
+    """
+
+    epsilon: float | None
+    delta: float | None
+    statement: str
+    protects: tuple[str, ...] = ()
+
+
+class Defense(Role):
+    """What a client does before it shares. Same kind in, same kind out."""
+
+    folder = "defenses"
+
+    def bound_to(self, method: Method) -> Self:
+        """This defense, calibrated to how often `method` shares; unchanged where nothing depends on it."""
+        return self
+
+    @abstractmethod
+    def protect(self, outgoing: Artifact | StyleDraft, rng: torch.Generator) -> Artifact:
+        """What leaves the client instead of `outgoing`; runs on the client, before the wire."""
+
+    @abstractmethod
+    def guarantee(self) -> Guarantee:
+        """What it proves, or that it proves nothing."""
+
+
+class Attack(Role):
+    """An algorithm that reads private facts out of artifacts, under a stated threat model.
+
+    `read` and `blind` see what the adversary sees; only `score` sees the truth.
+    """
+
+    folder = "attacks"
+    family: ClassVar[str]
+    reads: ClassVar[str]
+    headline: ClassVar[str]
+    higher_leaks: ClassVar[bool]
+    threats: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def read(
+        self, view: "View", questions: "Sequence[Question]", rng: torch.Generator
+    ) -> "tuple[Sequence[Guess], Mapping[str, Guess]]":
+        """A guess for each question, and, by control, what the same adversary says without any artifact."""
+
+    @abstractmethod
+    def score(self, guess: "Guess", truth: "Truth") -> dict[str, float]:
+        """How close one guess comes to the truth, by metric."""
+
+
+class Report(Role):
+    """Findings in, one document out."""
+
+    folder = "reports"
+    filename: ClassVar[str]
+
+    @abstractmethod
+    def render(self, results: "Results", folder: Path) -> str:
+        """The document; `folder` holds the figures that the findings name."""

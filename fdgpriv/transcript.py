@@ -1,0 +1,178 @@
+"""The record of everything that crossed the wire: metadata of all of it, tensors by a keep rule, saved without pickle.
+
+On disk a transcript is a folder: ``manifest.jsonl``, one record a line, and ``tensors.safetensors`` with the kept tensors
+under the keys ``INDEX/NAME``. File names are fixed; nothing in the manifest is ever used as a path.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import TypeAdapter, ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fdgpriv.artifact import SERVER, Artifact, ModelState
+
+MANIFEST, TENSORS = "manifest.jsonl", "tensors.safetensors"
+SMALL = 65_536  # bytes: what is no larger is always kept
+KEEP = ("ends", "all", "small")
+
+
+class DamagedTranscript(ValueError):
+    """A transcript on disk that cannot be trusted: truncated, altered or not one of ours."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One artifact's crossing.
+
+    Attributes:
+        sender, receiver: Names; one of them is ``"server"``.
+        origin: Who computed the artifact; a client where the server passes on what that client sent.
+        verb: What was asked.
+        samples, clients: How many stand behind it.
+    """
+
+    sender: str
+    receiver: str
+    origin: str
+    verb: str
+    round: int
+    kind: str
+    level: str
+    layer: str | None
+    shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, str]
+    nbytes: int
+    samples: int
+    clients: int
+
+    @property
+    def relayed(self) -> bool:
+        """Whether the server passes on one client's artifact to another."""
+        return self.sender == SERVER and self.origin != SERVER
+
+
+@dataclass
+class Transcript:
+    """What crossed, in order, and the artifacts that are kept.
+
+    Attributes:
+        keep: ``ends`` keeps small artifacts always and model states of the first and the last round, ``all`` keeps all,
+            ``small`` keeps no model state.
+    """
+
+    keep: str = "ends"
+    records: list[Record] = field(default_factory=list)
+    kept: dict[int, Artifact] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.keep not in KEEP:
+            raise ValueError(f"want keep to be one of {', '.join(KEEP)}, got {self.keep!r}")
+
+    def add(self, record: Record, artifact: Artifact) -> None:
+        """Record one crossing."""
+        index = len(self.records)
+        if self.keep == "ends" and self.records and record.round > self.records[-1].round:
+            first = self.records[0].round
+            for i in [i for i, a in self.kept.items() if a.nbytes > SMALL and a.round != first]:
+                del self.kept[i]
+        self.records.append(record)
+        if self.keep != "small" or record.nbytes <= SMALL:
+            self.kept[index] = artifact
+
+    def seen_by(self, name: str) -> Iterator[tuple[Record, Artifact | None]]:
+        """What the server or one client sent or received, with the artifact where it is kept."""
+        for index, record in enumerate(self.records):
+            if name in (record.sender, record.receiver):
+                yield record, self.kept.get(index)
+
+    def of_kind(self, kind: str) -> Iterator[tuple[Record, Artifact | None]]:
+        """Every crossing of an artifact of this kind."""
+        for index, record in enumerate(self.records):
+            if record.kind == kind:
+                yield record, self.kept.get(index)
+
+    def model_sent(self, round: int) -> ModelState | None:
+        """The global model that the server sent in this round, where it is kept."""
+        for record, artifact in self.of_kind(ModelState.kind):
+            if record.round == round and record.origin == SERVER and isinstance(artifact, ModelState):
+                return artifact
+        return None
+
+    def save(self, folder: Path) -> None:
+        """Write the transcript into `folder`; each file appears whole or not at all."""
+        folder.mkdir(parents=True, exist_ok=True)
+        owner: dict[int, int] = {}  # an artifact sent to many is written once
+        lines, tensors = [], {}
+        for index, record in enumerate(self.records):
+            artifact = self.kept.get(index)
+            stored = None if artifact is None else owner.setdefault(id(artifact), index)
+            if artifact is not None and stored == index:
+                tensors |= {f"{index}/{name}": tensor.contiguous() for name, tensor in artifact.tensors().items()}
+            facts = None if artifact is None else artifact.facts()
+            lines.append(json.dumps({"record": asdict(record), "facts": facts, "stored": stored}, sort_keys=True))
+        save_file(tensors, folder / f"{TENSORS}.part")
+        (folder / f"{MANIFEST}.part").write_text("\n".join([json.dumps({"keep": self.keep}), *lines]) + "\n")
+        for name in (TENSORS, MANIFEST):
+            os.replace(folder / f"{name}.part", folder / name)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The transcript in `folder`; raises DamagedTranscript, in one line, for anything that is not one."""
+        try:
+            with safe_open(folder / TENSORS, framework="pt") as file:
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            head, *lines = (folder / MANIFEST).read_text(encoding="utf-8").splitlines()
+            transcript = cls(keep=json.loads(head)["keep"])
+            for index, line in enumerate(lines):
+                transcript._load_line(index, json.loads(line), tensors)
+        except DamagedTranscript as error:
+            raise DamagedTranscript(f"{folder}: {error}") from None
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise DamagedTranscript(f"{folder}: not a whole transcript ({type(error).__name__}: {reason})") from None
+        if tensors:
+            raise DamagedTranscript(f"{folder}: {TENSORS} holds {len(tensors)} tensors that no record names")
+        return transcript
+
+    def _load_line(self, index: int, line: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        if set(line) != {"record", "facts", "stored"}:
+            raise DamagedTranscript(f"record {index}: want record, facts, stored; got {', '.join(sorted(line))}")
+        unknown = set(line["record"]) ^ {f.name for f in fields(Record)}
+        if unknown:
+            raise DamagedTranscript(f"record {index}: unknown or missing {', '.join(sorted(unknown))}")
+        try:
+            record = _RECORD.validate_python(line["record"])
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise DamagedTranscript(f"record {index}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        self.records.append(record)
+        stored = line["stored"]
+        if stored is None:
+            return
+        if not isinstance(stored, int) or (stored != index and stored not in self.kept):
+            raise DamagedTranscript(f"record {index}: stored wants the index of an earlier record, got {stored!r}")
+        if record.kind not in Artifact.kinds:
+            raise DamagedTranscript(f"record {index}: want a kind of {', '.join(Artifact.kinds)}; got {record.kind!r}")
+        if stored != index:
+            self.kept[index] = self.kept[stored]
+            return
+        mine = {name: tensors.pop(f"{index}/{name}") for name in record.shapes}
+        for name, tensor in mine.items():
+            came = (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+            want = (record.shapes[name], record.dtypes.get(name))
+            if came != want:
+                raise DamagedTranscript(f"record {index}: {name} wants {want[0]} {want[1]}, got {came[0]} {came[1]}")
+        artifact = Artifact.kinds[record.kind].build(mine, line["facts"])
+        if (name_ := artifact.not_finite()) is not None:
+            raise DamagedTranscript(f"record {index}: {name_} holds NaN or an infinity")
+        self.kept[index] = artifact
+
+
+_RECORD = TypeAdapter(Record)

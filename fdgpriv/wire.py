@@ -1,0 +1,73 @@
+"""The only way between server and clients: it lets defenses act, records every artifact, and delivers it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from fdgpriv.artifact import PEER, SERVER, Artifact, Message, Outgoing, StyleDraft
+from fdgpriv.roles import Defense
+from fdgpriv.transcript import Record, Transcript
+
+
+class Diverged(ArithmeticError):
+    """A client or the server shared NaN or an infinity: training diverged, and nothing may be averaged from it."""
+
+
+@dataclass
+class Wire:
+    """Carries messages for one run.
+
+    Attributes:
+        sizes: By client, how many samples it trains on (for the ledger only; nobody is told).
+        defense: What each client does before it shares.
+        transcript: Where everything is recorded.
+    """
+
+    sizes: Mapping[str, int]
+    defense: Defense
+    transcript: Transcript = field(default_factory=Transcript)
+    _trained: set[str] = field(default_factory=set)
+
+    def up(self, client: str, verb: str, outgoing: Outgoing, rng: torch.Generator) -> Message:
+        """What the server receives of what `client` wants to share: defended, recorded."""
+        message = [self.defense.protect(item, rng) for item in outgoing]
+        for artifact in message:
+            if not isinstance(artifact, Artifact) or isinstance(artifact, StyleDraft):
+                raise TypeError(f"want an artifact on the wire, got {type(artifact).__name__}")
+            self._record(artifact, client, SERVER, verb)
+        self._trained.add(client)
+        return message
+
+    def down(self, client: str, verb: str, message: Sequence[Artifact]) -> Message:
+        """What `client` receives of what the server sends it: recorded, other clients' names taken off."""
+        for artifact in message:
+            self._record(artifact, SERVER, client, verb)
+        return [a if a.client in (SERVER, client) else a.seen_as(PEER) for a in message]
+
+    def _record(self, artifact: Artifact, sender: str, receiver: str, verb: str) -> None:
+        if (name := artifact.not_finite()) is not None:
+            raise Diverged(
+                f"{sender} sent a {artifact.kind} in round {artifact.round} whose {name} is not finite: training diverged; "
+                "try a smaller lr"
+            )
+        origin = artifact.client
+        behind = sorted(self._trained) if origin == SERVER else [origin]
+        self.transcript.add(
+            Record(
+                sender=sender,
+                receiver=receiver,
+                origin=origin,
+                verb=verb,
+                round=artifact.round,
+                kind=artifact.kind,
+                level=artifact.level,
+                layer=artifact.layer,
+                shapes={n: tuple(t.shape) for n, t in artifact.tensors().items()},
+                dtypes={n: str(t.dtype).removeprefix("torch.") for n, t in artifact.tensors().items()},
+                nbytes=artifact.nbytes,
+                samples=1 if artifact.level == "image" else sum(self.sizes[c] for c in behind),
+                clients=len(behind),
+            ),
+            artifact,
+        )

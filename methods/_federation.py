@@ -1,0 +1,155 @@
+"""The local step, the average and the schedule: what every method that averages models does in the same way."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.artifact import SERVER, ModelState
+from fdgpriv.federation import LocalData
+from fdgpriv.roles import Answers, Method
+
+SCHEDULES: dict[str, Callable[[int, int], float]] = {
+    "constant": lambda round, rounds: 1.0,
+    "cosine": lambda round, rounds: 0.5 * (1 + math.cos(math.pi * round / rounds)),
+    "step20": lambda round, rounds: 0.1 ** (round // 20),
+}
+
+
+@dataclass(frozen=True)
+class FederatedSGD(Method):
+    """The hyperparameters of local SGD and plain averaging.
+
+    Attributes:
+        rounds: T.
+        participants: Clients that take part in a round; None for all.
+        local_epochs: E, passes over the local data in a round.
+        batch_size: B.
+        lr, momentum, weight_decay: Of SGD.
+        schedule: Of the learning rate over the global rounds: constant, cosine, or step20 (x 0.1 after every 20).
+    """
+
+    rounds: int = 50
+    participants: int | None = 10
+    local_epochs: int = 5
+    batch_size: int = 32
+    lr: float = 1e-3
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    schedule: str = "cosine"
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "local_epochs", "batch_size", "lr"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{self.name()}.{name}: want more than 0, got {getattr(self, name)}")
+        if self.participants is not None and self.participants < 1:
+            raise ValueError(f"{self.name()}.participants: want at least 1 or none, got {self.participants}")
+        if self.schedule not in SCHEDULES:
+            raise ValueError(f"{self.name()}.schedule: want one of {', '.join(SCHEDULES)}; got {self.schedule!r}")
+
+    def lr_at(self, round: int) -> float:
+        """The learning rate of this round."""
+        return self.lr * SCHEDULES[self.schedule](round, self.rounds)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """One mini-batch: index (B,) into the local data, images (B, 3, H, W) augmented, labels (B,)."""
+
+    index: Tensor
+    images: Tensor
+    labels: Tensor
+
+
+Loss = Callable[[Batch], Tensor]
+
+
+def train(
+    model: nn.Module,
+    loss: Loss,
+    data: LocalData,
+    settings: FederatedSGD,
+    round: int,
+    rng: torch.Generator,
+    device: torch.device,
+) -> None:
+    """The local step: E epochs of SGD on `loss(batch)`, from a fresh optimiser.
+
+    Args:
+        model: Trained in place, left in train mode.
+        loss: Of one mini-batch.
+        data: The client's.
+        settings: E, B and the optimiser's.
+        round: Sets the learning rate.
+        rng: Of shuffling and augmentation.
+        device: Where.
+    """
+    model.train()
+    optimizer = torch.optim.SGD(
+        model.parameters(), settings.lr_at(round), settings.momentum, weight_decay=settings.weight_decay
+    )
+    for _ in range(settings.local_epochs):
+        for index in batches(len(data), settings.batch_size, rng):
+            images = augment(data.images[index], data.flip, data.translate, rng).to(device)
+            optimizer.zero_grad()
+            loss(Batch(index, images, data.labels[index].to(device))).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+
+
+def batches(n: int, size: int, rng: torch.Generator) -> Iterator[Tensor]:
+    """A shuffled pass over n samples in batches of at most `size`."""
+    yield from torch.randperm(n, generator=rng).split(size)
+
+
+def augment(images: Tensor, flip: bool, translate: float, rng: torch.Generator) -> Tensor:
+    """Each image (B, 3, H, W) flipped with probability 1/2 and moved by up to `translate` of its side, edges repeated."""
+    if flip:
+        turned = torch.rand(len(images), generator=rng) < 0.5
+        images = torch.where(turned[:, None, None, None], images.flip(3), images)
+    reach = int(translate * images.shape[-1])
+    if reach:
+        size = images.shape[-1]
+        moved = nn.functional.pad(images, (reach,) * 4, mode="replicate")
+        offset = torch.randint(2 * reach + 1, (2, len(images), 1), generator=rng) + torch.arange(size)
+        sample = torch.arange(len(images))[:, None, None, None]
+        channel = torch.arange(3)[:, None, None]
+        images = moved[sample, channel, offset[0][:, None, :, None], offset[1][:, None, None, :]]
+    return images
+
+
+def model_state(answers: Answers) -> dict[str, dict[str, Tensor]]:
+    """By client, the model state in its answer."""
+    return {
+        client: artifact.state
+        for client, message in answers.items()
+        for artifact in message
+        if isinstance(artifact, ModelState)
+    }
+
+
+def average(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float] | None = None) -> dict[str, Tensor]:
+    """The weighted mean of model states, buffers included; counters are averaged and cut to whole numbers.
+
+    Args:
+        states: At least one, of one network.
+        weights: Non-negative, of any positive sum; None for equal ones.
+    """
+    given = [1.0] * len(states) if weights is None else list(weights)
+    total = sum(given)
+    if not states or total <= 0:
+        raise ValueError(f"want at least one model state and a positive sum of weights, got {len(states)}, {total}")
+    mean = {}
+    for name, first in states[0].items():
+        wide = torch.float32 if first.is_floating_point() else torch.float64
+        summed = torch.zeros(first.shape, dtype=wide)
+        for state, weight in zip(states, given, strict=True):
+            summed.add_(state[name], alpha=weight / total)
+        mean[name] = summed.to(first.dtype) if first.is_floating_point() else (summed + 1e-6).floor().to(first.dtype)
+    return mean
+
+
+def global_state(model: nn.Module, round: int) -> ModelState:
+    """What the server sends of its model."""
+    return ModelState.of(model, SERVER, round)

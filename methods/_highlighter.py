@@ -1,0 +1,126 @@
+"""StableFDG's attention-based feature highlighter: where is an image like the others of its class?
+
+Reference: Park et al., "StableFDG", NeurIPS 2023, section 3.2, Eq. 6-8.
+"""
+
+import warnings
+
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.models.backbone import Backbone, drawing_from
+
+ATTENTIONS = ("mix", "cross", "self", "conv", "off")
+
+
+class Highlighter(nn.Module):
+    """Scores each position of z (B, C, H, W) against a query and returns the weighted average A(z) (B, C).
+
+    Args:
+        channels: C.
+        dim: d, the embedding size of queries and keys.
+        kind: ``mix`` queries with the partner and oneself (Eq. 8), ``cross`` with the partner (Eq. 6), ``self`` with
+            oneself; ``conv`` scores with two convolutions of the same size and no query (App. F.2).
+        qk_norm: L2-normalise queries and keys over d per position, as the released code does; Eq. 8 does not.
+        released: With the biases, value branch and output scale of the released code, which are sent and never used.
+    """
+
+    def __init__(self, channels: int, dim: int, kind: str, qk_norm: bool, released: bool = False) -> None:
+        super().__init__()
+        self.kind, self.qk_norm = kind, qk_norm
+        self.query = nn.Conv2d(channels, dim, 1, bias=released)
+        ends = (dim, channels) if kind == "conv" else (channels, dim)
+        self.key = nn.Conv2d(*ends, 1, bias=released)
+        if released:
+            self.value = nn.Conv2d(channels, dim, 1)
+            self.out = nn.Conv2d(1, 1, 1)
+
+    def scores(self, z: Tensor, partner: Tensor | None) -> Tensor:
+        """Attention a (B, HW), a >= 0 with sum 1.
+
+        The mean over query positions is taken before the product with the keys: the same number as the mean over the
+        rows of the HW x HW similarity, without forming it.
+
+        Args:
+            z: (B, C, H, W).
+            partner: (B,) index of another sample of the same class; None for inference, where each asks itself.
+        """
+        if self.kind == "conv":
+            return self.key(self.query(z).relu()).mean(1).flatten(1).softmax(1)
+        query, key = self.query(z).flatten(2), self.key(z).flatten(2)
+        if self.qk_norm:
+            query, key = nn.functional.normalize(query, dim=1), nn.functional.normalize(key, dim=1)
+        own = query.mean(2)
+        if partner is None or self.kind == "self":
+            asked = own
+        elif self.kind == "cross":
+            asked = own[partner]
+        else:
+            asked = (own[partner] + own) / 2
+        return torch.einsum("bd,bdp->bp", asked, key).softmax(1)
+
+    def forward(self, z: Tensor, partner: Tensor | None = None) -> Tensor:
+        """A(z) (B, C), Eq. 7."""
+        return torch.einsum("bp,bcp->bc", self.scores(z, partner), z.flatten(2))
+
+
+class HighlightedClassifier(nn.Module):
+    """A backbone whose mean feature and attention feature are classified together: Linear(2C, K).
+
+    Args:
+        backbone: Its last feature map is z.
+        classes: K.
+        image_size: H = W of the images it will see.
+        rng: Of the initialisation.
+        dim, kind, qk_norm, released: Of the highlighter; ``off`` leaves it out.
+
+    Raises:
+        ValueError: The last feature map has one position, where attention is 1 and learns nothing.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        classes: int,
+        image_size: int,
+        rng: torch.Generator,
+        *,
+        dim: int = 30,
+        kind: str = "mix",
+        qk_norm: bool = True,
+        released: bool = False,
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        channels = backbone.out_channels
+        with drawing_from(rng):
+            self.highlighter = None if kind == "off" else Highlighter(channels, dim, kind, qk_norm, released)
+            self.head = nn.Linear(channels if kind == "off" else 2 * channels, classes)
+        if self.highlighter is not None:
+            _check_positions(backbone, image_size)
+
+    def classify(self, z: Tensor, partner: Tensor | None = None) -> Tensor:
+        """Logits (B, K) of the backbone's last map z (B, C, H, W)."""
+        pooled = z.mean(dim=(2, 3))
+        if self.highlighter is not None:
+            pooled = torch.cat([pooled, self.highlighter(z, partner)], dim=1)
+        logits: Tensor = self.head(pooled)
+        return logits
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (B, K) of images (B, 3, H, W), by self-attention: no sample looks at another."""
+        return self.classify(self.backbone(images))
+
+
+def _check_positions(backbone: Backbone, image_size: int) -> None:
+    training = backbone.training
+    with torch.no_grad():
+        height, width = backbone.eval()(torch.zeros(1, 3, image_size, image_size)).shape[-2:]
+    backbone.train(training)
+    if height * width == 1:
+        raise ValueError(
+            f"stablefdg.attention: want a last feature map of more than one position, got 1 x 1 at {image_size} px; "
+            "use a larger image, a stem of stride 1, or attention=off"
+        )
+    if min(height, width) < 4:
+        warnings.warn(f"attention over a {height} x {width} map has little to choose from; want 4 x 4", stacklevel=3)

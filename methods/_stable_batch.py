@@ -1,0 +1,178 @@
+"""One training forward of StableFDG: styles shifted, explored and mixed between stages, partners found for attention.
+
+Reference: Park et al., "StableFDG", NeurIPS 2023, Algorithm 1 and section 3.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifact import StyleStatistics
+from fdgpriv.style import PAPER_EPS
+
+from ._stable_style import beta, explore, kmeans_plus_plus, mix, shift, water_fill
+
+
+@dataclass(frozen=True)
+class StyleLearning:
+    """What happens to styles in training, and how often.
+
+    Attributes:
+        layer: The stage after which styles are shifted.
+        explore_layers: The stages after which styles are explored and mixed.
+        p: Probability of shifting, and at each layer of exploring.
+        alpha: Exploration level.
+        oversample_size: O, samples appended; None for as many as the batch has.
+        balanced: Append class-balanced by water-filling, else at random.
+        kmeans: Keep the samples that k-means++ seeding picks, else random ones.
+        literal: Draw the shifted style as the text of Step 2 has it, variance times noise of one's own variance.
+        center_concat: Extrapolate around the mean style of the batch with what was appended, else of the batch.
+        clamp: Cut extrapolated stds at 0.
+        mixing: Beta(mixing, mixing) weighs a sample's own style.
+        released: As the released code has it: cluster centres are written onto the first samples, exploration happens
+            at the first active layer only.
+        classes: K.
+    """
+
+    layer: str
+    explore_layers: tuple[str, ...]
+    p: float
+    alpha: float
+    oversample_size: int | None
+    balanced: bool
+    kmeans: bool
+    literal: bool
+    center_concat: bool
+    clamp: bool
+    mixing: float
+    released: bool
+    classes: int
+
+
+@dataclass
+class StyledBatch:
+    """The state of one forward: `after` goes to the backbone, then `labels` and `ids` tell what its rows became.
+
+    Attributes:
+        how: The settings.
+        labels: (B,), grown to (B + O,) once samples are appended.
+        ids: (B,) index of each row's image in the local data, grown likewise.
+        styles: The styles received from others.
+        own: The client's own style information, for `literal`.
+        rng: Of all draws.
+        extras: Rows at the end that serve as attention partners only, untouched by style learning.
+        log: Running (sum, count) of what is worth knowing about a run.
+    """
+
+    how: StyleLearning
+    labels: Tensor
+    ids: Tensor
+    styles: Sequence[StyleStatistics]
+    own: StyleStatistics | None
+    rng: torch.Generator
+    extras: int = 0
+    log: dict[str, tuple[float, int]] = field(default_factory=dict)
+    _appended: int = 0
+    _explored: bool = False
+
+    def after(self) -> Mapping[str, Callable[[Tensor], Tensor]]:
+        """What to do after which stage."""
+        layers = dict.fromkeys((self.how.layer, *self.how.explore_layers))
+        return {layer: lambda features, layer=layer: self._at(layer, features) for layer in layers}  # type: ignore[misc]
+
+    def _at(self, layer: str, features: Tensor) -> Tensor:
+        body, tail = features[: len(features) - self.extras], features[len(features) - self.extras :]
+        if layer == self.how.layer and self.styles and self._happens():
+            body = self._shift(body)
+        if layer in self.how.explore_layers and self._happens():
+            body = self._explore_and_mix(body)
+        return torch.cat([body, tail]) if self.extras else body
+
+    def _happens(self) -> bool:
+        return bool(torch.rand((), generator=self.rng) < self.how.p)
+
+    def _shift(self, features: Tensor) -> Tensor:
+        mean, std = self._foreign(len(features))
+        mean, std = mean.to(features.device), std.to(features.device)
+        own = torch.cat(PAPER_EPS(features.detach()), dim=1)
+        if self.how.released:
+            return self._shift_as_released(features, own, mean, std)
+        keep = len(features) // 2
+        kept = (
+            kmeans_plus_plus(own, keep, self.rng)
+            if self.how.kmeans
+            else torch.randperm(len(features), generator=self.rng)[:keep]
+        )
+        return shift(features, kept, mean, std)
+
+    def _shift_as_released(self, features: Tensor, own: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+        """One k-means step from B - 16 seeds; the centres' styles go to the first B - 16 samples, the rest are shifted."""
+        k = len(features) - 16
+        if k < 1:
+            raise ValueError(
+                f"stablefdg.code_compat: the released code wants batches of at least 17, got {len(features)}"
+            )
+        seeds = own[kmeans_plus_plus(own, k, self.rng).to(own.device)]
+        nearest = torch.cdist(own, seeds).argmin(1)
+        centers = torch.stack([own[nearest == c].mean(0) if bool((nearest == c).any()) else seeds[c] for c in range(k)])
+        center_mean, center_std = centers.chunk(2, dim=1)
+        mean, std = torch.cat([center_mean, mean[k:]]), torch.cat([center_std, std[k:]])
+        return shift(features, torch.empty(0, dtype=torch.int64), mean, std)
+
+    def _foreign(self, size: int) -> tuple[Tensor, Tensor]:
+        """A style (size, C) for each sample, drawn around one of the received styles."""
+        which = torch.randint(len(self.styles), (size,), generator=self.rng)
+        center = torch.stack([torch.stack([s.mean, s.std]) for s in self.styles])[which]
+        spread = torch.stack([torch.stack([s.mean_var, s.std_var]) for s in self.styles])[which]
+        noise = torch.randn(center.shape, generator=self.rng)
+        if self.how.literal and self.own is not None:
+            noise = noise * torch.stack([self.own.mean_var, self.own.std_var]).sqrt()
+            drawn = center + noise * spread
+        else:
+            drawn = center + noise * spread.clamp_min(0).sqrt()
+        return drawn[:, 0], drawn[:, 1].clamp_min(0)
+
+    def _explore_and_mix(self, features: Tensor) -> Tensor:
+        features = self._append(features)
+        batch = len(features) - self._appended
+        if self._appended and not (self.how.released and self._explored):
+            center = features if self.how.center_concat else features[:batch]
+            tail = explore(features[batch:], center, self.how.alpha, self.how.clamp)
+            self._note_negative(features[batch:], center)
+            features = torch.cat([features[:batch], tail])
+        self._explored = True
+        partner = torch.randperm(len(features), generator=self.rng)
+        return mix(features, partner, beta(self.how.mixing, len(features), self.rng))
+
+    def _append(self, features: Tensor) -> Tensor:
+        size = len(features) if self.how.oversample_size is None else self.how.oversample_size
+        if self._explored or size == 0:
+            return features
+        if self.how.balanced:
+            index = water_fill(self.labels, size, self.how.classes, self.rng)
+        else:
+            index = torch.randint(len(features), (size,), generator=self.rng)
+        self._appended = size
+        self.labels = torch.cat([self.labels, self.labels[index.to(self.labels.device)]])
+        self.ids = torch.cat([self.ids, self.ids[index]])
+        return torch.cat([features, features[index.to(features.device)]])
+
+    def _note_negative(self, features: Tensor, center: Tensor) -> None:
+        _, std = PAPER_EPS(features.detach())
+        mean_std = PAPER_EPS(center.detach())[1].mean(0)
+        negative = (std + self.how.alpha * (std - mean_std) < 0).float().mean()
+        total, count = self.log.get("negative_std_share", (0.0, 0))
+        self.log["negative_std_share"] = (total + float(negative), count + 1)
+
+
+def partners(labels: Tensor, ids: Tensor, rng: torch.Generator) -> Tensor:
+    """For each row (B,) another of its class: of another image if there is one, else a copy, else itself."""
+    labels, ids = labels.cpu(), ids.cpu()
+    same = labels[:, None] == labels[None, :]
+    other_image = same & (ids[:, None] != ids[None, :])
+    other_row = same & ~torch.eye(len(labels), dtype=torch.bool)
+    choices = torch.where(other_image.any(1, keepdim=True), other_image, other_row)
+    choices = torch.where(choices.any(1, keepdim=True), choices, same)
+    return torch.multinomial(choices.float(), 1, generator=rng).flatten()

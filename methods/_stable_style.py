@@ -1,0 +1,101 @@
+"""StableFDG's style-based learning: selective shifting, class-balanced oversampling, exploration, mixing.
+
+Reference: Park et al., "StableFDG", NeurIPS 2023, section 3.1, steps 2-5. Functions of tensors; randomness is an argument.
+Every AdaIN here takes std = sqrt(biased variance + 1e-6): dead channels have no spread, and Eq. 1 would divide by it.
+"""
+
+import torch
+from torch import Tensor
+
+from fdgpriv.style import PAPER_EPS, adain
+
+
+def kmeans_plus_plus(points: Tensor, k: int, rng: torch.Generator) -> Tensor:
+    """Indices (k,) of points (B, D) chosen by k-means++ seeding: each next one with probability ~ squared distance.
+
+    Where all remaining distances are 0, the next is drawn uniformly from what is not yet chosen.
+    """
+    if not 0 <= k <= len(points):
+        raise ValueError(f"want 0 <= k <= {len(points)} points, got {k}")
+    points = points.cpu()
+    left = torch.ones(len(points))
+    nearest = torch.full((len(points),), torch.inf)
+    chosen: list[int] = []
+    for _ in range(k):
+        weight = left if not chosen else nearest * left
+        if not bool((weight > 0).any()):
+            weight = left
+        pick = int(torch.multinomial(weight, 1, generator=rng))
+        chosen.append(pick)
+        left[pick] = 0
+        nearest = torch.minimum(nearest, (points - points[pick]).square().sum(1))
+    return torch.tensor(chosen, dtype=torch.int64)
+
+
+def water_fill(labels: Tensor, size: int, classes: int, rng: torch.Generator) -> Tensor:
+    """Indices (size,) of samples to add so that the classes present become as even as possible.
+
+    Each addition is a random sample of the class that is rarest so far (Step 3 and App. G: counts 3, 2, 1 and size 6
+    give 1, 2, 3 additions). Which of several equally rare classes is filled first is drawn.
+    """
+    labels = labels.cpu()
+    counts = labels.bincount(minlength=classes).float()
+    present = counts > 0
+    added = torch.zeros(classes, dtype=torch.int64)
+    tie = torch.rand(classes, generator=rng) * 0.5
+    level = torch.where(present, counts, torch.inf) + tie
+    for _ in range(size):
+        rarest = int(level.argmin())
+        added[rarest] += 1
+        level[rarest] += 1
+    picks = []
+    for label in added.nonzero().flatten().tolist():
+        own = (labels == label).nonzero().flatten()
+        picks.append(own[torch.randint(len(own), (int(added[label]),), generator=rng)])
+    return torch.cat(picks) if picks else torch.empty(0, dtype=torch.int64)
+
+
+def shift(features: Tensor, kept: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """Features (B, C, H, W) with all samples but those at `kept` (k,) given the style mean, std (B, C); Step 2.
+
+    The normaliser is detached, as the new style is: gradients pass through the scale only.
+    """
+    own_mean, own_std = PAPER_EPS(features.detach())
+    scale = std.clamp_min(0) / own_std
+    moved = features * scale[..., None, None] + (mean - own_mean * scale)[..., None, None]
+    stays = torch.zeros(len(features), dtype=torch.bool, device=features.device)
+    stays[kept.to(features.device)] = True
+    return torch.where(stays[:, None, None, None], features, moved)
+
+
+def explore(features: Tensor, center: Tensor, alpha: float, clamp: bool = False) -> Tensor:
+    """Features (B, C, H, W) whose styles are extrapolated away from the mean style of `center` (M, C, H, W); Eq. 4-5.
+
+    The new std may be negative for alpha > 0, as Eq. 5 and the released code have it; `clamp` cuts it at 0.
+    """
+    mean, std = (moment.detach() for moment in PAPER_EPS(features))
+    center_mean, center_std = (moment.detach().mean(0) for moment in PAPER_EPS(center))
+    new_mean = mean + alpha * (mean - center_mean)
+    new_std = std + alpha * (std - center_std)
+    return adain(features, new_mean, new_std.clamp_min(0) if clamp else new_std)
+
+
+def mix(features: Tensor, partner: Tensor, weight: Tensor) -> Tensor:
+    """Features (B, C, H, W) with styles mixed: weight (B,) of their own, the rest of `partner`'s (B,); Step 5, MixStyle."""
+    mean, std = (moment.detach() for moment in PAPER_EPS(features))
+    own = weight.to(features)[:, None]
+    partner = partner.to(features.device)
+    return adain(features, own * mean + (1 - own) * mean[partner], own * std + (1 - own) * std[partner])
+
+
+def beta(alpha: float, size: int, rng: torch.Generator) -> Tensor:
+    """`size` draws (size,) from Beta(alpha, alpha), alpha <= 1, by Johnk's rejection."""
+    if not 0 < alpha <= 1:
+        raise ValueError(f"want 0 < alpha <= 1, got {alpha}")
+    drawn = torch.empty(0)
+    while len(drawn) < size:
+        log_u, log_v = torch.rand(2, 4 * size + 16, generator=rng).double().clamp_min(1e-300).log() / alpha
+        accepted = torch.logaddexp(log_u, log_v) <= 0
+        log_u, log_v = log_u[accepted], log_v[accepted]
+        drawn = torch.cat([drawn, (log_u - torch.logaddexp(log_u, log_v)).exp().float()])
+    return drawn[:size]
