@@ -21,8 +21,9 @@ from fdgpriv.artifact import Artifact, Message, Outgoing, StyleDraft
 from fdgpriv.federation import Federation, LocalData
 
 if TYPE_CHECKING:
+    from fdgpriv.models.backbone import Backbone
     from fdgpriv.exam import Guess, Question, Truth, View
-    from fdgpriv.finding import Results
+    from fdgpriv.finding import Measured, Results
 
 
 class Role(ABC):
@@ -144,6 +145,11 @@ class Method(Role):
     def client(self, federation: Federation, data: LocalData, rng: torch.Generator) -> object:
         """The paper's client: an object with one method per verb."""
 
+    def features(self, model: nn.Module, layer: str) -> Callable[[torch.Tensor], torch.Tensor]:
+        """The public encoder whose features' styles this method shares: here a layer of the global model itself."""
+        backbone = cast("Backbone", model.backbone)
+        return lambda images: backbone.features(images, layer)
+
     def releases(self, kind: str) -> int:
         """At most how often one client's artifact of this kind leaves it in a run."""
         return self.rounds
@@ -187,7 +193,17 @@ class Defense(Role):
 class Attack(Role):
     """An algorithm that reads private facts out of artifacts, under a stated threat model.
 
-    `read` and `blind` see what the adversary sees; only `score` sees the truth.
+    `read` sees what the adversary sees; only `score`, `describe` and `realism` see the truth.
+
+    Attributes:
+        family: reconstruction, identification, membership, property or algebra.
+        reads: The kind of artifact.
+        headline: The metric that `score` returns; `higher_leaks` is its direction, `bounds` its range if it has one.
+        lines: The verdict lines it can speak to.
+        presets: Fields that a preset of the audit sets.
+        sizes: Numbers of images behind the artifacts it is examined on; None is the whole client.
+        by_layer: Whether it is also examined on every layer at which styles could be taken.
+        threats: The roles it can be played in.
     """
 
     folder = "attacks"
@@ -195,17 +211,42 @@ class Attack(Role):
     reads: ClassVar[str]
     headline: ClassVar[str]
     higher_leaks: ClassVar[bool]
+    bounds: ClassVar[tuple[float, float] | None] = None
+    lines: ClassVar[tuple[str, ...]] = ("client", "domain")
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    sizes: ClassVar[tuple[int | None, ...]] = (1, 2, 5, 20, None)
+    by_layer: ClassVar[bool] = False
     threats: ClassVar[tuple[str, ...]]
 
     @abstractmethod
     def read(
         self, view: "View", questions: "Sequence[Question]", rng: torch.Generator
-    ) -> "tuple[Sequence[Guess], Mapping[str, Guess]]":
-        """A guess for each question, and, by control, what the same adversary says without any artifact."""
+    ) -> "tuple[Sequence[Guess], Mapping[str, list[Guess]]]":
+        """A guess for each question, and, by control, what the same adversary says without any artifact.
+
+        Controls that depend on what only some adversaries know carry it in their name: ``domain_mean:NAME``,
+        ``class_mean:LABEL``. Several guesses under one name are averaged.
+        """
+
+    def budget(self) -> str:
+        """What it may spend, in words, for the reason of a verdict."""
+        return ", ".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self)) if is_dataclass(self) else "no settings"
+
+    def chance(self, view: "View", truth: "Truth") -> float | None:
+        """What guessing reaches on the headline metric, where that is one number."""
+        return None
 
     @abstractmethod
-    def score(self, guess: "Guess", truth: "Truth") -> dict[str, float]:
-        """How close one guess comes to the truth, by metric."""
+    def score(self, guesses: "Sequence[Guess]", truths: "Sequence[Truth]") -> torch.Tensor:
+        """The headline metric of each guess (M,) against its truth."""
+
+    def describe(self, guesses: "Sequence[Guess]", truths: "Sequence[Truth]") -> "dict[str, torch.Tensor]":
+        """Further metrics of each guess, by name, (M,) each."""
+        return {}
+
+    def realism(self, guesses: "Sequence[Guess]", truths: "Sequence[Truth]") -> "dict[str, Measured]":
+        """What the guesses look like as a set; measures no person's leakage, so no verdict rests on it."""
+        return {}
 
 
 class Report(Role):

@@ -56,3 +56,6 @@ def adain(features: Tensor, mean: Tensor, std: Tensor, rule: StyleRule = PAPER_E
     scale = std / own_std
     shift = mean - own_mean * scale
     return features * scale[..., None, None] + shift[..., None, None]
+
+
+RULES = {rule.name: rule for rule in (PER_IMAGE_UNBIASED, DASSL, PAPER, PAPER_EPS)}

@@ -1,0 +1,61 @@
+"""What readers of style statistics share: practice artifacts made from auxiliary images, and their standardised vectors."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifact import StyleStatistics
+from fdgpriv.exam import View
+
+
+@dataclass(frozen=True, eq=False)
+class Practice:
+    """Artifacts that the adversary made itself, through the same defense, from images it holds.
+
+    Attributes:
+        inputs: (M, D) vectors of the artifacts, see `vector`.
+        members: By artifact, indices into `images` of what lies behind it.
+        sizes: (M,) how many.
+        images, labels, domains: Of all auxiliary images, in one row.
+    """
+
+    inputs: Tensor
+    members: Sequence[Tensor]
+    sizes: Tensor
+    images: Tensor
+    labels: Tensor
+    domains: Tensor
+
+    def standardised(self, inputs: Tensor) -> Tensor:
+        """Vectors (M, D) in units of the practice artifacts' spread."""
+        center, spread = self.inputs.mean(0), self.inputs.std(0)
+        return (inputs - center) / (spread + 1e-3 * spread.mean() + 1e-8)
+
+
+def vector(style: StyleStatistics) -> Tensor:
+    """All that the artifact says, variances as standard deviations: (2C,) or (4C,)."""
+    return torch.cat([style.mean, style.std, style.mean_var.clamp_min(0).sqrt(), style.std_var.clamp_min(0).sqrt()])
+
+
+def practise(view: View, per_size: int, rng: torch.Generator, single_repeats: int = 1) -> Practice:
+    """Practice artifacts: each auxiliary image alone `single_repeats` times, and `per_size` groups of each other size.
+
+    A group's images come from one domain, as a client's do.
+    """
+    domains = view.auxiliary
+    if not domains or not sum(len(domain) for domain in domains):
+        raise ValueError(f"the threat model {view.threat.role!r} holds no auxiliary images to practise on")
+    images = torch.cat([domain.images for domain in domains])
+    labels = torch.cat([domain.labels for domain in domains])
+    of_domain = torch.cat([torch.full((len(domain),), d) for d, domain in enumerate(domains)])
+    mean, std = view.styles(images)
+    members = list(torch.arange(len(images))[:, None].repeat(single_repeats, 1)) if 1 in view.sizes else []
+    for size in view.sizes:
+        for turn in range(per_size if size > 1 else 0):
+            own = (of_domain == turn % len(domains)).nonzero().flatten()
+            members.append(own[torch.randperm(len(own), generator=rng)[:size]])
+    shared = [vector(view.share(mean[index], std[index], rng)) for index in members]
+    sizes = torch.tensor([len(index) for index in members])
+    return Practice(torch.stack(shared), members, sizes, images, labels, of_domain)

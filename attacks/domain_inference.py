@@ -1,0 +1,53 @@
+"""Domain inference: from which source domain are the images behind this style?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifact import StyleStatistics
+from fdgpriv.exam import Guess, Question, Truth, View
+from fdgpriv.roles import Attack
+
+from ._probe import probe
+from ._reading import practise, vector
+
+
+@dataclass(frozen=True)
+class DomainInference(Attack):
+    """Tells domains apart by a linear probe on artifacts of the same size, practised on public images of each domain.
+
+    Attributes:
+        practice: Practice artifacts of each size.
+    """
+
+    family: ClassVar[str] = "property"
+    reads: ClassVar[str] = StyleStatistics.kind
+    headline: ClassVar[str] = "accuracy"
+    higher_leaks: ClassVar[bool] = True
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+    lines: ClassVar[tuple[str, ...]] = ("domain",)
+    threats: ClassVar[tuple[str, ...]] = ("server",)
+
+    practice: int = 90
+
+    def read(
+        self, view: View, questions: Sequence[Question], rng: torch.Generator
+    ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
+        made = practise(view, self.practice, rng)
+        domains = torch.stack([made.domains[members[0]] for members in made.members])
+        asked = torch.stack([vector(question.artifact) for question in questions])
+        behind = torch.tensor([question.images_behind for question in questions])
+        guesses = probe(made, domains, asked, behind, len(view.sources))
+        count = len(view.sources)
+        share = torch.tensor([len(domain) for domain in view.auxiliary], dtype=torch.float32)
+        blind = {"noise": list(torch.rand(30, count, generator=rng)), "mean_image": [share / share.sum()]}
+        return list(guesses), blind
+
+    def chance(self, view: View, truth: Truth) -> float | None:
+        return 1 / len(view.sources)
+
+    def score(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
+        return torch.tensor([float(g.argmax() == t.domain) for g, t in zip(guesses, truths, strict=True)])

@@ -1,0 +1,99 @@
+"""Identification: which of N candidate images is behind this style?
+
+Reference: AUDIT 5.5 and CCST's claim that different data can have the same style (METHODS 5e, H-C2).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from sklearn.covariance import LedoitWolf
+from torch import Tensor
+
+from fdgpriv.artifact import StyleStatistics
+from fdgpriv.exam import Guess, Question, Truth, View
+from fdgpriv.roles import Attack
+
+from ._reading import practise
+
+
+@dataclass(frozen=True)
+class Identification(Attack):
+    """Ranks candidates by the Gaussian likelihood of the artifact if the candidate is one of the n images behind it.
+
+    If x is behind an average over n, the artifact is mean + (style(x) - mean) / n plus what the other n - 1 images and
+    the defense's noise add. That remainder's covariance is learned from practice artifacts of the same size, shrunk
+    (Ledoit and Wolf 2004); for n = 1 without noise this is the distance of styles, whitened.
+
+    Attributes:
+        practice: Practice artifacts of each size.
+    """
+
+    family: ClassVar[str] = "identification"
+    reads: ClassVar[str] = StyleStatistics.kind
+    headline: ClassVar[str] = "top1"
+    higher_leaks: ClassVar[bool] = True
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+    threats: ClassVar[tuple[str, ...]] = ("server", "client", "third_party")
+
+    practice: int = 200
+
+    def read(
+        self, view: View, questions: Sequence[Question], rng: torch.Generator
+    ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
+        candidates = torch.cat(view.styles(view.candidates), dim=1)
+        made = practise(view, self.practice, rng)
+        styles = torch.cat(view.styles(made.images), dim=1)
+        center = styles.mean(0)
+        spread = (styles - center).square().mean(0).clamp_min(1e-12)
+        length = styles.shape[1]
+        roots: dict[int, Tensor] = {}
+        for size in made.sizes.unique().tolist():
+            some = (made.sizes == size).nonzero().flatten()
+            member = torch.stack([styles[made.members[i][0]] for i in some.tolist()])
+            rest = made.inputs[some, :length] - center - (member - center) / size
+            roots[size] = _whitener(rest, spread)
+        known = torch.tensor(sorted(roots))
+        guesses: list[Guess] = []
+        for question in questions:
+            artifact = torch.cat([question.artifact.mean, question.artifact.std])
+            n = question.images_behind
+            nearest = int(known[(known - n).abs().argmin()])
+            expected = center + (candidates[question.candidates] - center) / n
+            guesses.append(-((artifact - expected) @ roots[nearest]).square().sum(-1))
+        prior = -((candidates - center).square() / spread).sum(1)
+        return guesses, self._blind(questions, prior, rng)
+
+    def _blind(self, questions: Sequence[Question], prior: Tensor, rng: torch.Generator) -> dict[str, list[Guess]]:
+        """Candidates in random order, and the most ordinary candidate first: as a score of every image of the pool."""
+        size = len(prior)
+        return {"noise": list(torch.rand(5, size, generator=rng)), "mean_image": [prior]}
+
+    def chance(self, view: View, truth: Truth) -> float | None:
+        return 1 / len(truth.line_up)
+
+    def score(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
+        return torch.stack([(_ranks(g, t) == 0).float().mean() for g, t in zip(guesses, truths, strict=True)])
+
+    def describe(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> dict[str, Tensor]:
+        ranks = [_ranks(g, t) for g, t in zip(guesses, truths, strict=True)]
+        return {
+            "top5": torch.stack([(rank < 5).float().mean() for rank in ranks]),
+            "mrr": torch.stack([(1 / (rank + 1)).mean() for rank in ranks]),
+        }
+
+
+def _whitener(rest: Tensor, spread: Tensor) -> Tensor:
+    """(D, D) root of the inverse covariance of remainders (M, D); never finer than a thousandth of a style's spread."""
+    unit = spread.sqrt()
+    covariance = torch.from_numpy(LedoitWolf().fit((rest / unit).double().numpy()).covariance_)
+    values, vectors = torch.linalg.eigh(covariance + 1e-6 * torch.eye(len(unit), dtype=torch.float64))
+    return ((vectors / values.clamp_min(1e-6).sqrt()) / unit[:, None].double()).float()
+
+
+def _ranks(scores: Guess, truth: Truth) -> Tensor:
+    """Rank (T,) of the true image in each line-up, from 0; ties count half of those level with it."""
+    scores = scores if scores.ndim == 2 else scores[truth.candidates]
+    own = scores.gather(1, truth.positions[:, None])
+    return ((scores > own).sum(1) + ((scores == own).sum(1) - 1) / 2).float()

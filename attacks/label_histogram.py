@@ -1,0 +1,80 @@
+"""Label histogram: how many images of each class are behind this style?
+
+Reference: METHODS 4e, H-S2.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from sklearn.linear_model import RidgeCV
+from torch import Tensor
+
+from fdgpriv.artifact import StyleStatistics
+from fdgpriv.exam import Guess, Question, Truth, View
+from fdgpriv.roles import Attack
+
+from ._reading import vector
+
+
+@dataclass(frozen=True)
+class LabelHistogram(Attack):
+    """Ridge regression from artifact to label distribution, practised on clients simulated from auxiliary images.
+
+    A simulated client draws its images from one domain and its label distribution from a Dirichlet, whose concentration
+    is one of `alphas` in turn, since nobody tells how skewed the clients are.
+
+    Attributes:
+        practice: Simulated clients of each size.
+        alphas: Concentrations: below 1 a few classes, 100 nearly even.
+    """
+
+    family: ClassVar[str] = "property"
+    reads: ClassVar[str] = StyleStatistics.kind
+    headline: ClassVar[str] = "l1"
+    higher_leaks: ClassVar[bool] = False
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, 2.0)
+    threats: ClassVar[tuple[str, ...]] = ("server", "client", "third_party")
+
+    practice: int = 300
+    alphas: tuple[float, ...] = (0.5, 2.0, 10.0, 100.0)
+
+    def read(
+        self, view: View, questions: Sequence[Question], rng: torch.Generator
+    ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
+        asked = torch.stack([vector(question.artifact) for question in questions])
+        behind = torch.tensor([question.images_behind for question in questions])
+        known = torch.tensor(view.sizes)
+        reader = known[(behind[:, None] - known[None, :]).abs().argmin(1)]
+        guesses = torch.empty(len(questions), view.classes)
+        for size in reader.unique().tolist():
+            inputs, shares = self._simulated(view, size, rng)
+            center, spread = inputs.mean(0), inputs.std(0) + 1e-8
+            model = RidgeCV(alphas=np.logspace(-1, 4, 11)).fit(((inputs - center) / spread).numpy(), shares.numpy())
+            read = reader == size
+            told = torch.from_numpy(model.predict(((asked[read] - center) / spread).numpy())).float().clamp_min(0)
+            guesses[read] = told / told.sum(1, keepdim=True).clamp_min(1e-9)
+        labels = torch.cat([domain.labels for domain in view.auxiliary])
+        mean = labels.bincount(minlength=view.classes).float()
+        noise = torch.rand(10, view.classes, generator=rng)
+        blind = {"noise": list(noise / noise.sum(1, keepdim=True)), "mean_image": [mean / mean.sum()]}
+        return list(guesses), blind
+
+    def _simulated(self, view: View, size: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Vectors (M, D) of simulated clients' artifacts, and their label distributions (M, K)."""
+        domains = view.auxiliary
+        draws = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
+        vectors, shares = [], []
+        for turn in range(self.practice):
+            domain = domains[turn % len(domains)]
+            mean, std = view.styles(domain.images)
+            skew = torch.from_numpy(draws.dirichlet([self.alphas[turn % len(self.alphas)]] * view.classes)).float() + 1e-9
+            index = torch.multinomial(skew[domain.labels], min(size, len(domain)), generator=rng)
+            vectors.append(vector(view.share(mean[index], std[index], rng)))
+            shares.append(domain.labels[index].bincount(minlength=view.classes) / len(index))
+        return torch.stack(vectors), torch.stack(shares)
+
+    def score(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
+        return torch.stack([(g - t.histogram).abs().sum() for g, t in zip(guesses, truths, strict=True)])

@@ -1,0 +1,140 @@
+"""The Gaussian mechanism on style statistics: clip each image's moments, noise their mean, rebuild the style.
+
+Reference: AUDIT 5.1; Balle and Wang, "Improving the Gaussian mechanism", ICML 2018 (exact calibration).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifact import Artifact, StyleDraft, StyleStatistics
+from fdgpriv.privacy.accounting import noise_multiplier
+from fdgpriv.privacy.sensitivity import mean_replace_one, whole_vector
+from fdgpriv.roles import Defense, Guarantee, Method
+
+UNITS = ("image", "client")
+
+
+@dataclass(frozen=True)
+class Gaussian(Defense):
+    """(epsilon, delta)-differential privacy of one client's style statistics over a whole run, and of nothing else.
+
+    An image's moments are v = (mean, std, mean^2 / scale, std^2 / scale), of which the last two stand only where
+    variances are shared. v is clipped to norm `clip`; the mean over images gets N(0, (z Delta)^2) noise on each entry;
+    mean, std and their variances are read off the noised moments (post-processing). z is calibrated exactly so that all
+    releases of the run together cost epsilon. Delta is 2 clip / n for the unit ``image`` (replace one image, n public),
+    2 clip for the unit ``client`` (replace all of a client's images; also where only the finished style is at hand).
+
+    What it does not protect: model states, sample counts, anything but style statistics.
+
+    Attributes:
+        epsilon, delta: The budget of the whole run.
+        clip: C, in units of the moments; public, not taken from data.
+        scale: Public divisor of the squared moments.
+        unit: What one neighbour may change, image or client.
+        releases: How often the style is sent; set by `bound_to`.
+    """
+
+    epsilon: float = 4.0
+    delta: float = 1e-5
+    clip: float = 4.0
+    scale: float = 2.0
+    unit: str = "image"
+    releases: int = 1
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise ValueError(f"gaussian.unit: want one of {', '.join(UNITS)}; got {self.unit!r}")
+        for name in ("epsilon", "clip", "scale"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"gaussian.{name}: want more than 0, got {getattr(self, name)}")
+        if not 0 < self.delta < 1:
+            raise ValueError(f"gaussian.delta: want 0 < delta < 1, got {self.delta}")
+        if self.releases < 1:
+            raise ValueError(f"gaussian.releases: want at least 1, got {self.releases}")
+
+    def bound_to(self, method: Method) -> Self:
+        return replace(self, releases=max(1, method.releases(StyleStatistics.kind)))
+
+    @property
+    def multiplier(self) -> float:
+        """z: noise std over sensitivity."""
+        return noise_multiplier(self.epsilon, self.delta, self.releases)
+
+    def protect(self, outgoing: Artifact | StyleDraft, rng: torch.Generator) -> Artifact:
+        if isinstance(outgoing, StyleDraft):
+            moments = self.moments(outgoing.mean, outgoing.std, outgoing.variances)
+            (released,) = self.release(moments, 1, rng)
+            return outgoing.pooled(*self._rebuild(released, outgoing.variances))
+        if isinstance(outgoing, StyleStatistics):
+            variances = len(outgoing.mean_var) > 0
+            moments = self._moments_of(outgoing, variances)
+            client_level = replace(self, unit="client")
+            (released,) = client_level.release(moments[None], 1, rng)
+            mean, std, mean_var, std_var = client_level._rebuild(released, variances)
+            spread = {"mean_var": mean_var, "std_var": std_var} if variances else {}
+            return replace(outgoing, mean=mean, std=std, **spread)
+        return outgoing
+
+    def moments(self, mean: Tensor, std: Tensor, variances: bool) -> Tensor:
+        """What is clipped and averaged: (n, 2C) or (n, 4C), of styles (n, C)."""
+        parts = [mean, std]
+        if variances:
+            parts += [mean.square() / self.scale, std.square() / self.scale]
+        return torch.cat(parts, dim=1)
+
+    def sensitivity(self, n: int) -> float:
+        """How far the released mean can move between neighbours."""
+        return mean_replace_one(self.clip, n) if self.unit == "image" else whole_vector(self.clip)
+
+    def center(self, moments: Tensor) -> Tensor:
+        """The noiseless release (D,): the mean of clipped moments (n, D), clipped as a whole for the unit client."""
+        if self.unit == "client":
+            return _clipped(moments.mean(0, keepdim=True), self.clip)[0]
+        return _clipped(moments, self.clip).mean(0)
+
+    def release(self, moments: Tensor, draws: int, rng: torch.Generator) -> Tensor:
+        """`draws` independent releases (draws, D) of moments (n, D)."""
+        std = self.multiplier * self.sensitivity(len(moments))
+        center = self.center(moments)
+        return center + std * torch.randn(draws, len(center), generator=rng)
+
+    def guarantee(self) -> Guarantee:
+        neighbour = (
+            "one of a client's n images is replaced (n public)"
+            if self.unit == "image"
+            else "all of a client's images are replaced"
+        )
+        return Guarantee(
+            self.epsilon,
+            self.delta,
+            f"({self.epsilon:g}, {self.delta:g})-DP of one client's style statistics over {self.releases} releases, where "
+            f"{neighbour}: Gaussian noise of multiplier {self.multiplier:.3g}, clip {self.clip:g}. Covers style statistics "
+            "only: the model states of the same run carry no finite epsilon.",
+            (StyleStatistics.kind,),
+        )
+
+    def _rebuild(self, released: Tensor, variances: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        if not variances:
+            mean, std = released.chunk(2)
+            nothing = mean.new_empty(0)
+            return mean, std.clamp_min(0), nothing, nothing
+        mean, std, mean_square, std_square = released.chunk(4)
+        std = std.clamp_min(0)
+        mean_var = (self.scale * mean_square - mean.square()).clamp_min(0)
+        std_var = (self.scale * std_square - std.square()).clamp_min(0)
+        return mean, std, mean_var, std_var
+
+    def _moments_of(self, style: StyleStatistics, variances: bool) -> Tensor:
+        parts = [style.mean, style.std]
+        if variances:
+            parts += [(style.mean.square() + style.mean_var) / self.scale, (style.std.square() + style.std_var) / self.scale]
+        return torch.cat(parts)
+
+
+def _clipped(moments: Tensor, norm: float) -> Tensor:
+    """Rows (n, D) shortened to at most `norm`."""
+    length = moments.norm(dim=1, keepdim=True).clamp_min(1e-12)
+    return moments * (norm / length).clamp_max(1)

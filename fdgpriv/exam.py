@@ -1,0 +1,166 @@
+"""The examination of an adversary: what it is asked, what it may use, and the truth it never sees.
+
+The evaluator lays out questions, each an artifact to read: the target's own, and those of the controls in its place, all
+alike to the adversary. `View` is what the threat model grants; `Truth` stays here until the guesses are in.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifact import StyleDraft, StyleStatistics
+from fdgpriv.federation import Domain
+from fdgpriv.style import StyleRule
+from fdgpriv.threat import Capability, ThreatModel
+
+Guess = Tensor  # an image (3, H, W), scores of candidates (T, N), of domains (D,), of classes (K,), a distribution (K,)
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """One artifact to read.
+
+    Attributes:
+        artifact: The style statistics; whose they are is not said.
+        images_behind: How many images were averaged into it (public, as in the accounting).
+        candidates: (T, N) indices into `View.candidates`: T line-ups, in each of which one image may be behind it.
+    """
+
+    artifact: StyleStatistics
+    images_behind: int
+    candidates: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """What a question's guess is scored against.
+
+    Attributes:
+        images: (n, 3, H, W) the images behind the target's artifact, or a fixed draw of them where there are many.
+        labels: (n,) of those images.
+        histogram: (K,) label distribution of all images behind it.
+        domain: Index of the main domain among the sources.
+        positions: (T,) where in each line-up the true image stands.
+        candidates: (T, N) indices into the pool: the line-ups.
+        line_up: (N, 3, H, W) the first line-up's images.
+    """
+
+    images: Tensor
+    labels: Tensor
+    histogram: Tensor
+    domain: int
+    positions: Tensor
+    candidates: Tensor
+    line_up: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What one adversary has: public facts, auxiliary data, and no more than its threat model grants.
+
+    Attributes:
+        threat: The threat model.
+        classes: K.
+        sources: Names of the source domains.
+        sizes: The numbers of images behind artifacts that it will meet.
+        image_size: H = W.
+    """
+
+    threat: ThreatModel
+    classes: int
+    sources: tuple[str, ...]
+    sizes: tuple[int, ...]
+    image_size: int
+    _auxiliary: tuple[Domain, ...]
+    _features: Callable[[Tensor], Tensor]
+    _rule: StyleRule
+    _share: Callable[[StyleDraft, torch.Generator], StyleStatistics]
+    _template: StyleStatistics
+    _candidates: Tensor
+    _styles: dict[int, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict)
+
+    @property
+    def auxiliary(self) -> tuple[Domain, ...]:
+        """Labelled images by domain; leaked ones of the clients among them where the threat model has pairs."""
+        return self._auxiliary
+
+    @property
+    def candidates(self) -> Tensor:
+        """(P, 3, H, W): the images that line-ups are made of."""
+        self.threat.require(Capability.HAS_CANDIDATES)
+        return self._candidates
+
+    @torch.no_grad()
+    def styles(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and std (N, C) of each image's features, as clients compute them."""
+        self.threat.require(Capability.KNOWS_ENCODER)
+        if id(images) not in self._styles:  # the images are kept beside, so that their id stays theirs
+            self._styles[id(images)] = (images, *styles_of(images, self._features, self._rule))
+        return self._styles[id(images)][1:]
+
+    def share(self, mean: Tensor, std: Tensor, rng: torch.Generator) -> StyleStatistics:
+        """The artifact that a client holding images of these styles (n, C) would have shared, defense included."""
+        self.threat.require(Capability.KNOWS_DEFENSE)
+        return self._share(draft_like(self._template, mean, std, "client"), rng)
+
+
+@torch.no_grad()
+def styles_of(images: Tensor, features: Callable[[Tensor], Tensor], rule: StyleRule) -> tuple[Tensor, Tensor]:
+    """Mean and std (N, C) of the features of images (N, 3, H, W), in parts that fit in memory."""
+    moments = [rule(features(part)) for part in images.split(256)]
+    mean, std = (torch.cat(parts) for parts in zip(*moments, strict=True))
+    return mean, std
+
+
+def draft_like(template: StyleStatistics, mean: Tensor, std: Tensor, behind: str) -> StyleDraft:
+    """A draft of styles (n, C) for an artifact of the template's form."""
+    return StyleDraft(
+        client=template.client,
+        round=template.round,
+        mean=mean,
+        std=std,
+        variances=len(template.mean_var) > 0,
+        behind=behind,
+        at=template.at,
+        rule=template.rule,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """One question on a target, and the truth it is scored against."""
+
+    question: Question
+    truth: Truth
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """One target of the examination.
+
+    Attributes:
+        unit: The independent unit's name: a client, or one artifact of one.
+        client: Whose it is.
+        size: Images behind the target's artifact; None for the whole client.
+        truth: Of the target.
+        asked: By name, what is read in its place: ``attack``, then controls and bounds; each may be asked several
+            times, and the scores are averaged.
+        given: By name, guesses that need no adversary, with the truth they are scored against (``nearest_own``).
+    """
+
+    unit: str
+    client: str
+    size: int | None
+    truth: Truth
+    asked: Mapping[str, Sequence[Asked]]
+    given: Mapping[str, Sequence[tuple[Guess, Truth]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Sitting:
+    """One adversary and the items it is examined on."""
+
+    view: View
+    items: Sequence[Item]

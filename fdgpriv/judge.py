@@ -1,0 +1,251 @@
+"""From marks to findings: the lines of each verdict, one family for the whole report, intervals for every figure.
+
+Which controls a line holds is fixed here, before any mark is seen (AUDIT section 3).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fdgpriv.finding import AttackFinding, CurvePoint, Leakage, Measured, PositiveControl, Threat, Units
+from fdgpriv.marks import Marks
+from fdgpriv.roles import Attack
+from fdgpriv.threat import Capability, ThreatModel
+from fdgpriv.verdict import Absent, Answer, Line, Question, family, leakage, mean_interval
+from fdgpriv.verdict.rule import LEVEL, NO_OTHER_CLIENT
+
+DOMAIN_LINE = ("noise", "mean_image", "random_style", "other_domain")
+CLIENT_LINE = (*DOMAIN_LINE, "unconditional", "domain_mean", "other_client")
+BOUNDS = ("nearest_own", "autoencoder")
+
+
+@dataclass
+class Paper:
+    """One attack under one threat model on one trained federation, examined but not yet judged.
+
+    Attributes:
+        attack, threat: Who was examined.
+        level: Of the artifact on the wire: image or client.
+        shared: Whether that artifact is on the wire at all.
+        auxiliary_images: How many images the adversary held.
+        marks: By number of images behind the artifact; None is the whole client.
+        by_layer: For an attack that reads every layer, marks on single images by layer.
+        chance: What guessing reaches, where that is one number.
+        not_applicable: Why nothing was examined, or None.
+        shadows: Clients among the units that took no part in training.
+        figures: Pictures, relative to the run's folder.
+    """
+
+    attack: Attack
+    threat: ThreatModel
+    level: str
+    shared: bool
+    auxiliary_images: int = 0
+    marks: dict[int | None, Marks] = field(default_factory=dict)
+    by_layer: dict[str, Marks] = field(default_factory=dict)
+    chance: float | None = None
+    not_applicable: str | None = None
+    shadows: frozenset[str] = frozenset()
+    figures: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int | None:
+        """Images behind the artifact that the verdict is about."""
+        return 1 if self.level == "image" else None
+
+    def controls(self, line: str, marks: Marks) -> dict[str, list[float]]:
+        """The controls of this line that this adversary's threat model grants and the examination has."""
+        names = list(CLIENT_LINE if line == "client" else DOMAIN_LINE)
+        if Capability.KNOWS_DOMAIN not in self.threat.capabilities and "domain_mean" in names:
+            names.remove("domain_mean")
+        return {name: marks.headline[name] for name in names if name in marks.headline}
+
+    def line(self, line: str, marks: Marks | None) -> Line | Absent:
+        """The test of this line on these marks, or why there is none."""
+        if self.not_applicable or marks is None:
+            return Absent(self.not_applicable or "nothing was examined at this level", "not_applicable")
+        if line == "client" and "client" not in self.attack.lines:
+            return Absent("asks for the domain, which all clients of it share: see the domain line", "not_applicable")
+        controls = self.controls(line, marks)
+        needed = "other_client" if line == "client" else "other_domain"
+        if needed not in controls:
+            return Absent(NO_OTHER_CLIENT if line == "client" else "no client of another domain exists")
+        sign = 1 if self.attack.higher_leaks else -1
+        bounds = self.attack.bounds if sign > 0 or self.attack.bounds is None else _turned(self.attack.bounds)
+        return Line(
+            attack=sign * np.asarray(marks.headline["attack"]),
+            controls={name: sign * np.asarray(values) for name, values in controls.items()},
+            cluster=np.asarray(marks.units),
+            bounds=bounds,
+        )
+
+    def positive(self) -> tuple[str, Marks] | None:
+        """The examination that is known to leak: single images without pooling, or the deepest layer."""
+        if self.by_layer:
+            deepest = list(self.by_layer)[-1]
+            return deepest, self.by_layer[deepest]
+        return ("1", self.marks[1]) if 1 in self.marks else None
+
+
+def judge(papers: Mapping[str, Paper], seed: int) -> dict[str, AttackFinding]:
+    """Findings of all papers of a report, their verdicts corrected together."""
+    questions: dict[str, Question] = {}
+    for key, paper in papers.items():
+        positive = paper.positive()
+        line = "client" if "client" in paper.attack.lines else "domain"
+        proof = None if positive is None else f"{key}/positive"
+        if positive is not None and proof is not None:
+            questions[proof] = Question(paper.line(line, positive[1]))
+        for name in ("client", "domain"):
+            asked = paper.line(name, paper.marks.get(paper.size))
+            questions[f"{key}/{name}"] = Question(asked, positive=proof, budget=_budget(paper))
+    answers = family(questions, np.random.default_rng(seed))
+    return {key: _finding(paper, key, answers) for key, paper in papers.items()}
+
+
+def _budget(paper: Paper) -> str:
+    return f"{paper.attack.budget()}, {paper.auxiliary_images:,} auxiliary images"
+
+
+def _finding(paper: Paper, key: str, answers: Mapping[str, Answer]) -> AttackFinding:
+    client, domain = answers[f"{key}/client"], answers[f"{key}/domain"]
+    marks = paper.marks.get(paper.size, Marks())
+    attack = paper.attack
+    metrics = {attack.headline: _measured(paper, marks.headline["attack"], marks)} if marks.headline else {}
+    controls: dict[str, dict[str, Measured]] = {}
+    bounds: dict[str, dict[str, Measured]] = {}
+    for name, values in marks.headline.items():
+        if name != "attack":
+            table = bounds if name in BOUNDS else controls
+            table[name] = {attack.headline: _measured(paper, values, marks)}
+    for metric, by_name in marks.details.items():
+        for name, values in by_name.items():
+            table = metrics if name == "attack" else (bounds if name in BOUNDS else controls)[name]
+            table[metric] = _described(metric, values, marks)
+    single = paper.marks.get(1)
+    for name, figures in (single.realism if single else {}).items():
+        table = metrics if name == "attack" else (bounds if name in BOUNDS else controls).setdefault(name, {})
+        table.update({f"single_image {metric}": figure for metric, figure in figures.items()})
+    for layer, layer_marks in paper.by_layer.items():
+        metrics[f"{attack.headline}@{layer}"] = _measured(paper, layer_marks.headline["attack"], layer_marks)
+    if single is not None and paper.size is None:
+        bounds["single_image"] = {attack.headline: _measured(paper, single.headline["attack"], single)}
+    return AttackFinding(
+        attack=attack.name(),
+        family=attack.family,
+        artifact=f"{attack.reads}:{paper.level}",
+        shared=paper.shared,
+        threat=Threat(
+            role=paper.threat.role,
+            auxiliary=str(paper.threat.auxiliary),
+            capabilities=tuple(sorted(paper.threat.capabilities)),
+        ),
+        adaptive=True,
+        n=len(marks.units),
+        headline=attack.headline,
+        chance=_chance(paper),
+        metrics=metrics,
+        controls=controls,
+        upper_bounds=bounds,
+        positive_control=_positive(paper, answers.get(f"{key}/positive")),
+        curve=tuple(_point(paper, size, at) for size, at in paper.marks.items()) if len(paper.marks) > 1 else (),
+        units=_units(paper, marks),
+        leakage=_leakage(paper, marks, client, "client"),
+        leakage_domain=_leakage(paper, marks, domain, "domain"),
+        verdict=client.verdict,
+        verdict_domain=domain.verdict,
+        reason=client.reason,
+        reason_domain=domain.reason,
+        figures=paper.figures,
+    )
+
+
+def _chance(paper: Paper) -> Measured | None:
+    if paper.chance is None:
+        return None
+    return Measured(value=paper.chance, direction=_direction(paper.attack))
+
+
+def _direction(attack: Attack) -> str:
+    return "higher_leaks" if attack.higher_leaks else "lower_leaks"
+
+
+def _measured(paper: Paper, values: Sequence[float], marks: Marks) -> Measured:
+    return _interval(values, marks, _direction(paper.attack))
+
+
+def _described(metric: str, values: Sequence[float], marks: Marks) -> Measured:
+    return _interval(values, marks, "lower_leaks" if metric.startswith("lpips") else "higher_leaks")
+
+
+def _interval(values: Sequence[float], marks: Marks, direction: str) -> Measured:
+    found = mean_interval(np.asarray(values), np.asarray(marks.units))
+    ends = None if found.lower is None or found.upper is None else (found.lower, found.upper)
+    return Measured(value=found.value, ci95=ends, n=found.n, direction=direction)  # type: ignore[arg-type]
+
+
+def _positive(paper: Paper, answer: Answer | None) -> PositiveControl | None:
+    known = paper.positive()
+    if known is None or answer is None or answer.test is None:
+        return None
+    _, marks = known
+    line = "client" if "client" in paper.attack.lines else "domain"
+    corrected = answer.p_corrected
+    return PositiveControl(
+        value=_measured(paper, marks.headline["attack"], marks),
+        controls={name: _measured(paper, values, marks) for name, values in paper.controls(line, marks).items()},
+        p=answer.test.p,
+        p_corrected=corrected,
+        succeeded=None if corrected is None else corrected <= LEVEL,
+    )
+
+
+def _point(paper: Paper, size: int | None, marks: Marks) -> CurvePoint:
+    shown = {name: values for name, values in marks.headline.items() if name in CLIENT_LINE}
+    return CurvePoint(
+        images=size,
+        units=len(set(marks.units)),
+        value=_measured(paper, marks.headline["attack"], marks),
+        controls={name: _measured(paper, values, marks) for name, values in shown.items()},
+    )
+
+
+def _units(paper: Paper, marks: Marks) -> Units | None:
+    if not marks.units:
+        return None
+    clients = set(marks.clients)
+    return Units(
+        kind="client" if paper.size is None else "target",
+        n=len(set(marks.units)),
+        federated=len(clients - paper.shadows),
+        shadows=len(clients & paper.shadows),
+    )
+
+
+def _leakage(paper: Paper, marks: Marks, answer: Answer, line: str) -> Leakage:
+    if answer.test is None:
+        return Leakage(value=None, reason=answer.reason)
+    test = answer.test
+    margin = None if test.lower is None or test.upper is None else (test.lower, test.upper)
+    shared = {
+        "p": test.p,
+        "p_corrected": answer.p_corrected,
+        "margin": margin,
+        "against": tuple(paper.controls(line, marks)),
+    }
+    ceiling = marks.headline.get("autoencoder")
+    if ceiling is None:
+        return Leakage(value=None, reason="this attack draws no images, so it has no decoder to measure against", **shared)
+    sign = 1 if paper.attack.higher_leaks else -1
+    attack, control, top = (
+        sign * np.asarray(values)
+        for values in (marks.headline["attack"], marks.headline[test.strongest_control], ceiling)
+    )
+    found = leakage(attack, control, top, np.asarray(marks.units))
+    ends = None if found.lower is None or found.upper is None else (found.lower, found.upper)
+    return Leakage(value=found.value, ci95=ends, reason=found.reason, **shared)
+
+
+def _turned(bounds: tuple[float, float]) -> tuple[float, float]:
+    return -bounds[1], -bounds[0]
