@@ -76,7 +76,7 @@ class Gan(Attack):
             index = _half_single(single, pooled, self.batch_size, rng)
             truth = torch.stack([practice.images[_one_of(practice.members[i], rng)] for i in index.tolist()])
             optimizer.zero_grad()
-            loss(network(inputs[index], rng), truth).backward()  # type: ignore[no-untyped-call]
+            loss(network(inputs[index], rng), truth).backward()
             optimizer.step()
             schedule.step()
         return network.eval()

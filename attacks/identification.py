@@ -96,4 +96,5 @@ def _ranks(scores: Guess, truth: Truth) -> Tensor:
     """Rank (T,) of the true image in each line-up, from 0; ties count half of those level with it."""
     scores = scores if scores.ndim == 2 else scores[truth.candidates]
     own = scores.gather(1, truth.positions[:, None])
-    return ((scores > own).sum(1) + ((scores == own).sum(1) - 1) / 2).float()
+    rank: Tensor = ((scores > own).sum(1) + ((scores == own).sum(1) - 1) / 2).float()
+    return rank

@@ -15,6 +15,7 @@ from fdgpriv.privacy.sensitivity import mean_replace_one, whole_vector
 from fdgpriv.roles import Defense, Guarantee, Method
 
 UNITS = ("image", "client")
+_N = 20  # images in the worlds that epsilon is measured on; the bound is the same for every n
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,7 @@ class Gaussian(Defense):
             client_level = replace(self, unit="client")
             (released,) = client_level.release(moments[None], 1, rng)
             mean, std, mean_var, std_var = client_level._rebuild(released, variances)
-            spread = {"mean_var": mean_var, "std_var": std_var} if variances else {}
-            return replace(outgoing, mean=mean, std=std, **spread)
+            return replace(outgoing, mean=mean, std=std, mean_var=mean_var, std_var=std_var)
         return outgoing
 
     def moments(self, mean: Tensor, std: Tensor, variances: bool) -> Tensor:
@@ -100,6 +100,24 @@ class Gaussian(Defense):
         std = self.multiplier * self.sensitivity(len(moments))
         center = self.center(moments)
         return center + std * torch.randn(draws, len(center), generator=rng)
+
+    def worlds(self, dim: int, draws: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """One of `_N` images (or all, for the unit client) lies at the clip on one side of 0, or on the other.
+
+        The score is the inner product of the run's summed releases with the noiseless difference of the worlds.
+        """
+        direction = torch.ones(dim) / dim**0.5
+        worlds = []
+        for sign in (1, -1):
+            moments = torch.zeros(_N, dim)
+            moments[: _N if self.unit == "client" else 1] = 2 * sign * self.clip * direction
+            worlds.append(moments)
+        difference = self.center(worlds[0]) - self.center(worlds[1])
+        scores = [
+            (self.release(moments, draws * self.releases, rng) @ difference).view(draws, self.releases).sum(1)
+            for moments in worlds
+        ]
+        return scores[0], scores[1]
 
     def guarantee(self) -> Guarantee:
         neighbour = (
@@ -130,11 +148,15 @@ class Gaussian(Defense):
     def _moments_of(self, style: StyleStatistics, variances: bool) -> Tensor:
         parts = [style.mean, style.std]
         if variances:
-            parts += [(style.mean.square() + style.mean_var) / self.scale, (style.std.square() + style.std_var) / self.scale]
+            parts += [
+                (style.mean.square() + style.mean_var) / self.scale,
+                (style.std.square() + style.std_var) / self.scale,
+            ]
         return torch.cat(parts)
 
 
 def _clipped(moments: Tensor, norm: float) -> Tensor:
     """Rows (n, D) shortened to at most `norm`."""
     length = moments.norm(dim=1, keepdim=True).clamp_min(1e-12)
-    return moments * (norm / length).clamp_max(1)
+    clipped: Tensor = moments * (norm / length).clamp_max(1)
+    return clipped

@@ -50,7 +50,7 @@ def inside(name: str) -> str:
 def settled(value: JsonValue) -> JsonValue:
     """A JSON value with clean text, every object sorted by name, and no NaN or infinity (a ValueError)."""
     if isinstance(value, dict):
-        return {_UNSAFE.sub("�", name): settled(value[name]) for name in sorted(value)}
+        return settled_table(value)
     if isinstance(value, list):
         return [settled(entry) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):
@@ -60,7 +60,7 @@ def settled(value: JsonValue) -> JsonValue:
 
 def settled_table(table: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """`settled` for a whole object."""
-    return {_UNSAFE.sub("�", name): settled(table[name]) for name in sorted(table)}
+    return in_order({_UNSAFE.sub("�", name): settled(entry) for name, entry in table.items()})
 
 
 Text = Annotated[str, BeforeValidator(clean)]

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fdgpriv.finding import AttackFinding, CurvePoint, Leakage, Measured, PositiveControl, Threat, Units
+from fdgpriv.finding import AttackFinding, CurvePoint, Direction, Leakage, Measured, PositiveControl, Threat, Units
 from fdgpriv.marks import Marks
 from fdgpriv.roles import Attack
 from fdgpriv.threat import Capability, ThreatModel
-from fdgpriv.verdict import Absent, Answer, Line, Question, family, leakage, mean_interval
-from fdgpriv.verdict.rule import LEVEL, NO_OTHER_CLIENT
+from fdgpriv.verdict import LEVEL, NO_OTHER_CLIENT, Absent, Answer, Line, Question, family, leakage, mean_interval
 
 DOMAIN_LINE = ("noise", "mean_image", "random_style", "other_domain")
 CLIENT_LINE = (*DOMAIN_LINE, "unconditional", "domain_mean", "other_client")
@@ -112,21 +111,17 @@ def _finding(paper: Paper, key: str, answers: Mapping[str, Answer]) -> AttackFin
     client, domain = answers[f"{key}/client"], answers[f"{key}/domain"]
     marks = paper.marks.get(paper.size, Marks())
     attack = paper.attack
-    metrics = {attack.headline: _measured(paper, marks.headline["attack"], marks)} if marks.headline else {}
-    controls: dict[str, dict[str, Measured]] = {}
-    bounds: dict[str, dict[str, Measured]] = {}
-    for name, values in marks.headline.items():
-        if name != "attack":
-            table = bounds if name in BOUNDS else controls
-            table[name] = {attack.headline: _measured(paper, values, marks)}
+    tables: dict[str, dict[str, Measured]] = {
+        name: {attack.headline: _measured(paper, values, marks)} for name, values in marks.headline.items()
+    }
     for metric, by_name in marks.details.items():
         for name, values in by_name.items():
-            table = metrics if name == "attack" else (bounds if name in BOUNDS else controls)[name]
-            table[metric] = _described(metric, values, marks)
+            tables[name][metric] = _described(metric, values, marks)
     single = paper.marks.get(1)
     for name, figures in (single.realism if single else {}).items():
-        table = metrics if name == "attack" else (bounds if name in BOUNDS else controls).setdefault(name, {})
-        table.update({f"single_image {metric}": figure for metric, figure in figures.items()})
+        tables.setdefault(name, {}).update({f"single_image {metric}": figure for metric, figure in figures.items()})
+    metrics = tables.pop("attack", {})
+    bounds = {name: tables.pop(name) for name in BOUNDS if name in tables}
     for layer, layer_marks in paper.by_layer.items():
         metrics[f"{attack.headline}@{layer}"] = _measured(paper, layer_marks.headline["attack"], layer_marks)
     if single is not None and paper.size is None:
@@ -146,7 +141,7 @@ def _finding(paper: Paper, key: str, answers: Mapping[str, Answer]) -> AttackFin
         headline=attack.headline,
         chance=_chance(paper),
         metrics=metrics,
-        controls=controls,
+        controls=tables,
         upper_bounds=bounds,
         positive_control=_positive(paper, answers.get(f"{key}/positive")),
         curve=tuple(_point(paper, size, at) for size, at in paper.marks.items()) if len(paper.marks) > 1 else (),
@@ -167,7 +162,7 @@ def _chance(paper: Paper) -> Measured | None:
     return Measured(value=paper.chance, direction=_direction(paper.attack))
 
 
-def _direction(attack: Attack) -> str:
+def _direction(attack: Attack) -> Direction:
     return "higher_leaks" if attack.higher_leaks else "lower_leaks"
 
 
@@ -179,10 +174,10 @@ def _described(metric: str, values: Sequence[float], marks: Marks) -> Measured:
     return _interval(values, marks, "lower_leaks" if metric.startswith("lpips") else "higher_leaks")
 
 
-def _interval(values: Sequence[float], marks: Marks, direction: str) -> Measured:
+def _interval(values: Sequence[float], marks: Marks, direction: Direction) -> Measured:
     found = mean_interval(np.asarray(values), np.asarray(marks.units))
     ends = None if found.lower is None or found.upper is None else (found.lower, found.upper)
-    return Measured(value=found.value, ci95=ends, n=found.n, direction=direction)  # type: ignore[arg-type]
+    return Measured(value=found.value, ci95=ends, n=found.n, direction=direction)
 
 
 def _positive(paper: Paper, answer: Answer | None) -> PositiveControl | None:
@@ -236,7 +231,9 @@ def _leakage(paper: Paper, marks: Marks, answer: Answer, line: str) -> Leakage:
     }
     ceiling = marks.headline.get("autoencoder")
     if ceiling is None:
-        return Leakage(value=None, reason="this attack draws no images, so it has no decoder to measure against", **shared)
+        return Leakage(
+            value=None, reason="this attack draws no images, so it has no decoder to measure against", **shared
+        )
     sign = 1 if paper.attack.higher_leaks else -1
     attack, control, top = (
         sign * np.asarray(values)

@@ -61,11 +61,14 @@ def examine(
         for (item, name, one), guess in zip(asked, guesses, strict=True):
             answers[item.size][name].append((number[id(item)], guess, one.truth))
     marks = {
-        size: _mark(attack, items[size], by_name, size in described) for size, by_name in sorted(answers.items(), key=_last)
+        size: _mark(attack, items[size], by_name, size in described)
+        for size, by_name in sorted(answers.items(), key=_last)
     }
     shown = {
-        size: [(item.truth, {name: asks[0][1] for name in by_name if (asks := _of(by_name[name], i))}) for i, item in
-               enumerate(items[size])]
+        size: [
+            (item.truth, {name: asks[0][1] for name in by_name if (asks := _of(by_name[name], i))})
+            for i, item in enumerate(items[size])
+        ]
         for size, by_name in answers.items()
     }
     return marks, shown

@@ -236,7 +236,10 @@ class Proctor:
             mean, std = styles[group.client]
             few = group.index[:ALTERNATIVES]
             asked["autoencoder"] = [
-                Asked(Question(draft_like(template, mean[i][None], std[i][None], "image").finish(), 1, candidates), truth(i[None]))
+                Asked(
+                    Question(draft_like(template, mean[i][None], std[i][None], "image").finish(), 1, candidates),
+                    truth(i[None]),
+                )
                 for i in few
             ]
             given["nearest_own"] = [(_nearest_other(data.images, int(i)), truth(i[None])) for i in few]

@@ -21,9 +21,9 @@ from fdgpriv.artifact import Artifact, Message, Outgoing, StyleDraft
 from fdgpriv.federation import Federation, LocalData
 
 if TYPE_CHECKING:
-    from fdgpriv.models.backbone import Backbone
     from fdgpriv.exam import Guess, Question, Truth, View
     from fdgpriv.finding import Measured, Results
+    from fdgpriv.models.backbone import Backbone
 
 
 class Role(ABC):
@@ -185,6 +185,19 @@ class Defense(Role):
     def protect(self, outgoing: Artifact | StyleDraft, rng: torch.Generator) -> Artifact:
         """What leaves the client instead of `outgoing`; runs on the client, before the wire."""
 
+    def worlds(self, dim: int, draws: int, rng: torch.Generator) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Scores (draws,) of the whole run's releases in two neighbouring worlds, the first with the canary.
+
+        None where the defense proves nothing that two worlds could contradict. The worlds are the defense's own worst
+        case, drawn through the code that protects.
+
+        Args:
+            dim: Length of the vector that is released.
+            draws: Independent runs of each world.
+            rng: Of the noise.
+        """
+        return None
+
     @abstractmethod
     def guarantee(self) -> Guarantee:
         """What it proves, or that it proves nothing."""
@@ -230,7 +243,11 @@ class Attack(Role):
 
     def budget(self) -> str:
         """What it may spend, in words, for the reason of a verdict."""
-        return ", ".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self)) if is_dataclass(self) else "no settings"
+        return (
+            ", ".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))
+            if is_dataclass(self)
+            else "no settings"
+        )
 
     def chance(self, view: "View", truth: "Truth") -> float | None:
         """What guessing reaches on the headline metric, where that is one number."""

@@ -109,7 +109,8 @@ class Transcript:
         """Write the transcript into `folder`; each file appears whole or not at all."""
         folder.mkdir(parents=True, exist_ok=True)
         owner: dict[int, int] = {}  # an artifact sent to many is written once
-        lines, tensors = [], {}
+        lines: list[str] = []
+        tensors: dict[str, Tensor] = {}
         for index, record in enumerate(self.records):
             artifact = self.kept.get(index)
             stored = None if artifact is None else owner.setdefault(id(artifact), index)

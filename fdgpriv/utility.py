@@ -37,5 +37,6 @@ def accuracy(logits: Tensor, labels: Tensor) -> Measured:
     """Share of right answers, with its exact interval."""
     right = int((logits.argmax(1) == labels).sum())
     found = clopper_pearson(right, len(labels))
-    assert found.lower is not None and found.upper is not None
+    assert found.lower is not None
+    assert found.upper is not None
     return Measured(value=found.value, ci95=(found.lower, found.upper), n=found.n, direction="higher_better")

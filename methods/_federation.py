@@ -94,7 +94,7 @@ def train(
         for index in batches(len(data), settings.batch_size, rng):
             images = augment(data.images[index], data.flip, data.translate, rng).to(device)
             optimizer.zero_grad()
-            loss(Batch(index, images, data.labels[index].to(device))).backward()  # type: ignore[no-untyped-call]
+            loss(Batch(index, images, data.labels[index].to(device))).backward()
             optimizer.step()
 
 

@@ -46,7 +46,8 @@ class Highlighter(nn.Module):
             partner: (B,) index of another sample of the same class; None for inference, where each asks itself.
         """
         if self.kind == "conv":
-            return self.key(self.query(z).relu()).mean(1).flatten(1).softmax(1)
+            scored: Tensor = self.key(self.query(z).relu()).mean(1).flatten(1)
+            return scored.softmax(1)
         query, key = self.query(z).flatten(2), self.key(z).flatten(2)
         if self.qk_norm:
             query, key = nn.functional.normalize(query, dim=1), nn.functional.normalize(key, dim=1)

@@ -112,10 +112,12 @@ class StableFDG(FederatedSGD):
         for round in range(self.rounds):
             clients = federation.sample(self.participants, rng)
             state = global_state(model, round)
+            message: dict[str, Message]
             if self.shares_styles and len(clients) > 1:
                 asked = federation.clients if self.code_compat else clients
                 styles = styles_in((yield Ask("style", {client: [state] for client in asked})))
-                message = {client: [styles[p] for p in peers] for client, peers in self._peers(clients, styles, rng)}
+                peers = self._peers(clients, styles, rng)
+                message = {client: [styles[other] for other in others] for client, others in peers}
             else:
                 message = {client: [state] for client in clients}
             states = model_state((yield Ask("fit", message, reduce="mean")))

@@ -1,0 +1,31 @@
+# Two commands: `make audit` and `make test`. Each makes .venv and installs first.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: audit test test-slow bench lint clean
+
+.venv/installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -e '.[test]'
+	touch $@
+
+audit: .venv/installed
+	$(BIN)/python -m fdgpriv.audit --method stablefdg
+
+test: .venv/installed
+	$(BIN)/python -m pytest
+
+test-slow: .venv/installed
+	$(BIN)/python -m pytest -m slow
+
+bench: .venv/installed
+	$(BIN)/python -m pytest -m bench -s tests/bench
+
+lint: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf .venv build *.egg-info

@@ -1,0 +1,222 @@
+"""python -m fdgpriv.audit: train a federation, attack what it shared, judge, report."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from fdgpriv.finding import Results
+from fdgpriv.plan import PRESETS, Plan
+from fdgpriv.progress import Teller
+from fdgpriv.roles import Attack, Defense, Method, Report
+from fdgpriv.threat import THREATS
+
+USAGE, INTERRUPTED = 2, 3
+
+
+class BadUsage(ValueError):
+    """What the user asked for cannot be: one line says what was wanted and what came."""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with one line for an error."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadUsage(message)
+
+
+def parser() -> Parser:
+    """The command line of DESIGN section 4."""
+    p = Parser(prog="fdgpriv audit", description="Train a federation, attack what it shared, judge, report.")
+    p.add_argument("--method", nargs="+", default=["stablefdg"], metavar="NAME", help="methods, or all")
+    p.add_argument("--dataset", default="digits", help="digits (embedded), pacs, or folder")
+    p.add_argument("--data-root", type=Path, metavar="DIR", help="where a folder dataset lies")
+    p.add_argument("--image-size", type=int, metavar="PX", help="side of a folder dataset's images")
+    p.add_argument("--target", nargs="+", default=[], metavar="DOMAIN", help="domains left out, or all")
+    p.add_argument("--preset", default="default", help=", ".join(PRESETS))
+    p.add_argument("--clients", type=int, metavar="N", help="12; 30 with --preset paper")
+    p.add_argument(
+        "--partition", default="single", metavar="KIND", help="single, dirichlet:A, heterogeneity:L, domains:D"
+    )
+    p.add_argument("--set", nargs="+", default=[], metavar="FIELD=VALUE", dest="settings", help="of the method")
+    p.add_argument("--attack", nargs="+", default=["all"], metavar="SPEC", help="name or name:field=value,... or all")
+    p.add_argument("--threat", nargs="+", default=[], metavar="ROLE", help=", ".join(THREATS))
+    p.add_argument("--defense", nargs="+", default=["none"], metavar="SPEC", help="each is one row of the frontier")
+    p.add_argument("--seed", nargs="+", type=int, default=[0], metavar="S")
+    p.add_argument("--engine", default="local", help="local")
+    p.add_argument("--device", default="auto", help="auto, cpu, cuda")
+    p.add_argument("--backbone", metavar="NAME", help="small_resnet, resnet18, resnet50, alexnet, densenet121")
+    p.add_argument("--weights", type=Path, metavar="DIR", help="where ImageNet weights lie")
+    p.add_argument("--keep", default="ends", help="model states in the transcript: ends, all, small")
+    p.add_argument("--out", type=Path, metavar="DIR", help="a new folder; runs/... by default")
+    p.add_argument("--resume", action="store_true", help="go on with what lies in --out")
+    p.add_argument("--list", action="store_true", help="list the parts there are")
+    return p
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code: 0 done, 2 bad usage, 3 interrupted; a fault of ours is raised."""
+    try:
+        args = parser().parse_args(argv)
+        if args.list:
+            print(listing())
+            return 0
+        return _audit(args, list(sys.argv[1:] if argv is None else argv))
+    except (ValueError, OSError) as error:
+        print(f"fdgpriv audit: {' '.join(str(error).split())}", file=sys.stderr)
+        return USAGE
+    except KeyboardInterrupt:
+        print("fdgpriv audit: interrupted before anything was done", file=sys.stderr)
+        return INTERRUPTED
+
+
+def listing() -> str:
+    """Every part by role, one a line with its first sentence."""
+    lines = []
+    for role in (Method, Attack, Defense, Report):
+        lines.append(f"{role.folder}:")
+        for name in role.names():
+            said = (sys.modules[role.named(name).__module__].__doc__ or "").splitlines()[0]
+            lines.append(f"  {name:18} {said}")
+    lines.append("threat models:")
+    lines += [f"  {threat.role:18} {threat.summary}" for threat in THREATS.values()]
+    return "\n".join(lines)
+
+
+def _audit(args: argparse.Namespace, words: list[str]) -> int:
+    if args.engine != "local":
+        raise BadUsage(f"--engine: want local; got {args.engine!r}")
+    plan = _plan(args).checked()
+    with Teller() as teller:
+        teller.say(f"loading {plan.dataset}")
+        dataset, plan = plan.load()
+        out = _folder(args, plan)
+        from fdgpriv.conduct import Conductor
+
+        results = Conductor(plan, dataset, out, teller).run(_command(words))
+        paths = write(results, out)
+        teller.say(f"wrote {', '.join(str(path) for path in paths)}")
+    print(verdicts(results))
+    print(f"report: {out / 'report.html'}")
+    if results.interrupted:
+        print(f"fdgpriv audit: interrupted; to go on: add --out {out} --resume", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def _plan(args: argparse.Namespace) -> Plan:
+    return Plan(
+        methods=tuple(args.method),
+        dataset=args.dataset,
+        data_root=args.data_root,
+        image_size=args.image_size,
+        targets=tuple(args.target),
+        preset=args.preset,
+        clients=args.clients,
+        partition=args.partition,
+        settings=_settings(args.settings),
+        attacks=tuple(args.attack),
+        threats=tuple(args.threat),
+        defenses=tuple(args.defense),
+        seeds=tuple(args.seed),
+        device=args.device,
+        backbone=args.backbone,
+        weights=args.weights,
+        keep=args.keep,
+    )
+
+
+def _settings(items: Sequence[str]) -> dict[str, str]:
+    settings = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not name or not equals:
+            raise BadUsage(f"--set: want FIELD=VALUE, got {item!r}")
+        settings[name] = value
+    return settings
+
+
+def _folder(args: argparse.Namespace, plan: Plan) -> Path:
+    """The folder to write to, made; its config.json says what is in it."""
+    config = json.dumps(plan.as_config(), indent=1, sort_keys=True) + "\n"
+    out: Path = args.out if args.out is not None else _free(plan)
+    if args.resume:
+        if args.out is None:
+            raise BadUsage("--resume: want --out, the folder to go on in")
+        if not (out / "config.json").is_file():
+            raise BadUsage(f"--resume: want a folder of an earlier run, got {out}, which has no config.json")
+        if (was := (out / "config.json").read_text(encoding="utf-8")) != config:
+            raise BadUsage(f"--resume: want the settings that {out} was begun with; {_difference(was, config)}")
+        return out
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise BadUsage(f"--out: want a new or empty folder, got {out}; go on with --resume, or name another")
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "config.json").write_text(config, encoding="utf-8")
+    return out
+
+
+def _difference(was: str, now: str) -> str:
+    try:
+        before, after = json.loads(was), json.loads(now)
+        names = [name for name in after if before.get(name) != after[name]]
+        return "; ".join(f"{name}: was {before.get(name)}, now {after[name]}" for name in names)
+    except (ValueError, AttributeError):
+        return "its config.json is damaged"
+
+
+def _free(plan: Plan) -> Path:
+    name = f"{'+'.join(plan.methods)}-{plan.dataset}-{'+'.join(plan.targets)}-{plan.preset}"
+    number = 1
+    while (path := Path("runs") / (name if number == 1 else f"{name}-{number}")).exists():
+        number += 1
+    return path
+
+
+def _command(words: Sequence[str]) -> str:
+    """The command that does it again, without the folders of this machine."""
+    kept, skip = [], False
+    for word in words:
+        if skip or word == "--resume":
+            skip = False
+        elif word in ("--out",):
+            skip = True
+        elif not word.startswith("--out="):
+            kept.append(word)
+    return " ".join(["python -m fdgpriv.audit", *kept])
+
+
+def write(results: Results, out: Path) -> list[Path]:
+    """results.json and every report, each whole or not at all."""
+    results.save(out / "results.json")
+    paths = [out / "results.json"]
+    for name in Report.names():
+        report = Report.named(name)()
+        path = out / report.filename
+        part = path.with_name(f".{path.name}.part")
+        part.write_text(report.render(results, out), encoding="utf-8")
+        os.replace(part, path)
+        paths.append(path)
+    return paths
+
+
+def verdicts(results: Results) -> str:
+    """One line per attack: what leaks, client line and domain line."""
+    lines = []
+    for run in results.runs:
+        lines.append(f"{run.method} on {run.dataset}, target {run.target}, seed {run.seed}, defense {run.defense}")
+        if run.utility is not None:
+            source, target = run.utility.source_accuracy, run.utility.target_accuracy
+            lines.append(f"  accuracy: source {source.value:.3f}, target {target.value:.3f}")
+        for row in run.attacks:
+            lines.append(
+                f"  {row.attack:16} {row.threat.role:12} {row.artifact:24} "
+                f"client: {row.verdict.replace('_', ' '):16} domain: {row.verdict_domain.replace('_', ' ')}"
+            )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

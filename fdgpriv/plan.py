@@ -1,0 +1,169 @@
+"""What a call of the audit asks for, checked before anything is written."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fdgpriv import data
+from fdgpriv.federation import Dataset, Federation
+from fdgpriv.models.backbone import BACKBONES, IMAGENET_MEAN, IMAGENET_STD, Backbone, backbone
+from fdgpriv.partition import partitioner
+from fdgpriv.roles import Attack, Defense, Method
+from fdgpriv.threat import THREATS, threat
+
+PRESETS = ("quick", "default", "paper")
+CLIENTS = {"quick": 12, "default": 12, "paper": 30}
+SIZES = {"quick": 32, "default": 32, "paper": 224}  # pixels, for folder datasets
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole call of the audit.
+
+    Attributes:
+        methods, targets, seeds, defenses: One run for each combination; defenses as written on the command line.
+        attacks: Specifications of the attacks, as written.
+        threats: Roles; empty for all that each attack can be played in.
+        dataset, data_root, image_size, backbone, weights: What is trained on and with.
+        preset, clients, partition, settings: Of the federation and the method.
+        device: cpu or cuda.
+        keep: The transcript's keep rule.
+    """
+
+    methods: tuple[str, ...] = ("stablefdg",)
+    dataset: str = "digits"
+    data_root: Path | None = None
+    image_size: int | None = None
+    targets: tuple[str, ...] = ()
+    preset: str = "default"
+    clients: int | None = None
+    partition: str = "single"
+    settings: Mapping[str, str] = field(default_factory=dict)
+    attacks: tuple[str, ...] = ("all",)
+    threats: tuple[str, ...] = ()
+    defenses: tuple[str, ...] = ("none",)
+    seeds: tuple[int, ...] = (0,)
+    device: str = "auto"
+    backbone: str | None = None
+    weights: Path | None = None
+    keep: str = "ends"
+
+    def checked(self) -> "Plan":
+        """This plan with "all" spelled out and every name, field and value checked; ValueError says what is wrong."""
+        if self.preset not in PRESETS:
+            raise ValueError(f"--preset: want one of {', '.join(PRESETS)}; got {self.preset!r}")
+        if self.dataset not in data.names():
+            raise ValueError(f"--dataset: want one of {', '.join(data.names())}; got {self.dataset!r}")
+        partitioner(self.partition)
+        for role in self.threats:
+            threat(role)
+        methods = Method.names() if self.methods == ("all",) else self.methods
+        attacks = Attack.names() if self.attacks == ("all",) else self.attacks
+        plan = replace(
+            self,
+            methods=methods,
+            attacks=attacks,
+            threats=self.threats or tuple(THREATS),
+            clients=CLIENTS[self.preset] if self.clients is None else self.clients,
+            device=_device(self.device),
+            backbone=self.backbone or ("resnet18" if self._large else "small_resnet"),
+        )
+        if plan.backbone not in BACKBONES:
+            raise ValueError(f"--backbone: want one of {', '.join(BACKBONES)}; got {plan.backbone!r}")
+        for name in methods:
+            plan.method(name)
+        for spec in attacks:
+            plan.attack(spec)
+        for spec in self.defenses:
+            Defense.parse(spec)
+        for name, values in (("--seed", self.seeds), ("--defense", self.defenses), ("--method", methods)):
+            if len(set(values)) != len(values):
+                raise ValueError(f"{name}: want each value once, got {' '.join(map(str, values))}")
+        if any(seed < 0 for seed in self.seeds):
+            raise ValueError(f"--seed: want numbers of at least 0, got {' '.join(map(str, self.seeds))}")
+        return plan
+
+    @property
+    def _large(self) -> bool:
+        return self.dataset != "digits" and self._pixels >= 64
+
+    @property
+    def _pixels(self) -> int:
+        return self.image_size or SIZES[self.preset]
+
+    def method(self, name: str) -> Method:
+        """The method called `name`, with the preset's and the call's settings."""
+        part = Method.named(name)
+        return part.configured({**part.presets[self.preset], **self.settings})
+
+    def attack(self, spec: str) -> Attack:
+        """The attack that `spec` means; fields it does not name are the preset's."""
+        name, _, rest = spec.partition(":")
+        part = Attack.named(name)
+        given = dict(item.partition("=")[::2] for item in rest.split(",") if item)
+        return part.configured({**part.presets.get(self.preset, {}), **given})
+
+    def load(self) -> tuple[Dataset, "Plan"]:
+        """The dataset, and this plan with its targets spelled out and checked against it."""
+        dataset = data.load(
+            self.dataset, root=self.data_root, image_size=None if self.dataset == "digits" else self._pixels
+        )
+        targets = self.targets or (dataset.default_target,)
+        targets = dataset.names if targets == ("all",) else targets
+        for target in targets:
+            dataset.domain(target)
+        return dataset, replace(self, targets=targets)
+
+    def federation(self, dataset: Dataset, clients: Sequence[str], seed: int) -> Federation:
+        """What everybody may know of the federation with these clients."""
+        size = dataset.domains[0].images.shape[-1]
+        photographs = self.dataset != "digits"
+        mean, std = (IMAGENET_MEAN, IMAGENET_STD) if photographs else ((0.5,) * 3, (0.5,) * 3)
+        name, weights = self.backbone or "small_resnet", self.weights
+        if weights is None and self.preset == "paper" and name != "small_resnet":
+            weights = Path()  # the paper starts from ImageNet weights: look where torch keeps them
+
+        def build(rng: torch.Generator) -> Backbone:
+            return backbone(name, mean=mean, std=std, rng=rng, weights=weights, small_input=size < 64)
+
+        return Federation(
+            clients=tuple(clients),
+            classes=len(dataset.classes),
+            image_size=size,
+            backbone=build,
+            seed=seed,
+            device=torch.device(self.device),
+        )
+
+    def as_config(self) -> dict[str, Any]:
+        """What results.json says of this plan: words and numbers only, no folder of this machine."""
+        return {
+            "methods": list(self.methods),
+            "dataset": self.dataset,
+            "image_size": self.image_size,
+            "targets": list(self.targets),
+            "preset": self.preset,
+            "clients": self.clients,
+            "partition": self.partition,
+            "settings": dict(self.settings),
+            "attacks": list(self.attacks),
+            "threats": list(self.threats),
+            "defenses": list(self.defenses),
+            "seeds": list(self.seeds),
+            "device": self.device,
+            "backbone": self.backbone,
+            "keep": self.keep,
+        }
+
+
+def _device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name not in ("cpu", "cuda"):
+        raise ValueError(f"--device: want auto, cpu or cuda; got {name!r}")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device: want cuda, got a machine on which torch finds none; use --device cpu")
+    return name
