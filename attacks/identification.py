@@ -89,7 +89,8 @@ def _whitener(rest: Tensor, spread: Tensor) -> Tensor:
     unit = spread.sqrt()
     covariance = torch.from_numpy(LedoitWolf().fit((rest / unit).double().numpy()).covariance_)
     values, vectors = torch.linalg.eigh(covariance + 1e-6 * torch.eye(len(unit), dtype=torch.float64))
-    return ((vectors / values.clamp_min(1e-6).sqrt()) / unit[:, None].double()).float()
+    root: Tensor = ((vectors / values.clamp_min(1e-6).sqrt()) / unit[:, None].double()).float()
+    return root
 
 
 def _ranks(scores: Guess, truth: Truth) -> Tensor:

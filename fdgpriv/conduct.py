@@ -23,14 +23,14 @@ from fdgpriv.artifact import SERVER, StyleStatistics
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.exam import Guess, Truth
 from fdgpriv.federation import Dataset, generator
-from fdgpriv.finding import DatasetNote, Privacy, Results, RoundUtility, Run, RunFigure, Timing, Utility
+from fdgpriv.finding import DatasetNote, Results, RoundUtility, Run, RunFigure, Timing, Utility
 from fdgpriv.judge import Paper, judge
 from fdgpriv.ledger import ledger
 from fdgpriv.marks import Marks, examine
 from fdgpriv.models.style_codec import digits_codec
 from fdgpriv.partition import Population, populate
 from fdgpriv.plan import Plan
-from fdgpriv.privacy.release import DRAWS, privacy
+from fdgpriv.privacy.release import DRAWS, Measurement, measure, privacies
 from fdgpriv.proctor import Proctor
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Attack, Defense
@@ -294,6 +294,7 @@ class Conductor:
         self.teller.say("judging")
         findings = judge({key: p for *_, papers, _ in done for key, p in papers.items()}, self.plan.seeds[0])
         pictures = self._codec_figure() if done else ()
+        stated = privacies([self._measure(cell, proctor) for cell, _, proctor, *_ in done])
         runs = [
             Run(
                 method=cell.method,
@@ -304,11 +305,11 @@ class Conductor:
                 utility=trained.utility,
                 artifacts=ledger(proctor.transcript.records),
                 attacks=tuple(findings[key] for key in papers),
-                privacy=self._privacy(cell, proctor),
+                privacy=privacy,
                 figures=pictures,
                 not_measured=_not_measured(cell, trained, proctor),
             )
-            for cell, trained, proctor, papers, _ in done
+            for (cell, trained, proctor, papers, _), privacy in zip(done, stated, strict=True)
         ]
         return Results(
             fdgpriv=__version__,
@@ -326,9 +327,9 @@ class Conductor:
             runs=tuple(runs),
         )
 
-    def _privacy(self, cell: Cell, proctor: Proctor) -> Privacy:
+    def _measure(self, cell: Cell, proctor: Proctor) -> Measurement:
         dim = len(proctor.template.vector()) if proctor.shares_styles else 1
-        return privacy(proctor.defense, dim, DRAWS[self.plan.preset], cell.seed)
+        return measure(proctor.defense, dim, DRAWS[self.plan.preset], cell.seed)
 
     def _codec_figure(self) -> tuple[RunFigure, ...]:
         path = Path("figures") / "style_encoder.png"

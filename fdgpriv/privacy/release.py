@@ -1,20 +1,41 @@
-"""Measures the epsilon of a defense's releases from draws of two neighbouring worlds, beside what it proves."""
+"""Measures the epsilon of defenses' releases from draws of two neighbouring worlds, beside what they prove."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from fdgpriv.federation import generator
 from fdgpriv.finding import EpsilonMeasured, Privacy
-from fdgpriv.privacy.measured import clopper_pearson, gdp, held_out_counts
-from fdgpriv.roles import Defense
+from fdgpriv.privacy.measured import Bound, ceiling, clopper_pearson, gdp, held_out_counts
+from fdgpriv.privacy.violation import LEVEL, violation
+from fdgpriv.roles import Defense, Guarantee
+from fdgpriv.verdict import holm
 
 DRAWS = {"quick": 2_000, "default": 20_000, "paper": 100_000}
 
 
-def privacy(defense: Defense, dim: int, draws: int, seed: int) -> Privacy:
-    """What `defense` proves, what its own worst case shows, and whether the two can both be true.
+@dataclass(frozen=True)
+class Measurement:
+    """One defense's guarantee, and what its own worst case shows.
 
-    The verdict rests on the Clopper-Pearson bound at 95 %, which assumes nothing about the mechanism; the GDP bound
-    beside it is sharper and valid for Gaussian noise only.
+    Attributes:
+        proved: What it states.
+        exact: Clopper-Pearson lower bound on epsilon at 95 %, free of assumptions; None where nothing was measured.
+        gaussian: The GDP bound, valid for Gaussian noise only.
+        most: What a perfect attack with this many draws would have shown.
+        p: Of the hypothesis "epsilon is at most what is proved", from the exact bound.
+    """
+
+    proved: Guarantee
+    exact: Bound | None = None
+    gaussian: Bound | None = None
+    most: float | None = None
+    p: float | None = None
+
+
+def measure(defense: Defense, dim: int, draws: int, seed: int) -> Measurement:
+    """Attack the releases of `defense` in its own worst case.
 
     Args:
         defense: Calibrated to the run.
@@ -23,23 +44,42 @@ def privacy(defense: Defense, dim: int, draws: int, seed: int) -> Privacy:
         seed: Of the noise.
     """
     proved = defense.guarantee()
-    if proved.epsilon is None or proved.delta is None:
-        return Privacy(epsilon_proved=None, delta=None, statement=proved.statement, verdict="no_guarantee")
-    stated = {"epsilon_proved": proved.epsilon, "delta": proved.delta, "statement": proved.statement}
-    worlds = defense.worlds(dim, draws, generator(seed, 6))
-    if worlds is None:
-        return Privacy(**stated, verdict="not_measured")
+    epsilon, delta = proved.epsilon, proved.delta
+    worlds = None if epsilon is None else defense.worlds(dim, draws, generator(seed, 6))
+    if worlds is None or epsilon is None or delta is None:
+        return Measurement(proved)
     inside, outside = (world.double().numpy() for world in worlds)
     rng = np.random.default_rng(seed)
-    counts = held_out_counts(inside, outside, proved.delta, rng)
-    exact = clopper_pearson(counts, proved.delta)
-    gaussian = gdp(held_out_counts(inside, outside, proved.delta, rng, lower=gdp), proved.delta)
-    perfect = clopper_pearson(type(counts)(0, counts.n_out, 0, counts.n_in), proved.delta)
-    shown = exact.epsilon or 0.0
-    verdict = "violation" if shown > proved.epsilon else ("saturated" if exact.saturated else "consistent")
+    counts = held_out_counts(inside, outside, delta, rng)
+    return Measurement(
+        proved,
+        exact=clopper_pearson(counts, delta),
+        gaussian=gdp(held_out_counts(inside, outside, delta, rng, lower=gdp), delta),
+        most=ceiling(counts.n_in, delta),
+        p=violation(lambda error: clopper_pearson(counts, delta, error), epsilon),
+    )
+
+
+def privacies(measurements: Sequence[Measurement]) -> list[Privacy]:
+    """The privacy statement of each, violations corrected together by Holm at level 0.05 (AUDIT section 3, family 2)."""
+    tested = [m.p for m in measurements if m.p is not None]
+    corrected = iter(holm(tested))
+    return [_privacy(m, None if m.p is None else next(corrected)) for m in measurements]
+
+
+def _privacy(found: Measurement, p: float | None) -> Privacy:
+    proved = found.proved
+    if proved.epsilon is None:
+        return Privacy(epsilon_proved=None, delta=None, statement=proved.statement, verdict="no_guarantee")
+    if found.exact is None or found.gaussian is None or p is None:
+        return Privacy(
+            epsilon_proved=proved.epsilon, delta=proved.delta, statement=proved.statement, verdict="not_measured"
+        )
     return Privacy(
-        **stated,
-        epsilon_measured=EpsilonMeasured(clopper_pearson=exact.epsilon, gdp=gaussian.epsilon, one_run=None),
-        ceiling=perfect.epsilon,
-        verdict=verdict,
+        epsilon_proved=proved.epsilon,
+        delta=proved.delta,
+        statement=proved.statement,
+        epsilon_measured=EpsilonMeasured(clopper_pearson=found.exact.epsilon, gdp=found.gaussian.epsilon, one_run=None),
+        ceiling=found.most,
+        verdict="violation" if p <= LEVEL else ("saturated" if found.exact.saturated else "consistent"),
     )

@@ -1,0 +1,64 @@
+"""Epsilon measured from N-way identification: whose image, of N candidates, is behind the release? (AUDIT.md section 5.5)
+
+It makes a reconstruction a statement about epsilon, with a known success rate without the artifact: 1/N. Conditions:
+the N worlds differ in exactly one unit (one image, or one client for a client-level epsilon), the target is drawn
+uniformly, the noise afresh in every trial, and one release is one trial. A fuzzy success ("LPIPS below tau") gives no
+epsilon: map the reconstruction to its nearest candidate first.
+"""
+
+import math
+
+from scipy import special
+
+from fdgpriv.privacy.accounting import gdp_epsilon
+from fdgpriv.privacy.measured import Bound, lower_rate
+
+
+def identification(
+    successes: int, trials: int, candidates: int, delta: float, error: float = 0.05, listed: int = 1
+) -> Bound:
+    """eps_lb = ln(N (g - delta) / k), at most ln(N / k), for replace-one and for add/remove.
+
+    Args:
+        successes: Trials in which the target was among the first `listed`.
+        candidates: N >= 2.
+        listed: k, the length of the list.
+
+    Returns: g is the Clopper-Pearson lower bound of the success rate at one-sided `error`.
+    """
+    g = _rate(successes, trials, candidates, delta, error)
+    if not 1 <= listed < candidates:
+        raise ValueError(f"want 1 <= listed < candidates, got {listed} of {candidates}")
+    worth = candidates * (g - delta) / listed
+    return Bound(math.log(worth) if worth > 1 else 0.0, error, successes == trials)
+
+
+def identification_replace_one(
+    successes: int, trials: int, candidates: int, delta: float, error: float = 0.05
+) -> Bound:
+    """eps_lb = ln[(N - 1)(g - delta) / (1 - g)], the tighter bound for replace-one only.
+
+    It is reached by N-ary randomized response.
+    """
+    g = _rate(successes, trials, candidates, delta, error)
+    worth = (candidates - 1) * (g - delta) / (1 - g)
+    return Bound(math.log(worth) if worth > 1 else 0.0, error, successes == trials)
+
+
+def identification_gdp(successes: int, trials: int, candidates: int, delta: float, error: float = 0.05) -> Bound:
+    """mu_lb = Phi^-1(g) - Phi^-1(1/N), clamped at 0, then mu to epsilon; *only* for Gaussian noise."""
+    g = _rate(successes, trials, candidates, delta, error)
+    if delta == 0:
+        return Bound(None, error, reason="Gaussian noise has no finite epsilon at delta = 0")
+    mu = max(0.0, float(special.ndtri(g)) - float(special.ndtri(1 / candidates)))
+    return Bound(gdp_epsilon(mu, delta), error, successes == trials)
+
+
+def _rate(successes: int, trials: int, candidates: int, delta: float, error: float) -> float:
+    if not 0 <= successes <= trials or trials < 1:
+        raise ValueError(f"want 0 <= successes <= trials and trials >= 1, got {successes} of {trials}")
+    if candidates < 2:
+        raise ValueError(f"want at least 2 candidates, got {candidates}")
+    if not 0 <= delta < 1 or not 0 < error < 1:
+        raise ValueError(f"want delta in [0, 1) and error in (0, 1), got {delta}, {error}")
+    return lower_rate(successes, trials, error)

@@ -1,0 +1,188 @@
+"""Epsilon measured from two worlds: a lower bound by exact counting, and a sharper one for Gaussian releases.
+
+One world holds the record and one does not; each is drawn many times afresh, and a score per draw says how much it
+looks like "in". For additive noise the score is <release, v> with v the noiseless difference of the two worlds.
+A bound says how much was *shown* to leak. A low bound is not evidence of privacy. (AUDIT.md sections 5.2, 5.3, 5.7)
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from fdgpriv.privacy.accounting import gdp_epsilon
+
+Array: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A lower confidence bound on epsilon.
+
+    Attributes:
+        epsilon: In nats, >= 0; None where none could be computed.
+        error: alpha: the bound exceeds the true epsilon with at most this probability.
+        saturated: The attack made no mistake, so the bound is the ceiling of its budget: report ">= epsilon, saturated".
+        reason: Why epsilon is None.
+    """
+
+    epsilon: float | None
+    error: float
+    saturated: bool = False
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Mistakes of one test at a threshold that was chosen on other data."""
+
+    false_positives: int
+    n_out: int
+    false_negatives: int
+    n_in: int
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.false_positives <= self.n_out and 0 <= self.false_negatives <= self.n_in):
+            raise ValueError(f"want 0 <= mistakes <= trials, got {self}")
+        if not (self.n_out and self.n_in):
+            raise ValueError(f"want trials in both worlds, got {self}")
+
+
+Lower: TypeAlias = Callable[[Counts, float, float], Bound]
+"""`clopper_pearson` or `gdp`: counts, delta, error."""
+
+
+def upper_rate(mistakes: int, trials: int, error: float) -> float:
+    """Clopper-Pearson upper bound of a rate at one-sided error: BetaInv(1 - error; k + 1, n - k), 1 if k = n."""
+    if mistakes == trials:
+        return 1.0
+    return float(special.betainccinv(mistakes + 1, trials - mistakes, error))
+
+
+def lower_rate(successes: int, trials: int, error: float) -> float:
+    """Clopper-Pearson lower bound of a rate at one-sided error: BetaInv(error; k, n - k + 1), 0 if k = 0."""
+    if successes == 0:
+        return 0.0
+    return float(special.betaincinv(successes, trials - successes + 1, error))
+
+
+def clopper_pearson(counts: Counts, delta: float, error: float = 0.05) -> Bound:
+    """Lower bound that assumes nothing of the mechanism (5.2): the headline number.
+
+    eps_lb = max{0, ln((1 - delta - FNR+) / FPR+), ln((1 - delta - FPR+) / FNR+)}, each rate at error / 2.
+    """
+    return Bound(max(0.0, _unclamped(counts, delta, error)), error, _perfect(counts))
+
+
+def gdp(counts: Counts, delta: float, error: float = 0.05) -> Bound:
+    """Sharper lower bound (5.3), valid *only if the mechanism adds Gaussian noise*; label it so.
+
+    mu_lb = Phi^-1(1 - FPR+) - Phi^-1(FNR+), clamped at 0, each rate at error / 2; then mu to epsilon.
+    """
+    fpr, fnr = _rates(counts, error)
+    if delta == 0:
+        return Bound(None, error, reason="Gaussian noise has no finite epsilon at delta = 0")
+    mu = max(0.0, -float(special.ndtri(fpr)) - float(special.ndtri(fnr)))
+    if not math.isfinite(mu):
+        return Bound(None, error, reason=f"mistake rates {fpr:.3g} and {fnr:.3g} are out of the range of the bound")
+    return Bound(gdp_epsilon(mu, delta), error, _perfect(counts))
+
+
+def counts_at(scores_in: ArrayLike, scores_out: ArrayLike, thresholds: ArrayLike) -> list[Counts]:
+    """Mistakes at each threshold (K,): a score above it says "in", one at it "out"."""
+    inside, outside = _scores("scores_in", scores_in), _scores("scores_out", scores_out)
+    cuts = _scores("thresholds", thresholds)
+
+    def at_most(scores: Array) -> list[int]:
+        found: list[int] = np.searchsorted(np.sort(scores), cuts, side="right").tolist()
+        return found
+
+    pairs = zip(at_most(outside), at_most(inside), strict=True)
+    return [Counts(len(outside) - below, len(outside), missed, len(inside)) for below, missed in pairs]
+
+
+def held_out_counts(
+    scores_in: ArrayLike,
+    scores_out: ArrayLike,
+    delta: float,
+    rng: np.random.Generator,
+    lower: Lower = clopper_pearson,
+    candidates: int = 101,
+) -> Counts:
+    """Splits the draws at random, chooses the threshold on one half, counts on the other.
+
+    Args:
+        scores_in: One score per independent draw of the world with the record (T,), T >= 4; higher means "in".
+        scores_out: The same without it (T',).
+        lower: The bound to maximise on the selection half; the same one is then to be applied to the counts.
+        candidates: Pooled quantiles of the selection half that are tried. Many more of them lose power.
+    """
+    inside, outside = _scores("scores_in", scores_in), _scores("scores_out", scores_out)
+    if min(len(inside), len(outside)) < 4:
+        raise ValueError(f"want at least 4 draws of each world, got {len(inside)} and {len(outside)}")
+    inside, outside = rng.permutation(inside), rng.permutation(outside)
+    a, b = len(inside) // 2, len(outside) // 2
+    pooled = np.sort(np.concatenate([inside[:a], outside[:b]]))
+    thresholds = np.unique(pooled[np.linspace(0, len(pooled) - 1, candidates).astype(int)])
+    tried = counts_at(inside[:a], outside[:b], thresholds)
+    best = max(range(len(tried)), key=lambda i: _appeal(tried[i], delta, lower))
+    return counts_at(inside[a:], outside[b:], [float(thresholds[best])])[0]
+
+
+def at_thresholds(
+    scores_in: ArrayLike, scores_out: ArrayLike, thresholds: ArrayLike, delta: float, error: float = 0.05
+) -> Bound:
+    """The best Clopper-Pearson bound over several thresholds, each at error / (number of thresholds) (Bonferroni).
+
+    Args:
+        thresholds: (K,), fixed before the scores were seen (quantiles of these very scores are not).
+    """
+    tried = counts_at(scores_in, scores_out, np.unique(_scores("thresholds", thresholds)))
+    bounds = [clopper_pearson(counts, delta, error / len(tried)) for counts in tried]
+    best = max(bounds, key=lambda bound: bound.epsilon or 0.0)
+    return Bound(best.epsilon, error, best.saturated)
+
+
+def ceiling(trials: int, delta: float, error: float = 0.05, lower: Lower = clopper_pearson) -> float | None:
+    """What a perfect attack with `trials` test draws of each world would show: no budget can prove more (5.7)."""
+    return lower(Counts(0, trials, 0, trials), delta, error).epsilon
+
+
+def _rates(counts: Counts, error: float) -> tuple[float, float]:
+    if not 0 < error < 1:
+        raise ValueError(f"want error in (0, 1), got {error}")
+    return (
+        upper_rate(counts.false_positives, counts.n_out, error / 2),
+        upper_rate(counts.false_negatives, counts.n_in, error / 2),
+    )
+
+
+def _unclamped(counts: Counts, delta: float, error: float) -> float:
+    if not 0 <= delta < 1:
+        raise ValueError(f"want delta in [0, 1), got {delta}")
+    fpr, fnr = _rates(counts, error)
+    sides = [(1 - delta - fnr, fpr), (1 - delta - fpr, fnr)]
+    return max(math.log(top / bottom) if top > 0 else -math.inf for top, bottom in sides)
+
+
+def _appeal(counts: Counts, delta: float, lower: Lower) -> tuple[float, float]:
+    """A threshold's worth: its bound, and where that is 0 everywhere, how near it came."""
+    shown = lower(counts, delta, 0.05).epsilon or 0.0
+    return (shown, 0.0) if shown else (0.0, _unclamped(counts, delta, 0.05))
+
+
+def _perfect(counts: Counts) -> bool:
+    return counts.false_positives == 0 and counts.false_negatives == 0
+
+
+def _scores(name: str, scores: ArrayLike) -> Array:
+    array: Array = np.asarray(scores, dtype=np.float64)
+    if array.ndim != 1 or not len(array):
+        raise ValueError(f"want {name} (T,) with T >= 1, got {array.shape}")
+    if np.isnan(array).any():
+        raise ValueError(f"want {name} without NaN, got {int(np.isnan(array).sum())} of {len(array)}")
+    return array
