@@ -71,7 +71,7 @@ class Identification(Attack):
         return {"noise": list(torch.rand(5, size, generator=rng)), "mean_image": [prior]}
 
     def chance(self, view: View, truth: Truth) -> float | None:
-        return 1 / len(truth.line_up)
+        return 1 / truth.candidates.shape[1]
 
     def score(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
         return torch.stack([(_ranks(g, t) == 0).float().mean() for g, t in zip(guesses, truths, strict=True)])

@@ -44,7 +44,7 @@ class Truth:
         domain: Index of the main domain among the sources.
         positions: (T,) where in each line-up the true image stands.
         candidates: (T, N) indices into the pool: the line-ups.
-        line_up: (N, 3, H, W) the first line-up's images.
+        pool: (P, 3, H, W) all candidate images, one tensor for all truths.
     """
 
     images: Tensor
@@ -53,7 +53,12 @@ class Truth:
     domain: int
     positions: Tensor
     candidates: Tensor
-    line_up: Tensor
+    pool: Tensor
+
+    @property
+    def line_up(self) -> Tensor:
+        """(N, 3, H, W): the first line-up's images."""
+        return self.pool[self.candidates[0]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from fdgpriv.finding import Measured
 from fdgpriv.roles import Attack
 
 Scores = dict[str, list[float]]
+DESCRIBED = ("attack", "mean_image", "random_style", "other_client", "autoencoder")
 
 
 @dataclass
@@ -105,12 +106,18 @@ def _mark(attack: Attack, items: Sequence[Item], by_name: dict[str, Asks], descr
             continue  # a control that not every target has says nothing of the rest
         guesses, truths = [guess for _, guess, _ in asks], [truth for _, _, truth in asks]
         marks.headline[name] = _averaged(attack.score(guesses, truths), asks, len(items))
-        if described:
-            for metric, values in attack.describe(guesses, truths).items():
-                marks.details.setdefault(metric, {})[name] = _averaged(values, asks, len(items))
-            if realism := attack.realism(guesses, truths):
-                marks.realism[name] = realism
+        if described and name in DESCRIBED:
+            _describe(attack, name, list({ask[0]: ask for ask in reversed(asks)}.values()), marks)
     return marks
+
+
+def _describe(attack: Attack, name: str, asks: Asks, marks: Marks) -> None:
+    """The further metrics, of one ask per item."""
+    guesses, truths = [guess for _, guess, _ in asks], [truth for _, _, truth in asks]
+    for metric, values in attack.describe(guesses, truths).items():
+        marks.details.setdefault(metric, {})[name] = _averaged(values, asks, len(asks))
+    if realism := attack.realism(guesses, truths):
+        marks.realism[name] = realism
 
 
 def _averaged(scores: Tensor, asks: Asks, count: int) -> list[float]:

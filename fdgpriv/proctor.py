@@ -216,7 +216,7 @@ class Proctor:
                 domain=domain,
                 positions=positions,
                 candidates=candidates,
-                line_up=pool[candidates[0]] if len(candidates) else pool[:0],
+                pool=pool,
             )
 
         mine = truth(group.index)

@@ -86,13 +86,14 @@ def train(
         rng: Of shuffling and augmentation.
         device: Where.
     """
-    model.train()
+    model.train().to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # 1.2 times the images/s on a CPU
     optimizer = torch.optim.SGD(
         model.parameters(), settings.lr_at(round), settings.momentum, weight_decay=settings.weight_decay
     )
     for _ in range(settings.local_epochs):
         for index in batches(len(data), settings.batch_size, rng):
-            images = augment(data.images[index], data.flip, data.translate, rng).to(device)
+            images = augment(data.images[index], data.flip, data.translate, rng)
+            images = images.to(device, memory_format=torch.channels_last)
             optimizer.zero_grad()
             loss(Batch(index, images, data.labels[index].to(device))).backward()
             optimizer.step()

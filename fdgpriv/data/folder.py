@@ -1,0 +1,141 @@
+"""Datasets that lie in folders, ROOT/<domain>/<class>/*.jpg: anybody's own, and the published ones by name."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from fdgpriv.data._images import SUFFIXES, Progress, read_images
+from fdgpriv.federation import Dataset, Domain
+
+LAYOUT = "ROOT/<domain>/<class>/*.jpg"
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A published dataset: which domains lie in which folder, and what there is to know about it.
+
+    Attributes:
+        name: As the command line names it.
+        folder: The folder that it unpacks to; a root may be that folder or the one that holds it.
+        domains: Its folders, in its authors' order.
+        classes: How many classes it has.
+        default_target: The domain left out when the user names none.
+        about: What it is.
+    """
+
+    name: str
+    folder: str
+    domains: tuple[str, ...]
+    classes: int
+    default_target: str
+    about: str
+
+    def load(self, root: Path, image_size: int, progress: Progress | None = None) -> Dataset:
+        """The dataset below `root`, images (N, 3, S, S) with S = `image_size`."""
+        _want_folder(root)
+        places = [root, root / self.folder, root / self.folder.lower()]
+        missing = {place: [name for name in self.domains if not (place / name).is_dir()] for place in places}
+        found = min(places, key=lambda place: len(missing[place]))
+        if missing[found]:
+            raise FileNotFoundError(
+                f"want the folders {', '.join(self.domains)} of {self.name} in {root} or {places[1]}; "
+                f"missing: {', '.join(missing[found])}"
+            )
+        domains, classes = read_domains([found / name for name in self.domains], image_size, progress)
+        if len(classes) != self.classes:
+            raise ValueError(f"want the {self.classes} classes of {self.name} in {found}, got {len(classes)}")
+        return Dataset(
+            self.name, classes, domains, self.default_target, self.about, _limits(image_size), flip=True, translate=0.1
+        )
+
+
+PACS = Benchmark(
+    name="pacs",
+    folder="PACS",
+    domains=("art_painting", "cartoon", "photo", "sketch"),
+    classes=7,
+    default_target="sketch",
+    about="PACS (Li et al., ICCV 2017): 9,991 images of seven kinds of thing as art painting, cartoon, photo and sketch.",
+)
+
+
+def folder(root: Path, image_size: int, progress: Progress | None = None) -> Dataset:
+    """The dataset in `root`, laid out as ROOT/<domain>/<class>/*.jpg; the last domain is the default target.
+
+    Args:
+        root: Each folder in it is a domain, each folder in those a class; all domains have the same classes.
+        image_size: S of the images (N, 3, S, S), in pixels.
+        progress: Told (done, total) after each image.
+    """
+    _want_folder(root)
+    places = _folders(root)
+    if len(places) < 2:
+        got = ", ".join(place.name for place in places) or "none"
+        raise ValueError(f"want at least two domains in {root} ({LAYOUT}), got {got}")
+    domains, classes = read_domains(places, image_size, progress)
+    about = f"The user's own images: {len(domains)} domains, {len(classes)} classes."
+    return Dataset("folder", classes, domains, domains[-1].name, about, _limits(image_size), flip=True, translate=0.1)
+
+
+def read_domains(
+    places: Sequence[Path], image_size: int, progress: Progress | None = None
+) -> tuple[tuple[Domain, ...], tuple[str, ...]]:
+    """The domain in each of `places`, and the classes (sorted) that all of them must have."""
+    held = {place: [klass.name for klass in _folders(place)] for place in places}
+    classes = sorted({name for names in held.values() for name in names})
+    if not classes:
+        raise ValueError(f"want a folder per class in {places[0]} ({LAYOUT}), got none")
+    for place, names in held.items():
+        for name in classes:
+            if name not in names:
+                raise ValueError(f"want the class {name} in {place}, as in the other domains; got no such folder")
+    files = {place: [_images(place / name) for name in classes] for place in places}
+    images = read_images([path for lists in files.values() for paths in lists for path in paths], image_size, progress)
+    domains, start = [], 0
+    for place, lists in files.items():
+        counts = torch.tensor([len(paths) for paths in lists])
+        labels = torch.arange(len(classes)).repeat_interleave(counts)
+        domains.append(Domain(place.name, images[start : start + len(labels)], labels))
+        start += len(labels)
+    return tuple(domains), tuple(classes)
+
+
+def _want_folder(root: Path) -> None:
+    if not root.exists():
+        raise FileNotFoundError(f"want a folder ({LAYOUT}), got {root}, which does not exist")
+    if not root.is_dir():
+        raise ValueError(f"want a folder ({LAYOUT}), got the file {root}")
+
+
+def _entries(place: Path) -> list[Path]:
+    """What lies in `place`, sorted by name, without hidden files and what archives leave behind."""
+    try:
+        return sorted(path for path in place.iterdir() if not path.name.startswith((".", "__MACOSX")))
+    except OSError as error:
+        raise ValueError(f"want a readable folder in {place}, got: {error.strerror}") from None
+
+
+def _folders(place: Path) -> list[Path]:
+    """The folders in `place`; a link to a folder that `place` lies in is passed over."""
+    around = {place.resolve(), *place.resolve().parents}
+    return [path for path in _entries(place) if path.is_dir() and not (path.is_symlink() and path.resolve() in around)]
+
+
+def _images(place: Path) -> list[Path]:
+    """The image files of one class, sorted by name."""
+    paths = [path for path in _entries(place) if path.suffix.lower() in SUFFIXES and not path.is_dir()]
+    if not paths:
+        raise ValueError(f"want at least one image ({', '.join(SUFFIXES)}) in {place}, got none")
+    for path in paths:
+        if not path.is_file():
+            raise ValueError(f"want a readable image in {path}, got: no ordinary file")
+    return paths
+
+
+def _limits(image_size: int) -> str:
+    return (
+        f"Images are stretched to {image_size} x {image_size} pixels; figures do not compare with published ones "
+        "at another size."
+    )

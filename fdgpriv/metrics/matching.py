@@ -1,0 +1,50 @@
+"""Which reconstruction stands for which true image: one assignment, made once, for all metrics."""
+
+from typing import NamedTuple
+
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from fdgpriv.metrics.score import check_images
+
+
+class Matching(NamedTuple):
+    """Pairs of positions; each position of either side occurs at most once.
+
+    Attributes:
+        images: (P,) int64, rising.
+        truth: (P,) int64, the partner of each.
+    """
+
+    images: Tensor
+    truth: Tensor
+
+
+def squared_errors(images: Tensor, truth: Tensor) -> Tensor:
+    """Mean squared error (N, M) float64 of every image (N, 3, H, W) against every true image (M, 3, H, W)."""
+    check_images(images)
+    check_images(truth)
+    if images.shape[1:] != truth.shape[1:]:
+        raise ValueError(f"want images of one size, got {tuple(images.shape[1:])} and {tuple(truth.shape[1:])}")
+    ours, theirs = images.flatten(1).double(), truth.flatten(1).double()
+    cross = ours @ theirs.T
+    squares = ours.square().sum(1)[:, None] + theirs.square().sum(1)[None, :] - 2 * cross
+    return squares.clamp_min(0) / ours.shape[1]
+
+
+def hungarian(images: Tensor, truth: Tensor) -> Matching:
+    """The pairs with the least total squared error; where there are more of one side, the rest goes without.
+
+    Args:
+        images: Reconstructions (N, 3, H, W) in [0, 1], in no order.
+        truth: True images (M, 3, H, W) in [0, 1].
+
+    Returns: min(N, M) pairs. A set of unrelated images is flattered too, so every control goes through it as well.
+    Reference: Kuhn, "The Hungarian method for the assignment problem", Naval Research Logistics 1955.
+    """
+    errors = squared_errors(images, truth)
+    if not errors.isfinite().all():
+        raise ValueError("want finite images to match, got NaN or infinity")
+    rows, columns = linear_sum_assignment(errors.cpu().numpy())
+    return Matching(torch.as_tensor(rows), torch.as_tensor(columns))

@@ -1,0 +1,128 @@
+"""LPIPS: how alike two images look to a network, one figure per pair.
+
+Reference: Zhang et al., "The unreasonable effectiveness of deep features as a perceptual metric", CVPR 2018.
+"""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from fdgpriv._torchvision import torchvision as _torchvision  # noqa: F401  (before lpips)
+from fdgpriv.metrics.score import PerImage, check_pairs
+from fdgpriv.models._checkpoints import find_weights, read_tensors
+from fdgpriv.models.extractor import Extractor
+
+# isort: split
+import lpips
+
+_BATCH = 64
+_HOME = "comes from https://download.pytorch.org/models/"
+HEADS = Path(lpips.__file__).parent / "weights" / "v0.1"
+_FILES = {"alex": "alexnet-owt-7be5be79.pth", "vgg": "vgg16-397923af.pth"}
+
+
+class Perceptual(nn.Module):
+    """A perceptual distance under its name; differentiable, so that it may also be a loss.
+
+    Never score with the network that an attack took as its own loss.
+
+    Attributes:
+        name: ``"lpips[alex]"``, ``"lpips[digits-extractor-1]"``, ...
+    """
+
+    name: str
+
+    def forward(self, images: Tensor, truth: Tensor) -> Tensor:
+        """Distances (N,) of images (N, 3, H, W) **in [-1, 1]**, as the lpips package takes them."""
+        raise NotImplementedError
+
+
+class FormulaLpips(Perceptual):
+    """The LPIPS formula, without learned weights, on the maps of any network.
+
+    At each pixel of each map, the features are scaled to length 1; their squared difference is summed over the
+    channels, averaged over the pixels, and summed over the maps: at most 4 a map, 2 where features are not negative.
+
+    Args:
+        network: Its name.
+        stages: Maps (N, C, h, w) of images (N, 3, H, W) in [0, 1].
+    """
+
+    def __init__(self, network: str, stages: Callable[[Tensor], list[Tensor]]) -> None:
+        super().__init__()
+        self.name = f"lpips[{network}]"
+        self.stages = stages
+
+    def forward(self, images: Tensor, truth: Tensor) -> Tensor:
+        """Distances (N,) of images (N, 3, H, W) in [-1, 1]."""
+        total = images.new_zeros(len(images))
+        for ours, theirs in zip(self.stages((images + 1) / 2), self.stages((truth + 1) / 2), strict=True):
+            square = (lpips.normalize_tensor(ours) - lpips.normalize_tensor(theirs)).square()
+            total = total + lpips.spatial_average(square.sum(dim=1, keepdim=True), keepdim=False)[:, 0]
+        return total
+
+
+class PublishedLpips(Perceptual):
+    """LPIPS 0.1 as published: ImageNet features of the user's, the linear heads of the lpips package.
+
+    Args:
+        network: ``"alex"`` for scoring, ``"vgg"`` beside it.
+        weights: torchvision's checkpoint of AlexNet or VGG-16, or its folder; None looks among torch's checkpoints.
+    """
+
+    def __init__(self, network: str, weights: Path | None = None) -> None:
+        super().__init__()
+        if network not in _FILES:
+            raise ValueError(f"want a network of {', '.join(_FILES)}; got {network!r}")
+        file = _FILES[network]
+        path = find_weights([file], _HOME + file, weights)
+        features = {name: tensor for name, tensor in read_tensors(path).items() if name.startswith("features.")}
+        with torch.device("meta"), warnings.catch_warnings():  # no weights yet: all of them come from the two files
+            warnings.simplefilter("ignore", UserWarning)  # lpips speaks to torchvision in an older way
+            distance = lpips.LPIPS(net=network, pretrained=False, pnet_rand=True, verbose=False)
+        distance.scaling_layer = lpips.ScalingLayer()
+        slots = {name.split(".", 1)[1]: name for name in distance.net.state_dict()}  # "slice2.3.weight" as "3.weight"
+        state = {slots.get(name.removeprefix("features."), name): tensor for name, tensor in features.items()}
+        try:
+            distance.net.load_state_dict(state, assign=True)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(f"want the tensors of {file} in {path}; {reason[:300]}") from error
+        distance.load_state_dict(read_tensors(HEADS / f"{network}.pth"), strict=False, assign=True)
+        empty = [name for name, tensor in distance.state_dict().items() if tensor.is_meta]
+        if empty:
+            raise ValueError(f"want the heads of lpips 0.1 for {network} in {HEADS}, got none for {', '.join(empty)}")
+        self.name = f"lpips[{network}]"
+        self.distance = distance.eval().requires_grad_(False)
+
+    def forward(self, images: Tensor, truth: Tensor) -> Tensor:
+        """Distances (N,) of images (N, 3, H, W) in [-1, 1]."""
+        found: Tensor = self.distance(images, truth)
+        return found[:, 0, 0, 0]
+
+
+def extractor_lpips(extractor: Extractor) -> FormulaLpips:
+    """The offline stand-in for LPIPS, named after its extractor: ``lpips[digits-extractor-1]``."""
+    return FormulaLpips(extractor.name, extractor.stages)
+
+
+@torch.no_grad()
+def lpips_per_image(images: Tensor, truth: Tensor, distance: Perceptual) -> PerImage:
+    """Perceptual distance of each image from its truth.
+
+    Args:
+        images: (N, 3, H, W) in [0, 1]; moved to [-1, 1] here.
+        truth: The image each stands for, (N, 3, H, W) in [0, 1].
+        distance: The network; its name is the metric's.
+
+    Returns: of 0 or more, lower leaks more; there is no fixed chance level.
+    """
+    exact = check_pairs(images, truth)
+    found = [torch.empty(0, dtype=torch.float64)]
+    for ours, theirs in zip(torch.split(images, _BATCH), torch.split(truth, _BATCH), strict=True):
+        if len(ours):
+            found.append(distance(2 * ours - 1, 2 * theirs - 1).double().cpu())
+    return PerImage(distance.name, torch.cat(found), exact, "lower_leaks")

@@ -1,0 +1,202 @@
+"""How real a *set* of images looks: FID, KID and IS. No leak of any person is ever read from them.
+
+Each carries the extractor's name and the first digits of its weights' hash in its own name, so that nobody compares it
+with figures made in another network's features.
+"""
+
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from fdgpriv._torchvision import torchvision as _torchvision  # noqa: F401  (before torchmetrics)
+from fdgpriv.finding import Measured
+from fdgpriv.metrics.score import Score, check_images, jackknife, missing
+from fdgpriv.models.extractor import Extractor
+
+# isort: split
+from torchmetrics.image.fid import FrechetInceptionDistance
+from torchmetrics.image.inception import InceptionScore
+from torchmetrics.image.kid import KernelInceptionDistance, poly_kernel
+
+FID_MINIMUM = 2048  # images; below, FID mostly measures how few there are
+_BATCH = 64
+_TOLERANCE = 1e-6
+
+
+def fid(images: Tensor, reference: Tensor, extractor: Extractor) -> Score:
+    """Frechet distance between the Gaussians nearest to two sets of features.
+
+    Args:
+        images: (N, 3, H, W) in [0, 1].
+        reference: Real images (M, 3, H, W) in [0, 1]; take as many as `images`, and print `fid_floor` beside it.
+        extractor: In whose features.
+
+    Returns: of 0 or more, lower is more real; None below 2,048 images on either side, where its bias exceeds what it
+        measures. n is the smaller count.
+    Reference: Heusel et al., "GANs trained by a two time-scale update rule ...", NeurIPS 2017.
+    """
+    name = f"fid[{extractor.label}]"
+    n = min(len(images), len(reference))
+    if n < FID_MINIMUM:
+        return missing(name, "lower_better", n, f"{n:,} images: FID needs {FID_MINIMUM:,} on either side; see KID")
+    return _fid(name, features(images, extractor), features(reference, extractor), n)
+
+
+def fid_floor(reference: Tensor, extractor: Extractor, rng: torch.Generator) -> Score:
+    """FID of one random half of the real images against the other: what a perfect generator would score at this n.
+
+    n is the size of a half; smaller halves have a higher floor. None where there are fewer than 2,048 real images.
+    """
+    name = f"fid_floor[{extractor.label}]"
+    half = len(reference) // 2
+    if len(reference) < FID_MINIMUM:
+        return missing(name, "lower_better", half, f"{len(reference):,} real images: FID needs {FID_MINIMUM:,}")
+    found = features(reference, extractor)[torch.randperm(len(reference), generator=rng)]
+    return _fid(name, found[:half], found[half : 2 * half], half)
+
+
+def kid(images: Tensor, reference: Tensor, extractor: Extractor, rng: torch.Generator) -> Score:
+    """Kernel distance: the unbiased squared maximum mean discrepancy under the kernel (x.y / d + 1)^3.
+
+    Over all images at once, or over as many of the larger set, drawn from `rng`, as the smaller one has. The interval
+    is the jackknife's over both sets.
+
+    Args:
+        images: (N, 3, H, W) in [0, 1], two or more.
+        reference: Real images (M, 3, H, W) in [0, 1], two or more.
+        extractor: In whose features.
+        rng: Draws from the larger set.
+
+    Returns: lower is more real; 0 on average for two samples of one distribution, so negative values occur.
+    Reference: Binkowski et al., "Demystifying MMD GANs", ICLR 2018.
+    """
+    name = f"kid[{extractor.label}]"
+    n = min(len(images), len(reference))
+    if n < 3:
+        return missing(name, "lower_better", n, f"{n} images: KID and its interval need 3 on either side")
+    ours = features(images, extractor)[torch.randperm(len(images), generator=rng)[:n]]
+    theirs = features(reference, extractor)[torch.randperm(len(reference), generator=rng)[:n]]
+    if not (ours.isfinite().all() and theirs.isfinite().all()):
+        return missing(name, "lower_better", n, "features that are not finite")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that it keeps all features, which is what we hand it
+        metric = KernelInceptionDistance(feature=_Given(ours), subsets=1, subset_size=n)
+    metric.update(theirs, real=True)
+    metric.update(ours, real=False)
+    value = float(_repeatably(metric.compute)[0])
+    interval = jackknife(value, _kid_left_out(ours, theirs))
+    return Score(name, Measured(value=value, ci95=interval, n=n, direction="lower_better"))
+
+
+def inception_score(images: Tensor, extractor: Extractor) -> dict[str, Score]:
+    """Inception score, exp of the mean KL divergence from p(y|x) to p(y), in one split; also its logarithm and its share.
+
+    Args:
+        images: (N, 3, H, W) in [0, 1].
+        extractor: Whose K classes; its softmax is p(y|x).
+
+    Returns: ``is`` in [1, K] (checked; 1 is chance, for images all alike), ``log_is`` in [0, ln K] nats and ``is_over_k``
+        in [1/K, 1]: published "IS" below 1 is one of the latter two. Higher is more real. Intervals are the jackknife's.
+    Reference: Salimans et al., "Improved techniques for training GANs", NeurIPS 2016.
+    """
+    names = {key: f"{key}[{extractor.label}]" for key in ("is", "log_is", "is_over_k")}
+    n, classes = len(images), extractor.classes
+    if n < 2:
+        return {key: missing(name, "higher_better", n, f"{n} images: IS needs 2") for key, name in names.items()}
+    logits = _in_batches(images, extractor, extractor.logits)
+    if not logits.isfinite().all():
+        return {key: missing(name, "higher_better", n, "logits not finite") for key, name in names.items()}
+    logits = (logits - logits.amax(dim=1, keepdim=True)).clamp_min(
+        -600
+    )  # so that no probability is 0 and no term 0 * inf
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of the memory it takes, and of the std of one split
+        metric = InceptionScore(feature=_Given(logits), splits=1)
+        metric.update(logits)
+        value = float(_repeatably(metric.compute)[0])
+    if not 1 - _TOLERANCE <= value <= classes + _TOLERANCE:
+        raise ArithmeticError(f"want an inception score in [1, {classes}], got {value}")
+    log_value = torch.tensor(min(max(value, 1.0), float(classes)), dtype=torch.float64).log()
+    low, high = (
+        min(max(end, 0.0), float(torch.tensor(classes, dtype=torch.float64).log()))
+        for end in jackknife(float(log_value), [_log_is_left_out(logits)])
+    )
+    ends = torch.tensor([float(log_value), low, high], dtype=torch.float64)
+    figures = {"is": ends.exp(), "log_is": ends, "is_over_k": ends.exp() / classes}
+    return {
+        key: Score(
+            names[key],
+            Measured(value=float(v), ci95=(float(a), float(b)), n=n, direction="higher_better"),
+        )
+        for key, (v, a, b) in figures.items()
+    }
+
+
+def features(images: Tensor, extractor: Extractor) -> Tensor:
+    """Features (N, num_features) float64 of images (N, 3, H, W) in [0, 1], in batches and in evaluation mode."""
+    return _in_batches(images, extractor, extractor)
+
+
+class _Given(nn.Module):
+    """Stands for the extractor inside torchmetrics, which is handed features instead of images."""
+
+    def __init__(self, given: Tensor) -> None:
+        super().__init__()
+        self.num_features = given.shape[1]
+
+    def forward(self, given: Tensor) -> Tensor:
+        return given
+
+
+@torch.no_grad()
+def _in_batches(images: Tensor, extractor: Extractor, read: Callable[[Tensor], Tensor]) -> Tensor:
+    check_images(images)
+    if extractor.training:
+        raise ValueError(f"want {extractor.name} in evaluation mode, got training mode")
+    return torch.cat([read(part).double().cpu() for part in torch.split(images, _BATCH)])
+
+
+def _fid(name: str, ours: Tensor, theirs: Tensor, n: int) -> Score:
+    if not (ours.isfinite().all() and theirs.isfinite().all()):
+        return missing(name, "lower_better", n, "features that are not finite")
+    metric = FrechetInceptionDistance(feature=_Given(ours))
+    metric.update(theirs, real=True)
+    metric.update(ours, real=False)
+    value = float(metric.compute())
+    if not value > -1e-3:  # rounding in the root of the product of covariances
+        return missing(name, "lower_better", n, f"the covariances have no usable root: {value}")
+    return Score(name, Measured(value=max(value, 0.0), n=n, direction="lower_better"))
+
+
+def _repeatably(compute: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """torchmetrics shuffles with the global generator: here from one state, which is put back after."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        return compute()
+
+
+def _kid_left_out(ours: Tensor, theirs: Tensor) -> list[Tensor]:
+    """KID with each image (N,) and with each real image (N,) left out."""
+    n = len(ours)
+    within = [poly_kernel(x, x) for x in (ours, theirs)]
+    within = [kernel - kernel.diag().diag() for kernel in within]
+    across = poly_kernel(ours, theirs)
+    pairs = n * (n - 1)
+    left_out = []
+    for one, other, cross in ((0, 1, across), (1, 0, across.T)):
+        mine = (within[one].sum() - 2 * within[one].sum(1)) / ((n - 1) * (n - 2))
+        between = (across.sum() - cross.sum(1)) / (n * (n - 1))
+        left_out.append(mine + within[other].sum() / pairs - 2 * between)
+    return left_out
+
+
+def _log_is_left_out(logits: Tensor) -> Tensor:
+    """log IS with each image left out, (N,)."""
+    p = logits.softmax(dim=1)
+    own: Tensor = -torch.special.entr(p).sum(1)  # sum p log p
+    n = len(p)
+    mean = (p.sum(0) - p) / (n - 1)
+    spread: Tensor = torch.special.entr(mean.clamp_min(0)).sum(1)
+    return (own.sum() - own) / (n - 1) + spread

@@ -1,0 +1,65 @@
+"""Weights on disk: where a file is looked for, and how a state dict is read without unpickling anything but tensors."""
+
+import pickle
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+_HEADS = ("fc.", "classifier.")
+_OLD_DENSENET = re.compile(r"^(.*denselayer\d+\.(?:norm|relu|conv))\.([12]\.\w+)$")
+
+
+def find_weights(files: Sequence[str], source: str, weights: Path | None = None) -> Path:
+    """The first of `files` in the folder `weights`, then in torch's checkpoints (TORCH_HOME); `weights` may be a file.
+
+    Args:
+        files: Names under which the weights may lie, the preferred one first.
+        source: Where they come from, as a clause: "comes from https://...".
+        weights: Where the user says they are.
+    """
+    if weights is not None and weights.is_file():
+        return weights
+    folders = [Path(torch.hub.get_dir()) / "checkpoints"]
+    if weights is not None:
+        folders.insert(0, weights)
+    for folder in folders:
+        for file in files:
+            if (folder / file).is_file():
+                return folder / file
+    looked = ", ".join(str(folder) for folder in folders)
+    raise FileNotFoundError(f"want {' or '.join(files)}, which {source}; looked for it in {looked}")
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a .safetensors file, or of a torch checkpoint that holds a state dict and nothing else."""
+    try:
+        if path.suffix == ".safetensors":
+            return dict(safetensors.torch.load_file(path))
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError, KeyError, ValueError) as error:
+        raise ValueError(
+            f"want a state dict in {path}, got: {(str(error).splitlines() or ['an empty file'])[0]}"
+        ) from error
+    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise ValueError(f"want a state dict (name: tensor) in {path}, got {type(state).__name__}")
+    return {str(name): value for name, value in state.items()}
+
+
+def load_backbone(network: nn.Module, files: Sequence[str], source: str, weights: Path) -> None:
+    """Loads a backbone's weights into `network`, whose head has been taken off; the file's head is passed over."""
+    path = find_weights(files, source, weights)
+    state = {
+        _OLD_DENSENET.sub(r"\1\2", name): value
+        for name, value in read_tensors(path).items()
+        if not name.startswith(_HEADS)
+    }
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"want the tensors of {files[0]} in {path}; {reason[:300]}") from error

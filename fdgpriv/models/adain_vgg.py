@@ -1,0 +1,79 @@
+"""AdaIN's own networks: VGG-19 'normalised' up to relu4_1 and its mirrored decoder, from two files that the user names.
+
+Own code from the published architecture; the weights are others' and are not part of fdgpriv.
+Reference: Huang and Belongie, "Arbitrary style transfer in real-time with adaptive instance normalization", ICCV 2017.
+"""
+
+from pathlib import Path
+
+from torch import nn
+
+from fdgpriv.models._checkpoints import find_weights, read_tensors
+from fdgpriv.models.style_codec import StyleCodec
+
+ADAIN_VGG = "adain-vgg"
+ENCODER_FILES = ("vgg_normalised.safetensors", "vgg_normalised.pth")
+DECODER_FILES = ("decoder.safetensors", "decoder.pth")
+SOURCE = "comes from the releases of https://github.com/naoto0804/pytorch-AdaIN"
+_ENDS = (4, 11, 18, 31)  # after relu1_1, relu2_1, relu3_1 and relu4_1
+
+
+def adain_vgg(encoder: Path | None = None, decoder: Path | None = None) -> StyleCodec:
+    """The codec of AdaIN, CCST and PARDON, frozen: images in [0, 1], of at least 16 px, to 512 channels at stride 8.
+
+    Each convolution pads by reflection and pooling rounds up, so 512 px give 64, 256 give 32 and 224 give 28; sides
+    that 8 does not divide come back larger.
+
+    Args:
+        encoder: The file `vgg_normalised`, .pth or .safetensors, or the folder where it lies; of its 53 children the
+            first 31 are used. None looks among torch's own checkpoints.
+        decoder: The file `decoder`, likewise.
+    """
+    codec = StyleCodec(ADAIN_VGG, encoder_layers(), decoder_layers(), _ENDS)
+    _load(codec.encoder, find_weights(ENCODER_FILES, SOURCE, encoder), "vgg_normalised")
+    _load(codec.decoder, find_weights(DECODER_FILES, SOURCE, decoder), "decoder")
+    return codec.eval().requires_grad_(False)
+
+
+def encoder_layers() -> nn.Sequential:
+    """The 31 children: a 1x1 convolution on the colours, then VGG-19 up to relu4_1."""
+    layers: list[nn.Module] = [nn.Conv2d(3, 3, 1)]
+    inputs = 3
+    for outputs in (64, 64, 0, 128, 128, 0, 256, 256, 256, 256, 0, 512):
+        if outputs:
+            layers += _conv(inputs, outputs)
+            inputs = outputs
+        else:
+            layers.append(nn.MaxPool2d(2, ceil_mode=True))
+    return nn.Sequential(*layers)
+
+
+def decoder_layers() -> nn.Sequential:
+    """The 29 children: the encoder mirrored, nearest upsampling for pooling, without a ReLU at the end."""
+    layers: list[nn.Module] = []
+    inputs = 512
+    for outputs in (256, 0, 256, 256, 256, 128, 0, 128, 64, 0, 64, 3):
+        if outputs:
+            layers += _conv(inputs, outputs)
+            inputs = outputs
+        else:
+            layers.append(nn.Upsample(scale_factor=2, mode="nearest"))
+    return nn.Sequential(*layers[:-1])
+
+
+def _conv(inputs: int, outputs: int) -> list[nn.Module]:
+    return [nn.ReflectionPad2d(1), nn.Conv2d(inputs, outputs, 3), nn.ReLU()]
+
+
+def _load(layers: nn.Sequential, path: Path, what: str) -> None:
+    state = {name: value for name, value in read_tensors(path).items() if _child(name) < len(layers)}
+    try:
+        layers.load_state_dict(state)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"want the tensors of {what} in {path}; {reason[:300]}") from error
+
+
+def _child(name: str) -> int:
+    number = name.split(".")[0]
+    return int(number) if number.isdecimal() else -1  # a name that is no child's is refused by load_state_dict

@@ -1,0 +1,117 @@
+"""Feature extractors: the networks in whose features FID, KID, IS and LPIPS are measured, and which name those metrics."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fdgpriv._torchvision import torchvision
+from fdgpriv.models._checkpoints import find_weights, read_tensors
+from fdgpriv.models._shipped import load_shipped, sha256
+
+DIGITS_EXTRACTOR = "digits-extractor-1"
+INCEPTION = "inception-v3"
+INCEPTION_FILES = ("inception_v3_google-0cc3c7bd.pth", "inception_v3.safetensors")
+INCEPTION_SOURCE = "comes from https://download.pytorch.org/models/inception_v3_google-0cc3c7bd.pth"
+
+
+class Extractor(nn.Module):
+    """A classifier whose last layers but one are read.
+
+    Args:
+        name: What metrics carry in their own name.
+        weights: SHA-256 of its weights, in hexadecimal.
+        body: Images (N, 3, H, W) in [0, 1] to features (N, num_features), child by child.
+        head: Features to logits (N, K).
+        stages: Ends of the stages of `body`, in children; their maps are what the LPIPS formula compares.
+    """
+
+    def __init__(
+        self, name: str, weights: str, body: nn.Sequential, head: nn.Linear, stages: tuple[int, ...] = ()
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self.weights = weights
+        self.body = body
+        self.head = head
+        self.ends = stages
+        self.num_features = head.in_features
+        self.classes = head.out_features
+
+    @property
+    def label(self) -> str:
+        """Name and the first eight digits of the weights' hash, ``digits-extractor-1:0a1b2c3d``."""
+        return f"{self.name}:{self.weights[:8]}"
+
+    def stages(self, images: Tensor) -> list[Tensor]:
+        """The maps (N, C, h, w) at the end of each stage, of images (N, 3, H, W) in [0, 1]."""
+        found, features = [], images
+        for begin, end in pairwise((0, *self.ends)):
+            features = self.body[begin:end](features)
+            found.append(features)
+        return found
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features (N, num_features) of images (N, 3, H, W) in [0, 1]."""
+        features: Tensor = self.body(images)
+        return features
+
+    def logits(self, images: Tensor) -> Tensor:
+        """Logits (N, K) of images (N, 3, H, W) in [0, 1]."""
+        logits: Tensor = self.head(self(images))
+        return logits
+
+
+class _ForInception(nn.Module):
+    """Images in [0, 1] of any size to 299 px and [-1, 1], which is what torchvision's weights were trained on."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return 2 * functional.interpolate(images, size=(299, 299), mode="bilinear", antialias=True) - 1
+
+
+def small_extractor(weights: str = "") -> Extractor:
+    """The offline extractor's network for 32 px, with torch's own initialisation: 64 features, 10 classes."""
+    body = nn.Sequential(
+        *_conv(3, 24), nn.MaxPool2d(2), *_conv(24, 48), nn.MaxPool2d(2), *_conv(48, 64), nn.MaxPool2d(2), *_conv(64, 64),
+        nn.Flatten(), nn.Linear(64 * 16, 64), nn.ReLU(),
+    )  # fmt: skip
+    return Extractor(DIGITS_EXTRACTOR, weights, body, nn.Linear(64, 10), stages=(3, 7, 11, 15))
+
+
+def digits_extractor(directory: Path | None = None) -> Extractor:
+    """The extractor that comes with fdgpriv, frozen; `directory` holds another training of it, ours by default.
+
+    It knows handwritten and typeset digits of 32 px and nothing else: figures made with it compare with each other,
+    never with published ones.
+    """
+    extractor = small_extractor()
+    extractor.weights = load_shipped(extractor, DIGITS_EXTRACTOR, directory).weights
+    return extractor
+
+
+def inception_extractor(weights: Path | None = None) -> Extractor:
+    """torchvision's Inception-v3 with the user's ImageNet weights, frozen: 2,048 features, 1,000 classes.
+
+    Published FID mostly rests on another training of Inception-v3 (TensorFlow's, 2015): the hash in a metric's name
+    says which was used.
+
+    Args:
+        weights: The file, or the folder where it lies; None looks among torch's own checkpoints.
+    """
+    path = find_weights(INCEPTION_FILES, INCEPTION_SOURCE, weights)
+    with torch.random.fork_rng(devices=[]):
+        network = torchvision.models.inception_v3(weights=None, init_weights=False, aux_logits=True)
+    try:
+        network.load_state_dict(read_tensors(path))
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"want the tensors of {INCEPTION_FILES[0]} in {path}; {reason[:300]}") from error
+    kept = [child for name, child in network.named_children() if name not in ("AuxLogits", "dropout", "fc")]
+    extractor = Extractor(INCEPTION, sha256(path), nn.Sequential(_ForInception(), *kept, nn.Flatten()), network.fc)
+    return extractor.eval().requires_grad_(False)
+
+
+def _conv(inputs: int, outputs: int) -> list[nn.Module]:
+    return [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]

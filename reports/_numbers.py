@@ -1,0 +1,83 @@
+"""How a number reads: digits by its interval, true minus signs, bytes, p-values that are never zero."""
+
+import math
+from collections.abc import Iterable
+
+from fdgpriv.finding import LEVEL, Measured
+
+
+def decimals(figures: Iterable[Measured]) -> int:
+    """How many decimals say all that the narrowest interval supports: two digits of a half-width below 3, else one."""
+    known = [figure for figure in figures if figure.value is not None]
+    told = [figure for figure in known if figure.ci95 is not None] or known
+    return min(4, max((_decimals(figure) for figure in told), default=2))
+
+
+def _decimals(figure: Measured) -> int:
+    assert figure.value is not None
+    if figure.ci95 is not None and figure.ci95[1] > figure.ci95[0]:
+        half = (figure.ci95[1] - figure.ci95[0]) / 2
+        power = math.floor(math.log10(half))
+        return max(0, -power + (1 if half / 10.0**power < 2.95 else 0))
+    if figure.value == 0 or figure.value == round(figure.value):
+        return 0
+    return max(0, 2 - math.floor(math.log10(abs(figure.value))))
+
+
+def number(value: float, places: int) -> str:
+    """`value` with `places` decimals and a true minus sign; never a negative zero."""
+    text = f"{value:.{places}f}"
+    if float(text) == 0:
+        text = text.lstrip("-")
+    return text.replace("-", "−")
+
+
+def interval(ends: tuple[float, float], places: int) -> str:
+    """`[low, high]`."""
+    return f"[{number(ends[0], places)}, {number(ends[1], places)}]"
+
+
+def measured(figure: Measured | None, places: int | None = None) -> str:
+    """`20.2 [19.8, 20.6]`; the reason where there is no value; a dash where there is no figure."""
+    if figure is None:
+        return "–"
+    if figure.value is None:
+        return f"not available: {figure.reason}"
+    places = decimals([figure]) if places is None else places
+    text = number(figure.value, places)
+    return text if figure.ci95 is None else f"{text} {interval(figure.ci95, places)}"
+
+
+def share(figure: Measured | None) -> str:
+    """An accuracy in percent with its interval: `67.2% [64.1, 70.3]`."""
+    if figure is None or figure.value is None:
+        return measured(figure)
+    text = f"{number(100 * figure.value, 1)}%"
+    return text if figure.ci95 is None else f"{text} {interval((100 * figure.ci95[0], 100 * figure.ci95[1]), 1)}"
+
+
+def p_value(p: float | None) -> str:
+    """Two significant digits, more where rounding would cross the level of a verdict; below 0.0001 it says so."""
+    if p is None:
+        return "–"
+    if p < 0.0001:
+        return "<0.0001"
+    places = 2 if p >= 0.1 else 1 - math.floor(math.log10(p))
+    while (round(p, places) <= LEVEL) != (p <= LEVEL):
+        places += 1
+    return f"{p:.{places}f}"
+
+
+def plain(value: float | None, unit: str = "") -> str:
+    """A single number at three significant digits, whole from 100 on."""
+    if value is None:
+        return "–"
+    text = f"{value:,.0f}" if 100 <= abs(value) < 1e9 else f"{value:.3g}"
+    return f"{text.replace('e-0', 'e-').replace('-', '−')}{unit}"
+
+
+def rounded_bytes(size: int) -> str:
+    """`2.80 MB`, `38.4 kB`, and nothing below 10,000, where the exact number reads as well."""
+    if size < 10_000:
+        return ""
+    return f"{size / 1e6:.2f} MB" if size >= 1_000_000 else f"{size / 1e3:.1f} kB"

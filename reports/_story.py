@@ -1,0 +1,117 @@
+"""What a report tells, in the order in which it tells it; each format only sets it in type."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fdgpriv.finding import Results, Run
+
+from . import _attack_tables, _tables
+from ._cards import Card, Picture, card
+from ._numbers import plain
+from ._sections import Named, accuracies, privacy_and_utility
+from ._summary import Verdict, verdicts
+from ._table import Table
+from ._words import defense, joined, title, unique
+
+
+@dataclass(frozen=True)
+class Part:
+    """One run's attacks."""
+
+    title: str
+    glances: tuple[Table, ...]
+    cards: tuple[Card, ...]
+    refusals: Table | None
+
+
+@dataclass(frozen=True)
+class Story:
+    """Everything a report shows, already in words."""
+
+    title: str
+    subtitle: str
+    interrupted: bool
+    verdicts: tuple[Verdict, ...]
+    ledgers: tuple[Named, ...]
+    sight: tuple[Named, ...]
+    parts: tuple[Part, ...]
+    pictures: tuple[Named, ...]
+    tradeoff: Named
+    accuracy: tuple[Named, ...]
+    privacy: Table
+    claims: tuple[Named, ...]
+    not_measured: tuple[Named, ...]
+    dataset: tuple[str, str, str]
+    config: Table
+    environment: Table
+    timing: str
+    command: str
+
+
+def story(results: Results) -> Story:
+    """The results, told."""
+    runs = results.runs
+    methods, targets = unique([run.method for run in runs]), unique([run.target or "" for run in runs])
+    aimed = f", target {joined(targets)}" if any(targets) else ""
+    seeds = unique([str(run.seed) for run in runs])
+    return Story(
+        title=f"{joined(methods) or 'No run'} on {results.dataset.name}{aimed}",
+        subtitle=f"fdgpriv {results.fdgpriv} · {joined(unique([defense(run.defense) for run in runs])) or 'nothing finished'}"
+        f" · seed{'' if len(seeds) == 1 else 's'} {joined(seeds) or '–'}",
+        interrupted=results.interrupted,
+        verdicts=verdicts(results),
+        ledgers=_same(runs, [_tables.ledger(run.artifacts) for run in runs]),
+        sight=_same(runs, [_tables.sight(run) for run in runs]),
+        parts=tuple(_part(run) for run in runs),
+        pictures=tuple(
+            Named(title(run), pictures=tuple(Picture(figure.file, figure.caption) for figure in run.figures))
+            for run in runs
+            if run.figures
+        ),
+        tradeoff=privacy_and_utility(runs),
+        accuracy=accuracies(runs),
+        privacy=_tables.privacy(runs),
+        claims=_same(runs, [_tables.claims(run.claims) for run in runs]),
+        not_measured=_listed(runs),
+        dataset=(results.dataset.name, results.dataset.about, results.dataset.limits),
+        config=_tables.settings(results.config),
+        environment=_tables.settings(results.environment),
+        timing=f"{plain(results.timing.total_s, ' s')} in all, {plain(results.timing.train_s, ' s')} training, "
+        f"{plain(results.timing.attack_s, ' s')} attacking; peak memory {plain(results.timing.peak_rss_mb, ' MB')}",
+        command=results.command or "",
+    )
+
+
+def _same(runs: Sequence[Run], tables: Sequence[Table]) -> tuple[Named, ...]:
+    groups: dict[Table, list[str]] = {}
+    for run, table in zip(runs, tables, strict=True):
+        if table.rows:
+            groups.setdefault(table, []).append(title(run))
+    whole = len(groups) == 1 and len(next(iter(groups.values()))) == len(runs)
+    return tuple(Named("" if whole else "; ".join(names), table) for table, names in groups.items())
+
+
+def _listed(runs: Sequence[Run]) -> tuple[Named, ...]:
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for run in runs:
+        groups.setdefault(run.not_measured, []).append(title(run))
+    whole = len(groups) == 1
+    return tuple(Named("" if whole else "; ".join(names), lines=lines) for lines, names in groups.items() if lines)
+
+
+def _part(run: Run) -> Part:
+    refused = [a for a in run.attacks if a.verdict == a.verdict_domain == "not_applicable"]
+    told = sorted((a for a in run.attacks if a not in refused), key=lambda a: not a.shared)
+    groups = (
+        ([a for a in told if a.shared], "On artifacts that crossed the wire:"),
+        (
+            [a for a in told if not a.shared],
+            "On artifacts that did not: positive controls, and what decides a paper's claim.",
+        ),
+    )
+    return Part(
+        title=title(run),
+        glances=tuple(_attack_tables.glance(group, note) for group, note in groups if group),
+        cards=tuple(card(a, run.defense != "none") for a in told),
+        refusals=_attack_tables.refusals(refused) if refused else None,
+    )

@@ -1,0 +1,130 @@
+"""results.csv: every figure of every run in long form, one row each, for a spreadsheet or a data frame."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from fdgpriv.finding import AttackFinding, Measured, Results, Run
+from fdgpriv.roles import Report
+
+COLUMNS = (
+    *("method", "dataset", "target", "seed", "defense"),
+    *("entry", "attack", "family", "artifact", "shared", "role", "auxiliary", "adaptive"),
+    *("metric", "headline", "source", "name", "images"),
+    *("value", "ci_low", "ci_high", "n", "direction", "reason"),
+    *("verdict", "verdict_domain", "p", "p_corrected", "p_domain", "p_domain_corrected", "units", "units_kind"),
+)
+
+Row = dict[str, str | int | float | bool | None]
+
+
+class Csv(Report):
+    """One row per run, attack, metric and source.
+
+    `source` is attack, control, upper_bound, chance, positive_control, positive_control_control, curve, curve_control or
+    utility; `name` says which control or bound; `entry` counts a run's attacks from 1.
+    """
+
+    filename: ClassVar[str] = "results.csv"
+
+    def render(self, results: Results, folder: Path) -> str:
+        """The table; no cell can start a formula."""
+        page = io.StringIO()
+        table = csv.DictWriter(page, COLUMNS, lineterminator="\n", extrasaction="raise", restval="")
+        table.writeheader()
+        for run in results.runs:
+            for row in _rows(run):
+                table.writerow({name: _plain(value) for name, value in row.items()})
+        return page.getvalue()
+
+
+def _plain(value: str | int | float | bool | None) -> str | int | float:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        value = " ".join(value.split())
+        return f"'{value}" if value.startswith(("=", "+", "-", "@", "\t")) else value
+    return value
+
+
+def _rows(run: Run) -> Iterator[Row]:
+    where: Row = {
+        "method": run.method,
+        "dataset": run.dataset,
+        "target": run.target,
+        "seed": run.seed,
+        "defense": run.defense,
+    }
+    if run.utility is not None:
+        for name in ("source_accuracy", "target_accuracy", "calibration_error"):
+            yield {**where, "metric": name, "source": "utility", **_figure(getattr(run.utility, name))}
+    for entry, finding in enumerate(run.attacks, start=1):
+        head: Row = {**where, "entry": entry, **_heading(finding)}
+        if not finding.metrics:
+            yield {**head, "source": "attack", "reason": finding.reason}
+        for row in _figures(finding):
+            yield {**head, "headline": row["metric"] == finding.headline, **row}
+
+
+def _heading(finding: AttackFinding) -> Row:
+    domain = finding.leakage_domain
+    return {
+        "attack": finding.attack,
+        "family": finding.family,
+        "artifact": finding.artifact,
+        "shared": finding.shared,
+        "role": finding.threat.role,
+        "auxiliary": finding.threat.auxiliary,
+        "adaptive": finding.adaptive,
+        "verdict": finding.verdict,
+        "verdict_domain": finding.verdict_domain,
+        "p": finding.leakage.p,
+        "p_corrected": finding.leakage.p_corrected,
+        "p_domain": domain.p if domain else None,
+        "p_domain_corrected": domain.p_corrected if domain else None,
+        "units": finding.units.n if finding.units else None,
+        "units_kind": finding.units.kind if finding.units else None,
+    }
+
+
+def _figures(finding: AttackFinding) -> Iterator[Row]:
+    head = finding.headline
+    yield from _table("attack", "", finding.metrics)
+    for name, table in finding.controls.items():
+        yield from _table("control", name, table)
+    for name, table in finding.upper_bounds.items():
+        yield from _table("upper_bound", name, table)
+    if finding.chance is not None:
+        yield from _table("chance", "", {head: finding.chance})
+    if finding.positive_control is not None:
+        yield from _table("positive_control", "", {head: finding.positive_control.value})
+        for name, figure in finding.positive_control.controls.items():
+            yield from _table("positive_control_control", name, {head: figure})
+    for point in finding.curve:
+        images: Row = {"images": "all" if point.images is None else point.images}
+        for row in _table("curve", "", {head: point.value}):
+            yield {**row, **images}
+        for name, figure in point.controls.items():
+            for row in _table("curve_control", name, {head: figure}):
+                yield {**row, **images}
+
+
+def _table(source: str, name: str, table: Mapping[str, Measured]) -> Iterator[Row]:
+    for metric, figure in table.items():
+        yield {"metric": metric, "source": source, "name": name, **_figure(figure)}
+
+
+def _figure(figure: Measured) -> Row:
+    low, high = figure.ci95 or (None, None)
+    return {
+        "value": figure.value,
+        "ci_low": low,
+        "ci_high": high,
+        "n": figure.n,
+        "direction": figure.direction,
+        "reason": figure.reason,
+    }

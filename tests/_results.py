@@ -1,0 +1,243 @@
+"""A made-up but plausible set of results, with everything a report must survive: nulls, hostile names, every verdict."""
+
+import math
+import struct
+import zlib
+from pathlib import Path
+
+from fdgpriv.finding import (
+    ArtifactRow,
+    AttackFinding,
+    Claim,
+    CurvePoint,
+    DatasetNote,
+    Direction,
+    Leakage,
+    Measured,
+    PositiveControl,
+    Privacy,
+    Results,
+    RoundUtility,
+    Run,
+    RunFigure,
+    Threat,
+    Timing,
+    Units,
+    Utility,
+    Verdict,
+)
+
+HOSTILE = (
+    '"><script>alert(1)</script> & <img src=x onerror=alert(2)> | `x` {{7*7}} https://evil.example/a.js \u202ekcab'
+)
+AUXILIARY = {
+    "server": "A3 public images of every source domain, disjoint from the clients'",
+    "third_party": "A2 public images of the same classes in a domain that no client has",
+    "client": "A3 public images of the adversary's own domain",
+    "insider": "A4 a leaked share of each client's own images, with the public images of its domain",
+}
+
+
+def measured(value: float, half: float, n: int = 24, direction: Direction = "higher_leaks") -> Measured:
+    """A figure with a symmetric interval."""
+    return Measured(value=value, ci95=(round(value - half, 6), round(value + half, 6)), n=n, direction=direction)
+
+
+def missing(reason: str, direction: Direction = "higher_leaks") -> Measured:
+    """A figure that could not be measured."""
+    return Measured(value=None, n=0, direction=direction, reason=reason)
+
+
+def png(folder: Path, name: str, side: int = 8) -> str:
+    """Writes a small grey PNG and returns its name."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(b"\0" + bytes(255 * x // side for x in range(side)) for _ in range(side))
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    header = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
+    head = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header)
+    path.write_bytes(head + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+    return name
+
+
+def ledger() -> tuple[ArtifactRow, ...]:
+    """What StableFDG sends, with one hostile level."""
+    style = {"kind": "style_statistics", "level": "client", "shape": "mean (64,), std (64,), var (64,), var (64,)"}
+    state = {"kind": "model_state", "shape": "122 tensors", "dtype": "float32, int64"}
+    both = ("server", "insider", "third_party")
+    return (
+        ArtifactRow(**style, verb="style", **{"from": "client"}, to="server", per_client_per_round_bytes=1024, dtype="float32",
+                    times=60, samples_behind=71, visible_to=("server", "insider")),
+        ArtifactRow(**style, verb="fit", **{"from": "server"}, to="client", via="server", per_client_per_round_bytes=1024,
+                    dtype="float32", times=60, samples_behind=71, visible_to=("server", "client", "insider")),
+        ArtifactRow(**state, level="group", verb="fit", **{"from": "server"}, to="client", per_client_per_round_bytes=2_798_132,
+                    times=60, samples_behind=None, visible_to=("server", "client", *both[1:])),
+        ArtifactRow(**state, level=HOSTILE, verb="fit", **{"from": "client"}, to="server", per_client_per_round_bytes=2_798_132,
+                    times=60, samples_behind=71, visible_to=("server", "insider")),
+    )  # fmt: skip
+
+
+def line(p: float, times: int = 9, value: float | None = 0.4, margin: tuple[float, float] = (0.2, 1.1)) -> Leakage:
+    """One verdict line's numbers, the p-value corrected by `times`."""
+    reason = None if value is not None else "the interval of the upper bound minus the strongest control contains 0"
+    ci95 = None if value is None else (value - 0.1, value + 0.1)
+    against = ("mean_image", "noise", "other_client", "random_style")
+    corrected = min(1.0, p * times)
+    return Leakage(value=value, ci95=ci95, p=p, p_corrected=corrected, margin=margin, against=against, reason=reason)
+
+
+def reconstruction(
+    role: str, psnr: float, p: float, verdict: Verdict, shared: bool, noised: bool = False
+) -> AttackFinding:
+    """A `gan` finding with controls, bounds, a positive control and a curve."""
+    level = "client" if shared else "image"
+    control = {"mean_image": 13.47, "noise": 7.91, "random_style": 12.74, "other_client": 13.21, "unconditional": 10.9}
+    if verdict == "leak":
+        control["other_client"] = psnr - 2.1
+    controls = {
+        name: {"psnr": measured(value, 0.31), "ssim": measured(value / 40, 0.02), "lpips[digits-extractor-1]":
+               measured(6 / value, 0.03, direction="lower_leaks")}
+        for name, value in control.items()
+    }  # fmt: skip
+    bests = {"nearest_own": 17.9, "autoencoder": 27.4, "single_image": 20.2}
+    curve = tuple(
+        CurvePoint(images=images, units=24, value=measured(value, 0.5), controls={"mean_image": measured(13.4, 0.2),
+                   "other_client": measured(11.4 + 0.35 * i, 0.3), "random_style": measured(10.9 + 0.3 * i, 0.3)})
+        for i, (images, value) in enumerate(((1, 20.2), (2, 15.3), (5, 13.9), (20, 13.4), (None, 13.3)))
+    )  # fmt: skip
+    return AttackFinding(
+        attack="gan", family="reconstruction", artifact=f"style_statistics:{level}", shared=shared,
+        threat=Threat(role=role, auxiliary=AUXILIARY[role], capabilities=("sees_individual_artifact", "knows_encoder")),
+        adaptive=True if noised else None, n=240, headline="psnr",
+        metrics={"psnr": measured(psnr, 0.42), "ssim": measured(0.41, 0.03), "lpips[digits-extractor-1]":
+                 measured(0.33, 0.02, direction="lower_leaks"), "fid[digits-extractor-1]":
+                 missing("240 images; FID needs 2,048", "neutral"),
+                 "kid[digits-extractor-1]": measured(0.081, 0.012, 240, "neutral")},
+        controls=controls,
+        upper_bounds={name: {"psnr": measured(value, 0.6)} for name, value in bests.items()},
+        positive_control=PositiveControl(value=measured(20.2, 0.6), controls={"mean_image": measured(13.5, 0.2)}, p=0.0004,
+                                         p_corrected=0.0036, succeeded=True),
+        curve=() if noised else curve, units=Units(kind="client", n=24, federated=12, shadows=12),
+        leakage=line(p, value=None if verdict == "no_leak_found" else 0.44,
+                     margin=(1.2, 2.4) if verdict == "leak" else (-0.3, 0.41)),
+        leakage_domain=line(0.0004, margin=(0.11, 0.62)) if verdict == "leak" else line(0.21, margin=(-0.2, 0.33)),
+        verdict=verdict, verdict_domain=verdict,
+        reason=None, figures=(f"figures/gan_{role}_{level}{'_noised' if noised else ''}.png",),
+    )  # fmt: skip
+
+
+def inference(
+    name: str, headline: str, value: float, chance: float, verdict: Verdict, domain: Verdict, **given: object
+) -> AttackFinding:
+    """A property or identification finding of the server on client styles."""
+    settings: dict[str, object] = {
+        "family": "property", "artifact": "style_statistics:client", "shared": True, "n": 24,
+        "threat": Threat(role="server", auxiliary=AUXILIARY["server"], capabilities=("sees_individual_artifact",)),
+        "units": Units(kind="client", n=24, federated=12, shadows=12),
+        "controls": {"noise": {headline: measured(chance, 0.05)}, "other_client": {headline: measured(chance + 0.02, 0.06)}},
+        "chance": Measured(value=chance, direction="higher_leaks"),
+        "positive_control": PositiveControl(value=measured(0.85, 0.06), p=0.0004, p_corrected=0.0036, succeeded=True),
+        "leakage": line(0.0004 if verdict == "leak" else 0.21, value=0.61 if verdict == "leak" else 0.02),
+        "leakage_domain": line(0.0004 if domain == "leak" else 0.33),
+    }  # fmt: skip
+    metrics = {headline: measured(value, 0.07), "top-5": measured(min(1.0, value + 0.1), 0.05)}
+    return AttackFinding.model_validate(
+        {
+            **settings,
+            "attack": name,
+            "headline": headline,
+            "metrics": metrics,
+            "verdict": verdict,
+            "verdict_domain": domain,
+            **given,
+        }
+    )
+
+
+def attacks(noised: bool) -> tuple[AttackFinding, ...]:
+    """Every verdict once at least; with noise on the styles fewer of them are leaks."""
+    nothing = "the method shares no amplitude spectrum"
+    refused = AttackFinding(
+        attack="amplitude", family="reconstruction", artifact="amplitude_spectrum", shared=False, n=0, headline="psnr",
+        threat=Threat(role="server", auxiliary="A0 none"), leakage=Leakage(value=None, reason=nothing),
+        verdict="not_applicable", verdict_domain="not_applicable", reason=nothing,
+    )  # fmt: skip
+    weak = "the positive control fails too: at least 60 units would be needed"
+    failing = PositiveControl(value=measured(0.3, 0.2), p=0.06, p_corrected=0.54, succeeded=False)
+    domain: Verdict = "no_leak_found" if noised else "leak"
+    return (
+        reconstruction("third_party", 13.4, 0.31, "no_leak_found", True, noised),
+        reconstruction("insider", 15.9 if not noised else 13.5, 0.29 if noised else 0.0006, domain, True, noised),
+        reconstruction("server", 20.2 if not noised else 14.9, 0.0004, "leak", False, noised),
+        inference("identification", "top-1", 0.29, 0.02, "inconclusive", "inconclusive", family="identification",
+                  positive_control=failing, reason=weak),
+        inference("domain_inference", "accuracy", 0.36 if noised else 0.96, 0.33, "not_applicable", domain,
+                  reason="the attack asks for the domain, which clients of one domain share"),
+        inference("label_histogram", "r2", 0.41, 0.0, "leak", "leak"),
+        inference("class_probe", "balanced_accuracy", 0.38, 0.1, "leak", "leak",
+                  artifact="style_statistics:image", shared=False),
+        inference("linkage", HOSTILE, 0.1, 0.08, "no_leak_found", "no_leak_found", family=HOSTILE),
+        refused,
+    )  # fmt: skip
+
+
+def run(defense: str, seed: int = 0) -> Run:
+    """One run of StableFDG on the digits."""
+    noised = defense != "none"
+    lost = 0.06 if noised else 0.0
+    rounds = [
+        RoundUtility(
+            round=r,
+            source_accuracy=0.96 - 0.8 * math.exp(-0.9 * r) - lost,
+            target_accuracy=0.71 - 0.58 * math.exp(-0.7 * r) - lost,
+        )
+        for r in range(5)
+    ]
+    if noised:
+        rounds[2] = RoundUtility(round=2, source_accuracy=0.4, target_accuracy=None, reason="loss was NaN")
+    guarantee = "(4, 1e-05) for one image, replace-one, over the 5 rounds in which the style is sent; model states are not."
+    return Run(
+        method="stablefdg", dataset="digits", target="outline", seed=seed, defense=defense,
+        utility=Utility(source_accuracy=measured(0.947 - lost + 0.004 * seed, 0.013, 331, "higher_better"),
+                        target_accuracy=measured(0.672 - lost + 0.006 * seed, 0.031, 899, "higher_better"),
+                        calibration_error=missing("fewer than 15 images in a bin", "lower_better"), rounds=tuple(rounds)),
+        artifacts=ledger(), attacks=attacks(noised),
+        privacy=Privacy(epsilon_proved=4.0, delta=1e-5, statement=guarantee, verdict="not_measured") if noised else
+        Privacy(epsilon_proved=None, delta=None, statement="No defense, no finite epsilon.", verdict="no_guarantee"),
+        claims=(
+            Claim(id="H-S1", quote="label information is not contained in the style statistics, resolving privacy issues",
+                  measurement="balanced accuracy of a probe on single-image layer1 styles", verdict="refuted",
+                  evidence=("class_probe, balanced_accuracy 0.38 [0.31, 0.45]",), reason="above chance on held-out clients"),
+            Claim(id="H-S4", quote=HOSTILE, measurement="style membership", verdict="undecided", reason="not measured"),
+        ),
+        figures=(RunFigure(file="figures/adain.png", caption=f"AdaIN to the style of {HOSTILE}"),
+                 RunFigure(file="figures/gone.png", caption="A figure that is not there")),
+        not_measured=("membership: no attack of that family in this version", f"class {HOSTILE}"),
+    )  # fmt: skip
+
+
+def results(
+    folder: Path | None = None, seeds: int = 1, defenses: tuple[str, ...] = ("none", "gaussian:epsilon=4,delta=1e-05")
+) -> Results:
+    """The whole file; with a folder, its figures are drawn there."""
+    found = Results(
+        fdgpriv="0.1.0",
+        command="python -m fdgpriv.audit --method stablefdg --defense none gaussian:epsilon=4,delta=1e-05",
+        config={"method": ["stablefdg"], "preset": "default", "rounds": 5, "classes": ["0", HOSTILE], "target": None},
+        environment={"python": "3.11.2", "torch": "2.11.0+cpu", "cores": 2, "device": "cpu"},
+        timing=Timing(total_s=142.318, train_s=71.4, attack_s=64.0, peak_rss_mb=1210.5),
+        dataset=DatasetNote(
+            name="digits",
+            about="Real handwritten digits (1,797 scans) and rendered type, as four domains of 32x32 RGB images.",
+            limits="Small, centred, no persons: figures on it say how an attack behaves, not how much a photograph leaks.",
+        ),
+        runs=tuple(run(defense, seed) for defense in defenses for seed in range(seeds)),
+    )
+    if folder is not None:
+        for entry in found.runs:
+            for name in (*(f for a in entry.attacks for f in a.figures), "figures/adain.png"):
+                png(folder, name)
+    return found

@@ -1,0 +1,110 @@
+"""Where the time goes, as ratios within one run. Prints; asserts nothing about time. `make bench`."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import median
+from time import perf_counter
+
+import pytest
+import torch
+from torch import nn
+
+from fdgpriv import data
+from fdgpriv.engine.local import LocalEngine
+from fdgpriv.federation import Federation, LocalData, generator
+from fdgpriv.models.backbone import Classifier
+from fdgpriv.partition import Population, populate
+from fdgpriv.plan import Plan
+from fdgpriv.roles import Defense, Method
+from fdgpriv.style import PAPER_EPS
+from fdgpriv.wire import Wire
+
+pytestmark = pytest.mark.bench
+REPEATS, ROUNDS = 3, 2
+
+
+@pytest.fixture(scope="module")
+def world() -> tuple[Population, Federation]:
+    plan = Plan().checked()
+    dataset = data.load("digits")
+    population = populate(dataset, dataset.default_target, "single", 12, 0)
+    return population, plan.federation(dataset, list(population.clients), 0)
+
+
+def federated(name: str, world: tuple[Population, Federation], workers: int) -> tuple[float, float]:
+    """Seconds of two rounds, and of these on the wire."""
+    population, federation = world
+    method = replace(Plan().method(name), rounds=ROUNDS)
+    wire = Wire({c: len(d) for c, d in population.clients.items()}, Defense.named("none")())
+    engine = LocalEngine(workers)
+    start = perf_counter()
+    engine.run(method, federation, population.clients, wire)
+    return perf_counter() - start, engine.wire_s
+
+
+def bare(world: tuple[Population, Federation], threads: int) -> float:
+    """The same batches through the same network in a plain loop, no server, no wire: seconds."""
+    population, federation = world
+    method = Plan().method("fedavg")
+    torch.set_num_threads(threads)
+    start = perf_counter()
+    for client in population.clients.values():
+        model = Classifier(federation.backbone(generator(0)), federation.classes, generator(0))
+        for _ in range(ROUNDS):
+            bare_epochs(model, client, method.local_epochs, method.batch_size, method.lr)  # type: ignore[attr-defined]
+    return perf_counter() - start
+
+
+def bare_epochs(model: nn.Module, client: LocalData, epochs: int, batch_size: int, lr: float) -> None:
+    model.train()
+    optimizer = torch.optim.SGD(model.parameters(), lr, momentum=0.9, weight_decay=5e-4)
+    for _ in range(epochs):
+        for index in torch.randperm(len(client)).split(batch_size):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(client.images[index]), client.labels[index]).backward()
+            optimizer.step()
+
+
+def typical(measure: Callable[[], float]) -> float:
+    return median(measure() for _ in range(REPEATS))
+
+
+def test_training_speed(world: tuple[Population, Federation], capsys: pytest.CaptureFixture[str]) -> None:
+    images = ROUNDS * Plan().method("fedavg").local_epochs * sum(map(len, world[0].clients.values()))  # type: ignore[attr-defined]
+    federated("fedavg", world, 2)  # warm
+    plain_1, plain_2 = typical(lambda: bare(world, 1)), typical(lambda: bare(world, 2))
+    one, two = typical(lambda: federated("fedavg", world, 1)[0]), typical(lambda: federated("fedavg", world, 2)[0])
+    runs = [federated("stablefdg", world, 2) for _ in range(REPEATS)]
+    stable, wire = median(s for s, _ in runs), median(w / s for s, w in runs)
+    with capsys.disabled():
+        print(f"\nbare loop: {images / plain_1:.0f} images/s on 1 thread, {images / plain_2:.0f} on 2")
+        print(f"FedAvg: {images / one:.0f} images/s with 1 worker, {images / two:.0f} with 2 (one thread each)")
+        print(f"FedAvg / bare loop: {plain_1 / one:.2f} at 1 worker, {plain_2 / two:.2f} at 2 (goal: at least 0.95)")
+        print(f"2 workers / 1 worker: {one / two:.2f}; the bare loop gains {plain_1 / plain_2:.2f} from a second thread")
+        print(f"StableFDG / FedAvg: {stable / two:.2f} (the paper: 1.62; goal: at most that)")
+        print(f"share of StableFDG's time on the wire: {wire:.2%} (goal: under 2 %)")
+
+
+def test_style_extraction(world: tuple[Population, Federation], capsys: pytest.CaptureFixture[str]) -> None:
+    torch.set_num_threads(1)
+    backbone = world[1].backbone(generator(0)).eval()
+    images = torch.rand(512, 3, 32, 32)
+
+    @torch.no_grad()
+    def encode() -> float:
+        start = perf_counter()
+        for part in images.split(256):
+            backbone.features(part, "layer1")
+        return perf_counter() - start
+
+    @torch.no_grad()
+    def extract() -> float:
+        start = perf_counter()
+        for part in images.split(256):
+            PAPER_EPS(backbone.features(part, "layer1"))
+        return perf_counter() - start
+
+    encode(), extract()
+    ratio = median(encode() / extract() for _ in range(15))
+    with capsys.disabled():
+        print(f"\nstyle extraction / encoder alone: {ratio:.2f} of its images/s (goal: at least 0.9)")

@@ -1,0 +1,107 @@
+"""What the tests share: the digits, a small federation trained on them by StableFDG, and its evaluator."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from hypothesis import settings
+
+from fdgpriv import data
+from fdgpriv.engine.local import LocalEngine
+from fdgpriv.federation import Dataset, Federation
+from fdgpriv.partition import Population, populate
+from fdgpriv.plan import Plan
+from fdgpriv.proctor import Proctor
+from fdgpriv.roles import Defense, Method
+from fdgpriv.transcript import Transcript
+from fdgpriv.wire import Wire
+
+settings.register_profile("house", deadline=None, derandomize=True, print_blob=False)
+settings.load_profile("house")
+
+TARGET = "blend"
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """One trained federation, and all that an evaluator needs to examine it."""
+
+    population: Population
+    method: Method
+    federation: Federation
+    defense: Defense
+    transcript: Transcript
+
+    def proctor(self, population: Population | None = None) -> Proctor:
+        """A fresh evaluator, of this population or of an equal one."""
+        chosen = self.population if population is None else population
+        return Proctor(chosen, self.method, self.federation, self.defense, self.transcript, self.federation.seed)
+
+
+def shortened(dataset: Dataset, count: int) -> Dataset:
+    """The same dataset with copies of only the first `count` images of each domain."""
+    return replace(dataset, domains=tuple(domain.take(torch.arange(count)) for domain in dataset.domains))
+
+
+def fit(
+    dataset: Dataset,
+    *,
+    clients: int,
+    method: str = "stablefdg",
+    settings: Mapping[str, str] | None = None,
+    defense: str = "none",
+    seed: int = 0,
+    keep: str = "ends",
+    workers: int = 2,
+) -> Fitted:
+    """Trains `method` on every domain of `dataset` but TARGET, for one round of one epoch unless `settings` say more."""
+    chosen = {"rounds": "1", "local_epochs": "1", **(settings or {})}
+    plan = Plan(methods=(method,), preset="quick", settings=chosen, clients=clients, device="cpu").checked()
+    population = populate(dataset, TARGET, plan.partition, clients, seed)
+    federation = plan.federation(dataset, list(population.clients), seed)
+    part = plan.method(method)
+    protecting = Defense.parse(defense).bound_to(part)
+    wire = Wire({name: len(held) for name, held in population.clients.items()}, protecting, Transcript(keep))
+    LocalEngine(workers).run(part, federation, population.clients, wire)
+    return Fitted(population, part, federation, protecting, wire.transcript)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Small tensors are quicker on one thread; a benchmark keeps what it was given."""
+    threads = torch.get_num_threads()
+    if "bench" not in request.keywords:
+        torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def rng() -> torch.Generator:
+    """Fresh for each test."""
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def digits() -> Dataset:
+    """The embedded dataset, whole."""
+    return data.load("digits")
+
+
+@pytest.fixture(scope="session")
+def tiny(digits: Dataset) -> Dataset:
+    """The digits with 64 images a domain."""
+    return shortened(digits, 64)
+
+
+@pytest.fixture(scope="session")
+def fitted(digits: Dataset) -> Fitted:
+    """StableFDG after two rounds on 240 images a domain, four clients to a domain, undefended."""
+    return fit(shortened(digits, 240), clients=12, settings={"rounds": "2"})
+
+
+@pytest.fixture(scope="session")
+def proctor(fitted: Fitted) -> Proctor:
+    """Its evaluator."""
+    return fitted.proctor()

@@ -1,0 +1,261 @@
+"""Backbones against torchvision's own forward pass, and the sizes that METHODS.md 2.2 computed from exact layers."""
+
+import pickle
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from fdgpriv._torchvision import torchvision
+from fdgpriv.federation import generator
+from fdgpriv.models.backbone import BACKBONES, IMAGENET_MEAN, IMAGENET_STD, Backbone, Classifier, backbone
+
+PUBLISHED = {
+    "resnet18": "resnet18-f37072fd.pth",
+    "resnet50": "resnet50-0676ba61.pth",
+    "alexnet": "alexnet-owt-7be5be79.pth",
+    "densenet121": "densenet121-a639ec97.pth",
+}
+
+
+def build(name: str, **options: Any) -> Backbone:
+    return backbone(name, mean=IMAGENET_MEAN, std=IMAGENET_STD, rng=generator(0), **options)
+
+
+def pictures(*shape: int) -> Tensor:
+    return torch.rand(shape, generator=generator(1))
+
+
+@pytest.fixture
+def no_torch_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """TORCH_HOME, empty."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch_home"))
+    monkeypatch.setattr(torch.hub, "_hub_dir", None)
+    return tmp_path / "torch_home"
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "parameters", "size", "norms", "norm_channels"),
+    [
+        ("resnet18", 7, 11_180_103, 44_758_972, 20, 4_800),
+        ("resnet18", 65, 11_209_857, 44_877_988, 20, 4_800),
+        ("resnet50", 7, 23_522_375, 94_302_404, 53, 26_560),
+        ("densenet121", 2, 6_955_906, 28_159_184, 121, 41_824),
+    ],
+)
+def test_a_state_dict_has_the_published_size(
+    name: str, classes: int, parameters: int, size: int, norms: int, norm_channels: int
+) -> None:
+    network = Classifier(build(name), classes, generator(0))
+    state = network.state_dict()
+    means = [value for key, value in state.items() if key.endswith("running_mean")]
+    assert sum(p.numel() for p in network.parameters()) == parameters
+    assert sum(value.numel() * value.element_size() for value in state.values()) == size
+    assert (len(means), sum(len(mean) for mean in means)) == (norms, norm_channels)
+
+
+@pytest.mark.parametrize("small_input", [False, True])
+@pytest.mark.parametrize("name", BACKBONES)
+def test_every_stage_tells_its_channels(name: str, small_input: bool) -> None:
+    network = build(name, small_input=small_input).eval()
+    images = pictures(1, 3, 32, 32) if small_input or name == "small_resnet" else pictures(1, 3, 96, 96)
+    assert network.stages == ("stem", "layer1", "layer2", "layer3", "layer4")
+    with torch.no_grad():
+        for stage in network.stages:
+            assert network.features(images, stage).shape[1] == network.channels[stage]
+    assert network.out_channels == network.channels["layer4"]
+
+
+@pytest.mark.parametrize(("name", "sides"), [("small_resnet", [16, 16, 8, 4, 4]), ("resnet18", [32, 32, 16, 8, 4])])
+def test_maps_of_32_pixels_stay_large_enough_for_attention(name: str, sides: list[int]) -> None:
+    network = build(name, small_input=True)
+    images = pictures(2, 3, 32, 32)
+    assert [network.features(images, stage).shape[2] for stage in network.stages] == sides
+
+
+def torchvision_map(network: Any, name: str, images: Tensor) -> Tensor:
+    """The last feature map by torchvision's own code, of images in [0, 1]."""
+    mean, std = torch.tensor(IMAGENET_MEAN)[:, None, None], torch.tensor(IMAGENET_STD)[:, None, None]
+    x = (images - mean) / std
+    if name.startswith("resnet"):
+        layers = list(network.children())[:-2]
+        return nn.Sequential(*layers)(x)  # type: ignore[no-any-return]
+    features = network.features(x)
+    return features.relu() if name.startswith("densenet") else features  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("resnet18", "folder"),
+        ("resnet18", "file"),
+        ("resnet18", "torch home"),
+        ("resnet50", "folder"),
+        ("alexnet", "folder"),
+        ("densenet121", "folder"),
+    ],
+)
+def test_with_weights_it_computes_what_torchvision_does(
+    name: str, place: str, tmp_path: Path, no_torch_home: Path
+) -> None:
+    reference = getattr(torchvision.models, name)().eval()
+    for module in reference.modules():
+        if isinstance(module, nn.BatchNorm2d) and module.running_mean is not None:
+            nn.init.uniform_(module.running_mean, -0.1, 0.1)
+    folder = no_torch_home / "hub" / "checkpoints" if place == "torch home" else tmp_path
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / PUBLISHED[name]
+    torch.save(reference.state_dict(), path)
+    network = build(name, weights=path if place == "file" else tmp_path).eval()
+    images = pictures(2, 3, 80, 80)
+    with torch.no_grad():
+        assert torch.allclose(network(images), torchvision_map(reference, name, images), atol=1e-5)
+
+
+def test_old_names_of_densenet_and_missing_counters_are_understood(tmp_path: Path) -> None:
+    reference = torchvision.models.densenet121()
+    old = OrderedDict()
+    for key, value in reference.state_dict().items():
+        if not key.endswith("num_batches_tracked"):
+            for part in ("norm", "conv"):
+                key = (
+                    key.replace(f"{part}1.", f"{part}.1.").replace(f"{part}2.", f"{part}.2.") if "layer" in key else key
+                )
+            old[key] = value
+    torch.save(old, tmp_path / PUBLISHED["densenet121"])
+    ours = build("densenet121", weights=tmp_path).state_dict()
+    assert any(".norm.1." in key for key in old)
+    expected = [v for k, v in reference.state_dict().items() if not k.startswith("classifier")]
+    assert sum(v.double().abs().sum() for v in ours.values()) == sum(v.double().abs().sum() for v in expected)
+
+
+def test_safetensors_are_read(tmp_path: Path) -> None:
+    reference = torchvision.models.resnet18()
+    safetensors.torch.save_file(reference.state_dict(), tmp_path / "resnet18-f37072fd.safetensors")
+    network = build("resnet18", weights=tmp_path)
+    assert torch.equal(network.state_dict()["body.layer1.0.conv1.weight"], reference.layer1[0].conv1.weight)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_missing_file_is_named_with_its_source_and_the_places(name: str, tmp_path: Path, no_torch_home: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        build(name, weights=tmp_path)
+    message = str(caught.value)
+    assert f"https://download.pytorch.org/models/{PUBLISHED[name]}" in message
+    assert str(tmp_path) in message
+    assert str(no_torch_home / "hub" / "checkpoints") in message
+
+
+class Trap:
+    """Unpickling it would call a function."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (Path("trapped"),))
+
+
+@pytest.mark.parametrize("content", ["trap", "noise", "empty", "list", "other network"])
+def test_what_holds_no_such_weights_is_refused_in_one_line(
+    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / PUBLISHED["resnet18"]
+    if content == "trap":
+        torch.save({"weight": Trap()}, path)
+    elif content == "noise":
+        path.write_bytes(bytes(range(256)) * 8)
+    elif content == "empty":
+        path.touch()
+    elif content == "list":
+        torch.save([torch.zeros(1)], path)
+    else:
+        torch.save({"layer1.0.conv1.weight": torch.zeros(64, 64, 3, 3)}, path)
+    with pytest.raises(ValueError, match="resnet18") as caught:
+        build("resnet18", weights=path)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert not (tmp_path / "trapped").exists()
+
+
+def test_the_trap_would_spring_without_weights_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pickle.loads(pickle.dumps(Trap()))
+    assert (tmp_path / "trapped").exists()
+
+
+@pytest.mark.parametrize("name", ["small_resnet", "resnet18"])
+def test_the_same_rng_draws_the_same_tensors_and_the_global_state_stays(name: str) -> None:
+    before = torch.get_rng_state()
+    networks = [
+        Classifier(backbone(name, mean=IMAGENET_MEAN, std=IMAGENET_STD, rng=rng), 3, rng)
+        for rng in (generator(5), generator(5), generator(6))
+    ]
+    assert torch.equal(torch.get_rng_state(), before)
+    same, again, other = (torch.cat([p.flatten() for p in network.parameters()]) for network in networks)
+    assert torch.equal(same, again)
+    assert not torch.equal(same, other)
+
+
+class Bomb(nn.Module):
+    def forward(self, features: Tensor) -> Tensor:
+        raise AssertionError("this stage must not run")
+
+
+def toy(*stages: nn.Module) -> Backbone:
+    named = {f"stage{i}": stage for i, stage in enumerate(stages)}
+    return Backbone(named, dict.fromkeys(named, 3), mean=(0.5, 0.4, 0.3), std=(0.5, 0.25, 0.2))
+
+
+def test_images_are_normalised_and_the_state_dict_holds_nothing_of_it() -> None:
+    network = toy(nn.Identity())
+    colours = network(torch.tensor([0.0, 0.65, 0.3])[None, :, None, None])
+    assert torch.allclose(colours.flatten(), torch.tensor([-1.0, 1.0, 0.0]), atol=1e-6)
+    assert not network.state_dict()
+
+
+def test_features_run_nothing_after_their_stage() -> None:
+    network = toy(nn.Identity(), nn.Identity(), Bomb())
+    assert network.features(pictures(2, 3, 4, 4), "stage1").shape == (2, 3, 4, 4)
+    with pytest.raises(AssertionError, match="must not run"):
+        network(pictures(2, 3, 4, 4))
+
+
+def test_what_is_done_after_a_stage_goes_on_and_may_change_the_batch() -> None:
+    network = build("small_resnet").eval()
+    images = pictures(3, 3, 32, 32)
+    seen: list[tuple[int, ...]] = []
+
+    def double(features: Tensor) -> Tensor:
+        seen.append(tuple(features.shape))
+        return torch.cat([features, 0 * features])
+
+    with torch.no_grad():
+        out = network(images, {"layer3": double, "layer1": double})
+        by_hand = double(network.body["layer1"](network.features(images, "stem")))
+        by_hand = double(network.body["layer3"](network.body["layer2"](by_hand)))
+        assert torch.equal(out, network.body["layer4"](by_hand))
+    assert seen[:2] == [(3, 32, 16, 16), (6, 96, 4, 4)]
+    assert len(out) == 12
+
+
+def test_a_classifier_is_the_head_of_the_mean_of_the_map() -> None:
+    network = Classifier(build("small_resnet"), 10, generator(1)).eval()
+    images = pictures(2, 3, 32, 32)
+    with torch.no_grad():
+        pooled = network.backbone(images).sum((2, 3)) / 16
+        expected = pooled @ network.head.weight.T + network.head.bias
+        assert torch.allclose(network(images), expected, atol=1e-5)
+        assert torch.allclose(network.embedding(images), pooled, atol=1e-5)
+
+
+def test_unknown_names_are_answered_with_the_known_ones() -> None:
+    network = build("small_resnet")
+    with pytest.raises(ValueError, match="stem, layer1, layer2, layer3, layer4; got 'layer9'"):
+        network.features(pictures(1, 3, 32, 32), "layer9")
+    with pytest.raises(ValueError, match="stem, layer1, layer2, layer3, layer4; got 'layer9'"):
+        network(pictures(1, 3, 32, 32), {"layer9": torch.relu})
+    with pytest.raises(ValueError, match="small_resnet, resnet18, resnet50, alexnet, densenet121; got 'vgg'"):
+        build("vgg")

@@ -1,0 +1,244 @@
+"""Datasets by name, and image folders: what is read, and that every fault is one line that names the file."""
+
+import os
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fdgpriv.data import load, names
+from fdgpriv.federation import Dataset
+
+SIDE = 12
+COLOURS = {"dog": (200, 40, 40), "cat": (40, 200, 40), "owl": (40, 40, 200)}
+
+
+def picture(path: Path, colour: tuple[int, int, int] = (9, 99, 199), size: tuple[int, int] = (20, 14)) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, colour).save(path)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Two domains of three classes: two PNG files each in one, one JPEG file each in the other."""
+    for name, colour in COLOURS.items():
+        picture(tmp_path / "data" / "night" / name / "b.png", colour)
+        picture(tmp_path / "data" / "night" / name / "a.PNG", colour)
+        picture(tmp_path / "data" / "day" / name / "c.jpg", colour)
+    return tmp_path / "data"
+
+
+def test_domains_classes_and_labels_follow_the_folders(root: Path) -> None:
+    dataset = load("folder", root=root, image_size=SIDE)
+    assert dataset.names == ("day", "night")
+    assert dataset.default_target == "night"
+    assert dataset.classes == ("cat", "dog", "owl")
+    assert dataset.flip
+    night = dataset.domain("night")
+    assert night.labels.tolist() == [0, 0, 1, 1, 2, 2]
+    assert night.images.shape == (6, 3, SIDE, SIDE)
+    assert night.images.is_contiguous()
+    for image, label in zip(night.images, night.labels.tolist(), strict=True):
+        expected = torch.tensor(COLOURS[dataset.classes[label]]) / 255
+        assert torch.allclose(image, expected[:, None, None].expand_as(image), atol=1e-6)
+
+
+def test_an_image_is_stretched_and_smoothed_to_the_square(root: Path) -> None:
+    stripes = np.zeros((64, 32, 3), dtype=np.uint8)
+    stripes[:, 16:] = 240
+    stripes[::2] //= 2  # every second row half as bright: gone after antialiasing
+    Image.fromarray(stripes).save(root / "day" / "cat" / "c.jpg", quality=100, subsampling=0)
+    image = load("folder", root=root, image_size=8).domain("day").images[0]
+    assert float(image[:, :, :3].max()) < 0.05
+    assert torch.allclose(image[:, :, 5:], torch.tensor(180 / 255), atol=0.05)
+
+
+def test_a_large_jpeg_is_read_like_the_same_png(root: Path) -> None:
+    y, x = np.mgrid[0:400, 0:400]
+    waves = (127 + 100 * np.sin(x / 40) * np.cos(y / 60))[..., None].repeat(3, 2).astype(np.uint8)
+    Image.fromarray(waves).save(root / "day" / "cat" / "c.jpg", quality=95)
+    Image.fromarray(waves).save(root / "night" / "cat" / "a.PNG")
+    dataset = load("folder", root=root, image_size=24)
+    assert float((dataset.domain("day").images[0] - dataset.domain("night").images[0]).abs().max()) < 0.03
+
+
+def test_grey_palette_and_transparent_images_become_rgb(root: Path) -> None:
+    base = Image.new("RGB", (9, 9), (10, 200, 30))
+    base.convert("L").save(root / "night" / "cat" / "a.PNG")
+    base.convert("P").save(root / "night" / "cat" / "b.png")
+    base.convert("RGBA").save(root / "night" / "dog" / "a.PNG")
+    images = load("folder", root=root, image_size=9).domain("night").images
+    assert torch.equal(images[0, 0], images[0, 1])
+    assert float(images[2, 1].mean()) == pytest.approx(200 / 255, abs=1e-5)
+
+
+def test_hidden_and_other_files_and_links_in_a_circle_are_passed_over(root: Path) -> None:
+    before = load("folder", root=root, image_size=SIDE)
+    (root / ".cache").mkdir()
+    (root / "README.txt").write_text("domains")
+    (root / "day" / "cat" / "._c.jpg").write_bytes(b"not an image")
+    (root / "day" / "cat" / "notes.txt").write_text("a cat")
+    (root / "circle").symlink_to(root, target_is_directory=True)
+    (root / "day" / "circle").symlink_to(root / "day", target_is_directory=True)
+    (root / "itself").symlink_to(root / "itself")
+    after = load("folder", root=root, image_size=SIDE)
+    assert after.names == before.names
+    assert after.classes == before.classes
+    assert torch.equal(after.domain("day").images, before.domain("day").images)
+
+
+def test_a_link_to_a_folder_elsewhere_is_a_domain(root: Path, tmp_path: Path) -> None:
+    (root / "day").rename(tmp_path / "elsewhere")
+    (root / "day").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    assert load("folder", root=root, image_size=SIDE).names == ("day", "night")
+
+
+def test_progress_counts_every_image(root: Path) -> None:
+    told: list[tuple[int, int]] = []
+    load("folder", root=root, image_size=SIDE, progress=lambda done, total: told.append((done, total)))
+    assert told == [(i + 1, 9) for i in range(9)]
+
+
+def truncated(path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3)).astype(np.uint8)
+    Image.fromarray(noise).save(path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def huge(path: Path) -> None:
+    """A PNG file of a few bytes that declares 50,000 x 50,000 pixels."""
+    header = struct.pack(">IIBBBBB", 50_000, 50_000, 8, 2, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(b"\0" * 100)), (b"IEND", b"")]
+    body = b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + body)
+
+
+def large(path: Path) -> None:
+    """Under Pillow's own limit, over ours."""
+    Image.new("L", (10_000, 9_500)).save(path, format="PNG")
+
+
+def noise(path: Path) -> None:
+    path.write_bytes(bytes(range(256)) * 4)
+
+
+def disguised(path: Path) -> None:
+    Image.new("RGB", (4, 4)).save(path, format="GIF")
+
+
+def broken_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.parent / "gone.png")
+
+
+def sixteen_bits(path: Path) -> None:
+    Image.fromarray(np.full((4, 4), 40_000, dtype=np.uint16)).save(path, format="PNG")
+
+
+@pytest.mark.parametrize(
+    "spoil", [truncated, huge, large, noise, disguised, broken_link, sixteen_bits, Path.unlink, os.mkfifo]
+)
+@pytest.mark.filterwarnings("error")
+def test_a_file_that_is_no_image_is_named_in_one_line(spoil: Callable[[Path], None], root: Path) -> None:
+    path = root / "day" / "dog" / "c.jpg"
+    if spoil is os.mkfifo:
+        path.unlink()
+    spoil(path)
+    with pytest.raises(ValueError, match="^want ") as caught:
+        load("folder", root=root, image_size=SIDE)
+    message = str(caught.value)
+    assert str(path if spoil is not Path.unlink else path.parent) in message
+    assert "\n" not in message
+    assert caught.value.__cause__ is None
+
+
+def test_a_class_that_one_domain_lacks_is_named(root: Path) -> None:
+    picture(root / "night" / "yak" / "a.png")
+    with pytest.raises(ValueError, match=r"want the class yak in .*day, as in the other domains"):
+        load("folder", root=root)
+
+
+@pytest.mark.parametrize("level", ["night", "night/cat"])
+def test_a_root_at_the_wrong_depth_is_told_the_layout(level: str, root: Path) -> None:
+    with pytest.raises(ValueError, match="ROOT/<domain>/<class>/"):
+        load("folder", root=root / level)
+
+
+def test_a_root_that_is_missing_or_a_file_is_named(root: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere, which does not exist"):
+        load("folder", root=root / "nowhere")
+    with pytest.raises(ValueError, match=r"got the file .*c\.jpg"):
+        load("folder", root=root / "day" / "cat" / "c.jpg")
+
+
+def test_the_known_names_are_listed(root: Path) -> None:
+    assert set(names()) >= {"digits", "pacs", "folder"}
+    with pytest.raises(ValueError, match=r"digits, .*got 'mnist'"):
+        load("mnist")
+    with pytest.raises(ValueError, match="want the folder in which pacs lies"):
+        load("pacs")
+    with pytest.raises(ValueError, match="digits is embedded"):
+        load("digits", root=root)
+    with pytest.raises(ValueError, match="want an image size of 8 to 1024 pixels, got 4"):
+        load("digits", image_size=4)
+
+
+PACS_CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
+PACS_DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
+
+
+def small_pacs(root: Path) -> None:
+    for domain in PACS_DOMAINS:
+        for name in PACS_CLASSES:
+            picture(root / domain / name / "pic_001.jpg")
+
+
+@pytest.mark.parametrize(("folder", "given"), [("PACS", "PACS"), ("PACS", "."), ("pacs", ".")])
+def test_pacs_is_found_in_its_folder_or_its_parent(folder: str, given: str, tmp_path: Path) -> None:
+    small_pacs(tmp_path / folder)
+    (tmp_path / folder / "splits").mkdir()  # as some copies have
+    dataset = load("pacs", root=tmp_path / given)
+    assert (dataset.names, dataset.classes) == (PACS_DOMAINS, PACS_CLASSES)
+    assert (dataset.default_target, dataset.flip, dataset.translate) == ("sketch", True, 0.1)
+    assert dataset.domain("photo").images.shape == (7, 3, 32, 32)
+
+
+def test_pacs_names_the_domain_or_class_that_is_missing(tmp_path: Path) -> None:
+    small_pacs(tmp_path)
+    for domain in PACS_DOMAINS:
+        (tmp_path / domain / "guitar" / "pic_001.jpg").unlink()
+        (tmp_path / domain / "guitar").rmdir()
+    with pytest.raises(ValueError, match=r"want the 7 classes of pacs in .*, got 6"):
+        load("pacs", root=tmp_path)
+    (tmp_path / "cartoon").rename(tmp_path / "cartoons")
+    with pytest.raises(FileNotFoundError, match="missing: cartoon$"):
+        load("pacs", root=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def real_pacs() -> Dataset:
+    """The whole benchmark at 32 px, where it is at hand."""
+    shared = Path(__file__).resolve().parents[2] / "shared" / "data"
+    root = Path(os.environ.get("FDGPRIV_TEST_DATA", shared))
+    if not (root / "PACS").is_dir():
+        pytest.skip(f"PACS is not in {root}; name the folder that holds it in FDGPRIV_TEST_DATA")
+    return load("pacs", root=root)
+
+
+def test_the_real_pacs_has_the_published_counts(real_pacs: Dataset) -> None:
+    assert [len(domain) for domain in real_pacs.domains] == [2048, 2344, 1670, 3929]
+    assert real_pacs.classes == PACS_CLASSES
+
+
+def test_sketches_are_the_brightest_and_without_colour(real_pacs: Dataset) -> None:
+    colour = {domain.name: float(domain.images.std(dim=1).mean()) for domain in real_pacs.domains}
+    light = {domain.name: float(domain.images.mean()) for domain in real_pacs.domains}
+    assert min(colour, key=lambda name: colour[name]) == "sketch"
+    assert max(light, key=lambda name: light[name]) == "sketch"

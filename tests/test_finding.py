@@ -1,0 +1,316 @@
+"""The results contract: what it accepts, what it refuses, and that a file comes back as it was written."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from _results import HOSTILE, line, measured, missing, reconstruction, results
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from fdgpriv import finding
+from fdgpriv.finding import (
+    AttackFinding,
+    CurvePoint,
+    Leakage,
+    Measured,
+    PositiveControl,
+    Privacy,
+    Results,
+    Run,
+    RunFigure,
+    schema_text,
+)
+
+SCHEMA = Path(finding.__file__).with_name("results_schema.json")
+finite = st.floats(allow_nan=False, allow_infinity=False)
+texts = st.text(min_size=1, max_size=20)
+figures = st.builds(
+    Measured,
+    value=finite,
+    ci95=st.none() | st.tuples(finite, finite).map(lambda ends: (min(ends), max(ends))),
+    n=st.none() | st.integers(0, 10**9),
+    direction=st.sampled_from(["higher_leaks", "lower_leaks", "neutral"]),
+)
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**20), 10**20) | finite | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def raw() -> Any:
+    """The file as plain JSON."""
+    return json.loads(results().text())
+
+
+def test_the_shipped_schema_is_the_generated_one() -> None:
+    assert SCHEMA.read_text(encoding="utf-8") == schema_text()
+
+
+def test_a_second_validator_agrees_about_a_good_file_and_a_bad_one() -> None:
+    schema = json.loads(schema_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(raw(), schema)
+    bad = raw()
+    bad["runs"][0]["attacks"][0]["surprise"] = 1
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(bad, schema)
+
+
+def test_the_names_are_those_of_the_contract() -> None:
+    data = raw()
+    run, attack = data["runs"][0], data["runs"][0]["attacks"][0]
+    assert data["schema"] == 1
+    assert {"fdgpriv", "config", "environment", "timing", "runs", "dataset", "interrupted"} <= set(data)
+    assert set(data["timing"]) == {"total_s", "train_s", "attack_s", "peak_rss_mb"}
+    assert set(run) == {
+        *("method", "dataset", "target", "seed", "defense", "utility", "artifacts", "attacks", "privacy", "claims"),
+        *("figures", "not_measured"),
+    }
+    assert set(run["artifacts"][0]) == {
+        *("kind", "level", "verb", "from", "to", "via", "per_client_per_round_bytes", "shape", "dtype", "times"),
+        *("samples_behind", "visible_to"),
+    }
+    assert set(attack) >= {
+        *("attack", "family", "artifact", "threat", "adaptive", "n", "metrics", "controls", "upper_bounds", "units"),
+        *("leakage", "verdict", "verdict_domain", "reason", "figures", "shared", "headline", "chance", "curve"),
+        "positive_control",
+    }
+    assert {"value", "ci95", "p", "p_corrected"} <= set(attack["leakage"])
+    assert set(attack["curve"][0]) == {"images", "units", "value", "controls"}
+    assert set(attack["units"]) == {"kind", "n", "federated", "shadows"}
+    assert set(attack["metrics"]["psnr"]) == {"value", "ci95", "n", "direction", "reason"}
+    assert set(run["claims"][0]) == {"id", "quote", "measurement", "evidence", "verdict", "reason"}
+    assert set(run["privacy"]["epsilon_measured"]) == {"clopper_pearson", "gdp", "one_run"}
+
+
+def test_a_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    written = results(seeds=2)
+    written.save(tmp_path / "results.json")
+    assert Results.load(tmp_path / "results.json") == written
+    assert Results.load(tmp_path / "results.json").text() == (tmp_path / "results.json").read_text(encoding="utf-8")
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    table=st.dictionaries(texts, figures, min_size=1, max_size=4),
+    words=st.lists(texts, max_size=3),
+    images=st.none() | st.integers(1, 10**6),
+    config=st.dictionaries(st.text(max_size=8), json_values, max_size=4),
+)
+def test_any_figures_names_and_settings_survive_the_file(
+    table: dict[str, Measured],
+    words: list[str],
+    images: int | None,
+    config: dict[str, Any],
+) -> None:
+    base = results(defenses=("none",)).model_dump()
+    attack = base["runs"][0]["attacks"][0]
+    base["runs"][0]["attacks"] = [attack]
+    attack["metrics"] = {**attack["metrics"], **{name: value.model_dump() for name, value in table.items()}}
+    attack["controls"] = {**attack["controls"], **dict.fromkeys(words, attack["metrics"])}
+    point = CurvePoint(images=images, units=3, value=next(iter(table.values())), controls=table)
+    attack["curve"] = [point.model_dump()]
+    attack["reason"] = "".join(words)
+    written = Results.model_validate({**base, "config": config})
+    with tempfile.TemporaryDirectory() as folder:
+        written.save(Path(folder) / "results.json")
+        read = Results.load(Path(folder) / "results.json")
+    assert read == written
+    assert read.text() == written.text()
+
+
+def test_equal_results_are_equal_bytes_in_whatever_order_they_were_built() -> None:
+    def backwards(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: backwards(value[name]) for name in reversed(value)}
+        return [backwards(entry) for entry in value] if isinstance(value, list) else value
+
+    assert list(backwards(raw())) != list(raw())
+    assert Results.model_validate(backwards(raw())).text() == results().text()
+
+
+def test_only_timing_and_environment_may_differ_between_equal_runs() -> None:
+    slow = {**raw(), "environment": {"host": "another"}, "timing": {**raw()["timing"], "total_s": 9.0}}
+    other = {**raw(), "config": {"rounds": 6}}
+    assert Results.model_validate(slow).text() != results().text()
+    assert Results.model_validate(slow).comparable() == results().comparable()
+    assert Results.model_validate(other).comparable() != results().comparable()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_no_number_is_nan_or_infinite(value: float) -> None:
+    with pytest.raises(ValidationError, match="finite"):
+        Measured(value=value, direction="neutral")
+    with pytest.raises(ValidationError):
+        Measured(value=0.0, ci95=(0.0, value), direction="neutral")
+    with pytest.raises(ValidationError):
+        Leakage(value=0.0, p=value)
+    with pytest.raises(ValidationError, match="finite"):
+        Results.model_validate({**raw(), "config": {"deep": [{"lr": value}]}})
+
+
+def test_null_wants_a_reason_and_no_interval() -> None:
+    with pytest.raises(ValidationError, match="want a reason"):
+        Measured(value=None, direction="neutral")
+    with pytest.raises(ValidationError, match="want no interval"):
+        Measured(value=None, ci95=(0.0, 1.0), direction="neutral", reason="no weights")
+    with pytest.raises(ValidationError, match=r"\[low, high\]"):
+        Measured(value=0.5, ci95=(1.0, 0.0), direction="neutral")
+    assert missing("no weights").value is None
+
+
+def _changed(**given: Any) -> dict[str, Any]:
+    good = reconstruction("insider", 15.9, 0.0006, "leak", True).model_dump()
+    return {**good, **given}
+
+
+def test_verdicts_that_their_numbers_carry_are_accepted() -> None:
+    assert AttackFinding.model_validate(_changed()).verdict == "leak"
+    assert reconstruction("server", 13.4, 0.31, "no_leak_found", True).verdict_domain == "no_leak_found"
+
+
+UNCORRECTED = line(0.02, times=2)
+WEAK = PositiveControl(value=measured(14.0, 1.0), p=0.2, p_corrected=0.9, succeeded=False).model_dump()
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"leakage": UNCORRECTED.model_dump()}, "p_corrected <= 0.025 for the client"),
+        ({"leakage_domain": UNCORRECTED.model_dump()}, "p_corrected <= 0.025 for the domain"),
+        ({"leakage_domain": None}, "want a p-value for the domain"),
+        ({"leakage": Leakage(value=0.4).model_dump()}, "want a p-value for the client"),
+        ({"leakage": Leakage(value=None, p=0.001, p_corrected=0.001).model_dump()}, "leakage is null"),
+        ({"controls": {}}, "want a control"),
+        ({"headline": "ssimm"}, "among the metrics"),
+        ({"verdict": "no_leak_found"}, "want p > 0.025"),
+        ({"verdict": "no_leak_found", "leakage": line(0.3).model_dump(), "positive_control": WEAK}, "that succeeded"),
+        ({"verdict": "no_leak_found", "leakage": line(0.3).model_dump(), "positive_control": None}, "that succeeded"),
+        ({"verdict": "inconclusive"}, "want a reason"),
+        ({"verdict_domain": "not_applicable"}, "want a reason"),
+        ({"verdict": "certain"}, "leak"),
+        ({"figures": ["../secret.png"]}, "relative"),
+    ],
+)
+def test_a_verdict_that_its_numbers_do_not_carry_is_refused(given: dict[str, Any], wanted: str) -> None:
+    with pytest.raises(ValidationError, match=wanted):
+        AttackFinding.model_validate(_changed(**given))
+
+
+def test_a_correction_never_lowers_p_and_a_positive_control_needs_its_own() -> None:
+    with pytest.raises(ValidationError, match="at least p"):
+        Leakage(value=0.1, p=0.02, p_corrected=0.01)
+    with pytest.raises(ValidationError, match="positive control succeeded"):
+        PositiveControl(value=measured(20.0, 1.0), p=0.01, p_corrected=0.04, succeeded=True)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "measured_epsilon", "verdict"),
+    [
+        (None, {}, "not_measured"),
+        (4.0, {}, "no_guarantee"),
+        (4.0, {}, "consistent"),
+        (None, {"gdp": 1.0}, "consistent"),
+    ],
+)
+def test_no_epsilon_without_a_proof(epsilon: float | None, measured_epsilon: dict[str, float], verdict: str) -> None:
+    given = {"epsilon_proved": epsilon, "delta": None, "statement": "s", "epsilon_measured": measured_epsilon}
+    with pytest.raises(ValidationError):
+        Privacy.model_validate({**given, "verdict": verdict})
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../a.png", "a/../../b.png", "C:\\a.png", "file:a.png", "", "."])
+def test_a_figure_lies_in_the_folder_of_the_run(name: str) -> None:
+    with pytest.raises(ValidationError):
+        RunFigure(file=name, caption="")
+
+
+def test_text_that_could_steer_a_page_is_made_visible() -> None:
+    figure = RunFigure(file="a.png", caption="a\x00b\u202ec\ud800d\ne")
+    assert figure.caption == "a�b�c�d\ne"
+    assert HOSTILE.replace("\u202e", "�") in results().text().replace('\\"', '"')
+    assert "\u202e" not in results().text()
+
+
+def test_each_run_stands_once() -> None:
+    run = results().runs[0]
+    with pytest.raises(ValidationError, match="each run once"):
+        Results.model_validate({**raw(), "runs": [run.model_dump(by_alias=True)] * 2})
+    assert isinstance(run, Run)
+
+
+def _with(change: Callable[[Any], None]) -> str:
+    data = raw()
+    change(data)
+    return json.dumps(data)
+
+
+DAMAGED: dict[str, Callable[[], str]] = {
+    "truncated": lambda: results().text()[:900],
+    "empty": lambda: "",
+    "not an object": lambda: "[1, 2]",
+    "deep": lambda: "[" * 50_000,
+    "deep settings": lambda: '{"config": {"a": ' + "[" * 50_000,
+    "another schema": lambda: _with(lambda d: d.update(schema=2)),
+    "unknown name": lambda: _with(lambda d: d["runs"][0].update({"x\n\ny": 1})),
+    "missing name": lambda: _with(lambda d: d["runs"][0].pop("privacy")),
+    "text for a number": lambda: _with(lambda d: d["runs"][0].update(seed="0")),
+    "number for a claim": lambda: _with(lambda d: d.update(interrupted=1)),
+    "NaN": lambda: _with(lambda d: d["runs"][0]["attacks"][0]["metrics"]["psnr"].update(value=math.nan)),
+    "overflow": lambda: _with(lambda d: d.update(config={"lr": 1})).replace('"lr": 1', '"lr": 1e999'),
+    "traversal": lambda: _with(lambda d: d["runs"][0]["figures"][0].update(file="../../x.png")),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_file_is_one_clear_line(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(DAMAGED[name](), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"results\.json") as told:
+        Results.load(path)
+    assert len(str(told.value).splitlines()) == 1
+    assert len(str(told.value)) < 800
+    assert type(told.value) is ValueError
+
+
+def test_a_file_that_is_none_of_ours_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "binary.json").write_bytes(b"\x80\x04\x95\xff\xfe")
+    for path in (tmp_path / "binary.json", tmp_path / "gone.json", tmp_path):
+        with pytest.raises(ValueError, match="want") as told:
+            Results.load(path)
+        assert len(str(told.value).splitlines()) == 1
+    monkeypatch.setattr(finding, "LARGEST_FILE", 100)
+    results().save(tmp_path / "large.json")
+    with pytest.raises(ValueError, match="at most 100 bytes"):
+        Results.load(tmp_path / "large.json")
+
+
+def test_a_save_that_fails_leaves_the_old_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError("no space left on device")
+
+    path = tmp_path / "results.json"
+    results(seeds=1).save(path)
+    before = path.read_bytes()
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        results(seeds=2).save(path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_the_contract_needs_no_torch() -> None:
+    code = "import sys, fdgpriv.finding; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

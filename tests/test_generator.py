@@ -1,0 +1,96 @@
+"""The reconstruction generator: its size, its shapes, its determinism, and that it learns."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fdgpriv.models.generator import Generator, GlobalContext, SmallGenerator, channels_by_size
+
+
+@pytest.fixture
+def rng() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def _bias(layer: nn.Module) -> Tensor:
+    assert isinstance(layer, nn.Conv2d)
+    assert layer.bias is not None
+    return layer.bias
+
+
+@pytest.mark.parametrize(("size", "parameters"), [(256, 64_330_811), (128, 64_261_033), (64, 63_981_191)])
+def test_it_has_exactly_the_published_number_of_parameters(rng: torch.Generator, size: int, parameters: int) -> None:
+    """METHODS 13.12."""
+    assert sum(p.numel() for p in Generator(1024, size, rng=rng).parameters()) == parameters
+
+
+@pytest.mark.parametrize("size", [16, 32, 64, 128, 256])
+def test_it_makes_images_of_its_size(rng: torch.Generator, size: int) -> None:
+    generator = Generator(10, size, rng=rng, width=1 / 64)
+    assert generator(torch.randn(2, 10, generator=rng), rng).shape == (2, 3, size, size)
+
+
+def test_width_scales_every_map() -> None:
+    assert channels_by_size(256, 1.0) == {4: 1024, 8: 512, 16: 512, 32: 256, 64: 128, 128: 64, 256: 32}
+    assert channels_by_size(32, 1 / 16) == {4: 64, 8: 32, 16: 32, 32: 16}
+
+
+def test_the_same_seed_gives_the_same_weights_and_leaves_the_global_state_alone() -> None:
+    state = torch.random.get_rng_state()
+    first, second = (Generator(8, 16, rng=torch.Generator().manual_seed(3), width=1 / 64) for _ in range(2))
+    other = Generator(8, 16, rng=torch.Generator().manual_seed(4), width=1 / 64)
+    z = torch.ones(2, 8)
+    assert torch.equal(first.eval()(z), second.eval()(z))
+    assert not torch.equal(first(z), other.eval()(z))
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_noise_starts_at_nothing_is_learned_and_stays_on_in_evaluation(rng: torch.Generator) -> None:
+    generator = Generator(8, 16, rng=rng, width=1 / 64).eval()
+    z = torch.randn(3, 8, generator=rng)
+    assert torch.equal(generator(z, rng), generator(z))
+    for name, parameter in generator.named_parameters():
+        if name.endswith("noise.scale"):
+            assert parameter.item() == 0
+            parameter.data.fill_(1.0)
+    assert not torch.equal(generator(z, rng), generator(z, rng))
+    assert torch.equal(generator(z), generator(z))
+
+
+def test_skip_layer_excitation_lets_an_early_map_scale_a_late_one(rng: torch.Generator) -> None:
+    generator = Generator(8, 128, rng=rng, width=1 / 64).eval()
+    z = torch.randn(1, 8, generator=rng)
+    before = generator(z)
+    gate = generator.excitations["128"]
+    assert isinstance(gate, GlobalContext)
+    nn.init.constant_(_bias(gate.scales[2]), -50.0)  # closed: of the 128 px map nothing is left
+    after = generator(z)
+    assert before.std() > 1e-3
+    assert torch.allclose(after, _bias(generator.colours)[:, None, None].expand_as(after), atol=1e-6)
+
+
+def test_the_small_generator_is_small_and_learns_a_mapping(rng: torch.Generator) -> None:
+    generator = SmallGenerator(16, rng=rng)
+    assert sum(p.numel() for p in generator.parameters()) < 200_000
+    z = torch.randn(8, 16, generator=rng)
+    truth = torch.rand(8, 3, 4, 4, generator=rng).repeat_interleave(8, 2).repeat_interleave(8, 3)
+    optimizer = torch.optim.Adam(generator.parameters(), lr=1e-2)
+    for _ in range(40):
+        loss = functional.mse_loss(generator(z), truth)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    assert loss.item() < 0.5 * float((truth - truth.mean(0)).square().mean())
+
+
+@pytest.mark.parametrize("arguments", [(0, 32), (8, 33), (8, 8)])
+def test_impossible_sizes_are_refused(rng: torch.Generator, arguments: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="want"):
+        Generator(*arguments, rng=rng)
+
+
+def test_a_vector_of_another_length_is_refused(rng: torch.Generator) -> None:
+    for generator in (Generator(8, 16, rng=rng, width=1 / 64), SmallGenerator(8, rng=rng)):
+        with pytest.raises(ValueError, match=r"want z \(B, 8\)"):
+            generator(torch.zeros(2, 7))

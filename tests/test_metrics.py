@@ -1,0 +1,380 @@
+"""Metrics against plainer and slower references, and against values known beforehand."""
+
+import math
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import sqrtm
+from scipy.ndimage import correlate1d
+from torch import Tensor, nn
+
+from fdgpriv._torchvision import torchvision as _torchvision  # noqa: F401  (before lpips)
+from fdgpriv.metrics.calibration import calibration_error
+from fdgpriv.metrics.matching import hungarian
+from fdgpriv.metrics.perceptual import FormulaLpips, Perceptual, PublishedLpips, extractor_lpips, lpips_per_image
+from fdgpriv.metrics.pixels import psnr_per_image, ssim_caveat, ssim_per_image
+from fdgpriv.metrics.realism import FID_MINIMUM, features, fid, fid_floor, inception_score, kid
+from fdgpriv.models.extractor import Extractor, digits_extractor
+
+# isort: split
+import lpips
+
+
+@pytest.fixture
+def rng() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def images(rng: torch.Generator, count: int, side: int = 32) -> Tensor:
+    return torch.rand(count, 3, side, side, generator=rng)
+
+
+def pixel_extractor(classes: int = 4) -> Extractor:
+    """Features are the eight pixels of a 1x8 grey image's first channel; logits its first `classes` pixels, times 1,000."""
+
+    class First(nn.Module):
+        def forward(self, batch: Tensor) -> Tensor:
+            return batch[:, 0].flatten(1)
+
+    head = nn.Linear(8, classes, bias=False)
+    head.weight.data = 1000 * torch.eye(8)[:classes]
+    return Extractor("pixels", "ab" * 32, nn.Sequential(First()), head).eval().requires_grad_(False)
+
+
+def as_pixels(values: Tensor) -> Tensor:
+    """(N, 8) as images (N, 3, 1, 8)."""
+    return values[:, None, None, :].expand(-1, 3, 1, 8).contiguous()
+
+
+# PSNR
+
+
+def test_psnr_is_minus_ten_log_mse_of_each_image() -> None:
+    truth = torch.full((3, 3, 8, 8), 0.5)
+    guess = truth.clone()
+    guess[0] += 0.1  # MSE 0.01: 20 dB
+    guess[1, :, 0, 0] += 0.5  # 0.25 in one pixel of 64: MSE 1/256
+    guess[2] += 0.01
+    values = psnr_per_image(guess, truth).values
+    assert values.tolist() == pytest.approx([20.0, 10 * math.log10(256), 40.0], abs=1e-4)
+
+
+def test_psnr_averages_decibels_and_leaves_exact_matches_out() -> None:
+    truth = torch.full((3, 3, 8, 8), 0.5)
+    guess = torch.stack([truth[0], truth[1] + 0.1, truth[2] + 0.01])
+    found = psnr_per_image(guess, truth)
+    assert found.exact.tolist() == [True, False, False]
+    assert found.values[0] == math.inf
+    mean = found.mean()
+    assert (mean.name, mean.measured.n) == ("psnr", 2)
+    assert mean.value == pytest.approx(30.0, abs=1e-4)  # of the mean MSE it would be 22.97
+
+
+def test_a_failure_is_no_value_and_a_reason() -> None:
+    grey = torch.full((2, 3, 16, 16), 0.5)
+    broken = grey.clone()
+    broken[0, 0, 0, 0] = float("nan")
+    for found in (psnr_per_image(broken, grey), ssim_per_image(broken, grey)):
+        assert found.mean().value is None
+        assert "1 of 2" in str(found.mean().measured.reason)
+    assert psnr_per_image(grey, grey).mean().value is None
+    assert "exact" in str(psnr_per_image(grey, grey).mean().measured.reason)
+    assert psnr_per_image(grey[:0], grey[:0]).mean().measured.reason == "no images"
+    assert ssim_per_image(grey[..., :8], grey[..., :8]).mean().value is None
+
+
+@pytest.mark.parametrize("metric", [psnr_per_image, ssim_per_image])
+def test_images_outside_the_range_are_refused(metric: object) -> None:
+    assert callable(metric)
+    grey = torch.full((1, 3, 16, 16), 0.5)
+    with pytest.raises(ValueError, match=r"want images in \[0, 1\]"):
+        metric(2 * grey - 1.5, grey)
+    with pytest.raises(ValueError, match="want one true image per image"):
+        metric(grey, grey.expand(2, -1, -1, -1))
+
+
+# SSIM
+
+
+def plain_ssim(x: np.ndarray, y: np.ndarray) -> float:
+    """Wang et al. on one channel (H, W), by separable correlation over the windows inside the image."""
+    steps = np.arange(-5, 6)
+    kernel = np.exp(-(steps**2) / (2 * 1.5**2))
+    kernel /= kernel.sum()
+
+    def blur(z: np.ndarray) -> np.ndarray:
+        return np.asarray(correlate1d(correlate1d(z, kernel, axis=0), kernel, axis=1))[5:-5, 5:-5]
+
+    mx, my = blur(x), blur(y)
+    vx, vy, cov = blur(x * x) - mx**2, blur(y * y) - my**2, blur(x * y) - mx * my
+    c1, c2 = 0.01**2, 0.03**2
+    return float((((2 * mx * my + c1) * (2 * cov + c2)) / ((mx**2 + my**2 + c1) * (vx + vy + c2))).mean())
+
+
+@pytest.mark.parametrize("side", [16, 32, 41])
+def test_ssim_equals_a_plain_one(rng: torch.Generator, side: int) -> None:
+    truth = images(rng, 3, side)
+    guess = (
+        truth + torch.tensor([0.05, 0.2, 0.6])[:, None, None, None] * torch.randn(truth.shape, generator=rng)
+    ).clamp(0, 1)
+    guess[1] = guess[1].mean()
+    wanted = [
+        np.mean([plain_ssim(a.double().numpy(), b.double().numpy()) for a, b in zip(x, y, strict=True)])
+        for x, y in zip(guess, truth, strict=True)
+    ]
+    assert ssim_per_image(guess, truth).values.tolist() == pytest.approx(wanted, abs=1e-4)
+
+
+def test_ssim_of_two_constants_is_known() -> None:
+    dark, light = torch.full((1, 3, 16, 16), 0.25), torch.full((1, 3, 16, 16), 0.75)
+    wanted = (2 * 0.25 * 0.75 + 1e-4) / (0.25**2 + 0.75**2 + 1e-4)
+    assert ssim_per_image(dark, light).mean().value == pytest.approx(wanted, abs=1e-4)
+    assert ssim_per_image(dark, dark).mean().value == pytest.approx(1.0, abs=1e-6)
+
+
+def test_ssim_says_where_its_window_is_large() -> None:
+    assert ssim_caveat(224) is None
+    assert "34%" in str(ssim_caveat(32))
+    assert "not defined" in str(ssim_caveat(8))
+
+
+# Matching
+
+
+@pytest.mark.parametrize(("n", "m"), [(4, 4), (3, 5), (5, 3)])
+def test_hungarian_finds_the_best_of_all_assignments(rng: torch.Generator, n: int, m: int) -> None:
+    guess, truth = images(rng, n, 4), images(rng, m, 4)
+    errors = torch.stack([torch.stack([(g - t).square().mean() for t in truth]) for g in guess])
+    if n <= m:
+        best = min(sum(float(errors[i, p[i]]) for i in range(n)) for p in permutations(range(m), n))
+    else:
+        best = min(sum(float(errors[p[j], j]) for j in range(m)) for p in permutations(range(n), m))
+    found = hungarian(guess, truth)
+    assert len(found.images) == len(set(found.truth.tolist())) == min(n, m)
+    assert float(errors[found.images, found.truth].sum()) == pytest.approx(best, rel=1e-5)
+
+
+def test_hungarian_undoes_a_shuffle(rng: torch.Generator) -> None:
+    truth = images(rng, 20, 8)
+    order = torch.randperm(20, generator=rng)
+    found = hungarian(truth[order], truth)
+    assert torch.equal(found.truth, order[found.images])
+    assert psnr_per_image(truth[order][found.images], truth[found.truth]).exact.all()
+
+
+# LPIPS
+
+
+def test_the_lpips_formula_by_hand() -> None:
+    """Two maps: one of 2 channels whose features turn by 90 degrees at one pixel of four, one of equal features."""
+    first = torch.zeros(1, 2, 2, 2)
+    first[:, 0] = 3.0
+    turned = first.clone()
+    turned[0, :, 0, 0] = torch.tensor([0.0, 5.0])
+    maps = iter([[first, first], [turned, 7 * first]])  # lengths do not matter, only directions
+    distance = FormulaLpips("hand", lambda _: next(maps))
+    grey = torch.zeros(1, 3, 2, 2)
+    assert distance.name == "lpips[hand]"
+    assert float(distance(grey, grey)) == pytest.approx(2.0 / 4, abs=1e-4)
+
+
+def test_lpips_moves_images_to_minus_one_to_one() -> None:
+    seen = []
+
+    class Spy(Perceptual):
+        name = "lpips[spy]"
+
+        def forward(self, images: Tensor, truth: Tensor) -> Tensor:
+            seen.append((images, truth))
+            return (images - truth).abs().mean(dim=(1, 2, 3))
+
+    ramp = torch.linspace(0, 1, 3 * 16).reshape(1, 3, 4, 4)
+    found = lpips_per_image(ramp, torch.zeros(1, 3, 4, 4), Spy())
+    assert (float(seen[0][0].min()), float(seen[0][0].max()), float(seen[0][1].max())) == (-1.0, 1.0, -1.0)
+    assert found.direction == "lower_leaks"
+    assert found.values.tolist() == pytest.approx([1.0])
+
+
+def test_the_offline_lpips_reads_images_in_zero_to_one_and_grows_with_the_damage(rng: torch.Generator) -> None:
+    distance = extractor_lpips(digits_extractor())
+    truth = images(rng, 4)
+    noise = torch.randn(truth.shape, generator=rng)
+    means = [lpips_per_image((truth + s * noise).clamp(0, 1), truth, distance).mean() for s in (0, 0.05, 0.2, 0.8)]
+    values = [float(m.value or 0.0) for m in means]
+    assert means[0].name == "lpips[digits-extractor-1]"
+    assert values[0] == 0.0
+    assert values == sorted(values)
+    assert values[1] > 0
+    stages = digits_extractor().stages(truth[:1])
+    direct = FormulaLpips("x", lambda x: [x])(2 * truth[:1] - 1, 2 * truth[1:2] - 1)
+    unit = [t / t.square().sum(1, keepdim=True).sqrt() for t in (truth[:1], truth[1:2])]
+    assert len(stages) == 4
+    assert float(direct) == pytest.approx(float((unit[0] - unit[1]).square().sum(1).mean()), abs=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight.*:UserWarning")
+@pytest.mark.parametrize(
+    ("network", "file"),
+    [("alex", "alexnet-owt-7be5be79.pth"), pytest.param("vgg", "vgg16-397923af.pth", marks=pytest.mark.slow)],
+)
+def test_published_lpips_equals_the_lpips_package_on_the_same_weights(
+    rng: torch.Generator, tmp_path: Path, network: str, file: str
+) -> None:
+    package = lpips.LPIPS(net=network, pnet_rand=True, verbose=False)  # its heads, a trunk of random weights
+    state = {f"features.{name.split('.', 1)[1]}": tensor for name, tensor in package.net.state_dict().items()}
+    torch.save({**state, "classifier.0.bias": torch.zeros(3)}, tmp_path / file)
+    ours, truth = images(rng, 2, 64), images(rng, 2, 64)
+    found = lpips_per_image(ours, truth, PublishedLpips(network, tmp_path))
+    with torch.no_grad():
+        wanted = package(ours, truth, normalize=True).flatten()
+    assert found.name == f"lpips[{network}]"
+    assert found.values.tolist() == pytest.approx(wanted.tolist(), abs=1e-4)
+    assert min(found.values) > 1e-3
+
+
+def test_published_lpips_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "home"))
+    with pytest.raises(FileNotFoundError, match=r"alexnet-owt-7be5be79\.pth.*download\.pytorch\.org.*looked"):
+        PublishedLpips("alex", tmp_path)
+    torch.save({"features.0.weight": torch.zeros(1)}, tmp_path / "alexnet-owt-7be5be79.pth")
+    with pytest.raises(ValueError, match="want the tensors of alexnet"):
+        PublishedLpips("alex", tmp_path)
+    with pytest.raises(ValueError, match="want a network of alex, vgg"):
+        PublishedLpips("squeeze", tmp_path)
+
+
+# FID, KID, IS
+
+
+def test_fid_equals_the_formula_with_scipys_matrix_root(rng: torch.Generator) -> None:
+    mix = torch.randn(8, 8, generator=rng) / 8
+    ours = (torch.rand(FID_MINIMUM, 8, generator=rng) @ mix.abs()).clamp(0, 1)
+    theirs = torch.rand(FID_MINIMUM + 100, 8, generator=rng) * 0.8
+    a, b = ours.double().numpy(), theirs.double().numpy()
+    root = sqrtm(np.cov(a.T) @ np.cov(b.T)).real
+    wanted = ((a.mean(0) - b.mean(0)) ** 2).sum() + np.trace(np.cov(a.T) + np.cov(b.T) - 2 * root)
+    found = fid(as_pixels(ours), as_pixels(theirs), pixel_extractor())
+    assert found.name == "fid[pixels:abababab]"
+    assert found.measured.n == FID_MINIMUM
+    assert found.value == pytest.approx(float(wanted), abs=1e-4)
+    assert float(wanted) > 0.1
+
+
+def test_fid_of_too_few_images_is_none_with_the_reason(rng: torch.Generator) -> None:
+    few, many = as_pixels(torch.rand(100, 8, generator=rng)), as_pixels(torch.rand(FID_MINIMUM, 8, generator=rng))
+    for pair in ((few, many), (many, few)):
+        found = fid(*pair, pixel_extractor())
+        assert found.value is None
+        assert found.measured.n == 100
+        assert "2,048" in str(found.measured.reason)
+    assert fid_floor(few, pixel_extractor(), rng).value is None
+
+
+def test_the_fid_floor_lies_between_nothing_and_a_real_difference(rng: torch.Generator) -> None:
+    real = as_pixels(torch.rand(FID_MINIMUM, 8, generator=rng))
+    floor = fid_floor(real, pixel_extractor(), rng)
+    other = fid(real * 0.7, real, pixel_extractor())
+    assert floor.measured.n == FID_MINIMUM // 2
+    assert 0 < float(floor.value or 0) < float(other.value or 0) / 10
+
+
+def plain_kid(a: Tensor, b: Tensor) -> float:
+    """Double loops over all pairs of different images, and all pairs of one and the other."""
+
+    def kernel(x: Tensor, y: Tensor) -> float:
+        return (float(x.double() @ y.double()) / len(x) + 1) ** 3
+
+    n, m = len(a), len(b)
+    own = sum(kernel(a[i], a[j]) for i in range(n) for j in range(n) if i != j) / (n * (n - 1))
+    other = sum(kernel(b[i], b[j]) for i in range(m) for j in range(m) if i != j) / (m * (m - 1))
+    return own + other - 2 * sum(kernel(x, y) for x in a for y in b) / (n * m)
+
+
+def test_kid_equals_a_double_loop_and_its_interval_the_recomputed_jackknife(rng: torch.Generator) -> None:
+    a, b = torch.rand(12, 8, generator=rng), torch.rand(12, 8, generator=rng) ** 2
+    extractor = pixel_extractor()
+    state = torch.random.get_rng_state()
+    found = kid(as_pixels(a), as_pixels(b), extractor, rng)
+    assert found.name == "kid[pixels:abababab]"
+    assert found.value == pytest.approx(plain_kid(a, b), abs=1e-4)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    variance = 0.0
+    for left_out in (
+        [plain_kid(torch.cat([a[:i], a[i + 1 :]]), b) for i in range(12)],
+        [plain_kid(a, torch.cat([b[:i], b[i + 1 :]])) for i in range(12)],
+    ):
+        variance += float(np.var(left_out)) * 11
+    assert found.measured.ci95 is not None
+    low, high = found.measured.ci95
+    assert (high - low) / 2 == pytest.approx(1.96 * variance**0.5, rel=1e-3)
+
+
+def test_kid_of_one_distribution_covers_zero_and_of_two_does_not(rng: torch.Generator) -> None:
+    a, b = as_pixels(torch.rand(300, 8, generator=rng)), as_pixels(torch.rand(200, 8, generator=rng))
+    same = kid(a, b, pixel_extractor(), rng).measured
+    other = kid(a, b * 0.7, pixel_extractor(), rng).measured
+    assert same.ci95 is not None
+    assert other.ci95 is not None
+    assert same.ci95[0] < 0 < same.ci95[1]
+    assert other.ci95[0] > 0
+    assert (same.n, kid(a[:2], b, pixel_extractor(), rng).value) == (200, None)
+
+
+@pytest.mark.parametrize("classes", [2, 4, 8])
+def test_the_inception_score_runs_from_one_to_k(classes: int) -> None:
+    """METHODS 13.16: constant predictions give exactly 1, K balanced one-hot classes give K."""
+    extractor = pixel_extractor(classes)
+    same = inception_score(as_pixels(torch.eye(8)[:1].repeat(24, 1)), extractor)
+    each = inception_score(as_pixels(torch.eye(8)[:classes].repeat(6, 1)), extractor)
+    assert same["is"].value == pytest.approx(1.0, abs=1e-9)
+    assert each["is"].value == pytest.approx(classes, abs=1e-6)
+    assert each["log_is"].value == pytest.approx(math.log(classes), abs=1e-6)
+    assert each["is_over_k"].value == pytest.approx(1.0, abs=1e-6)
+    assert same["is_over_k"].value == pytest.approx(1 / classes, abs=1e-6)
+    assert each["is"].name == "is[pixels:abababab]"
+
+
+def test_the_inception_score_equals_a_loop_and_its_interval_the_recomputed_jackknife(rng: torch.Generator) -> None:
+    extractor = pixel_extractor()
+    batch = as_pixels(torch.rand(15, 8, generator=rng) * 3e-3)
+    p = extractor.logits(batch).double().softmax(1).numpy()
+
+    def log_is(p: np.ndarray) -> float:
+        return float(np.mean([sum(a * math.log(a / b) for a, b in zip(row, p.mean(0), strict=True)) for row in p]))
+
+    found = inception_score(batch, extractor)
+    assert found["is"].value == pytest.approx(math.exp(log_is(p)), abs=1e-4)
+    spread = np.std([log_is(np.delete(p, i, axis=0)) for i in range(15)]) * 14**0.5
+    assert found["log_is"].measured.ci95 is not None
+    assert found["log_is"].measured.ci95[1] - log_is(p) == pytest.approx(1.96 * spread, rel=1e-3)
+
+
+def test_features_want_evaluation_mode(rng: torch.Generator) -> None:
+    extractor = digits_extractor()
+    assert features(images(rng, 70), extractor).shape == (70, 64)
+    with pytest.raises(ValueError, match="evaluation mode"):
+        features(images(rng, 2), extractor.train())
+
+
+# Calibration
+
+
+def test_calibration_error_of_known_confidences() -> None:
+    """Ten certain answers of which seven are right, and ten of confidence 0.6 of which six are right: (0.3 + 0) / 2."""
+    logits = torch.zeros(20, 2)
+    logits[:10, 0] = 50.0
+    logits[10:, 0] = math.log(0.6 / 0.4)
+    labels = torch.tensor([0] * 7 + [1] * 3 + [0] * 6 + [1] * 4)
+    found = calibration_error(logits, labels)
+    assert found.value == pytest.approx(0.15, abs=1e-4)
+    assert found.measured.n == 20
+
+
+def test_calibration_of_nothing_or_of_nan_is_none() -> None:
+    assert calibration_error(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long)).value is None
+    broken = calibration_error(torch.full((2, 3), float("nan")), torch.zeros(2, dtype=torch.long))
+    assert broken.value is None
+    assert broken.measured.reason

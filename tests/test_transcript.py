@@ -1,0 +1,613 @@
+"""The transcript: what is kept, that it comes back as it was saved, and that no file can make it lie or run."""
+
+import json
+import pickle
+import struct
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+import torch
+from conftest import Fitted
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from fdgpriv.artifact import SERVER, Artifact, ModelState, SampleCount, StyleStatistics
+from fdgpriv.transcript import MANIFEST, SMALL, TENSORS, DamagedTranscript, Record, Transcript
+
+
+def crossing(artifact: Artifact, sender: str, receiver: str, verb: str = "fit") -> Record:
+    return Record(
+        sender=sender,
+        receiver=receiver,
+        origin=artifact.client,
+        verb=verb,
+        round=artifact.round,
+        kind=artifact.kind,
+        level=artifact.level,
+        layer=artifact.layer,
+        shapes={name: tuple(tensor.shape) for name, tensor in artifact.tensors().items()},
+        dtypes={name: str(tensor.dtype).removeprefix("torch.") for name, tensor in artifact.tensors().items()},
+        nbytes=artifact.nbytes,
+        samples=7,
+        clients=1,
+    )
+
+
+def state(client: str, round: int, numbers: int = SMALL) -> ModelState:
+    """A model state; by default of 4 * SMALL bytes, which is not small."""
+    tensors = {"weight": torch.arange(numbers, dtype=torch.float32) + round, "bn.num_batches_tracked": torch.tensor(3)}
+    return ModelState(client=client, round=round, state=tensors)
+
+
+def style(client: str, round: int) -> StyleStatistics:
+    rng = torch.Generator().manual_seed(round)
+    mean, std, mean_var, std_var = torch.rand(4, 6, generator=rng)
+    return StyleStatistics(
+        client=client,
+        round=round,
+        mean=mean,
+        std=std,
+        mean_var=mean_var,
+        std_var=std_var,
+        behind="client",
+        at="layer1",
+        rule="paper_eps",
+    )
+
+
+def recorded(keep: str, rounds: int = 4, numbers: int = SMALL) -> Transcript:
+    """Two clients: each round the model goes out, styles come in and are passed on, models come back."""
+    made = Transcript(keep)
+    for round in range(rounds):
+        model = state(SERVER, round, numbers)
+        styles = {client: style(client, round) for client in ("a", "b")}
+        for client in ("a", "b"):
+            made.add(crossing(model, SERVER, client, "style"), model)
+        for client in ("a", "b"):
+            made.add(crossing(styles[client], client, SERVER, "style"), styles[client])
+        for client, other in (("a", "b"), ("b", "a")):
+            made.add(crossing(styles[other], SERVER, client), styles[other])
+        for client in ("a", "b"):
+            back = state(client, round, numbers)
+            made.add(crossing(back, client, SERVER), back)
+            n = SampleCount(client=client, round=round, count=torch.tensor(40))
+            made.add(crossing(n, client, SERVER), n)
+    return made
+
+
+def assert_equal(one: Transcript, other: Transcript) -> None:
+    assert one.keep == other.keep
+    assert one.records == other.records
+    assert list(one.kept) == list(other.kept)
+    for index, artifact in one.kept.items():
+        again = other.kept[index]
+        assert type(again) is type(artifact)
+        assert again.facts() == artifact.facts()
+        assert list(again.tensors()) == list(artifact.tensors())
+        for name, tensor in artifact.tensors().items():
+            assert again.tensors()[name].dtype == tensor.dtype
+            assert torch.equal(again.tensors()[name], tensor)
+
+
+# What is kept
+
+
+@pytest.mark.parametrize(("keep", "kept"), [("ends", {0, 3}), ("all", {0, 1, 2, 3}), ("small", set())])
+def test_model_states_are_kept_by_rule_and_small_artifacts_always(keep: str, kept: set[int]) -> None:
+    made = recorded(keep)
+    states = {record.round for record, artifact in made.of_kind("model_state") if artifact is not None}
+    assert states == kept
+    whole = [record.round for record, artifact in made.of_kind("model_state") if artifact is not None]
+    assert all(whole.count(round) == 4 for round in kept)  # two sent, two back
+    for kind in ("style_statistics", "sample_count"):
+        assert all(artifact is not None for _, artifact in made.of_kind(kind))
+    assert len(made.records) == 4 * 10
+
+
+def test_no_model_state_is_kept_by_small_however_small_it_is() -> None:
+    assert [a for _, a in recorded("small", numbers=4).of_kind("model_state") if a is not None] == []
+
+
+def test_an_unknown_keep_rule_lists_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="ends, all, small, got 'most'"):
+        Transcript("most")
+
+
+def test_each_side_saw_what_it_sent_and_received() -> None:
+    made = recorded("all", rounds=1)
+    assert len(list(made.seen_by(SERVER))) == len(made.records)
+    seen = [(record.kind, record.sender, record.origin) for record, _ in made.seen_by("a")]
+    assert seen == [
+        ("model_state", SERVER, SERVER),
+        ("style_statistics", "a", "a"),
+        ("style_statistics", SERVER, "b"),
+        ("model_state", "a", "a"),
+        ("sample_count", "a", "a"),
+    ]
+    assert [record.relayed for record, _ in made.seen_by("a")] == [False, False, True, False, False]
+    assert list(made.seen_by("nobody")) == []
+
+
+def test_the_model_of_a_round_is_the_one_the_server_sent() -> None:
+    made = recorded("ends")
+    for round in (0, 3):
+        found = made.model_sent(round)
+        assert found is not None
+        assert (found.client, found.round) == (SERVER, round)
+    assert made.model_sent(1) is None
+    assert made.model_sent(9) is None
+
+
+# It comes back as it was saved
+
+
+@pytest.mark.parametrize("keep", ["ends", "all", "small"])
+def test_it_comes_back_as_it_was_saved(keep: str, tmp_path: Path) -> None:
+    made = recorded(keep)
+    made.save(tmp_path / "t")
+    assert_equal(made, Transcript.load(tmp_path / "t"))
+
+
+def test_a_real_run_comes_back_as_it_was_saved(fitted: Fitted, tmp_path: Path) -> None:
+    fitted.transcript.save(tmp_path)
+    assert_equal(fitted.transcript, Transcript.load(tmp_path))
+
+
+def test_an_empty_transcript_comes_back(tmp_path: Path) -> None:
+    Transcript().save(tmp_path)
+    assert_equal(Transcript(), Transcript.load(tmp_path))
+
+
+def test_an_artifact_sent_to_many_is_written_once_and_is_one_again(tmp_path: Path) -> None:
+    made = recorded("all", rounds=1)
+    made.save(tmp_path)
+    assert sum(key.endswith("/weight") for key in load_file(tmp_path / TENSORS)) == 3  # one sent to both, two back
+    again = Transcript.load(tmp_path)
+    assert again.kept[0] is again.kept[1]
+
+
+def test_two_artifacts_that_share_memory_are_both_saved(tmp_path: Path) -> None:
+    made = Transcript()
+    own = style("a", 0)
+    for artifact in (own, own.seen_as("b")):
+        made.add(crossing(artifact, artifact.client, SERVER), artifact)
+    made.save(tmp_path)
+    assert_equal(made, Transcript.load(tmp_path))
+
+
+def test_a_view_of_a_larger_tensor_is_saved(tmp_path: Path) -> None:
+    wide = torch.arange(48.0).view(6, 8)
+    views = wide.t()[:4]  # not contiguous, and rows of one storage
+    artifact = replace(style("a", 0), mean=views[0], std=views[1], mean_var=views[2], std_var=views[3])
+    made = Transcript()
+    made.add(crossing(artifact, "a", SERVER), artifact)
+    made.save(tmp_path)
+    assert_equal(made, Transcript.load(tmp_path))
+
+
+def test_saving_again_replaces_what_was_there_and_leaves_nothing_else(tmp_path: Path) -> None:
+    recorded("all").save(tmp_path)
+    last = recorded("ends", rounds=2)
+    last.save(tmp_path)
+    assert_equal(last, Transcript.load(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([MANIFEST, TENSORS])
+
+
+# Hostile files
+
+SMALL_STATE = 4
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    recorded("all", rounds=2, numbers=SMALL_STATE).save(tmp_path)
+    return tmp_path
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [json.loads(line) for line in (folder / MANIFEST).read_text().splitlines()]
+    return found
+
+
+def rewrite(folder: Path, entries: list[Any]) -> None:
+    (folder / MANIFEST).write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+
+
+def refused(folder: Path) -> str:
+    """The one line in which what lies in `folder` is refused."""
+    with pytest.raises(DamagedTranscript) as caught:
+        Transcript.load(folder)
+    said = str(caught.value)
+    assert len(said.splitlines()) == 1
+    assert said.isprintable()
+    assert str(folder) in said
+    return said
+
+
+@pytest.mark.parametrize("name", [TENSORS, MANIFEST])
+@pytest.mark.parametrize("damage", ["missing", "empty", "a folder"])
+def test_a_missing_file_is_told(saved: Path, name: str, damage: str) -> None:
+    (saved / name).unlink()
+    if damage == "empty":
+        (saved / name).touch()
+    elif damage == "a folder":
+        (saved / name).mkdir()
+    refused(saved)
+
+
+def test_a_missing_folder_is_told(tmp_path: Path) -> None:
+    refused(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("share", [0.0005, 0.1, 0.5, 0.9, 0.999])
+def test_truncated_tensors_are_told(saved: Path, share: float) -> None:
+    whole = (saved / TENSORS).read_bytes()
+    (saved / TENSORS).write_bytes(whole[: int(share * len(whole))])
+    refused(saved)
+
+
+@pytest.mark.parametrize("share", [0.001, 0.1, 0.5, 0.9, 0.999])
+def test_a_truncated_manifest_is_told(saved: Path, share: float) -> None:
+    whole = (saved / MANIFEST).read_bytes()
+    (saved / MANIFEST).write_bytes(whole[: int(share * len(whole)) or 1])
+    refused(saved)
+
+
+def test_a_manifest_that_lost_its_last_lines_is_told(saved: Path) -> None:
+    rewrite(saved, lines(saved)[:-3])
+    assert "no record names" in refused(saved)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda t: t[:-1].clone(), "wants"),
+        (lambda t: t[None].clone(), "wants"),
+        (lambda t: t.double(), "float64"),
+        (lambda t: t.to(torch.int32), "int32"),
+        (lambda t: t.to(torch.complex64), "complex64"),
+        (lambda t: t * torch.nan, "NaN or an infinity"),
+        (lambda t: (t + 1) / 0, "NaN or an infinity"),
+    ],
+    ids=["shorter", "another rank", "wider", "whole numbers", "complex", "NaN", "infinite"],
+)
+@pytest.mark.parametrize("key", ["0/weight", "2/mean"])
+def test_an_altered_tensor_is_told(saved: Path, change: Callable[[Tensor], Tensor], told: str, key: str) -> None:
+    tensors = load_file(saved / TENSORS)
+    save_file({**tensors, key: change(tensors[key])}, saved / TENSORS)
+    assert told in refused(saved)
+
+
+@pytest.mark.parametrize("index", ["0", "99", "-1", "../../etc/passwd"])
+def test_extra_tensors_are_told(saved: Path, index: str) -> None:
+    save_file({**load_file(saved / TENSORS), f"{index}/extra": torch.zeros(2)}, saved / TENSORS)
+    assert "1 tensor" in refused(saved)
+
+
+def test_a_missing_tensor_is_told(saved: Path) -> None:
+    tensors = load_file(saved / TENSORS)
+    tensors.popitem()
+    save_file(tensors, saved / TENSORS)
+    refused(saved)
+
+
+class Bomb:
+    """Unpickling it makes a file."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.mark,)
+
+
+@pytest.mark.parametrize("name", [TENSORS, MANIFEST])
+def test_a_pickle_under_our_name_is_told_and_not_run(saved: Path, name: str) -> None:
+    mark = saved / "ran"
+    bomb = pickle.dumps(Bomb(mark))
+    pickle.loads(bomb)
+    assert mark.exists()  # the bomb works
+    mark.unlink()
+    (saved / name).write_bytes(bomb)
+    refused(saved)
+    torch.save({"a": Bomb(mark)}, saved / name)
+    refused(saved)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("length", [0, 2**31, 2**40, 2**63, 2**64 - 1])
+def test_a_header_of_impossible_length_is_told(saved: Path, length: int) -> None:
+    whole = (saved / TENSORS).read_bytes()
+    (saved / TENSORS).write_bytes(struct.pack("<Q", length) + whole[8:])
+    refused(saved)
+
+
+def test_a_header_that_points_beyond_the_file_is_told(saved: Path) -> None:
+    header = json.dumps({"0/mean": {"dtype": "F32", "shape": [2**60], "data_offsets": [0, 2**62]}}).encode()
+    (saved / TENSORS).write_bytes(struct.pack("<Q", len(header)) + header + bytes(16))
+    refused(saved)
+
+
+@pytest.mark.parametrize("where", ["head", "record", "facts", "stored"])
+def test_deep_nesting_is_told(saved: Path, where: str) -> None:
+    text = (saved / MANIFEST).read_text().splitlines()
+    deep = "[" * 100_000 + "]" * 100_000
+    if where == "head":
+        text[0] = f'{{"keep": {deep}}}'
+    else:
+        text[1] = json.dumps({**json.loads(text[1]), where: "deep"}).replace('"deep"', deep)
+    (saved / MANIFEST).write_text("\n".join(text) + "\n")
+    refused(saved)
+
+
+@pytest.mark.parametrize("encoded", [b"\xff\xfe", "ä".encode("latin-1"), "{}".encode("utf-16"), b"\x00" * 64])
+def test_a_manifest_that_is_not_utf_8_is_told(saved: Path, encoded: bytes) -> None:
+    (saved / MANIFEST).write_bytes(encoded + (saved / MANIFEST).read_bytes())
+    refused(saved)
+
+
+@pytest.mark.parametrize("line", ["", "null", "3", "[]", '"x"', "{}", "[1, 2, 3]", "{", "NaN", '{"record": 1}'])
+@pytest.mark.parametrize("at", [0, 3])
+def test_a_line_that_is_no_record_is_told(saved: Path, line: str, at: int) -> None:
+    text = (saved / MANIFEST).read_text().splitlines()
+    text[at] = line
+    (saved / MANIFEST).write_text("\n".join(text) + "\n")
+    refused(saved)
+
+
+OF_RECORD = [f.name for f in fields(Record)]
+
+
+@pytest.mark.parametrize("field", [*OF_RECORD, "facts", "stored", "record", "keep"])
+@pytest.mark.parametrize(
+    "value", [None, {}, [], [[]], {"a": {}}, "x", 1.5, True, -1, float("nan")], ids=lambda v: json.dumps(v)
+)
+def test_a_value_of_another_type_is_told_or_harmless(saved: Path, field: str, value: Any) -> None:
+    """What does load has the types it promises."""
+    entries = lines(saved)
+    if field == "keep":
+        entries[0]["keep"] = value
+    elif field in OF_RECORD:
+        entries[1]["record"][field] = value
+    else:
+        entries[1][field] = value
+    rewrite(saved, entries)
+    if (loaded := told_or_loaded(saved)) is not None:
+        assert_well_typed(loaded)
+
+
+def told_or_loaded(folder: Path) -> Transcript | None:
+    try:
+        return Transcript.load(folder)
+    except DamagedTranscript as error:
+        said = str(error)
+    assert len(said.splitlines()) == 1
+    return None
+
+
+def assert_well_typed(loaded: Transcript) -> None:
+    """Every record has the types that Record declares, and every kept artifact is what its record says."""
+    hints = get_type_hints(Record)
+    for index, record in enumerate(loaded.records):
+        for field in OF_RECORD:
+            value = getattr(record, field)
+            if field == "shapes":
+                assert all(type(name) is str and type(shape) is tuple for name, shape in value.items())
+                assert all(type(side) is int for shape in value.values() for side in shape)
+            elif field == "dtypes":
+                assert all(type(name) is str and type(dtype) is str for name, dtype in value.items())
+            else:
+                assert isinstance(value, hints[field])
+        if (artifact := loaded.kept.get(index)) is not None:
+            assert artifact.kind == record.kind
+            assert {name: tuple(t.shape) for name, t in artifact.tensors().items()} == record.shapes
+            assert isinstance(artifact.client, str)
+            assert isinstance(artifact.round, int)
+            assert artifact.not_finite() is None
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"kind": "style_statistic"}, "want a kind of"),
+        ({"kind": ""}, "want a kind of"),
+        ({"colour": "red"}, "colour"),
+        ({"shapes": {}}, ""),
+        ({"shapes": {"mean": [-6]}}, ""),
+        ({"shapes": {"mean": [10**30]}}, ""),
+        ({"dtypes": {}}, ""),
+        ({"nbytes": 10**30}, ""),
+        ({"nbytes": -1}, ""),
+        ({"nbytes": 0}, ""),
+        ({"samples": -1}, ""),
+        ({"clients": -1}, ""),
+        ({"round": -1}, ""),
+        ({"round": 10**30}, ""),
+        ({"origin": "somebody else"}, ""),
+        ({"level": "image"}, ""),
+        ({"layer": "layer9"}, ""),
+    ],
+    ids=lambda v: json.dumps(v) if isinstance(v, dict) else "",
+)
+def test_a_record_that_cannot_be_true_is_told(saved: Path, change: dict[str, Any], told: str) -> None:
+    """What a record says of a kept artifact must be what the artifact is."""
+    entries = lines(saved)
+    entry = next(e for e in entries[1:] if e["record"]["kind"] == "style_statistics")
+    entry["record"] |= change
+    rewrite(saved, entries)
+    assert told in refused(saved)
+
+
+@pytest.mark.parametrize("facts", [None, [], "client", {}, {"client": "a"}, {"client": "a", "round": 0, "evil": 1}])
+@pytest.mark.parametrize("kind", ["model_state", "style_statistics", "sample_count"])
+def test_facts_of_another_form_are_told(saved: Path, facts: Any, kind: str) -> None:
+    entries = lines(saved)
+    next(e for e in entries[1:] if e["record"]["kind"] == kind and e["stored"] is not None)["facts"] = facts
+    rewrite(saved, entries)
+    refused(saved)
+
+
+@pytest.mark.parametrize("value", [5, None, [], {}])
+@pytest.mark.parametrize("field", ["client", "round"])
+def test_facts_of_another_type_are_told(saved: Path, field: str, value: Any) -> None:
+    entries = lines(saved)
+    entries[1]["facts"][field] = value if not (field == "round" and value == 5) else "five"
+    assert entries[1]["record"]["kind"] == "model_state"
+    rewrite(saved, entries)
+    refused(saved)
+
+
+@pytest.mark.parametrize("stored", [-1, 4, 10**6, 10**40, "0", 0.5, [0], "../0"])
+def test_a_reference_to_anything_but_an_earlier_record_is_told(saved: Path, stored: Any) -> None:
+    entries = lines(saved)
+    assert entries[2]["stored"] == 0  # the second receiver of one model
+    entries[2]["stored"] = stored
+    rewrite(saved, entries)
+    refused(saved)
+
+
+def test_a_reference_to_an_artifact_of_another_kind_is_told(saved: Path) -> None:
+    entries = lines(saved)
+    entries[5]["stored"] = 0
+    assert entries[5]["record"]["kind"] == "style_statistics"  # and record 0 is a model state
+    rewrite(saved, entries)
+    refused(saved)
+
+
+def test_more_digits_than_python_reads_are_told(saved: Path) -> None:
+    text = (saved / MANIFEST).read_text()
+    (saved / MANIFEST).write_text(text.replace('"round": 1', f'"round": {"9" * 5000}', 1))
+    refused(saved)
+
+
+@pytest.mark.parametrize("evil", ["two\nlines", "\x1b[31mred", "\u202eback", "\r"])
+@pytest.mark.parametrize("where", ["record field", "line field", "shape", "kind", "facts"])
+def test_what_is_told_stays_one_clean_line_whatever_the_file_says(saved: Path, evil: str, where: str) -> None:
+    entries = lines(saved)
+    if where == "record field":
+        entries[1]["record"][evil] = 1
+    elif where == "line field":
+        entries[1][evil] = 1
+    elif where == "shape":
+        entries[1]["record"]["shapes"][evil] = "x"
+    elif where == "kind":
+        entries[1]["record"]["kind"] = evil
+    else:
+        entries[1]["facts"][evil] = 1
+    rewrite(saved, entries)
+    refused(saved)
+
+
+# Nothing in a manifest is a path
+
+OPENED: list[str] = []
+LISTENING: list[bool] = []
+
+
+def _listen(event: str, arguments: tuple[Any, ...]) -> None:
+    if LISTENING and event == "open":
+        OPENED.append(str(arguments[0]))
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Every file that is opened during the test, by Python or by safetensors."""
+    if not OPENED:
+        sys.addaudithook(_listen)  # stays for good; it hears only while LISTENING
+    OPENED[:] = ["begun"]
+
+    def spied(path: Any, *args: Any, **kwargs: Any) -> Any:
+        OPENED.append(str(path))
+        return safe_open(path, *args, **kwargs)
+
+    monkeypatch.setattr("fdgpriv.transcript.safe_open", spied)
+    yield OPENED
+    LISTENING.clear()
+
+
+TRAVERSAL = ("../outside", "/etc/passwd", "..\\outside", "file:///etc/passwd", "~/outside", "a/../../outside")
+
+
+def every_field(evil: str) -> Iterator[tuple[str, Callable[[list[dict[str, Any]]], None]]]:
+    def put(*path: str | int) -> Callable[[list[dict[str, Any]]], None]:
+        def change(entries: list[dict[str, Any]]) -> None:
+            at: Any = entries[1]
+            for step in path[:-1]:
+                at = at[step]
+            at[path[-1]] = evil
+
+        return change
+
+    yield "keep", lambda entries: entries[0].update(keep=evil)
+    for field in OF_RECORD:
+        yield field, put("record", field)
+    yield "facts", put("facts")
+    yield "stored", put("stored")
+    yield "client", put("facts", "client")
+    yield "round", put("facts", "round")
+    yield "dtype", put("record", "dtypes", "weight")
+    yield "shape", put("record", "shapes", "weight")
+
+    def tensor_name(entries: list[dict[str, Any]]) -> None:
+        shapes = entries[1]["record"]["shapes"]
+        shapes[evil] = shapes.pop("weight")
+
+    yield "tensor name", tensor_name
+
+
+def test_no_string_of_a_manifest_is_ever_opened(saved: Path, opened: list[str]) -> None:
+    outside = saved.parent / "outside"
+    outside.write_text("secret")
+    before = lines(saved)
+    tried = 0
+    for evil in TRAVERSAL:
+        for _, change in every_field(evil):
+            entries = json.loads(json.dumps(before))
+            change(entries)
+            rewrite(saved, entries)
+            del opened[1:]
+            LISTENING.append(True)
+            told_or_loaded(saved)
+            LISTENING.clear()
+            assert set(opened[1:]) == {str(saved / TENSORS), str(saved / MANIFEST)}
+            tried += 1
+    assert tried == len(TRAVERSAL) * (len(OF_RECORD) + 8)
+
+
+# Whatever the bytes are
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    name=st.sampled_from([TENSORS, MANIFEST]),
+    flips=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1, max_size=4),
+)
+def test_flipped_bytes_are_told_or_leave_a_transcript_of_the_right_types(
+    name: str, flips: list[tuple[float, int]]
+) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        recorded("all", rounds=1, numbers=SMALL_STATE).save(folder)
+        whole = bytearray((folder / name).read_bytes())
+        for where, mask in flips:
+            whole[int(where * len(whole))] ^= mask
+        (folder / name).write_bytes(whole)
+        if (loaded := told_or_loaded(folder)) is not None:
+            assert_well_typed(loaded)
+
+
+@settings(max_examples=50)
+@given(st.binary(max_size=300), st.binary(max_size=300))
+def test_any_two_files_are_told_or_loaded(tensors: bytes, manifest: bytes) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        (Path(place) / TENSORS).write_bytes(tensors)
+        (Path(place) / MANIFEST).write_bytes(manifest)
+        assert told_or_loaded(Path(place)) is None

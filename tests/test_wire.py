@@ -1,0 +1,308 @@
+"""The wire: the only way between two sides, where defenses act, everything is recorded and nothing broken passes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from conftest import Fitted, fit
+from torch import nn
+
+from fdgpriv.artifact import (
+    PEER,
+    SERVER,
+    Artifact,
+    Message,
+    ModelState,
+    Outgoing,
+    SampleCount,
+    StyleDraft,
+    StyleStatistics,
+)
+from fdgpriv.engine.local import LocalEngine, stream
+from fdgpriv.federation import Dataset, Federation, LocalData
+from fdgpriv.partition import populate
+from fdgpriv.plan import Plan
+from fdgpriv.roles import Ask, Defense, Guarantee, Method, Server
+from fdgpriv.wire import Diverged, Wire
+
+SIZES = {"a": 10, "b": 25, "c": 7}
+
+
+def wire(defense: Defense | None = None) -> Wire:
+    return Wire(SIZES, defense or Defense.parse("none"))
+
+
+def draft(client: str, round: int = 0, behind: str = "client") -> StyleDraft:
+    rng = torch.Generator().manual_seed(round)
+    mean, std = torch.rand(2, 5, 4, generator=rng)
+    return StyleDraft(
+        client=client, round=round, mean=mean, std=std, variances=True, behind=behind, at="layer1", rule="paper_eps"
+    )
+
+
+def state(client: str, round: int = 0, value: float = 1.0) -> ModelState:
+    tensors = {"w": torch.full((2, 3), value), "bn.num_batches_tracked": torch.tensor(2)}
+    return ModelState(client=client, round=round, state=tensors)
+
+
+@dataclass(frozen=True)
+class Doubling(Defense):
+    """Doubles every tensor, and does not finish drafts where `lazy`."""
+
+    lazy: bool = False
+
+    def protect(self, outgoing: Artifact | StyleDraft, rng: torch.Generator) -> Artifact:
+        if isinstance(outgoing, StyleDraft):
+            return outgoing if self.lazy else outgoing.finish().map(lambda t: 2 * t)  # type: ignore[return-value]
+        return outgoing.map(lambda t: 2 * t)
+
+    def guarantee(self) -> Guarantee:
+        return Guarantee(None, None, "no finite epsilon")
+
+
+# What crosses
+
+
+def test_what_a_client_shares_arrives_defended_and_is_recorded_defended(rng: torch.Generator) -> None:
+    between = wire(Doubling())
+    (style, model) = between.up("a", "fit", [draft("a"), state("a")], rng)
+    assert isinstance(style, StyleStatistics)
+    assert torch.equal(style.mean, 2 * draft("a").finish().mean)
+    assert torch.equal(model.tensors()["w"], torch.full((2, 3), 2.0))
+    assert between.transcript.kept[0] is style
+    assert between.transcript.kept[1] is model
+
+
+def test_what_the_server_sends_is_not_defended(rng: torch.Generator) -> None:
+    (model,) = wire(Doubling()).down("a", "fit", [state(SERVER)])
+    assert torch.equal(model.tensors()["w"], torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("lazy", [draft("a"), torch.ones(3), {"mean": torch.ones(3)}, None, "text"], ids=type)
+def test_only_artifacts_cross(lazy: object, rng: torch.Generator) -> None:
+    class Lazy(Doubling):
+        def protect(self, outgoing: Artifact | StyleDraft, rng: torch.Generator) -> Artifact:
+            return lazy  # type: ignore[return-value]
+
+    between = wire(Lazy())
+    with pytest.raises(TypeError, match=f"want an artifact on the wire, got {type(lazy).__name__}"):
+        between.up("a", "style", [draft("a")], rng)
+    with pytest.raises(TypeError, match=f"want an artifact on the wire, got {type(lazy).__name__}"):
+        between.down("a", "fit", [lazy])  # type: ignore[list-item]
+    assert between.transcript.records == []
+
+
+def test_the_sender_of_a_passed_on_artifact_is_not_named() -> None:
+    between = wire()
+    style = draft("b").finish()
+    own, others, model = between.down("a", "fit", [draft("a").finish(), style, state(SERVER)])
+    assert own.client == "a"
+    assert others.client == PEER
+    assert model.client == SERVER
+    assert {**others.facts(), "client": "b"} == style.facts()
+    assert all(torch.equal(others.tensors()[name], tensor) for name, tensor in style.tensors().items())
+    record = between.transcript.records[1]
+    assert (record.sender, record.receiver, record.origin, record.relayed) == (SERVER, "a", "b", True)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_what_is_not_finite_stops_the_run_and_says_who_and_what(bad: float, rng: torch.Generator) -> None:
+    between = wire()
+    with pytest.raises(Diverged, match=r"^b sent a model_state in round 4 whose w is not finite"):
+        between.up("b", "fit", [state("b", 4, bad)], rng)
+    with pytest.raises(Diverged, match=r"^server sent a model_state in round 2 whose w is not finite"):
+        between.down("a", "fit", [state(SERVER, 2, bad)])
+    broken = replace(draft("c", 1), mean=torch.full((5, 4), bad))
+    with pytest.raises(Diverged, match=r"^c sent a style_statistics in round 1 whose mean"):
+        between.up("c", "style", [broken], rng)
+    assert between.transcript.records == []
+    assert len(str(Diverged("x")).splitlines()) == 1
+
+
+# What is recorded
+
+
+def test_a_record_tells_what_it_weighs_and_who_stands_behind_it(rng: torch.Generator) -> None:
+    between = wire()
+    between.down("a", "style", [state(SERVER)])
+    between.up("a", "style", [draft("a"), draft("a", behind="image")], rng)
+    between.down("b", "fit", [draft("a").finish()])
+    whole, style, image, passed = between.transcript.records
+    assert (whole.kind, whole.verb, whole.round, whole.level, whole.layer) == ("model_state", "style", 0, "group", None)
+    assert whole.nbytes == 2 * 3 * 4 + 8
+    assert whole.shapes == {"w": (2, 3), "bn.num_batches_tracked": ()}
+    assert whole.dtypes == {"w": "float32", "bn.num_batches_tracked": "int64"}
+    assert (whole.samples, whole.clients) == (0, 0)  # before anybody trained
+    assert (style.level, style.layer, style.nbytes) == ("client", "layer1", 4 * 4 * 4)
+    assert (style.samples, style.clients) == (10, 1)
+    assert (image.samples, image.clients) == (1, 1)
+    assert (passed.samples, passed.clients) == (10, 1)
+
+
+def test_behind_the_global_model_stand_those_who_trained_it(rng: torch.Generator) -> None:
+    between = wire()
+    between.up("a", "fit", [state("a")], rng)
+    between.up("b", "fit", [state("b")], rng)
+    between.down("c", "fit", [state(SERVER, 1)])
+    record = between.transcript.records[-1]
+    assert (record.samples, record.clients) == (35, 2)
+
+
+def test_a_client_that_only_shared_its_style_does_not_stand_behind_the_global_model(rng: torch.Generator) -> None:
+    """As in StableFDG's released code, which asks all clients for styles and only some for models."""
+    between = wire()
+    between.up("c", "style", [draft("c")], rng)
+    between.up("a", "fit", [state("a")], rng)
+    between.down("b", "fit", [state(SERVER, 1)])
+    record = between.transcript.records[-1]
+    assert (record.samples, record.clients) == (10, 1)
+
+
+def test_every_crossing_of_a_run_is_recorded(fitted: Fitted) -> None:
+    """METHODS 4b: per round a model and a style out to each client, a style and a model back."""
+    names = set(fitted.population.clients)
+    for round in (0, 1):
+        seen = [
+            (record.verb, record.kind, record.sender if record.receiver == SERVER else SERVER, record.relayed)
+            for record in fitted.transcript.records
+            if record.round == round
+        ]
+        assert len(seen) == 5 * len(names) - len(names) * ("fit" in {v for v, k, s, _ in seen if k == "x"})
+        assert seen.count(("style", "model_state", SERVER, False)) == len(names)
+        assert seen.count(("fit", "style_statistics", SERVER, True)) == len(names)
+        for name in names:
+            assert seen.count(("style", "style_statistics", name, False)) == 1
+            assert seen.count(("fit", "model_state", name, False)) == 1
+    sizes = {name: len(data) for name, data in fitted.population.clients.items()}
+    for record in fitted.transcript.records:
+        if record.receiver == SERVER:
+            assert record.samples == sizes[record.sender]
+
+
+# The engine
+
+
+class Echo(Method):
+    """A method that asks nothing of training: who is asked, with what, and what comes back."""
+
+    rounds = 2
+
+    def model(self, federation: Federation, rng: torch.Generator) -> nn.Module:
+        return nn.Linear(1, 1)
+
+    def server(self, federation: Federation, rng: torch.Generator) -> Server:
+        self.answers = []
+        for round in range(self.rounds):
+            message: Message = [state(SERVER, round)]
+            self.answers.append((yield Ask("echo", dict.fromkeys(federation.clients[round:], message))))
+        return nn.Linear(1, 1)
+
+    def client(self, federation: Federation, data: LocalData, rng: torch.Generator) -> "EchoClient":
+        return EchoClient(data, rng)
+
+
+class EchoClient:
+    def __init__(self, data: LocalData, rng: torch.Generator) -> None:
+        self.data, self.rng = data, rng
+
+    def echo(self, message: Sequence[Artifact]) -> Outgoing:
+        (model,) = message
+        drawn = torch.randint(10**6, (), generator=self.rng)
+        return [SampleCount(client=self.data.client, round=model.round, count=drawn)]
+
+
+def world(tiny: Dataset, clients: int = 3) -> tuple[Federation, dict[str, LocalData]]:
+    population = populate(tiny, "blend", "single", clients, 0)
+    federation = Plan(device="cpu").checked().federation(tiny, list(population.clients), 0)
+    return federation, population.clients
+
+
+def test_the_engine_asks_whom_the_server_names_and_returns_their_answers(tiny: Dataset) -> None:
+    federation, data = world(tiny)
+    method = Echo()
+    told: list[tuple[int, str]] = []
+    engine = LocalEngine(2, watch=lambda round, model: told.append((round, model.client)))
+    between = Wire({name: len(held) for name, held in data.items()}, Defense.parse("none"))
+    assert isinstance(engine.run(method, federation, data, between), nn.Linear)
+    assert [list(answers) for answers in method.answers] == [list(federation.clients), list(federation.clients[1:])]
+    assert told == [(0, SERVER), (1, SERVER)]
+    for round, answers in enumerate(method.answers):
+        for name, (count,) in answers.items():
+            assert (count.client, count.round) == (name, round)
+    assert len(between.transcript.records) == 2 * 3 + 2 * 2
+    assert engine.wire_s > 0
+
+
+def test_each_client_draws_from_a_stream_of_its_own(tiny: Dataset) -> None:
+    federation, data = world(tiny)
+    method = Echo()
+    LocalEngine().run(method, federation, data, Wire(SIZES | dict.fromkeys(data, 1), Defense.parse("none")))
+    for name, (count,) in method.answers[0].items():
+        assert isinstance(count, SampleCount)
+        assert torch.equal(count.count, torch.randint(10**6, (), generator=stream(0, name)))
+    assert len({int(answer[0].count) for answer in method.answers[0].values()}) == 3  # type: ignore[attr-defined]
+
+
+def test_results_do_not_depend_on_how_many_clients_work_at_once(tiny: Dataset) -> None:
+    alone, together = (fit(tiny, clients=3, keep="all", workers=workers).transcript for workers in (1, 3))
+    assert alone.records == together.records
+    for index, artifact in alone.kept.items():
+        again = together.kept[index]
+        assert all(torch.equal(again.tensors()[name], tensor) for name, tensor in artifact.tensors().items())
+
+
+def test_another_seed_trains_another_model(tiny: Dataset) -> None:
+    one, other = (fit(tiny, clients=3, seed=seed).transcript.kept[0].tensors() for seed in (0, 1))
+    assert any(not torch.equal(other[name], tensor) for name, tensor in one.items())
+
+
+def test_training_that_diverges_says_so_and_is_not_averaged(tiny: Dataset) -> None:
+    before = torch.get_num_threads()
+    with pytest.raises(Diverged, match=r"client-0\d sent a model_state in round 0 .* training diverged"):
+        fit(tiny, clients=3, method="fedavg", settings={"lr": "1e30"})
+    assert torch.get_num_threads() == before
+
+
+def test_the_method_trains_on_what_the_defense_let_out(tiny: Dataset) -> None:
+    """The style a client is sent is the defended one, bit for bit."""
+    loose = fit(tiny, clients=3).transcript
+    defended = fit(tiny, clients=3, defense="gaussian:epsilon=2").transcript
+    sent = {r.origin: a for r, a in defended.of_kind("style_statistics") if r.receiver == SERVER}
+    passed = {r.origin: a for r, a in defended.of_kind("style_statistics") if r.relayed}
+    plain = {r.origin: a for r, a in loose.of_kind("style_statistics") if r.receiver == SERVER}
+    assert set(sent) == set(passed) == set(plain)
+    for name, style in sent.items():
+        assert passed[name] is style
+        assert plain[name] is not None
+        assert style is not None
+        assert not torch.equal(style.tensors()["mean"], plain[name].tensors()["mean"])  # type: ignore[union-attr]
+
+
+def test_clients_receive_the_defended_style(tiny: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = Method.named("stablefdg")
+    received: list[StyleStatistics] = []
+    client = method.client
+
+    def spying(self: Method, federation: Federation, data: LocalData, rng: torch.Generator) -> object:
+        made = client(self, federation, data, rng)
+        inner = made.fit  # type: ignore[attr-defined]
+
+        def outer(message: Message) -> Message:
+            received.extend(artifact for artifact in message if isinstance(artifact, StyleStatistics))
+            answer: Message = inner(message)
+            return answer
+
+        made.fit = outer  # type: ignore[attr-defined]
+        return made
+
+    monkeypatch.setattr(method, "client", spying)
+    transcript = fit(tiny, clients=3, defense="gaussian:epsilon=2").transcript
+    defended = [a for r, a in transcript.of_kind("style_statistics") if r.receiver == SERVER and a is not None]
+    assert len(received) == len(defended) == 3
+    for style in received:
+        assert style.client == PEER
+        assert any(
+            all(torch.equal(style.tensors()[name], tensor) for name, tensor in own.tensors().items())
+            for own in defended
+        )
