@@ -1,7 +1,10 @@
-"""A linear probe on artifacts: one logistic regression for each number of images behind them."""
+"""A linear probe on artifacts: one shrunken discriminant analysis for each number of images behind them.
+
+Closed form, so that thousands of probes cost seconds; the covariance is shrunk as Ledoit and Wolf (2004) do.
+"""
 
 import torch
-from sklearn.linear_model import LogisticRegression
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
 from ._reading import Practice
@@ -26,7 +29,10 @@ def probe(practice: Practice, labels: Tensor, asked: Tensor, behind: Tensor, cla
         if len(labels[learn].unique()) == 1:
             found[read, int(labels[learn][0])] = 0.0
             continue
-        model = LogisticRegression(max_iter=500).fit(inputs[learn].numpy(), labels[learn].numpy())
-        logs = torch.from_numpy(model.predict_log_proba(asked[read].numpy())).float().clamp_min(-50)
-        found[read[:, None], torch.from_numpy(model.classes_)[None, :]] = logs
+        model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
+        model.fit(inputs[learn].double().numpy(), labels[learn].numpy())
+        logs = torch.from_numpy(model.decision_function(asked[read].double().numpy())).float()
+        if logs.ndim == 1:  # two labels: one score, for the second
+            logs = torch.stack([-logs, logs], dim=1)
+        found[read[:, None], torch.from_numpy(model.classes_)[None, :]] = logs.log_softmax(1).clamp_min(-49)
     return found

@@ -18,13 +18,14 @@ class Practice:
         inputs: (M, D) vectors of the artifacts, see `vector`.
         members: By artifact, indices into `images` of what lies behind it.
         sizes: (M,) how many.
-        images, labels, domains: Of all auxiliary images, in one row.
+        images, styles, labels, domains: Of all auxiliary images, in one row; styles are (N, 2C) mean and std.
     """
 
     inputs: Tensor
     members: Sequence[Tensor]
     sizes: Tensor
     images: Tensor
+    styles: Tensor
     labels: Tensor
     domains: Tensor
 
@@ -50,7 +51,7 @@ def practise(view: View, per_size: int, rng: torch.Generator, single_repeats: in
     images = torch.cat([domain.images for domain in domains])
     labels = torch.cat([domain.labels for domain in domains])
     of_domain = torch.cat([torch.full((len(domain),), d) for d, domain in enumerate(domains)])
-    mean, std = view.styles(images)
+    mean, std = (torch.cat(parts) for parts in zip(*(view.styles(domain.images) for domain in domains), strict=True))
     members = list(torch.arange(len(images))[:, None].repeat(single_repeats, 1)) if 1 in view.sizes else []
     for size in view.sizes:
         for turn in range(per_size if size > 1 else 0):
@@ -58,4 +59,4 @@ def practise(view: View, per_size: int, rng: torch.Generator, single_repeats: in
             members.append(own[torch.randperm(len(own), generator=rng)[:size]])
     shared = [vector(view.share(mean[index], std[index], rng)) for index in members]
     sizes = torch.tensor([len(index) for index in members])
-    return Practice(torch.stack(shared), members, sizes, images, labels, of_domain)
+    return Practice(torch.stack(shared), members, sizes, images, torch.cat([mean, std], dim=1), labels, of_domain)

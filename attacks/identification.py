@@ -44,7 +44,7 @@ class Identification(Attack):
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
         candidates = torch.cat(view.styles(view.candidates), dim=1)
         made = practise(view, self.practice, rng)
-        styles = torch.cat(view.styles(made.images), dim=1)
+        styles = made.styles
         center = styles.mean(0)
         spread = (styles - center).square().mean(0).clamp_min(1e-12)
         length = styles.shape[1]

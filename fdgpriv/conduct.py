@@ -248,12 +248,15 @@ class Conductor:
             return blank.model_copy(update={"not_applicable": f"{cell.method} shares no {attack.reads}"})
         rng = generator(cell.seed, 8)
         reconstruction = attack.family == "reconstruction"
-        sittings = proctor.sittings(who, attack.sizes, reconstruction=reconstruction)
+        quick = self.plan.preset == "quick"
+        sizes = tuple(size for size in attack.sizes if size in (1, None)) if quick else attack.sizes
+        sittings = proctor.sittings(who, sizes, reconstruction=reconstruction)
         if not sittings:
             return blank.model_copy(update={"not_applicable": "no client was sent another client's style"})
         marks, shown = examine(attack, sittings, (1, None), rng)
         by_layer: dict[str, Marks] = {}
-        for layer in proctor.layers() if attack.by_layer else ():
+        layers = proctor.layers() if attack.by_layer else ()
+        for layer in (proctor.template.at, layers[-1]) if quick and layers else layers:
             if layer != proctor.template.at:
                 at_layer = proctor.sittings(who, (1,), reconstruction=False, layer=layer)
                 by_layer[layer] = examine(attack, at_layer, (), rng)[0][1]

@@ -57,6 +57,10 @@ class Proctor:
     _model: nn.Module | None = field(default=None, init=False)
     _wire: dict[str, StyleStatistics] = field(default_factory=dict, init=False)
     _receiver: dict[str, str] = field(default_factory=dict, init=False)
+    _domains: dict[str, int] = field(default_factory=dict, init=False)
+    _styles: dict[str, dict[str, tuple[Tensor, Tensor]]] = field(default_factory=dict, init=False)
+    _seen: dict[str, dict[int, tuple[Tensor, Tensor, Tensor]]] = field(default_factory=dict, init=False)
+    _candidates: Tensor | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         for record, artifact in self.transcript.of_kind(StyleStatistics.kind):
@@ -113,9 +117,7 @@ class Proctor:
         template = self.template if layer is None else _at_layer(self.template, layer)
         assert self._model is not None
         features = self.method.features(self._model, template.at)
-        styles = {
-            name: styles_of(self.population.data(name).images, features, RULES[template.rule]) for name in self._names()
-        }
+        styles = self._client_styles(features, template)
         excluded = self._leak(rng) if threat.auxiliary is Auxiliary.LEAKED else {}
         groups = self._groups(styles, template, sizes, excluded, rng, wire=layer is None)
         pool, place = self._pool()
@@ -130,6 +132,23 @@ class Proctor:
             for holder, items in sorted(by_holder.items())
         ]
 
+    def _client_styles(
+        self, features: Callable[[Tensor], Tensor], template: StyleStatistics
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        """By client and shadow, the styles of its images at the template's layer; taken once."""
+        if template.at not in self._styles:
+            self._styles[template.at] = {
+                name: styles_of(self.population.data(name).images, features, RULES[template.rule])
+                for name in self._names()
+            }
+        return self._styles[template.at]
+
+    def _domain(self, client: str) -> int:
+        """Index of the client's main domain."""
+        if client not in self._domains:
+            self._domains[client] = self.population.main_domain(client)
+        return self._domains[client]
+
     def _names(self) -> list[str]:
         return [*self._wire, *self.population.shadows]
 
@@ -140,7 +159,7 @@ class Proctor:
         receiver = self._receiver.get(client)
         if receiver is None:
             return None
-        return self.population.sources[self.population.main_domain(receiver)]
+        return self.population.sources[self._domain(receiver)]
 
     def _leak(self, rng: torch.Generator) -> dict[str, Tensor]:
         leaked = {}
@@ -187,7 +206,9 @@ class Proctor:
             place[name] = start
             images.append(self.population.data(name).images)
             start += len(images[-1])
-        return torch.cat(images), place
+        if self._candidates is None:
+            self._candidates = torch.cat(images)
+        return self._candidates, place
 
     def _item(
         self,
@@ -204,7 +225,7 @@ class Proctor:
         data = self.population.data(group.client)
         candidates, positions = self._line_ups(group, place, rng)
         behind = len(data) if group.size is None else group.size
-        domain = self.population.main_domain(group.client)
+        domain = self._domain(group.client)
 
         def truth(index: Tensor) -> Truth:
             scored = index[:SCORED]
@@ -221,8 +242,8 @@ class Proctor:
 
         mine = truth(group.index)
         peers = [g for g in groups if g.size == group.size and g.client != group.client]
-        near = [g for g in peers if self.population.main_domain(g.client) == domain]
-        far = [g for g in peers if self.population.main_domain(g.client) != domain]
+        near = [g for g in peers if self._domain(g.client) == domain]
+        far = [g for g in peers if self._domain(g.client) != domain]
         asked = {
             "attack": [Asked(Question(group.artifact, behind, candidates), mine)],
             "random_style": [Asked(Question(a, behind, candidates), mine) for a in _random(template, public, rng)],
@@ -266,9 +287,9 @@ class Proctor:
 
     def _line_ups(self, group: Group, place: Mapping[str, int], rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """Line-ups of one image of the group among images of other clients of its main domain (others if too few)."""
-        domain = self.population.main_domain(group.client)
+        domain = self._domain(group.client)
         names = [n for n in self._names() if n != group.client]
-        near = [n for n in names if self.population.main_domain(n) == domain] or names
+        near = [n for n in names if self._domain(n) == domain] or names
         others = torch.cat([torch.arange(len(self.population.data(n))) + place[n] for n in near])
         count = min(CANDIDATES, len(others) + 1)
         rows, positions = [], []
@@ -302,6 +323,7 @@ class Proctor:
             _share=self._share,
             _template=template,
             _candidates=pool,
+            _styles=self._seen.setdefault(template.at, {}) if threat.auxiliary is not Auxiliary.LEAKED else {},
         )
 
     def _auxiliary(self, threat: ThreatModel, holder: str, leaked: Mapping[str, Tensor]) -> tuple[Domain, ...]:

@@ -24,8 +24,8 @@ class FedAvg(FederatedSGD):
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {"rounds": 3, "participants": None, "local_epochs": 2, "lr": 0.05, "schedule": "constant"},
-        "default": {"rounds": 10, "participants": None, "local_epochs": 2, "lr": 0.05, "schedule": "cosine"},
+        "quick": {"rounds": 3, "participants": None, "local_epochs": 2, "batch_size": 16, "lr": 0.1, "schedule": "constant"},
+        "default": {"rounds": 10, "participants": None, "local_epochs": 2, "batch_size": 16, "lr": 0.1, "schedule": "cosine"},
         "paper": {},
     }
 

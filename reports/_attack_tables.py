@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from fdgpriv.finding import AttackFinding, Leakage, Measured
 
-from ._evidence import headline, strongest
+from ._evidence import by_domain, headline, strongest
 from ._numbers import decimals, measured, p_value
 from ._table import Cell, Table, count, number, text, verdict
 from ._words import artifact, metric, role, spoken
@@ -23,7 +23,9 @@ def _line(finding: AttackFinding) -> tuple[Cell, ...]:
     return (
         text(spoken(finding.attack), f"{role(finding.threat.role)}, on {artifact(finding)}"),
         number(measured(headline(finding), places), metric(finding.headline)),
-        number(measured(best[1], places), spoken(best[0])) if best else text("–"),
+        number(measured(best[1], places), spoken(best[0]) + (", domain line" if by_domain(finding) else ""))
+        if best
+        else text("–"),
         verdict(finding.verdict, _corrected(finding.verdict, finding.leakage)),
         verdict(finding.verdict_domain, _corrected(finding.verdict_domain, finding.leakage_domain)),
         text(f"{finding.units.n} {finding.units.kind}s" if finding.units else "–"),

@@ -67,7 +67,7 @@ def _facts(finding: AttackFinding) -> Pairs:
         ("Positive control", _positive(finding)),
         ("Excluded", bound(finding)),
         ("Why", finding.reason or ""),
-        ("Why, domain line", finding.reason_domain or ""),
+        ("Why, domain line", finding.reason_domain or "" if finding.reason_domain != finding.reason else ""),
     )
 
 

@@ -1,6 +1,6 @@
 """One attack's figures set in order: its strongest control, and the sentence that a verdict rests on."""
 
-from fdgpriv.finding import AttackFinding, Measured
+from fdgpriv.finding import AttackFinding, Leakage, Measured
 
 from ._numbers import decimals, interval, measured, number, p_value
 from ._words import artifact, metric, role, spoken
@@ -24,15 +24,29 @@ def controls(finding: AttackFinding) -> list[tuple[str, Measured]]:
     return sorted(found, key=lambda pair: (pair[1].value is None, sign * (pair[1].value or 0.0), pair[0]))
 
 
+def by_domain(finding: AttackFinding) -> bool:
+    """Whether the domain line decides: it alone is a leak, or it alone applies."""
+    if finding.leakage_domain is None or finding.verdict == "leak":
+        return False
+    return finding.verdict_domain == "leak" or finding.verdict == "not_applicable"
+
+
+def deciding(finding: AttackFinding) -> Leakage:
+    """The numbers of the line that decides."""
+    return finding.leakage_domain if finding.leakage_domain and by_domain(finding) else finding.leakage
+
+
 def strongest(finding: AttackFinding) -> tuple[str, Measured] | None:
-    """The control that comes closest to the truth, or chance where no control has a value."""
-    found = [pair for pair in controls(finding) if pair[1].value is not None]
+    """The control of the deciding line that comes closest to the truth, or chance where no control has a value."""
+    against = deciding(finding).against
+    known = [pair for pair in controls(finding) if pair[1].value is not None]
+    found = [pair for pair in known if pair[0] in against] or known
     if found:
         return found[0]
     return ("chance", finding.chance) if finding.chance is not None and finding.chance.value is not None else None
 
 
-def against(finding: AttackFinding) -> str:
+def versus(finding: AttackFinding) -> str:
     """`PSNR, dB 20.2 [19.8, 20.6] against 13.5 [13.2, 13.8] for the best control (mean image)`."""
     figure, best = headline(finding), strongest(finding)
     if figure is None:
@@ -53,18 +67,18 @@ def units(finding: AttackFinding) -> str:
     parts = [
         f"{count} {name}"
         for count, name in ((finding.units.federated, "federated"), (finding.units.shadows, "shadows"))
-        if count is not None
+        if count
     ]
     return f"{finding.units.n} {kind}" + (f", {' and '.join(parts)}" if parts else "")
 
 
 def sentence(finding: AttackFinding) -> str:
     """Who read what, how well, against what, how sure."""
-    leakage = finding.leakage if finding.verdict == "leak" or not finding.leakage_domain else finding.leakage_domain
-    sure = [f"corrected p {p_value(leakage.p_corrected)}"] if leakage.p_corrected is not None else []
+    line = deciding(finding)
+    sure = [f"corrected p {p_value(line.p_corrected)}"] if line.p_corrected is not None else []
     sure += [units(finding)] if finding.units else []
-    who = f"{spoken(finding.attack)} by {role(finding.threat.role)} on {artifact(finding)}"
-    said = f"{who}: {against(finding)}" if against(finding) else who
+    said = f"{spoken(finding.attack)} by {role(finding.threat.role)} on {artifact(finding)}"
+    said += f": {versus(finding)}" if versus(finding) else ""
     return f"{said} ({'; '.join(sure)})." if sure else f"{said}."
 
 

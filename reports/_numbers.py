@@ -19,8 +19,8 @@ def _decimals(figure: Measured) -> int:
         half = (figure.ci95[1] - figure.ci95[0]) / 2
         power = math.floor(math.log10(half))
         return max(0, -power + (1 if half / 10.0**power < 2.95 else 0))
-    if figure.value == 0 or figure.value == round(figure.value):
-        return 0
+    if figure.value == round(figure.value):
+        return 0 if figure.ci95 is None else 2
     return max(0, 2 - math.floor(math.log10(abs(figure.value))))
 
 

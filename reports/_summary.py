@@ -61,7 +61,7 @@ def _verdict(runs: list[Run], base: list[Run] | None) -> Verdict:
             f"No leak was found in what {method} shares{with_defense}. That is no proof of privacy.",
         )
     facts = [*_leaks(runs, client, domain), *_sure(runs, found, pending), *_silent(quiet), *_change(runs, base)]
-    facts.append(_advice(word, [*client, *domain]))
+    facts.append(_advice(word, client, domain))
     return Verdict(word, method, runs[0].defense, said, tuple(fact for fact in facts if fact[1]))
 
 
@@ -70,7 +70,7 @@ def _leaks(runs: list[Run], client: list[AttackFinding], domain: list[AttackFind
     if not both:
         return []
     parts = [f"about single clients: {_from(client)}"] if client else []
-    parts += [f"about a client's domain only: {_from(domain)}"] if domain else []
+    parts += [f"about the client's domain at most: {_from(domain)}"] if domain else []
     return [
         ("What leaks", _upper("; ".join(parts) + ".")),
         ("To whom", _upper(joined(unique([_whom(runs, a) for a in both]))) + "."),
@@ -99,7 +99,7 @@ def _sure(runs: list[Run], found: list[AttackFinding], pending: list[AttackFindi
         largest = max((line.p_corrected for line in lines if line and line.p_corrected is not None), default=None)
         beat = "beats" if len(leaks) == 1 else "beat"
         parts.append(
-            f"{len(leaks)} of {len(found)} attacks on what is shared {beat} every control, "
+            f"{len(leaks)} of {len(found)} attacks on what is shared {beat} every control of a verdict line, "
             f"at a corrected p of at most {p_value(largest)}"
         )
     controls = [a.positive_control for a in found if a.positive_control and a.positive_control.succeeded is not None]
@@ -154,14 +154,16 @@ def _accuracy(table: tuple[Row, ...]) -> str:
     return share(pooled(figures))
 
 
-def _advice(word: str, leaks: list[AttackFinding]) -> tuple[str, str]:
-    if word == "leak":
-        kinds = joined(unique([artifact(a) for a in leaks]))
-        whom = joined(unique([role(a.threat.role) for a in leaks]), "or")
+def _advice(word: str, client: list[AttackFinding], domain: list[AttackFinding]) -> tuple[str, str]:
+    if client:
+        kinds, whom = joined(unique([artifact(a) for a in client])), _names(client)
         return (
             "What to do",
             f"Treat {kinds} as personal data in the hands of {whom}, or protect it before it leaves the client.",
         )
+    if domain:
+        kinds, whom = joined(unique([artifact(a) for a in domain])), _names(domain)
+        return "What to do", f"Decide whether {whom} may learn from {kinds} what domain a client's images come from."
     if word == "inconclusive":
         return (
             "What to do",
@@ -173,6 +175,10 @@ def _advice(word: str, leaks: list[AttackFinding]) -> tuple[str, str]:
             "Read what was not measured below before relying on it; only a proof bounds attacks not yet known.",
         )
     return "", ""
+
+
+def _names(found: list[AttackFinding]) -> str:
+    return joined(unique([role(a.threat.role) for a in found]), "or")
 
 
 def _what(found: list[AttackFinding]) -> str:

@@ -66,11 +66,17 @@ _METRICS = {
     "r2": "R²",
     "l1": "L1 error",
     "mrr": "mean reciprocal rank",
+    "top1": "top-1",
+    "top5": "top-5",
 }
 
 
 def learns(finding: AttackFinding) -> str:
-    """What the adversary learns where this attack succeeds."""
+    """What the adversary learns: about a client where the client line leaks, else about its domain at most."""
+    if finding.verdict != "leak" and finding.verdict_domain == "leak" and finding.attack != "domain_inference":
+        if finding.family == "reconstruction":
+            return "what images of the client's domain look like"
+        return f"something about the client's domain (by {spoken(finding.attack)})"
     return _LEARNS.get(finding.attack, f"what the attack {spoken(finding.attack)} reads")
 
 

@@ -151,7 +151,7 @@ def test_a_file_that_is_no_image_is_named_in_one_line(spoil: Callable[[Path], No
     if spoil is os.mkfifo:
         path.unlink()
     spoil(path)
-    with pytest.raises(ValueError, match="^want ") as caught:
+    with pytest.raises(ValueError, match=r"^want ") as caught:
         load("folder", root=root, image_size=SIDE)
     message = str(caught.value)
     assert str(path if spoil is not Path.unlink else path.parent) in message
@@ -218,7 +218,7 @@ def test_pacs_names_the_domain_or_class_that_is_missing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"want the 7 classes of pacs in .*, got 6"):
         load("pacs", root=tmp_path)
     (tmp_path / "cartoon").rename(tmp_path / "cartoons")
-    with pytest.raises(FileNotFoundError, match="missing: cartoon$"):
+    with pytest.raises(FileNotFoundError, match=r"missing: cartoon$"):
         load("pacs", root=tmp_path)
 
 

@@ -102,7 +102,8 @@ def test_a_scan_shows_each_pixel_as_a_square() -> None:
 
 
 def test_each_domain_is_learnable_and_differs_from_the_others(digits: Dataset) -> None:
-    within, across = [], []
+    within: list[float] = []
+    across: list[float] = []
     for source in digits.domains:
         half = torch.arange(len(source)) < len(source) // 2
         known, known_labels = _small(source.images[half]), source.labels[half]

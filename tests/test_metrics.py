@@ -181,6 +181,13 @@ def test_the_lpips_formula_by_hand() -> None:
     assert float(distance(grey, grey)) == pytest.approx(2.0 / 4, abs=1e-4)
 
 
+def test_the_lpips_formula_has_a_gradient_where_all_features_are_zero() -> None:
+    grey = torch.full((1, 3, 2, 2), -1.0, requires_grad=True)  # 0 in [0, 1]
+    torch.autograd.backward(FormulaLpips("x", lambda x: [x])(grey, torch.ones(1, 3, 2, 2)).sum())
+    assert grey.grad is not None
+    assert grey.grad.isfinite().all()
+
+
 def test_lpips_moves_images_to_minus_one_to_one() -> None:
     seen = []
 

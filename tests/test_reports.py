@@ -174,7 +174,7 @@ def test_the_verdict_says_what_leaks_to_whom_how_sure_and_what_the_defense_chang
         in facts["Strongest attack"]
     )
     assert facts["How sure"].startswith(
-        "3 of 6 attacks on what is shared beat every control, at a corrected p of at most 0.0054"
+        "3 of 6 attacks on what is shared beat every control of a verdict line, at a corrected p of at most 0.0054"
     )
     assert "5 of 6 succeed where they must" in facts["How sure"]
     assert defended["Against no defense"].startswith("Still leaks: the client's label distribution")
@@ -210,7 +210,7 @@ def test_seeds_count_by_the_worst_of_each_attack() -> None:
     told["runs"][0]["attacks"], told["runs"][1]["attacks"] = [], told["runs"][1]["attacks"][:2]
     (verdict,) = _summary.verdicts(Results.model_validate(told))
     assert verdict.word == "leak"
-    assert "1 of 2 attacks on what is shared beats every control" in dict(verdict.facts)["How sure"]
+    assert "1 of 2 attacks on what is shared beats every control of a verdict line" in dict(verdict.facts)["How sure"]
 
 
 @pytest.mark.parametrize("report", [Html, Markdown])
@@ -387,3 +387,22 @@ def test_a_curve_draws_the_attack_and_its_strongest_controls_and_says_what_it_le
     assert drawn is not None
     assert [series.label for series in drawn.series] == ["gan", "c0", "c1", "c2", "c3", "c4"]
     assert drawn.note.startswith("Drawn are the 5 strongest of 7 controls")
+
+
+def test_a_leak_of_the_domain_is_not_told_as_a_leak_of_a_client() -> None:
+    told = json.loads(results(defenses=("none",)).text())
+    attack = told["runs"][0]["attacks"][1]
+    attack["controls"]["domain_mean"] = {"psnr": {**attack["metrics"]["psnr"], "value": 15.88}}
+    attack["leakage"] = {**attack["leakage"], "p": 0.4, "p_corrected": 1.0, "against": ["mean_image", "domain_mean"]}
+    attack["leakage_domain"] = {**attack["leakage_domain"], "against": ["mean_image", "noise"]}
+    attack["verdict"] = "no_leak_found"
+    told["runs"][0]["attacks"] = [attack]
+    (verdict,) = _summary.verdicts(Results.model_validate(told))
+    facts = dict(verdict.facts)
+    assert verdict.sentence.startswith(
+        "stablefdg gives away what images of the client's domain look like; no leak about a single"
+    )
+    assert facts["What leaks"].startswith("About the client's domain at most:")
+    assert "against 13.5 [13.2, 13.8] for the best control (mean image)" in facts["Strongest attack"]
+    assert "corrected p 0.0036" in facts["Strongest attack"]
+    assert "personal data" not in facts["What to do"]

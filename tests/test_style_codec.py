@@ -14,11 +14,12 @@ from fdgpriv.metrics.pixels import psnr_per_image
 from fdgpriv.models._practice import LOOKS, practice
 from fdgpriv.models._recipe import Recipe
 from fdgpriv.models._shipped import HERE, load_shipped, save_shipped, sha256
-from fdgpriv.models._train_codec import normalise
+from fdgpriv.models._train_codec import CodecRecipe, normalise
+from fdgpriv.models._train_extractor import ExtractorRecipe
 from fdgpriv.models.adain_vgg import adain_vgg, decoder_layers, encoder_layers
 from fdgpriv.models.extractor import DIGITS_EXTRACTOR, digits_extractor, inception_extractor, small_extractor
 from fdgpriv.models.style_codec import DIGITS_CODEC, StyleCodec, digits_codec, small_codec
-from fdgpriv.models.train import fingerprint
+from fdgpriv.models.train import RECIPES, fingerprint, train
 from fdgpriv.style import PER_IMAGE_UNBIASED, pooled_style
 
 DOMAINS = {domain.name: domain for domain in digits().domains}
@@ -44,7 +45,7 @@ def test_shipped_weights_are_small_and_carry_their_hashes(name: str) -> None:
     network = small_codec(name) if name == DIGITS_CODEC else small_extractor()
     assert weights.stat().st_size < 2_000_000
     assert card["weights"] == sha256(weights)
-    assert card["recipe"] == fingerprint(Recipe(), network), (
+    assert card["recipe"] == fingerprint(RECIPES[name], network), (
         "the training script changed: python -m fdgpriv.models.train"
     )
 
@@ -58,6 +59,22 @@ def test_weights_that_are_not_the_cards_are_refused(tmp_path: Path) -> None:
         digits_codec(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"digits_extractor_1\.safetensors.*fdgpriv\.models\.train"):
         digits_extractor(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe"),
+    [
+        (DIGITS_EXTRACTOR, ExtractorRecipe(images=80, held_out=40, steps=2, batch=8)),
+        (DIGITS_CODEC, CodecRecipe(images=80, held_out=40, redraw_steps=2, style_steps=2, batch=4)),
+    ],
+)
+def test_the_training_script_makes_what_is_loaded(name: str, recipe: Recipe, tmp_path: Path) -> None:
+    state = torch.random.get_rng_state()
+    first, again = train(name, recipe, tmp_path), train(name, recipe, tmp_path)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    network = small_codec(name) if name == DIGITS_CODEC else small_extractor()
+    assert first == again == load_shipped(network, name, tmp_path)
+    assert first.recipe != fingerprint(RECIPES[name], network)
 
 
 def test_practice_is_repeatable_and_in_range() -> None:

@@ -160,7 +160,7 @@ def test_a_client_that_only_shared_its_style_does_not_stand_behind_the_global_mo
 
 
 def test_every_crossing_of_a_run_is_recorded(fitted: Fitted) -> None:
-    """METHODS 4b: per round a model and a style out to each client, a style and a model back."""
+    """METHODS 4b: in each round each client is sent the model and one other's style, and sends its style and its model."""
     names = set(fitted.population.clients)
     for round in (0, 1):
         seen = [
@@ -168,7 +168,7 @@ def test_every_crossing_of_a_run_is_recorded(fitted: Fitted) -> None:
             for record in fitted.transcript.records
             if record.round == round
         ]
-        assert len(seen) == 5 * len(names) - len(names) * ("fit" in {v for v, k, s, _ in seen if k == "x"})
+        assert len(seen) == 4 * len(names)
         assert seen.count(("style", "model_state", SERVER, False)) == len(names)
         assert seen.count(("fit", "style_statistics", SERVER, True)) == len(names)
         for name in names:
@@ -259,27 +259,13 @@ def test_another_seed_trains_another_model(tiny: Dataset) -> None:
 
 def test_training_that_diverges_says_so_and_is_not_averaged(tiny: Dataset) -> None:
     before = torch.get_num_threads()
-    with pytest.raises(Diverged, match=r"client-0\d sent a model_state in round 0 .* training diverged"):
-        fit(tiny, clients=3, method="fedavg", settings={"lr": "1e30"})
+    with pytest.raises(Diverged, match=r"client-0\d sent a model_state in round [012] .*: training diverged"):
+        fit(tiny, clients=3, method="fedavg", settings={"lr": "1e30", "rounds": "3"})
     assert torch.get_num_threads() == before
 
 
-def test_the_method_trains_on_what_the_defense_let_out(tiny: Dataset) -> None:
-    """The style a client is sent is the defended one, bit for bit."""
-    loose = fit(tiny, clients=3).transcript
-    defended = fit(tiny, clients=3, defense="gaussian:epsilon=2").transcript
-    sent = {r.origin: a for r, a in defended.of_kind("style_statistics") if r.receiver == SERVER}
-    passed = {r.origin: a for r, a in defended.of_kind("style_statistics") if r.relayed}
-    plain = {r.origin: a for r, a in loose.of_kind("style_statistics") if r.receiver == SERVER}
-    assert set(sent) == set(passed) == set(plain)
-    for name, style in sent.items():
-        assert passed[name] is style
-        assert plain[name] is not None
-        assert style is not None
-        assert not torch.equal(style.tensors()["mean"], plain[name].tensors()["mean"])  # type: ignore[union-attr]
-
-
-def test_clients_receive_the_defended_style(tiny: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_train_on_the_defended_style(tiny: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another client's `fit` is given is what the defense let out, bit for bit."""
     method = Method.named("stablefdg")
     received: list[StyleStatistics] = []
     client = method.client

@@ -60,8 +60,7 @@ class FormulaLpips(Perceptual):
         """Distances (N,) of images (N, 3, H, W) in [-1, 1]."""
         total = images.new_zeros(len(images))
         for ours, theirs in zip(self.stages((images + 1) / 2), self.stages((truth + 1) / 2), strict=True):
-            square = (lpips.normalize_tensor(ours) - lpips.normalize_tensor(theirs)).square()
-            total = total + lpips.spatial_average(square.sum(dim=1, keepdim=True), keepdim=False)[:, 0]
+            total = total + (_directions(ours) - _directions(theirs)).square().sum(dim=1).mean(dim=(1, 2))
         return total
 
 
@@ -102,6 +101,12 @@ class PublishedLpips(Perceptual):
         """Distances (N,) of images (N, 3, H, W) in [-1, 1]."""
         found: Tensor = self.distance(images, truth)
         return found[:, 0, 0, 0]
+
+
+def _directions(features: Tensor) -> Tensor:
+    """Features (N, C, h, w) scaled to length 1 at each pixel, as lpips does, but with a gradient where they are 0."""
+    lengths: Tensor = torch.linalg.vector_norm(features, dim=1, keepdim=True)
+    return features / (lengths + 1e-10)
 
 
 def extractor_lpips(extractor: Extractor) -> FormulaLpips:

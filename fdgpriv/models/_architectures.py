@@ -51,7 +51,7 @@ class SmallResNet(Architecture):
 
     files = ("small_resnet.safetensors", "small_resnet.pth")
     source = "is not published: save the state dict of a `small_resnet` of your own"
-    widths: ClassVar[dict[str, int]] = {"stem": 32, "layer1": 32, "layer2": 64, "layer3": 96, "layer4": 128}
+    widths: ClassVar[dict[str, int]] = {"stem": 32, "layer1": 32, "layer2": 48, "layer3": 64, "layer4": 96}
     strides: ClassVar[dict[str, int]] = {"layer1": 1, "layer2": 2, "layer3": 2, "layer4": 1}
 
     def build(self) -> nn.Module:

@@ -1,6 +1,6 @@
-"""What the shipped networks practise on: drawn and typeset digits in many looks, made here, so that no data set is in them.
+"""What the shipped networks practise on: drawn and typeset digits in many looks, made here, from no data set.
 
-No image comes from a scan, a photograph or a data set: a pen of random thickness follows strokes written down below,
+No image comes from a scan or a photograph: a pen of random thickness follows strokes that `_pen` holds,
 bent at random, or a digit is set in a font; then a random look gives it ink, ground and clutter.
 """
 

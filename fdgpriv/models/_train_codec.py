@@ -6,6 +6,8 @@ means of 1) and frozen, and the decoder learns AdaIN's content and style losses 
 Huang and Belongie, "Arbitrary style transfer in real-time with adaptive instance normalization", ICCV 2017.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -18,7 +20,32 @@ from fdgpriv.models.style_codec import DIGITS_CODEC, StyleCodec, small_codec
 from fdgpriv.style import PER_IMAGE_UNBIASED, adain
 
 
-def train_codec(made: Practice, recipe: Recipe, rng: torch.Generator) -> StyleCodec:
+@dataclass(frozen=True)
+class CodecRecipe(Recipe):
+    """Settings of the codec.
+
+    Attributes:
+        batch: Images to a step.
+        redraw_steps: Steps of encoder and decoder together.
+        redraw_lr: Adam's, in them.
+        reading: Weight in them of the losses that read digit and look from the features.
+        style_steps: Steps of the decoder alone.
+        style_lr: Adam's, in them.
+        style: Weight in them of the style loss; the content loss has weight 1.
+        redrawing: Weight in them of the redrawing loss.
+    """
+
+    batch: int = 16
+    redraw_steps: int = 3500
+    redraw_lr: float = 3e-3
+    reading: float = 0.003
+    style_steps: int = 600
+    style_lr: float = 6e-4
+    style: float = 10.0
+    redrawing: float = 2000.0
+
+
+def train_codec(made: Practice, recipe: CodecRecipe, rng: torch.Generator) -> StyleCodec:
     """Encoder and decoder, in the two steps told above."""
     with drawing_from(rng):
         codec = small_codec(DIGITS_CODEC)
@@ -29,7 +56,7 @@ def train_codec(made: Practice, recipe: Recipe, rng: torch.Generator) -> StyleCo
         digit = nn.Linear(channels * (SIDE // 4) ** 2, 10)
         look = nn.Linear(2 * channels, len(LOOKS))
     readers = [*codec.parameters(), *digit.parameters(), *look.parameters()]
-    descent = Descent(readers, recipe, recipe.redraw_steps)
+    descent = Descent(readers, recipe.redraw_lr, recipe.redraw_steps)
     for _ in range(recipe.redraw_steps):
         batch = torch.randint(len(made.labels), (recipe.batch,), generator=rng)
         images = made.images[batch]
@@ -41,14 +68,14 @@ def train_codec(made: Practice, recipe: Recipe, rng: torch.Generator) -> StyleCo
         descent.step(functional.mse_loss(codec.decode(features), images) + recipe.reading * reading)
     normalise(codec, made.images[:1600])
     codec.encoder.requires_grad_(False)
-    descent = Descent(list(codec.decoder.parameters()), recipe, recipe.style_steps)
+    descent = Descent(list(codec.decoder.parameters()), recipe.style_lr, recipe.style_steps)
     for _ in range(recipe.style_steps):
         content, other = torch.randint(len(made.labels), (2, recipe.batch), generator=rng)
         descent.step(style_loss(codec, made.images[content], made.images[other], recipe))
     return codec.eval()
 
 
-def style_loss(codec: StyleCodec, content: Tensor, other: Tensor, recipe: Recipe) -> Tensor:
+def style_loss(codec: StyleCodec, content: Tensor, other: Tensor, recipe: CodecRecipe) -> Tensor:
     """AdaIN's content and style losses for `content` in the style of `other`, both (N, 3, H, W), and redrawing."""
     with torch.no_grad():
         features, wanted = codec.encode(content), codec.stages(other)

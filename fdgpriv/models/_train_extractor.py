@@ -1,5 +1,7 @@
 """How the offline extractor is trained: to name the digit, whatever its look."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -10,13 +12,28 @@ from fdgpriv.models.backbone import drawing_from
 from fdgpriv.models.extractor import Extractor, small_extractor
 
 
-def train_extractor(made: Practice, recipe: Recipe, rng: torch.Generator) -> Extractor:
+@dataclass(frozen=True)
+class ExtractorRecipe(Recipe):
+    """Settings of the extractor.
+
+    Attributes:
+        batch: Images to a step.
+        steps: Steps.
+        lr: Adam's.
+    """
+
+    batch: int = 64
+    steps: int = 1500
+    lr: float = 3e-3
+
+
+def train_extractor(made: Practice, recipe: ExtractorRecipe, rng: torch.Generator) -> Extractor:
     """A classifier of the digits, whatever their look."""
     with drawing_from(rng):
         extractor = small_extractor()
-    descent = Descent(list(extractor.parameters()), recipe, recipe.extractor_steps)
-    for _ in range(recipe.extractor_steps):
-        batch = torch.randint(len(made.labels), (4 * recipe.batch,), generator=rng)
+    descent = Descent(list(extractor.parameters()), recipe.lr, recipe.steps)
+    for _ in range(recipe.steps):
+        batch = torch.randint(len(made.labels), (recipe.batch,), generator=rng)
         images = jitter(made.images[batch], rng)
         descent.step(functional.cross_entropy(extractor.logits(images), made.labels[batch], label_smoothing=0.05))
     return extractor.eval()

@@ -2,6 +2,7 @@
 
 import argparse
 import hashlib
+import inspect
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,17 +10,16 @@ import torch
 from torch import nn
 
 from fdgpriv.federation import generator
-from fdgpriv.models import _pen, _practice, _recipe, _train_codec, _train_extractor
+from fdgpriv.models import _pen, _practice, _recipe
 from fdgpriv.models._practice import practice
 from fdgpriv.models._recipe import Recipe
-from fdgpriv.models._shipped import HERE, save_shipped
-from fdgpriv.models._train_codec import redraw_figures, train_codec
-from fdgpriv.models._train_extractor import read_figures, train_extractor
+from fdgpriv.models._shipped import HERE, Card, save_shipped
+from fdgpriv.models._train_codec import CodecRecipe, redraw_figures, train_codec
+from fdgpriv.models._train_extractor import ExtractorRecipe, read_figures, train_extractor
 from fdgpriv.models.extractor import DIGITS_EXTRACTOR
 from fdgpriv.models.style_codec import DIGITS_CODEC
 
-NETWORKS = (DIGITS_EXTRACTOR, DIGITS_CODEC)
-_SOURCES = (_pen, _practice, _recipe, _train_codec, _train_extractor)
+RECIPES: dict[str, Recipe] = {DIGITS_EXTRACTOR: ExtractorRecipe(), DIGITS_CODEC: CodecRecipe()}
 TRAINED_ON = (
     "{images} images that fdgpriv makes (fdgpriv/models/_practice.py): digits drawn by a random pen along written-down"
     " strokes or set in matplotlib's fonts, on random grounds. No image of any data set, of `digits` neither; the typeset"
@@ -27,26 +27,29 @@ TRAINED_ON = (
 )
 
 
-def train(recipe: Recipe, directory: Path, network: str) -> None:
-    """Trains one of `NETWORKS` and writes it into `directory`; each has streams of its own."""
+def train(name: str, recipe: Recipe, directory: Path) -> Card:
+    """Trains the network called `name` and writes weights and card into `directory`; the figures are on the card."""
     made = practice(recipe.images, generator(recipe.seed, 0))
     held_out = practice(recipe.held_out, generator(recipe.seed, 1))
-    trained_on = TRAINED_ON.format(images=recipe.images)
-    if network == DIGITS_EXTRACTOR:
-        extractor = train_extractor(made, recipe, generator(recipe.seed, 2))
+    rng = generator(recipe.seed, 2)
+    network: nn.Module
+    if isinstance(recipe, ExtractorRecipe):
+        network = extractor = train_extractor(made, recipe, rng)
         figures = read_figures(extractor, held_out)
-        save_shipped(extractor, network, fingerprint(recipe, extractor), trained_on, figures, directory)
-    else:
-        codec = train_codec(made, recipe, generator(recipe.seed, 3))
+    elif isinstance(recipe, CodecRecipe):
+        network = codec = train_codec(made, recipe, rng)
         figures = redraw_figures(codec, held_out)
-        save_shipped(codec, network, fingerprint(recipe, codec), trained_on, figures, directory)
+    else:
+        raise TypeError(f"want the recipe of an extractor or a codec, got {type(recipe).__name__}")
+    trained_on = TRAINED_ON.format(images=recipe.images)
+    return save_shipped(network, name, fingerprint(recipe, network), trained_on, figures, directory)
 
 
 def fingerprint(recipe: Recipe, network: nn.Module) -> str:
-    """SHA-256 of this script, of what makes its images, of the settings and of the network's layout."""
+    """SHA-256 of the code that makes the images and trains, of the settings, and of the network's layout."""
     digest = hashlib.sha256()
-    for file in (__file__, *(source.__file__ for source in _SOURCES)):
-        digest.update(Path(str(file)).read_bytes())
+    for source in (_pen, _practice, _recipe, type(recipe)):
+        digest.update(Path(inspect.getfile(source)).read_bytes())
     digest.update(repr(sorted(asdict(recipe).items())).encode())
     digest.update(repr(network).encode())
     return digest.hexdigest()
@@ -54,14 +57,16 @@ def fingerprint(recipe: Recipe, network: nn.Module) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m fdgpriv.models.train", description=__doc__)
-    parser.add_argument("networks", nargs="*", default=NETWORKS, help=f"any of {', '.join(NETWORKS)}; all by default")
+    parser.add_argument(
+        "networks", nargs="*", default=list(RECIPES), help=f"any of {', '.join(RECIPES)}; all by default"
+    )
     parser.add_argument("--out", type=Path, default=HERE, help="folder for the weights and their cards")
     arguments = parser.parse_args()
-    if unknown := set(arguments.networks) - set(NETWORKS):
-        parser.error(f"want networks of {', '.join(NETWORKS)}; got {', '.join(sorted(unknown))}")
+    if unknown := set(arguments.networks) - set(RECIPES):
+        parser.error(f"want networks of {', '.join(RECIPES)}; got {', '.join(sorted(unknown))}")
     torch.set_num_threads(1)  # the same sums in the same order
-    for network in arguments.networks:
-        train(Recipe(), arguments.out, network)
+    for name in arguments.networks:
+        train(name, RECIPES[name], arguments.out)
 
 
 if __name__ == "__main__":

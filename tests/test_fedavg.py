@@ -1,0 +1,371 @@
+"""FedAvg: the average by hand, the local step against a plain loop, the schedule, and the same model however it is run."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+from fdgpriv.artifact import SERVER, ModelState, SampleCount
+from fdgpriv.engine.local import LocalEngine
+from fdgpriv.federation import Federation, LocalData
+from fdgpriv.models.backbone import Backbone, drawing_from
+from fdgpriv.roles import Defense, Method
+from fdgpriv.wire import Wire
+
+shared: Any = import_module("fdgpriv.methods._federation")
+
+SURE = 1e-4
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def network(rng: torch.Generator) -> Backbone:
+    """Four channels in two stages, with BatchNorm."""
+    with drawing_from(rng):
+        stages = {
+            "layer1": nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU()),
+            "layer2": nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU()),
+        }
+    return Backbone(stages, {"layer1": 4, "layer2": 4}, (0.5,) * 3, (0.5,) * 3)
+
+
+def federation(clients: int = 3, seed: int = 0) -> Federation:
+    return Federation(tuple(f"client-{i}" for i in range(clients)), 3, 8, network, seed)
+
+
+def held(client: str, n: int, seed: int = 0, **augmentation: Any) -> LocalData:
+    rng = seeded(100 + seed)
+    images, labels = torch.rand(n, 3, 8, 8, generator=rng), torch.randint(3, (n,), generator=rng)
+    kept = torch.rand(2, 3, 8, 8, generator=rng)
+    return LocalData(client, images, labels, kept, torch.zeros(2, dtype=torch.int64), 3, **augmentation)
+
+
+def fedavg(**settings: Any) -> Any:
+    small = {"rounds": 2, "participants": None, "local_epochs": 1, "batch_size": 4, "lr": 0.1, "schedule": "constant"}
+    return Method.named("fedavg").configured(small | settings)
+
+
+# The average
+
+
+def states(*numbers: float, counters: tuple[int, ...] = ()) -> list[dict[str, Tensor]]:
+    counted = counters or (0,) * len(numbers)
+    return [
+        {"weight": torch.tensor([[number, -2 * number]]), "seen": torch.tensor(count)}
+        for number, count in zip(numbers, counted, strict=True)
+    ]
+
+
+def test_the_average_is_the_mean() -> None:
+    mean = shared.average(states(1.0, 2.0, 6.0))
+    assert mean["weight"].dtype == torch.float32
+    torch.testing.assert_close(mean["weight"], torch.tensor([[3.0, -6.0]]))
+
+
+@pytest.mark.parametrize("scale", [1, 0.01, 1000])
+def test_weights_are_shares_whatever_their_sum(scale: float) -> None:
+    mean = shared.average(states(1.0, 5.0), [3 * scale, 1 * scale])
+    torch.testing.assert_close(mean["weight"], torch.tensor([[2.0, -4.0]]))
+
+
+def test_a_client_of_no_weight_does_not_count() -> None:
+    torch.testing.assert_close(shared.average(states(1.0, 5.0), [0.0, 2.0])["weight"], torch.tensor([[5.0, -10.0]]))
+
+
+def test_the_average_of_many_is_numpys_in_float64(rng: torch.Generator) -> None:
+    given = [{"w": torch.randn(50, generator=rng) * 3} for _ in range(17)]
+    weights = [float(w) for w in torch.randint(1, 400, (17,), generator=rng)]
+    expected = np.average(np.stack([state["w"].double().numpy() for state in given]), axis=0, weights=weights)
+    np.testing.assert_allclose(shared.average(given, weights)["w"].double().numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("counters", "weights", "mean"),
+    [((3, 4), None, 3), ((4, 4), None, 4), ((0, 9, 9), None, 6), ((10, 2), [3.0, 1.0], 8), ((10, 3), [3.0, 1.0], 8)],
+)
+def test_counters_are_averaged_and_cut_to_whole_numbers(
+    counters: tuple[int, ...], weights: list[float] | None, mean: int
+) -> None:
+    averaged = shared.average(states(*[0.0] * len(counters), counters=counters), weights)["seen"]
+    assert averaged.dtype == torch.int64
+    assert averaged.shape == ()
+    assert int(averaged) == mean
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3, 7, 10, 30])
+def test_identical_clients_average_to_themselves(clients: int, rng: torch.Generator) -> None:
+    one = {"w": torch.randn(40, generator=rng), "seen": torch.tensor(123_456_789)}
+    weights = [float(i + 1) for i in range(clients)]
+    for mean in (shared.average([one] * clients), shared.average([one] * clients, weights)):
+        torch.testing.assert_close(mean["w"], one["w"], rtol=2e-6, atol=0)
+        assert int(mean["seen"]) == 123_456_789
+
+
+def test_the_average_leaves_what_it_averages_as_it_was() -> None:
+    given = states(1.0, 3.0)
+    mean = shared.average(given)
+    mean["weight"].zero_()
+    torch.testing.assert_close(given[0]["weight"], torch.tensor([[1.0, -2.0]]))
+
+
+@pytest.mark.parametrize(("given", "weights"), [([], None), (states(1.0, 2.0), [0.0, 0.0])])
+def test_nothing_to_average_is_refused(given: list[dict[str, Tensor]], weights: list[float] | None) -> None:
+    with pytest.raises(ValueError, match="want"):
+        shared.average(given, weights)
+
+
+# The server, driven by hand
+
+
+def answered(sent: ModelState, client: str, change: float, count: int | None) -> list[Any]:
+    state = {
+        name: value + change if value.is_floating_point() else value + round(10 * change)
+        for name, value in sent.state.items()
+    }
+    answer: list[Any] = [ModelState(client=client, round=sent.round, state=state)]
+    return (
+        answer if count is None else [*answer, SampleCount(client=client, round=sent.round, count=torch.tensor(count))]
+    )
+
+
+@pytest.mark.parametrize(("weighting", "counts", "mean"), [("samples", (30, 10), 0.5), ("uniform", (None, None), 1.0)])
+def test_the_server_sends_the_average_of_what_it_got(
+    weighting: str, counts: tuple[int | None, ...], mean: float
+) -> None:
+    server = fedavg(weighting=weighting).server(federation(2), seeded(0))
+    ask = next(server)
+    assert ask.verb == "fit"
+    assert set(ask.messages) == {"client-0", "client-1"}
+    for message in ask.messages.values():
+        assert [(a.kind, a.client, a.round) for a in message] == [("model_state", SERVER, 0)]
+    first = ask.messages["client-0"][0]
+    answers = {
+        name: answered(first, name, change, count)
+        for name, change, count in zip(ask.messages, (0.0, 2.0), counts, strict=True)
+    }
+    second = server.send(answers).messages["client-1"][0]
+    assert second.round == 1
+    assert set(second.state) == set(first.state)
+    for name, value in second.state.items():
+        moved = mean if value.is_floating_point() else round(10 * mean)
+        torch.testing.assert_close(value, first.state[name] + moved, rtol=1e-6, atol=1e-6)
+    with pytest.raises(StopIteration) as done:
+        server.send({name: answered(second, name, 0.0, count) for name, count in zip(answers, counts, strict=True)})
+    final = done.value.value.state_dict()
+    assert all(torch.allclose(final[name], value) for name, value in second.state.items())
+
+
+@pytest.mark.parametrize(
+    ("weighting", "kinds"), [("samples", ["model_state", "sample_count"]), ("uniform", ["model_state"])]
+)
+def test_a_client_tells_its_size_only_where_it_is_weighed_by_it(weighting: str, kinds: list[str]) -> None:
+    method, data = fedavg(weighting=weighting), held("client-0", 6)
+    sent = next(method.server(federation(), seeded(0))).messages["client-0"]
+    answer = method.client(federation(), data, seeded(1)).fit(sent)
+    assert [artifact.kind for artifact in answer] == kinds
+    assert {(artifact.client, artifact.round) for artifact in answer} == {("client-0", 0)}
+    assert [int(a.count) for a in answer if isinstance(a, SampleCount)] == [6] * (weighting == "samples")
+
+
+@pytest.mark.parametrize(("participants", "expected"), [(2, 2), (None, 5), (9, 5)])
+def test_as_many_clients_take_part_as_wanted(participants: int | None, expected: int) -> None:
+    asked: Counter[str] = Counter()
+    for seed in range(30):
+        names = next(fedavg(participants=participants).server(federation(5), seeded(seed))).messages
+        assert len(names) == expected
+        asked.update(list(names))
+    assert set(asked) == set(federation(5).clients)
+
+
+def test_the_defaults_are_the_papers() -> None:
+    method: Any = Method.named("fedavg")()
+    assert (method.rounds, method.participants, method.local_epochs, method.batch_size) == (50, 10, 5, 32)
+    assert (method.lr, method.momentum, method.weight_decay, method.schedule) == (1e-3, 0.9, 5e-4, "cosine")
+
+
+def test_the_learning_rate_follows_its_schedule() -> None:
+    cosine, step, constant = (fedavg(rounds=50, lr=0.02, schedule=name) for name in ("cosine", "step20", "constant"))
+    for t in range(50):
+        assert cosine.lr_at(t) == pytest.approx(0.5 * 0.02 * (1 + math.cos(math.pi * t / 50)))
+        assert step.lr_at(t) == pytest.approx(0.02 if t < 20 else 0.002 if t < 40 else 0.0002)
+        assert constant.lr_at(t) == 0.02
+
+
+# The local step
+
+
+def plain_fit(state: Mapping[str, Tensor], data: LocalData, epochs: int, lr: float) -> dict[str, Tensor]:
+    """SGD with momentum 0.9 and weight decay 5e-4 over the whole batch, written out."""
+    model = nn.Module()
+    model.backbone = network(seeded(0))
+    model.head = nn.Linear(4, 3)
+    model.load_state_dict(dict(state))
+    model.train()
+    velocity = {name: torch.zeros_like(value) for name, value in model.named_parameters()}
+    for _ in range(epochs):
+        logits = model.head(model.backbone(data.images).mean((2, 3)))
+        loss = -logits.log_softmax(1)[torch.arange(len(data)), data.labels].mean()
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        with torch.no_grad():
+            for (name, value), gradient in zip(model.named_parameters(), gradients, strict=True):
+                velocity[name] = 0.9 * velocity[name] + gradient + 5e-4 * value
+                value.sub_(lr * velocity[name])
+    return model.state_dict()
+
+
+@pytest.mark.parametrize("round_", [0, 3])
+def test_the_local_step_is_plain_sgd_from_the_model_that_was_sent(round_: int) -> None:
+    method, data = fedavg(rounds=4, local_epochs=4, batch_size=6, schedule="cosine"), held("client-0", 6)
+    state = dict(next(method.server(federation(), seeded(5))).messages["client-0"][0].state)
+    client = method.client(federation(), data, seeded(1))
+    for _ in range(2):  # the second time from a fresh optimiser, and from the same model
+        (trained,) = (
+            a for a in client.fit([ModelState(client=SERVER, round=round_, state=state)]) if isinstance(a, ModelState)
+        )
+        lr = 0.05 * (1 + math.cos(math.pi * round_ / 4))
+        for name, value in plain_fit(state, data, 4, lr).items():
+            torch.testing.assert_close(trained.state[name], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "size", "steps"), [(5, 2, 3), (6, 2, 3), (3, 8, 1)])
+def test_every_sample_is_seen_once_an_epoch_and_the_counters_tell(n: int, size: int, steps: int) -> None:
+    passed = list(shared.batches(n, size, seeded(0)))
+    assert sorted(torch.cat(passed).tolist()) == list(range(n))
+    assert len(passed) == steps
+    assert all(len(index) <= size for index in passed)
+    method = fedavg(local_epochs=3, batch_size=size)
+    sent = next(method.server(federation(), seeded(0))).messages["client-0"]
+    answer = method.client(federation(), held("client-0", n), seeded(1)).fit(sent)
+    counters = [layer["num_batches_tracked"] for layer in answer[0].bn_statistics().values()]
+    assert [int(counter) for counter in counters] == [3 * steps] * 2
+
+
+def test_shuffling_reaches_every_order() -> None:
+    orders = Counter(tuple(torch.cat(list(shared.batches(3, 2, seeded(seed)))).tolist()) for seed in range(600))
+    assert len(orders) == 6
+    assert stats.chisquare(list(orders.values())).pvalue > SURE
+
+
+# Augmentation
+
+
+def plain_move(image: Tensor, flip: bool, down: int, right: int) -> Tensor:
+    """Pixel by pixel: mirrored, then moved, the nearest edge pixel where nothing came from."""
+    size = image.shape[-1]
+    made = torch.empty_like(image)
+    for row in range(size):
+        for column in range(size):
+            y, x = min(max(row - down, 0), size - 1), min(max(column - right, 0), size - 1)
+            made[:, row, column] = image[:, y, size - 1 - x if flip else x]
+    return made
+
+
+@pytest.mark.parametrize(("flip", "translate"), [(False, 0.0), (True, 0.0), (False, 0.25), (True, 0.25), (True, 0.1)])
+def test_augmentation_is_a_mirror_and_a_move_per_image_all_equally_likely(flip: bool, translate: float) -> None:
+    image = torch.rand(3, 8, 8, generator=seeded(9))
+    reach = int(translate * 8)
+    moves = {
+        (mirrored, down, right): plain_move(image, mirrored, down, right)
+        for mirrored in ([False, True] if flip else [False])
+        for down in range(-reach, reach + 1)
+        for right in range(-reach, reach + 1)
+    }
+    made = shared.augment(image.expand(1500, -1, -1, -1), flip, translate, seeded(3))
+    assert made.shape == (1500, 3, 8, 8)
+    seen = {move: int((made == expected).all((1, 2, 3)).sum()) for move, expected in moves.items()}
+    assert sum(seen.values()) == 1500
+    if len(moves) > 1:
+        assert stats.chisquare(list(seen.values())).pvalue > SURE
+
+
+def test_augmentation_treats_each_image_of_a_batch_on_its_own_and_leaves_the_originals() -> None:
+    images = torch.rand(40, 3, 8, 8, generator=seeded(9))
+    before = images.clone()
+    made = shared.augment(images, True, 0.25, seeded(4))
+    assert torch.equal(images, before)
+    choices = [(m, d, r) for m in (False, True) for d in range(-2, 3) for r in range(-2, 3)]
+    found = [
+        next(c for c in choices if torch.equal(plain_move(image, *c), moved))
+        for image, moved in zip(images[:10], made[:10], strict=True)
+    ]
+    assert len(set(found)) > 5
+
+
+def test_training_sees_every_image_once_and_augmented() -> None:
+    data, seen = held("client-0", 20, flip=True, translate=0.25), []
+    method = fedavg(batch_size=20)
+    client = method.client(federation(), data, seeded(1))
+    client.model.backbone.register_forward_pre_hook(lambda module, given: seen.append(given[0].detach().clone()))
+    client.fit(next(method.server(federation(), seeded(0))).messages["client-0"])
+    choices = [(m, d, r) for m in (False, True) for d in range(-2, 3) for r in range(-2, 3)]
+    allowed = torch.stack([plain_move(image, *choice) for image in data.images for choice in choices])
+    same = (seen[0][:, None] == allowed[None]).flatten(2).all(2)
+    assert bool(same.any(1).all())
+    origin = same.float().argmax(1) // len(choices)
+    assert sorted(origin.tolist()) == list(range(20))
+    assert int((same.float().argmax(1) % len(choices) != choices.index((False, 0, 0))).sum()) > 10
+
+
+def test_images_that_allow_nothing_are_left_alone_in_training() -> None:
+    images = torch.rand(4, 3, 8, 8, generator=seeded(9))
+    assert torch.equal(shared.augment(images, False, 0.0, seeded(0)), images)
+
+
+# Whole runs
+
+
+def run(workers: int, seed: int = 0, **settings: Any) -> dict[str, Tensor]:
+    world = federation(4, seed)
+    data = {name: held(name, 5 + i, i, flip=True, translate=0.25) for i, name in enumerate(world.clients)}
+    wire = Wire({name: len(part) for name, part in data.items()}, Defense.named("none")())
+    return dict(LocalEngine(workers).run(fedavg(**settings), world, data, wire).state_dict())
+
+
+def test_one_seed_gives_one_model_however_many_work_at_once() -> None:
+    first = run(1)
+    for again in (run(2), run(1), run(4)):
+        assert all(torch.equal(first[name], value) for name, value in again.items())
+    other = run(1, seed=1)
+    assert not all(torch.equal(first[name], value) for name, value in other.items())
+
+
+def test_weighting_by_samples_and_alike_differ_where_clients_differ_in_size() -> None:
+    by_size, alike = run(2), run(2, weighting="uniform")
+    assert any(not torch.allclose(by_size[name], value) for name, value in alike.items())
+
+
+def test_what_a_client_holds_out_is_never_trained_on() -> None:
+    method, data = fedavg(), held("client-0", 6)
+    sent = next(method.server(federation(), seeded(0))).messages["client-0"]
+    trained = method.client(federation(), data, seeded(1)).fit(sent)[0].state
+    data.held_out_images.fill_(0.5)
+    data.held_out_labels.fill_(2)
+    again = method.client(federation(), data, seeded(1)).fit(sent)[0].state
+    assert all(torch.equal(trained[name], value) for name, value in again.items())
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"weighting": "none"}, "weighting"),
+        ({"schedule": "linear"}, "schedule"),
+        ({"rounds": 0}, "rounds"),
+        ({"lr": 0.0}, "lr"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"local_epochs": 0}, "local_epochs"),
+        ({"participants": 0}, "participants"),
+        ({"sharing": "random"}, "sharing"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_by_name(settings: Mapping[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        fedavg(**settings)

@@ -1,0 +1,239 @@
+"""What crosses the wire, byte for byte: model states, style information and sample counts of StableFDG and FedAvg."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+
+from fdgpriv.artifact import SERVER, ModelState, StyleStatistics
+from fdgpriv.engine.local import LocalEngine
+from fdgpriv.federation import Federation, LocalData, generator
+from fdgpriv.ledger import ledger
+from fdgpriv.models.backbone import Backbone, backbone
+from fdgpriv.roles import Defense, Method
+from fdgpriv.transcript import Record, Transcript
+from fdgpriv.wire import Wire
+
+PHI = 1024  # 4 x 64 float32: mean, std and both variances of layer1 of a ResNet-18
+
+
+def federation(clients: int, classes: int = 7, network: str = "resnet18") -> Federation:
+    """At 32 px, where a stem of stride 1 leaves the last map 4 x 4; the tensors are those of 224 px."""
+
+    def build(rng: torch.Generator) -> Backbone:
+        return backbone(network, mean=(0.5,) * 3, std=(0.5,) * 3, rng=rng, small_input=True)
+
+    return Federation(tuple(f"client-{i}" for i in range(clients)), classes, 32, build, seed=0)
+
+
+def held(client: str, n: int) -> LocalData:
+    rng = generator(7, n)
+    labels = torch.arange(n) % 2
+    return LocalData(client, torch.rand(n, 3, 32, 32, generator=rng), labels, torch.empty(0, 3, 32, 32), labels[:0], 7)
+
+
+def crossed(spec: str, clients: int, network: str = "resnet18", rounds: int = 1, **settings: Any) -> Transcript:
+    """The transcript of a run; client i trains on 3 + i images."""
+    small = {"rounds": rounds, "participants": None, "local_epochs": 1, "batch_size": 8, "lr": 0.01}
+    world = federation(clients, network=network)
+    data = {name: held(name, 3 + i) for i, name in enumerate(world.clients)}
+    wire = Wire({name: len(part) for name, part in data.items()}, Defense.named("none")(), Transcript(keep="small"))
+    LocalEngine(2).run(Method.named(spec).configured(small | settings), world, data, wire)
+    return wire.transcript
+
+
+def lines(transcript: Transcript) -> Counter[tuple[str, str, str, str, int]]:
+    return Counter((r.verb, r.kind, r.sender, r.receiver, r.nbytes) for r in transcript.records)
+
+
+def relayed(transcript: Transcript) -> list[Record]:
+    return [record for record in transcript.records if record.relayed]
+
+
+# The weight of a model
+
+
+@pytest.mark.parametrize(
+    ("spec", "network", "classes", "parameters", "nbytes"),
+    [
+        ("fedavg", "resnet18", 7, 11_180_103, 44_758_972),
+        ("fedavg", "resnet18", 65, 11_209_857, 44_877_988),
+        ("fedavg", "resnet50", 7, 23_522_375, 94_302_404),
+        ("stablefdg", "resnet18", 7, 11_214_407, 44_896_188),
+        ("stablefdg", "resnet18", 65, None, 45_133_988),
+        ("stablefdg", "resnet50", 7, 23_659_591, 94_851_268),
+        ("stablefdg:code_compat=true", "resnet18", 7, 11_229_859, 44_957_996),
+        ("stablefdg:code_compat=true", "resnet18", 65, None, 45_195_796),
+        ("stablefdg:code_compat=true", "resnet50", 7, 23_721_123, 95_097_396),
+        ("stablefdg:attention=off", "resnet18", 7, 11_180_103, 44_758_972),
+        ("stablefdg:attention=self", "resnet18", 7, 11_214_407, 44_896_188),
+        ("stablefdg:attention=conv", "resnet18", 7, 11_214_407, 44_896_188),
+    ],
+)
+def test_a_model_weighs_its_parameters_and_buffers_with_their_counters(
+    spec: str, network: str, classes: int, parameters: int | None, nbytes: int
+) -> None:
+    model = Method.parse(spec).model(federation(2, classes, network), generator(0))
+    state = ModelState.of(model, SERVER, 0)
+    assert state.nbytes == nbytes
+    assert parameters in (None, sum(p.numel() for p in model.parameters()))
+    layers, channels = {"resnet18": (20, 4_800), "resnet50": (53, 26_560)}[network]
+    statistics = state.bn_statistics()
+    assert len(statistics) == layers
+    assert sum(len(layer["running_mean"]) for layer in statistics.values()) == channels
+    buffers = [layer[name] for layer in statistics.values() for name in ("running_mean", "running_var")]
+    assert sum(buffer.nbytes for buffer in buffers) == 8 * channels
+    assert sum(layer["num_batches_tracked"].nbytes for layer in statistics.values()) == 8 * layers
+    assert nbytes == 4 * sum(p.numel() for p in model.parameters()) + 8 * channels + 8 * layers
+
+
+# One real round
+
+
+def test_a_round_of_stablefdg_is_the_models_and_one_style_each_way_per_client() -> None:
+    transcript = crossed("stablefdg", 2)
+    model = 44_896_188
+    assert lines(transcript) == {
+        **{("style", "model_state", SERVER, name, model): 1 for name in ("client-0", "client-1")},
+        **{("style", "style_statistics", name, SERVER, PHI): 1 for name in ("client-0", "client-1")},
+        **{("fit", "style_statistics", SERVER, name, PHI): 1 for name in ("client-0", "client-1")},
+        **{("fit", "model_state", name, SERVER, model): 1 for name in ("client-0", "client-1")},
+    }
+    assert {(r.origin, r.receiver) for r in relayed(transcript)} == {("client-0", "client-1"), ("client-1", "client-0")}
+    for record in transcript.records:
+        if record.kind == "style_statistics":
+            assert record.shapes == dict.fromkeys(("mean", "std", "mean_var", "std_var"), (64,))
+            assert set(record.dtypes.values()) == {"float32"}
+            assert (record.level, record.layer, record.clients) == ("client", "layer1", 1)
+            assert record.samples == {"client-0": 3, "client-1": 4}[record.origin]
+        else:
+            counters = [name for name, dtype in record.dtypes.items() if dtype == "int64"]
+            assert len(counters) == 20
+            assert all(name.endswith("num_batches_tracked") and record.shapes[name] == () for name in counters)
+            assert len([name for name in record.shapes if name.endswith(("running_mean", "running_var"))]) == 40
+    rows = {(row.kind, row.verb, row.sender, row.to, row.via): row for row in ledger(transcript.records)}
+    assert {where: row.per_client_per_round_bytes for where, row in rows.items()} == {
+        ("model_state", "style", "server", "client", None): model,
+        ("style_statistics", "style", "client", "server", None): PHI,
+        ("style_statistics", "fit", "client", "client", "server"): PHI,
+        ("model_state", "fit", "client", "server", None): model,
+    }
+
+
+def test_a_round_of_fedavg_is_the_models_and_the_sample_count() -> None:
+    transcript, model = crossed("fedavg", 2), 44_758_972
+    assert lines(transcript) == {
+        **{("fit", "model_state", SERVER, name, model): 1 for name in ("client-0", "client-1")},
+        **{("fit", "model_state", name, SERVER, model): 1 for name in ("client-0", "client-1")},
+        **{("fit", "sample_count", name, SERVER, 8): 1 for name in ("client-0", "client-1")},
+    }
+    counts = {
+        record.origin: artifact.tensors()["count"]
+        for record, artifact in transcript.of_kind("sample_count")
+        if artifact
+    }
+    assert {name: int(count) for name, count in counts.items()} == {"client-0": 3, "client-1": 4}
+
+
+def test_the_style_of_a_resnet_50_is_four_times_as_long() -> None:
+    world = federation(2, network="resnet50")
+    method = Method.named("stablefdg")()
+    sent = ModelState.of(method.model(world, generator(0)), SERVER, 0)
+    client: Any = method.client(world, held("client-0", 2), generator(1))
+    assert [draft.finish().nbytes for draft in client.style([sent])] == [4_096]
+
+
+# BatchNorm statistics: the switch of METHODS 2.3
+
+
+@pytest.mark.parametrize("spec", ["fedavg", "stablefdg"])
+@pytest.mark.parametrize("buffers", ["keep_local", "freeze"])
+def test_batch_norm_buffers_can_be_kept_back_or_frozen(buffers: str, spec: str) -> None:
+    method: Any = Method.named(spec).configured(
+        {"buffers": buffers, "participants": None, "local_epochs": 1, "lr": 0.01, "rounds": 1}
+    )
+    world = federation(1, network="small_resnet")
+    sent = next(method.server(world, generator(0))).messages["client-0"]
+    answer = method.client(world, held("client-0", 4), generator(1)).fit(sent)
+    (state,) = (artifact for artifact in answer if isinstance(artifact, ModelState))
+    if buffers == "keep_local":
+        assert state.bn_statistics() == {}
+    else:
+        before = sent[0].bn_statistics()
+        after = state.bn_statistics()
+        assert all(torch.equal(before[layer][leaf], after[layer][leaf]) for layer in before for leaf in before[layer])
+
+
+# Who is told of whom (with a small network: only styles are weighed)
+
+
+def test_every_client_is_told_of_exactly_one_other_and_every_style_goes_to_exactly_one() -> None:
+    transcript = crossed("stablefdg", 4, "small_resnet", rounds=2)
+    for round_ in range(2):
+        passed = [record for record in relayed(transcript) if record.round == round_]
+        assert sorted(record.receiver for record in passed) == [f"client-{i}" for i in range(4)]
+        assert sorted(record.origin for record in passed) == [f"client-{i}" for i in range(4)]
+        assert all(record.origin != record.receiver for record in passed)
+        assert all((record.sender, record.kind) == (SERVER, "style_statistics") for record in passed)
+    assert Counter(r.origin for r in transcript.records if r.kind == "style_statistics" and not r.relayed) == {
+        f"client-{i}": 2 for i in range(4)
+    }
+
+
+@pytest.mark.parametrize(("received", "down"), [(0, 0), (1, 1), (3, 3)])
+def test_as_many_styles_come_down_as_are_received(received: int, down: int) -> None:
+    transcript = crossed("stablefdg", 4, "small_resnet", received=received)
+    style = 4 * 4 * 32  # small_resnet: 32 channels
+    for name in (f"client-{i}" for i in range(4)):
+        told = [record for record in relayed(transcript) if record.receiver == name]
+        assert sum(record.nbytes for record in told) == down * style
+        assert len({record.origin for record in told} - {name}) == down
+        assert sum(record.origin == name for record in relayed(transcript)) == down
+        models = [r for r in transcript.records if r.kind == "model_state" and name in (r.sender, r.receiver)]
+        assert [(r.sender == SERVER) for r in models] == [True, False]
+
+
+def test_with_no_style_received_nothing_of_a_client_reaches_another() -> None:
+    transcript = crossed("stablefdg", 3, "small_resnet", received=0)
+    assert relayed(transcript) == []
+    assert {record.kind for record in transcript.records} == {"model_state"}
+
+
+def test_attention_alone_shares_models_alone() -> None:
+    transcript = crossed("stablefdg", 3, "small_resnet", style_learning=False)
+    assert {(r.verb, r.kind) for r in transcript.records} == {("fit", "model_state")}
+
+
+def test_a_client_alone_in_its_round_exchanges_no_style() -> None:
+    for transcript in (
+        crossed("stablefdg", 1, "small_resnet"),
+        crossed("stablefdg", 3, "small_resnet", participants=1),
+    ):
+        assert [(r.verb, r.kind, r.sender == SERVER) for r in transcript.records] == [
+            ("fit", "model_state", True),
+            ("fit", "model_state", False),
+        ]
+
+
+def test_only_participants_share_styles_and_in_the_released_code_everyone() -> None:
+    for released, sharing in ((False, 2), (True, 4)):
+        transcript = crossed("stablefdg", 4, "small_resnet", participants=2, code_compat=released, p=0.0)
+        records = transcript.records
+        assert len({r.sender for r in records if r.verb == "style" and r.receiver == SERVER}) == sharing
+        assert sum(r.kind == "style_statistics" and not r.relayed for r in records) == sharing
+        trained = {r.sender for r in records if r.verb == "fit" and r.receiver == SERVER}
+        assert len(trained) == 2
+        assert {r.receiver for r in relayed(transcript)} == {r.origin for r in relayed(transcript)} == trained
+
+
+def test_farthest_sharing_sends_one_style_down_to_each_and_no_client_its_own() -> None:
+    transcript = crossed("stablefdg", 4, "small_resnet", sharing="farthest")
+    told = relayed(transcript)
+    assert sorted(record.receiver for record in told) == [f"client-{i}" for i in range(4)]
+    assert all(record.origin != record.receiver for record in told)
+    shared = [a for r, a in transcript.of_kind("style_statistics") if isinstance(a, StyleStatistics) and not r.relayed]
+    vectors = {artifact.client: artifact.vector() for artifact in shared}
+    for record in told:
+        distance = {name: float((vectors[record.receiver] - other).norm()) for name, other in vectors.items()}
+        assert distance[record.origin] == pytest.approx(max(distance.values()))

@@ -1,0 +1,333 @@
+"""How samples are dealt: each one once, by each of the four partitions, and the same again for the same seed."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from conftest import shortened
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from fdgpriv.federation import Dataset, Domain
+from fdgpriv.partition import AUXILIARY_SHARE, FEW, HELD_OUT_SHARE, Deal, Population, partitioner, populate
+
+SIZES = st.lists(st.integers(30, 400), min_size=1, max_size=6)
+CLIENTS = st.integers(1, 24)
+SEED = st.integers(0, 2**31)
+
+
+def dealt(spec: str, sizes: list[int], clients: int, seed: int) -> Deal:
+    return partitioner(spec)(sizes, clients, torch.Generator().manual_seed(seed))
+
+
+def counts(deal: Deal) -> np.ndarray:
+    """(domains, clients)."""
+    return np.array([[len(part) for part in by_client] for by_client in deal])
+
+
+def assert_each_sample_once(deal: Deal, sizes: list[int], clients: int) -> None:
+    assert len(deal) == len(sizes)
+    for by_client, size in zip(deal, sizes, strict=True):
+        assert len(by_client) == clients
+        assert sorted(torch.cat(by_client).tolist()) == list(range(size))
+
+
+@given(SIZES, CLIENTS, SEED)
+def test_single_deals_each_sample_once_evenly_to_the_clients_of_its_domain(
+    sizes: list[int], clients: int, seed: int
+) -> None:
+    assume(clients >= len(sizes))
+    deal = dealt("single", sizes, clients, seed)
+    assert_each_sample_once(deal, sizes, clients)
+    table = counts(deal)
+    assert ((table > 0).sum(axis=0) == 1).all()
+    for row in table:
+        assert row[row > 0].max() - row[row > 0].min() <= 1
+    holders = (table > 0).sum(axis=1)
+    assert holders.max() - holders.min() <= 1
+
+
+@given(SIZES, CLIENTS, SEED, st.sampled_from([0.1, 0.5, 1.0, 10.0]))
+def test_dirichlet_deals_each_sample_once_and_two_at_least_to_everybody(
+    sizes: list[int], clients: int, seed: int, alpha: float
+) -> None:
+    told = ""
+    deal: Deal = []
+    try:
+        deal = dealt(f"dirichlet:{alpha}", sizes, clients, seed)
+    except ValueError as error:
+        told = str(error)
+    assert not told or "ask for fewer clients" in told or "at least 2 samples per client" in told
+    assume(not told)
+    assert_each_sample_once(deal, sizes, clients)
+    assert counts(deal).sum(axis=0).min() >= 2
+
+
+@given(SIZES, CLIENTS, SEED, st.floats(0, 1))
+def test_heterogeneity_deals_each_sample_once(sizes: list[int], clients: int, seed: int, share: float) -> None:
+    assume(clients >= len(sizes))
+    deal = dealt(f"heterogeneity:{share!r}", sizes, clients, seed)
+    assert_each_sample_once(deal, sizes, clients)
+
+
+@given(SIZES, CLIENTS, SEED)
+def test_heterogeneity_0_is_one_domain_per_client(sizes: list[int], clients: int, seed: int) -> None:
+    assume(clients >= len(sizes))
+    table = counts(dealt("heterogeneity:0", sizes, clients, seed))
+    assert ((table > 0).sum(axis=0) == 1).all()
+    for row in table:
+        assert row[row > 0].max() - row[row > 0].min() <= 1
+
+
+@given(SIZES, CLIENTS, SEED)
+def test_heterogeneity_1_is_even(sizes: list[int], clients: int, seed: int) -> None:
+    assume(clients >= len(sizes))
+    table = counts(dealt("heterogeneity:1", sizes, clients, seed))
+    assert (table.max(axis=1) - table.min(axis=1) <= 1).all()
+
+
+def test_heterogeneity_between_has_the_shares_it_says() -> None:
+    """PARDON: (1 - lambda) / k of the main domain and lambda / N of every domain."""
+    table = counts(dealt("heterogeneity:0.4", [1000, 1000], 4, 0))
+    expected = {0: 0.6 / 2 + 0.1, 1: 0.1}
+    for row in table:
+        assert sorted(row.tolist()) == [100, 100, 400, 400]
+    main = table.argmax(axis=0)
+    for client in range(4):
+        assert table[main[client], client] == round(1000 * expected[0])
+        assert table[1 - main[client], client] == round(1000 * expected[1])
+
+
+def test_heterogeneity_gives_larger_domains_more_clients() -> None:
+    table = counts(dealt("heterogeneity:0", [900, 100, 100], 5, 0))
+    assert (table > 0).sum(axis=1).tolist() == [3, 1, 1]
+
+
+@given(SIZES, CLIENTS, st.integers(1, 6), SEED)
+def test_domains_gives_each_client_exactly_so_many_domains(
+    sizes: list[int], clients: int, per_client: int, seed: int
+) -> None:
+    assume(per_client <= len(sizes) <= clients * per_client)
+    deal = dealt(f"domains:{per_client}", sizes, clients, seed)
+    assert_each_sample_once(deal, sizes, clients)
+    table = counts(deal)
+    assert ((table > 0).sum(axis=0) == per_client).all()
+    for row in table:
+        assert row[row > 0].max() - row[row > 0].min() <= 1
+
+
+def test_domains_of_all_is_even() -> None:
+    assert (counts(dealt("domains:3", [90, 120, 60], 6, 1)) == np.array([[15], [20], [10]])).all()
+
+
+# Dirichlet(0.5) against numpy
+
+
+@pytest.fixture(scope="module")
+def shares() -> np.ndarray:
+    """(draws, clients): shares of one domain of 4,000 samples over four clients."""
+    drawn = [counts(dealt("dirichlet:0.5", [4000, 4000, 4000], 4, seed))[0] for seed in range(800)]
+    return np.array(drawn) / 4000
+
+
+def test_dirichlet_shares_are_numpy_s(shares: np.ndarray) -> None:
+    """Three domains to four clients: nearly no draw is refused for a client without two samples."""
+    numpy_s = np.random.default_rng(5).dirichlet([0.5] * 4, size=100_000)
+    for client in range(4):
+        assert stats.ks_2samp(shares[:, client], numpy_s[:, 0]).pvalue > 1e-3
+    assert stats.ks_2samp(shares.max(axis=1), numpy_s.max(axis=1)).pvalue > 1e-3
+    even = np.random.default_rng(5).dirichlet([2.0] * 4, size=100_000)
+    assert stats.ks_2samp(shares[:, 0], even[:, 0]).pvalue < 1e-6  # what another alpha would look like
+
+
+def test_dirichlet_shares_have_the_moments_of_dirichlet_one_half(shares: np.ndarray) -> None:
+    """E = 1/N; Var = (N - 1) / (N^2 (N alpha + 1)) = 1/16 for N = 4, alpha = 1/2."""
+    assert np.abs(shares.mean(axis=0) - 1 / 4).max() < 4 * np.sqrt(1 / 16 / 800)
+    assert np.abs(shares.var(axis=0) - 1 / 16).max() < 0.012
+    assert np.allclose(shares.sum(axis=1), 1)
+
+
+# Seeds
+
+PARTITIONS = ("single", "dirichlet:0.5", "heterogeneity:0.3", "domains:2")
+
+
+@pytest.mark.parametrize("spec", PARTITIONS)
+def test_equal_seeds_deal_alike_and_others_do_not(spec: str) -> None:
+    first, again, other = (dealt(spec, [100, 90, 110], 6, seed) for seed in (3, 3, 4))
+    assert all(torch.equal(a, b) for x, y in zip(first, again, strict=True) for a, b in zip(x, y, strict=True))
+    assert any(not torch.equal(a, b) for x, y in zip(first, other, strict=True) for a, b in zip(x, y, strict=True))
+
+
+# What cannot be
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "",
+        "one",
+        "single:2",
+        "Single",
+        "dirichlet",
+        "dirichlet:",
+        "dirichlet:0",
+        "dirichlet:-1",
+        "dirichlet:x",
+        "dirichlet:nan",
+        "dirichlet:inf",
+        "heterogeneity:",
+        "heterogeneity:-0.1",
+        "heterogeneity:1.1",
+        "heterogeneity:nan",
+        "domains:0",
+        "domains:1.5",
+        "domains:many",
+    ],
+)
+def test_an_unknown_partition_lists_the_known_ones(spec: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        partitioner(spec)
+    said = str(caught.value)
+    assert len(said.splitlines()) == 1
+    assert repr(spec) in said
+    assert all(name in said for name in ("single", "dirichlet:", "heterogeneity:", "domains:"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "clients", "told"),
+    [
+        ("single", 2, "at least one client per source domain \\(3\\), got 2"),
+        ("heterogeneity:0.5", 2, "at least one client per source domain \\(3\\), got 2"),
+        ("domains:4", 5, "at most 3 domains per client, got 4"),
+        ("domains:1", 2, "source domains, got 2"),
+        ("dirichlet:0.5", 1000, "2 samples per client, got 300 for 1000"),
+        ("dirichlet:0.01", 100, "ask for fewer clients"),
+    ],
+)
+def test_what_cannot_be_dealt_is_told(spec: str, clients: int, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        dealt(spec, [100, 100, 100], clients, 0)
+
+
+# The population
+
+
+def numbered(sizes: list[int]) -> Dataset:
+    """Domains whose every image holds its own number, so that it can be followed."""
+    domains, start = [], 0
+    for d, size in enumerate(sizes):
+        numbers = torch.arange(start, start + size, dtype=torch.float32)
+        domains.append(Domain(f"d{d}", numbers[:, None, None, None].expand(-1, 3, 2, 2), torch.arange(size) % 5))
+        start += size
+    return Dataset("numbered", tuple("abcde"), tuple(domains), "d0", "numbers", "none")
+
+
+def numbers(images: torch.Tensor) -> list[int]:
+    return [int(value) for value in images[:, 0, 0, 0].tolist()]
+
+
+def everybody(population: Population) -> dict[str, list[int]]:
+    """By client, shadow and public domain, the numbers of all its images, held out ones too."""
+    held = {
+        name: numbers(data.images) + numbers(data.held_out_images)
+        for name, data in (population.clients | population.shadows).items()
+    }
+    return held | {f"public {name}": numbers(domain.images) for name, domain in population.auxiliary.items()}
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(40, 120), min_size=2, max_size=5), st.integers(1, 14), SEED, st.sampled_from([*PARTITIONS]))
+def test_every_source_image_is_in_one_place_and_no_target_image_is_in_any(
+    sizes: list[int], clients: int, seed: int, partition: str
+) -> None:
+    told, population = "", None
+    try:
+        population = populate(numbered(sizes), "d0", partition, clients, seed)
+    except ValueError as error:
+        told = str(error)
+    assert not told or "want" in told or "no draw" in told
+    assume(not told)
+    assert population is not None
+    placed = [number for held in everybody(population).values() for number in held]
+    assert sorted(placed) == list(range(sizes[0], sum(sizes)))
+    assert numbers(population.target.images) == list(range(sizes[0]))
+    assert population.sources == tuple(f"d{d}" for d in range(1, len(sizes)))
+    assert list(population.clients) == [f"client-{i:02d}" for i in range(clients)]
+
+
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_who_holds_what_is_told_rightly(partition: str) -> None:
+    sizes = [50, 80, 90, 100]
+    population = populate(numbered(sizes), "d0", partition, 6, 2)
+    edges = np.cumsum(sizes)
+    for name, data in (population.clients | population.shadows).items():
+        assert population.data(name) is data
+        assert data.client == name
+        assert data.classes == 5
+        true = [int(np.searchsorted(edges, number, side="right")) - 1 for number in numbers(data.images)]
+        assert population.domain_of[name].tolist() == true
+        assert population.main_domain(name) == np.bincount(true).argmax()
+        assert data.labels.tolist() == [
+            (number - int(edges[d])) % 5 for number, d in zip(numbers(data.images), true, strict=True)
+        ]
+        total = len(data) + len(data.held_out_images)
+        assert len(data.held_out_images) == len(data.held_out_labels) == max(1, int(HELD_OUT_SHARE * total))
+    for d, name in enumerate(population.sources):
+        assert len(population.auxiliary[name]) == int(AUXILIARY_SHARE * sizes[d + 1])
+
+
+@pytest.mark.parametrize("clients", [3, 5, 7, 11, 12, 13])
+def test_shadows_stand_in_only_where_a_domain_has_fewer_than_four_clients(clients: int) -> None:
+    population = populate(numbered([50, 200, 200, 200]), "d0", "single", clients, 0)
+    own = [population.main_domain(name) for name in population.clients]
+    theirs = [population.main_domain(name) for name in population.shadows]
+    for d in range(3):
+        assert theirs.count(d) == max(0, FEW - own.count(d))
+    held = everybody(population)
+    for name in population.shadows:
+        assert len(set(population.domain_of[name].tolist())) == 1
+        others = {number for other, mine in held.items() if other != name for number in mine}
+        assert not others & set(held[name])
+    assert not set(population.shadows) & set(population.clients)
+
+
+@pytest.mark.parametrize("partition", PARTITIONS[1:])
+def test_there_are_no_shadows_where_domains_are_mixed(partition: str) -> None:
+    assert populate(numbered([50, 200, 200, 200]), "d0", partition, 3, 0).shadows == {}
+
+
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_one_seed_names_one_population(partition: str, digits: Dataset) -> None:
+    small = shortened(digits, 60)
+    first, again, other = (everybody_by_image(populate(small, "type", partition, 4, seed)) for seed in (0, 0, 1))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert any(
+        first[name].shape != other[name].shape or not torch.equal(first[name], other[name])
+        for name in first
+        if name in other
+    )
+
+
+def everybody_by_image(population: Population) -> dict[str, torch.Tensor]:
+    held = {
+        name: torch.cat([d.images, d.held_out_images]) for name, d in (population.clients | population.shadows).items()
+    }
+    return held | {name: domain.images for name, domain in population.auxiliary.items()}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda d: populate(d, "nowhere", "single", 4, 0), "want a domain of numbered: d0, d1, d2; got 'nowhere'"),
+        (lambda d: populate(d, "d0", "single", 0, 0), "want at least 1 client, got 0"),
+        (lambda d: populate(d, "d0", "single", 60, 0), "want at least 2; ask for fewer clients"),
+        (lambda d: populate(d, "d0", "bogus", 4, 0), "want a partition of"),
+    ],
+    ids=["target", "no clients", "too many clients", "partition"],
+)
+def test_what_cannot_be_populated_is_told(change: Callable[[Dataset], Population], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        change(numbered([40, 40, 40]))

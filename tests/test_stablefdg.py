@@ -1,0 +1,677 @@
+"""StableFDG as a whole: style information from a plain loop, who receives whose, what each option changes, determinism."""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from importlib import import_module
+from itertools import permutations
+from typing import Any
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+from fdgpriv.artifact import SERVER, Message, ModelState, StyleDraft, StyleStatistics
+from fdgpriv.engine.local import LocalEngine
+from fdgpriv.federation import Federation, LocalData
+from fdgpriv.models.backbone import Backbone, backbone, drawing_from
+from fdgpriv.roles import Defense, Method
+from fdgpriv.style import RULES
+from fdgpriv.wire import Wire
+
+part: Any = import_module("fdgpriv.methods.stablefdg")
+
+SURE = 1e-4
+STAGES = ("layer1", "layer2", "layer3", "layer4")
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def network(rng: torch.Generator) -> Backbone:
+    """Four stages of one convolution, four channels wide; 8 px images leave a last map of 4 x 4."""
+    with drawing_from(rng):
+        stages: dict[str, nn.Module] = {
+            name: nn.Sequential(
+                nn.Conv2d(3 if name == "layer1" else 4, 4, 3, 2 if name == "layer3" else 1, 1),
+                nn.BatchNorm2d(4),
+                nn.ReLU(),
+            )
+            for name in STAGES
+        }
+    return Backbone(stages, dict.fromkeys(STAGES, 4), (0.5,) * 3, (0.5,) * 3)
+
+
+def federation(clients: int = 3, seed: int = 0) -> Federation:
+    return Federation(tuple(f"client-{i:02d}" for i in range(clients)), 3, 8, network, seed)
+
+
+def held(
+    client: str = "client-00", n: int = 6, seed: int = 0, labels: Tensor | None = None, **augmentation: Any
+) -> LocalData:
+    rng = seeded(100 + seed)
+    images, drawn = torch.rand(n, 3, 8, 8, generator=rng), torch.randint(3, (n,), generator=rng)
+    nothing = torch.empty(0, 3, 8, 8), torch.empty(0, dtype=torch.int64)
+    return LocalData(client, images, drawn if labels is None else labels, *nothing, 3, **augmentation)
+
+
+def stablefdg(**settings: Any) -> Any:
+    small = {"rounds": 2, "participants": None, "local_epochs": 1, "batch_size": 32, "lr": 0.1, "schedule": "constant"}
+    return Method.named("stablefdg").configured(small | settings)
+
+
+def used_model(method: Any) -> Any:
+    """A global model whose BatchNorm buffers are no longer those of the start."""
+    model, rng = method.model(federation(), seeded(5)), seeded(6)
+    for name, value in model.state_dict().items():
+        if name.endswith(("running_var", "bn.weight")):
+            value.copy_(torch.rand(value.shape, generator=rng) + 0.5)
+        elif name.endswith("running_mean"):
+            value.copy_(torch.randn(value.shape, generator=rng) * 0.3)
+    return model
+
+
+def asked_for_style(method: Any, data: LocalData, round_: int = 0) -> tuple[Any, StyleStatistics, Any]:
+    """The client, its style information of a used global model, and that model."""
+    model = used_model(method)
+    client = method.client(federation(), data, seeded(1))
+    (draft,) = client.style([ModelState.of(model, SERVER, round_)])
+    assert isinstance(draft, StyleDraft)
+    return client, draft.finish(), model
+
+
+def style(client: str, vector: float | Tensor, round_: int = 0) -> StyleStatistics:
+    mean = torch.as_tensor(vector, dtype=torch.float32).expand(4).clone()
+    nothing = torch.zeros(4)
+    return StyleStatistics(
+        client=client,
+        round=round_,
+        mean=mean,
+        std=torch.ones(4),
+        mean_var=nothing,
+        std_var=nothing,
+        behind="client",
+        at="layer1",
+        rule="paper_eps",
+    )
+
+
+# Step 1: style information
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+@pytest.mark.parametrize("layer", ["layer1", "layer3"])
+def test_style_information_is_eq_2_over_all_local_samples_of_the_model_in_evaluation(layer: str, n: int) -> None:
+    data = held(n=n, flip=True, translate=0.25)  # allowed in training, not here
+    _, phi, model = asked_for_style(stablefdg(style_layer=layer, batch_size=2), data)
+    eps = RULES[phi.rule].eps
+    assert not RULES[phi.rule].unbiased
+    model.eval()
+    means: list[list[float]] = []
+    stds: list[list[float]] = []
+    with torch.no_grad():
+        for i in range(n):
+            (features,) = model.backbone.features(data.images[i : i + 1], layer)
+            pixels = [[float(v) for v in channel.flatten()] for channel in features]
+            means.append([statistics.fmean(values) for values in pixels])
+            stds.append([math.sqrt(statistics.pvariance(values) + eps) for values in pixels])
+    for c in range(4):
+        mean, std = [row[c] for row in means], [row[c] for row in stds]
+        assert float(phi.mean[c]) == pytest.approx(statistics.fmean(mean), abs=1e-5)
+        assert float(phi.std[c]) == pytest.approx(statistics.fmean(std), abs=1e-5)
+        assert float(phi.mean_var[c]) == pytest.approx(statistics.pvariance(mean), rel=1e-3, abs=1e-7)
+        assert float(phi.std_var[c]) == pytest.approx(statistics.pvariance(std), rel=1e-3, abs=1e-7)
+    assert (phi.client, phi.level, phi.layer, len(phi.vector())) == ("client-00", "client", layer, 16)
+
+
+def test_style_information_of_two_samples_gives_both_up_to_a_swap() -> None:
+    data = held(n=2)
+    _, phi, model = asked_for_style(stablefdg(), data)
+    with torch.no_grad():
+        features = model.eval().backbone.features(data.images, "layer1").double()
+    mean, std = features.mean((2, 3)), (features.var((2, 3), correction=0) + RULES[phi.rule].eps).sqrt()
+    for center, variance, truth in ((phi.mean, phi.mean_var, mean), (phi.std, phi.std_var, std)):
+        root = variance.double().sqrt()
+        read = torch.stack([center.double() - root, center.double() + root])
+        torch.testing.assert_close(read, truth.sort(dim=0).values, rtol=0, atol=1e-4)
+
+
+def test_all_zero_variances_tell_of_a_single_sample() -> None:
+    _, one, _ = asked_for_style(stablefdg(), held(n=1))
+    _, two, _ = asked_for_style(stablefdg(), held(n=2))
+    assert float(one.mean_var.abs().max()) == float(one.std_var.abs().max()) == 0.0
+    assert float(two.mean_var.max()) > 0
+
+
+def test_asking_for_the_style_changes_nothing_and_draws_nothing() -> None:
+    data = held(n=5, flip=True, translate=0.25)
+    client, first, model = asked_for_style(stablefdg(), data)
+    draws = client.rng.get_state()
+    (again,) = client.style([ModelState.of(model, SERVER, 0)])
+    assert torch.equal(first.vector(), again.finish().vector())
+    assert torch.equal(draws, client.rng.get_state())
+    assert all(torch.equal(value, client.model.state_dict()[name]) for name, value in model.state_dict().items())
+
+
+def test_released_style_information_is_of_augmented_whole_batches_in_train_mode() -> None:
+    data = held(n=41, flip=True, translate=0.25)
+    client, phi, model = asked_for_style(stablefdg(code_compat=True, batch_size=20), data)
+    assert phi.rule == "dassl"
+    (draft,) = client.style([ModelState.of(model, SERVER, 0)])
+    assert len(draft.mean) == 40
+    assert not torch.equal(draft.finish().vector(), phi.vector())
+    unaltered = held(n=20, seed=3)
+    (draft,) = (
+        stablefdg(code_compat=True, batch_size=20)
+        .client(federation(), unaltered, seeded(1))
+        .style([ModelState.of(model, SERVER, 0)])
+    )
+    with torch.no_grad():
+        features = model.train().backbone.features(unaltered.images, "layer1")
+    expected = torch.stack([features.mean((2, 3)), (features.var((2, 3), correction=1) + 1e-6).sqrt()])
+    found = torch.stack([draft.mean, draft.std])
+    for row in range(2):
+        torch.testing.assert_close(found[row].sort(0).values, expected[row].sort(0).values, rtol=0, atol=1e-5)
+
+
+# Who receives whose
+
+
+@pytest.mark.parametrize("n", range(2, 13))
+def test_a_derangement_is_a_permutation_without_fixed_points(n: int) -> None:
+    for seed in range(40):
+        (order,) = part.derangements(n, 1, seeded(seed))
+        assert sorted(order) == list(range(n))
+        assert all(order[i] != i for i in range(n))
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+def test_every_derangement_is_equally_likely(n: int) -> None:
+    every = [order for order in permutations(range(n)) if all(order[i] != i for i in range(n))]
+    rng, draws = seeded(0), 60 * len(every)
+    seen = Counter(tuple(part.derangements(n, 1, rng)[0]) for _ in range(draws))
+    assert set(seen) == set(every)
+    if len(every) > 1:
+        assert stats.chisquare([seen[order] for order in every]).pvalue > SURE
+
+
+@pytest.mark.parametrize("n", range(2, 13))
+def test_several_derangements_agree_nowhere(n: int) -> None:
+    for count in range(1, n):
+        for seed in range(5):
+            orders = part.derangements(n, count, seeded(seed))
+            assert len(orders) == count
+            for i in range(n):
+                assert len({i, *(order[i] for order in orders)}) == count + 1
+            assert all(sorted(order) == list(range(n)) for order in orders)
+
+
+def test_several_derangements_send_anyone_to_anyone_alike() -> None:
+    seen = Counter(tuple(sorted(order[0] for order in part.derangements(5, 2, seeded(seed)))) for seed in range(600))
+    assert len(seen) == 6
+    assert stats.chisquare(list(seen.values())).pvalue > SURE
+
+
+@pytest.mark.parametrize(("n", "count"), [(1, 1), (1, 0), (0, 0), (3, 3), (2, 2)])
+def test_derangements_that_cannot_be_are_refused(n: int, count: int) -> None:
+    with pytest.raises(ValueError, match="want"):
+        part.derangements(n, count, seeded(0))
+
+
+Told = dict[str, list[str]]
+
+
+def told(styles: Mapping[str, StyleStatistics], seed: int = 0, **settings: Any) -> Told:
+    """By client, whose style it is sent, from a server driven by hand."""
+    server = stablefdg(**settings).server(federation(len(styles)), seeded(seed))
+    ask = next(server)
+    assert (ask.verb, ask.reduce) == ("style", None)
+    assert {name: [(a.kind, a.client) for a in message] for name, message in ask.messages.items()} == {
+        name: [("model_state", SERVER)] for name in styles
+    }
+    ask = server.send({name: [styles[name]] for name in ask.messages})
+    assert ask.verb == "fit"
+    assert all(artifact is styles[artifact.client] for message in ask.messages.values() for artifact in message)
+    return {name: [artifact.client for artifact in message] for name, message in ask.messages.items()}
+
+
+def named(*vectors: float | Tensor) -> dict[str, StyleStatistics]:
+    return {name: style(name, vector) for name, vector in zip(federation(len(vectors)).clients, vectors, strict=True)}
+
+
+@pytest.mark.parametrize(("n", "received"), [(2, 1), (5, 1), (5, 3), (4, 3), (3, 3)])
+def test_the_server_passes_on_disjoint_derangements(n: int, received: int) -> None:
+    for seed in range(10):
+        given = told(named(*map(float, range(n))), seed, received=received)
+        count = min(received, n - 1)
+        assert all(len(set(others) - {name}) == len(others) == count for name, others in given.items())
+        assert Counter(other for others in given.values() for other in others) == dict.fromkeys(given, count)
+
+
+def test_the_pairing_is_drawn_anew_every_round() -> None:
+    method = stablefdg(rounds=12)
+    model, server = method.model(federation(), seeded(0)), method.server(federation(4), seeded(0))
+    ask, seen = next(server), set()
+    for _ in range(11):
+        ask = server.send({name: [style(name, 0.0)] for name in ask.messages})
+        seen.add(str({name: message[0].client for name, message in ask.messages.items()}))
+        ask = server.send({name: [ModelState.of(model, name, 0)] for name in ask.messages})
+    assert len(seen) > 3  # of 9
+
+
+def test_farthest_sharing_sends_the_styles_at_the_largest_distance() -> None:
+    given = told(named(0.0, 1.0, 3.0, 10.0), sharing="farthest")
+    assert list(given.values()) == [["client-03"], ["client-03"], ["client-03"], ["client-00"]]
+    given = told(named(0.0, 1.0, 3.0, 10.0), sharing="farthest", received=3)
+    assert [set(others) for others in given.values()] == [set(given) - {name} for name in given]
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 30])
+def test_farthest_sharing_sends_no_client_its_own_style_even_where_all_are_alike(n: int) -> None:
+    vector = torch.tensor([0.1, 0.2, 0.3, 1000.3])
+    for received in (1, n - 1):
+        given = told(named(*[vector] * n), sharing="farthest", received=received)
+        assert [name for name, others in given.items() if name in others] == []
+        assert all(len(set(others)) == received for others in given.values())
+
+
+def test_where_no_style_is_shared_the_model_comes_with_the_call_to_fit() -> None:
+    for settings, clients in (({"received": 0}, 3), ({"style_learning": False}, 3), ({}, 1), ({"participants": 1}, 3)):
+        server = stablefdg(**settings).server(federation(clients), seeded(0))
+        ask = next(server)
+        assert ask.verb == "fit"
+        assert all([a.kind for a in message] == ["model_state"] for message in ask.messages.values())
+
+
+def test_the_server_averages_without_weights() -> None:
+    server = stablefdg(received=0).server(federation(3), seeded(0))
+    first = next(server).messages["client-00"][0]
+    assert isinstance(first, ModelState)
+    changed: dict[str, Message] = {}
+    for i, name in enumerate(federation(3).clients):
+        state = {k: v + (3.0 * i if v.is_floating_point() else i) for k, v in first.state.items()}
+        changed[name] = [ModelState(client=name, round=0, state=state)]
+    second = server.send(changed).messages["client-00"][0]
+    assert isinstance(second, ModelState)
+    for name, value in second.state.items():
+        moved = value - first.state[name]
+        torch.testing.assert_close(
+            moved, torch.full_like(moved, 3 if value.is_floating_point() else 1), rtol=0, atol=1e-5
+        )
+
+
+# Settings
+
+
+def test_the_defaults_are_the_papers() -> None:
+    method: Any = Method.named("stablefdg")()
+    expected = {
+        "rounds": 50,
+        "participants": 10,
+        "local_epochs": 5,
+        "batch_size": 32,
+        "lr": 1e-3,
+        "momentum": 0.9,
+        "weight_decay": 5e-4,
+        "schedule": "cosine",
+        "exploration": 3.0,
+        "p": 0.5,
+        "received": 1,
+        "sharing": "random",
+        "shift_select": "kmeans++",
+        "oversample": "balanced",
+        "oversample_size": None,
+        "style_layer": "layer1",
+        "explore_layers": ("layer1", "layer2", "layer3"),
+        "attention": "mix",
+        "attention_dim": 30,
+        "qk_norm": True,
+        "style_learning": True,
+        "mixing": 0.1,
+        "literal_shift": False,
+        "center": "batch",
+        "clamp_sigma": False,
+        "code_compat": False,
+    }
+    assert asdict(method) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "changed"),
+    [
+        ({"exploration": 1.0}, {"alpha": 1.0}),
+        ({"p": 0.9}, {"p": 0.9}),
+        ({"shift_select": "random"}, {"kmeans": False}),
+        ({"oversample": "random"}, {"balanced": False}),
+        ({"oversample_size": 5}, {"oversample_size": 5}),
+        ({"oversample_size": 0}, {"oversample_size": 0}),
+        ({"style_layer": "layer2"}, {"layer": "layer2"}),
+        ({"explore_layers": STAGES}, {"explore_layers": STAGES}),
+        ({"mixing": 0.4}, {"mixing": 0.4}),
+        ({"literal_shift": True}, {"literal": True}),
+        ({"center": "concat"}, {"center_concat": True}),
+        ({"clamp_sigma": True}, {"clamp": True}),
+        ({"code_compat": True}, {"released": True}),
+        ({"received": 3}, {}),
+        ({"sharing": "farthest"}, {}),
+        ({"attention": "self"}, {}),
+        ({"qk_norm": False}, {}),
+    ],
+    ids=str,
+)
+def test_an_option_changes_what_it_says_and_nothing_else(
+    settings: Mapping[str, Any], changed: Mapping[str, Any]
+) -> None:
+    plain, other = (stablefdg(**chosen).client(federation(), held(), seeded(0)) for chosen in ({}, settings))
+    before, after = asdict(plain.how), asdict(other.how)
+    assert {name: after[name] for name in after if after[name] != before[name]} == changed
+    same_shape = {name: value.shape for name, value in plain.model.state_dict().items()}
+    if "code_compat" not in settings:
+        assert same_shape == {name: value.shape for name, value in other.model.state_dict().items()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "qk_norm", "dim"), [("mix", True, 5), ("cross", False, 3), ("self", True, 2), ("conv", True, 4)]
+)
+def test_the_highlighter_is_the_one_that_was_asked_for(kind: str, qk_norm: bool, dim: int) -> None:
+    made = stablefdg(attention=kind, qk_norm=qk_norm, attention_dim=dim).model(federation(), seeded(0)).highlighter
+    assert (made.kind, made.qk_norm, made.query.weight.shape[0]) == (kind, qk_norm, dim)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"sharing": "nearest"},
+        {"shift_select": "kmeans"},
+        {"oversample": "none"},
+        {"center": "all"},
+        {"attention": "none"},
+        {"p": 1.5},
+        {"p": -0.1},
+        {"received": -1},
+        {"oversample_size": -1},
+        {"schedule": "linear"},
+        {"weighting": "samples"},
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_are_refused_by_name(settings: Mapping[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        stablefdg(**settings)
+
+
+def test_the_learning_rate_follows_its_schedule_and_is_constant_as_released() -> None:
+    cosine = stablefdg(rounds=50, lr=1e-3, schedule="cosine")
+    released = stablefdg(rounds=50, lr=1e-3, schedule="cosine", code_compat=True)
+    step = stablefdg(rounds=50, lr=0.02, schedule="step20")
+    for t in range(50):
+        assert cosine.lr_at(t) == pytest.approx(0.5 * 1e-3 * (1 + math.cos(math.pi * t / 50)))
+        assert released.lr_at(t) == 1e-3
+        assert step.lr_at(t) == pytest.approx(0.02 * 0.1 ** (0 if t < 20 else 1 if t < 40 else 2))
+
+
+def test_styles_are_released_once_a_round_or_never() -> None:
+    assert stablefdg(rounds=9).releases("style_statistics") == 9
+    assert stablefdg(rounds=9, received=0).releases("style_statistics") == 0
+    assert stablefdg(rounds=9, style_learning=False).releases("style_statistics") == 0
+    assert stablefdg(rounds=9, received=0).releases("model_state") == 9
+
+
+def test_one_position_is_refused_where_attention_would_read_it() -> None:
+    world = Federation(("client-00",), 3, 1, network, 0)
+    with pytest.raises(ValueError, match="attention"):
+        stablefdg().model(world, seeded(0))
+    assert stablefdg(attention="off").model(world, seeded(0)) is not None
+
+
+def test_a_resnet_18_with_the_stem_of_imagenet_is_refused_at_32_px() -> None:
+    def build(rng: torch.Generator) -> Backbone:
+        return backbone("resnet18", mean=(0.5,) * 3, std=(0.5,) * 3, rng=rng)
+
+    with pytest.raises(ValueError, match="1 x 1 at 32 px"):
+        stablefdg().model(Federation(("client-00",), 7, 32, build, 0), seeded(0))
+
+
+# Training
+
+
+Seen = list[tuple[Tensor, Tensor, Tensor]]
+
+
+@pytest.fixture
+def classified(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    """(labels, ids, partner) of all rows that reach attention, forward by forward."""
+    seen: Seen = []
+    find: Callable[..., Tensor] = part.partners
+
+    def noting(labels: Tensor, ids: Tensor, rng: torch.Generator) -> Tensor:
+        chosen = find(labels, ids, rng)
+        seen.append((labels, ids, chosen))
+        return chosen
+
+    monkeypatch.setattr(part, "partners", noting)
+    return seen
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, Tensor]]:
+    """(logits, labels) of all rows that the loss is taken of."""
+    seen: list[tuple[Tensor, Tensor]] = []
+    loss: Callable[..., Tensor] = nn.functional.cross_entropy
+
+    def noting(logits: Tensor, labels: Tensor, *args: Any, **settings: Any) -> Tensor:
+        assert (args, settings) == ((), {})
+        seen.append((logits.detach(), labels))
+        return loss(logits, labels)
+
+    monkeypatch.setattr(nn.functional, "cross_entropy", noting)
+    return seen
+
+
+def fitted(
+    method: Any, data: LocalData, styles: tuple[StyleStatistics, ...] = (), seed: int = 1
+) -> tuple[Any, dict[str, Tensor]]:
+    """A client after one fit, and the state that it shares."""
+    client = method.client(federation(), data, seeded(seed))
+    (answer,) = client.fit([ModelState.of(used_model(method), SERVER, 0), *styles])
+    assert isinstance(answer, ModelState)
+    assert (answer.client, answer.round) == (data.client, 0)
+    return client, answer.state
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows"), [({"p": 0.0}, 6), ({}, 12), ({"oversample_size": 3}, 9), ({"oversample_size": 0}, 6)]
+)
+def test_the_loss_is_of_the_batch_and_what_was_appended(
+    settings: Mapping[str, Any], rows: int, judged: list[tuple[Tensor, Tensor]]
+) -> None:
+    labels = torch.tensor([0, 0, 0, 1, 1, 2])  # one image of class 2, and no other to ask: no extra row
+    fitted(stablefdg(**({"p": 1.0} | dict(settings))), held(labels=labels))
+    assert [tuple(logits.shape) for logits, _ in judged] == [(rows, 3)]
+    assert judged[0][1][:6].bincount().tolist() == [3, 2, 1]
+    if rows == 12:
+        assert judged[0][1].bincount().tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize("attention", ["mix", "cross"])
+@pytest.mark.parametrize("p", [0.0, 1.0])
+def test_a_class_with_one_image_in_the_batch_asks_another_local_image(
+    attention: str, p: float, classified: Seen, judged: list[tuple[Tensor, Tensor]]
+) -> None:
+    labels = torch.tensor([0, 1, 2] * 3 + [0])
+    data = held(n=10, labels=labels)
+    fitted(stablefdg(attention=attention, p=p, batch_size=3, local_epochs=10), data)
+    lonely = 0
+    for (rows, ids, partner), (logits, judged_labels) in zip(classified, judged, strict=True):
+        assert torch.equal(labels[ids], rows)
+        assert torch.equal(rows[partner], rows)
+        assert torch.equal(judged_labels, rows[: len(judged_labels)])  # extras answer nothing
+        assert len(logits) == len(judged_labels)
+        assert bool((ids[partner] != ids)[: len(judged_labels)].all())  # each class has other images to ask
+        batch = set(ids[: len(judged_labels)].tolist())
+        alone = [label for label in range(3) if len({i for i in batch if labels[i] == label}) == 1]
+        extras = ids[len(judged_labels) :]
+        assert sorted(labels[extras].tolist()) == alone
+        assert not set(extras.tolist()) & batch
+        lonely += len(alone)
+    assert lonely > 0
+
+
+def test_the_only_image_of_its_class_asks_itself(classified: Seen, judged: list[tuple[Tensor, Tensor]]) -> None:
+    fitted(stablefdg(p=0.0), held(n=5, labels=torch.tensor([0, 0, 1, 2, 2])))
+    ((labels, ids, partner),) = classified
+    assert len(ids) == len(judged[0][0]) == 5
+    row = int((labels == 1).nonzero())
+    assert int(partner[row]) == row
+    assert int((partner == torch.arange(5)).sum()) == 1
+
+
+@pytest.mark.parametrize("attention", ["self", "conv", "off"])
+def test_without_partners_no_other_image_is_fetched(attention: str, judged: list[tuple[Tensor, Tensor]]) -> None:
+    seen: list[int] = []
+    method = stablefdg(attention=attention, p=0.0, batch_size=3)
+    client = method.client(federation(), held(n=6, labels=torch.tensor([0, 1, 2, 0, 1, 2])), seeded(1))
+    client.model.backbone.register_forward_hook(lambda module, given, made: seen.append(len(made)))
+    client.fit([ModelState.of(used_model(method), SERVER, 0)])
+    assert seen == [3, 3]
+    assert [len(logits) for logits, _ in judged] == [3, 3]
+
+
+def test_style_and_attention_off_leave_fedavg_with_equal_weights() -> None:
+    plain, data = stablefdg(attention="off", style_learning=False, local_epochs=4), held(n=8)
+    fedavg: Any = Method.named("fedavg").configured(
+        {"weighting": "uniform", "local_epochs": 4, "lr": 0.1, "schedule": "constant"}
+    )
+    _, state = fitted(plain, data)
+    (expected,) = fedavg.client(federation(), data, seeded(1)).fit([ModelState.of(used_model(plain), SERVER, 0)])
+    assert set(state) == set(expected.state)
+    for name, value in expected.state.items():
+        torch.testing.assert_close(state[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_fit_trains_the_model_that_came_with_the_call_for_styles() -> None:
+    method, data = stablefdg(p=1.0, local_epochs=3, batch_size=4), held(n=6, flip=True, translate=0.25)
+    state, received = ModelState.of(used_model(method), SERVER, 0), style("peer", 1.0)
+    client = method.client(federation(), data, seeded(1))
+    client.style([state])
+    (after,) = client.fit([received])
+    (at_once,) = method.client(federation(), data, seeded(1)).fit([state, received])
+    assert all(torch.equal(at_once.state[name], value) for name, value in after.state.items())
+    counters = {int(layer["num_batches_tracked"]) for layer in after.bn_statistics().values()}
+    assert counters == {3 * 2}  # trained in train mode though styles were taken in evaluation
+
+
+def test_the_step_of_a_round_has_the_learning_rate_of_that_round() -> None:
+    method = stablefdg(p=0.0, rounds=4, schedule="cosine", attention="self", lr=0.01)
+    start, data, moved = used_model(method), held(n=6), {}
+    for round_ in (0, 1, 3):
+        client = method.client(federation(), data, seeded(1))
+        client.style([ModelState.of(start, SERVER, round_)])
+        (answer,) = client.fit([style("peer", 1.0, round_)])
+        assert answer.round == round_
+        moved[round_] = answer.state["head.weight"] - start.head.weight.detach()
+    for round_ in (1, 3):
+        share = 0.5 * (1 + math.cos(math.pi * round_ / 4))
+        torch.testing.assert_close(moved[round_], share * moved[0], rtol=1e-3, atol=1e-6)
+
+
+def test_a_literal_shift_uses_the_style_information_of_ones_own() -> None:
+    data = held(n=8)
+    received = StyleStatistics.build(
+        style("peer", 1.0).tensors() | {"mean_var": torch.full((4,), 4.0)}, style("peer", 1.0).facts()
+    )
+    weights = []
+    for literal in (False, True):
+        method = stablefdg(p=1.0, explore_layers=(), attention="self", literal_shift=literal)
+        client = method.client(federation(), data, seeded(1))
+        client.style([ModelState.of(used_model(method), SERVER, 0)])
+        weights.append(client.fit([received])[0].state["head.weight"])
+    assert not torch.allclose(weights[0], weights[1], atol=1e-5)
+
+
+@pytest.mark.parametrize("settings", [{}, {"literal_shift": True}, {"shift_select": "random"}], ids=str)
+def test_a_received_style_matters(settings: Mapping[str, Any]) -> None:
+    method, data = stablefdg(p=1.0, explore_layers=(), attention="self", **settings), held(n=8)
+    _, without = fitted(method, data)
+    _, near = fitted(method, data, (style("peer", 0.2),))
+    _, far = fitted(method, data, (style("peer", 9.0),))
+    weight = "head.weight"
+    assert not torch.allclose(without[weight], near[weight], atol=1e-4)
+    assert not torch.allclose(near[weight], far[weight], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"explore_layers": STAGES},
+        {"style_layer": "layer2"},
+        {"center": "concat"},
+        {"clamp_sigma": True},
+        {"oversample": "random"},
+        {"oversample_size": 0},
+        {"attention": "cross"},
+        {"attention": "conv"},
+        {"attention": "off"},
+        {"qk_norm": False},
+        {"style_learning": False},
+        {"exploration": 0.5},
+        {"mixing": 1.0},
+    ],
+    ids=str,
+)
+def test_every_ablation_trains_and_gives_another_model(settings: Mapping[str, Any]) -> None:
+    labels = torch.tensor([0] * 8 + [1] * 3 + [2] * 2)
+    _, plain = fitted(stablefdg(p=1.0), held(n=13, labels=labels), (style("peer", 1.0),))
+    _, other = fitted(stablefdg(**{"p": 1.0} | dict(settings)), held(n=13, labels=labels), (style("peer", 1.0),))
+    assert all(bool(torch.isfinite(value).all()) for value in other.values())
+    first = "backbone.body.layer1.0.weight"
+    assert not torch.equal(plain[first], other[first])
+
+
+def test_the_share_of_negative_stds_is_logged() -> None:
+    client, _ = fitted(stablefdg(p=1.0), held(n=12))
+    total, count = client.log["negative_std_share"]
+    assert count == 3  # at each of three layers of the only batch
+    assert 0 <= total / count <= 1
+
+
+def test_the_entropy_of_unnormalised_attention_is_logged() -> None:
+    client, _ = fitted(stablefdg(qk_norm=False, p=0.0), held(n=12))
+    assert [name for name in client.log if "entropy" in name], "METHODS 4c.14: qk_norm=False logs its entropy"
+
+
+def test_the_released_code_trains_clients_whose_last_batch_is_short() -> None:
+    method = stablefdg(code_compat=True, batch_size=20, p=1.0)  # its loader drops the last 5 of 25
+    _, state = fitted(method, held(n=25), (style("peer", 1.0),))
+    assert int(state["backbone.body.layer1.1.num_batches_tracked"]) >= 1
+
+
+# Whole runs
+
+
+def run(workers: int, seed: int = 0, **settings: Any) -> dict[str, Tensor]:
+    world = federation(4, seed)
+    data = {name: held(name, 5 + i, i, flip=True, translate=0.25) for i, name in enumerate(world.clients)}
+    wire = Wire({name: len(mine) for name, mine in data.items()}, Defense.named("none")())
+    return dict(LocalEngine(workers).run(stablefdg(batch_size=4, **settings), world, data, wire).state_dict())
+
+
+def test_one_seed_gives_one_model_however_many_work_at_once() -> None:
+    first = run(1)
+    for again in (run(2), run(1), run(4)):
+        assert all(torch.equal(first[name], value) for name, value in again.items())
+    other = run(1, seed=1)
+    assert not all(torch.equal(first[name], value) for name, value in other.items())
+
+
+def test_nothing_outside_seeds_a_run_and_a_run_seeds_nothing_outside() -> None:
+    torch.manual_seed(1)
+    before = torch.random.get_rng_state()
+    first = run(2)
+    assert torch.equal(before, torch.random.get_rng_state())
+    torch.manual_seed(2)
+    assert all(torch.equal(first[name], value) for name, value in run(2).items())
