@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 SERVER = "server"
 PEER = "peer"  # what a client is told of another client whose artifact the server passes on
+_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 LEVELS = ("image", "cluster", "client", "group")
 
 
@@ -111,18 +112,30 @@ class ModelState(Artifact):
         return cls(state=dict(tensors), client=facts["client"], round=facts["round"])
 
     def load_into(self, model: nn.Module) -> None:
-        """Give `model` this state; raises ValueError where names or shapes differ."""
+        """Give `model` this state; BatchNorm statistics that were not shared stay its own.
+
+        Raises:
+            ValueError: Names or shapes differ.
+        """
         try:
-            model.load_state_dict(self.state)
+            missing, unknown = model.load_state_dict(self.state, strict=False)
         except RuntimeError as error:
             raise ValueError(f"this model_state is of another network: {str(error).splitlines()[-1].strip()}") from None
+        other = [name for name in missing if name.rpartition(".")[2] not in _STATISTICS] + unknown
+        if other:
+            raise ValueError(f"this model_state is of another network: {other[0]} is not in both")
+
+    def without_statistics(self) -> "ModelState":
+        """The same state without BatchNorm's running statistics and counters."""
+        kept = {name: tensor for name, tensor in self.state.items() if name.rpartition(".")[2] not in _STATISTICS}
+        return ModelState(client=self.client, round=self.round, state=kept)
 
     def bn_statistics(self) -> dict[str, dict[str, Tensor]]:
         """The view ``bn_statistics``: by layer, running_mean (C,), running_var (C,) and num_batches_tracked ()."""
         layers: dict[str, dict[str, Tensor]] = {}
         for name, tensor in self.state.items():
             layer, _, leaf = name.rpartition(".")
-            if leaf in ("running_mean", "running_var", "num_batches_tracked"):
+            if leaf in _STATISTICS:
                 layers.setdefault(layer, {})[leaf] = tensor
         return layers
 

@@ -63,6 +63,7 @@ class Trained(BaseModel):
     diverged: str | None = None
     train_s: float
     wire_s: float
+    log: dict[str, float] = {}
 
 
 class Examined(BaseModel):
@@ -165,6 +166,7 @@ class Conductor:
                 utility=final.model_copy(update={"rounds": tuple(rounds)}),
                 train_s=perf_counter() - start,
                 wire_s=engine.wire_s,
+                log=engine.log,
             )
             wire.transcript.save(folder)
             save_file(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from fdgpriv.artifact import PEER, SERVER, Artifact, Message, Outgoing, StyleDraft
+from fdgpriv.artifact import PEER, SERVER, Artifact, Message, Outgoing
 from fdgpriv.roles import Defense
 from fdgpriv.transcript import Record, Transcript
 
@@ -33,8 +33,6 @@ class Wire:
         """What the server receives of what `client` wants to share: defended, recorded."""
         message = [self.defense.protect(item, rng) for item in outgoing]
         for artifact in message:
-            if not isinstance(artifact, Artifact) or isinstance(artifact, StyleDraft):
-                raise TypeError(f"want an artifact on the wire, got {type(artifact).__name__}")
             self._record(artifact, client, SERVER, verb)
         self._trained.add(client)
         return message
@@ -46,6 +44,8 @@ class Wire:
         return [a if a.client in (SERVER, client) else a.seen_as(PEER) for a in message]
 
     def _record(self, artifact: Artifact, sender: str, receiver: str, verb: str) -> None:
+        if not isinstance(artifact, Artifact):
+            raise TypeError(f"want an artifact on the wire, got {type(artifact).__name__} from {sender}")
         if (name := artifact.not_finite()) is not None:
             raise Diverged(
                 f"{sender} sent a {artifact.kind} in round {artifact.round} whose {name} is not finite: training diverged; "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import SERVER, ModelState
+from fdgpriv.artifact import ModelState
 from fdgpriv.federation import LocalData
 from fdgpriv.roles import Answers, Method
 
@@ -16,6 +16,9 @@ SCHEDULES: dict[str, Callable[[int, int], float]] = {
     "cosine": lambda round, rounds: 0.5 * (1 + math.cos(math.pi * round / rounds)),
     "step20": lambda round, rounds: 0.1 ** (round // 20),
 }
+
+
+BUFFERS = ("share", "keep_local", "freeze")
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,8 @@ class FederatedSGD(Method):
         batch_size: B.
         lr, momentum, weight_decay: Of SGD.
         schedule: Of the learning rate over the global rounds: constant, cosine, or step20 (x 0.1 after every 20).
+        buffers: BatchNorm statistics are shared (``share``), stay with each client (``keep_local``: the global model then
+            has the initial ones only), or are never updated (``freeze``: BatchNorm in evaluation mode throughout).
     """
 
     rounds: int = 50
@@ -39,6 +44,7 @@ class FederatedSGD(Method):
     momentum: float = 0.9
     weight_decay: float = 5e-4
     schedule: str = "cosine"
+    buffers: str = "share"
 
     def __post_init__(self) -> None:
         for name in ("rounds", "local_epochs", "batch_size", "lr"):
@@ -46,6 +52,8 @@ class FederatedSGD(Method):
                 raise ValueError(f"{self.name()}.{name}: want more than 0, got {getattr(self, name)}")
         if self.participants is not None and self.participants < 1:
             raise ValueError(f"{self.name()}.participants: want at least 1 or none, got {self.participants}")
+        if self.buffers not in BUFFERS:
+            raise ValueError(f"{self.name()}.buffers: want one of {', '.join(BUFFERS)}; got {self.buffers!r}")
         if self.schedule not in SCHEDULES:
             raise ValueError(f"{self.name()}.schedule: want one of {', '.join(SCHEDULES)}; got {self.schedule!r}")
 
@@ -74,6 +82,7 @@ def train(
     round: int,
     rng: torch.Generator,
     device: torch.device,
+    whole_batches: bool = False,
 ) -> None:
     """The local step: E epochs of SGD on `loss(batch)`, from a fresh optimiser.
 
@@ -85,13 +94,20 @@ def train(
         round: Sets the learning rate.
         rng: Of shuffling and augmentation.
         device: Where.
+        whole_batches: Leave out the last batch of an epoch where it is short and not the only one.
     """
     model.train().to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # 1.2 times the images/s on a CPU
+    if settings.buffers == "freeze":
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.eval()
     optimizer = torch.optim.SGD(
         model.parameters(), settings.lr_at(round), settings.momentum, weight_decay=settings.weight_decay
     )
     for _ in range(settings.local_epochs):
         for index in batches(len(data), settings.batch_size, rng):
+            if whole_batches and len(index) < min(settings.batch_size, len(data)):
+                continue
             images = augment(data.images[index], data.flip, data.translate, rng)
             images = images.to(device, memory_format=torch.channels_last)
             optimizer.zero_grad()
@@ -151,6 +167,14 @@ def average(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float] | N
     return mean
 
 
-def global_state(model: nn.Module, round: int) -> ModelState:
-    """What the server sends of its model."""
-    return ModelState.of(model, SERVER, round)
+def shared_state(model: nn.Module, sender: str, round: int, settings: FederatedSGD) -> ModelState:
+    """What `sender` shares of its model: all of it, or without BatchNorm's statistics where they stay local."""
+    whole = ModelState.of(model, sender, round)
+    return whole if settings.buffers != "keep_local" else whole.without_statistics()
+
+
+def load_average(
+    model: nn.Module, states: Sequence[Mapping[str, Tensor]], weights: Sequence[float] | None = None
+) -> None:
+    """Give `model` the average of what was shared; what nobody shared stays as it is."""
+    model.load_state_dict(average(states, weights), strict=False)

@@ -159,12 +159,16 @@ class StyledBatch:
         self.ids = torch.cat([self.ids, self.ids[index]])
         return torch.cat([features, features[index.to(features.device)]])
 
+    def note(self, name: str, value: float) -> None:
+        """Add to the running mean of what is logged."""
+        total, count = self.log.get(name, (0.0, 0))
+        self.log[name] = (total + value, count + 1)
+
     def _note_negative(self, features: Tensor, center: Tensor) -> None:
         _, std = PAPER_EPS(features.detach())
         mean_std = PAPER_EPS(center.detach())[1].mean(0)
         negative = (std + self.how.alpha * (std - mean_std) < 0).float().mean()
-        total, count = self.log.get("negative_std_share", (0.0, 0))
-        self.log["negative_std_share"] = (total + float(negative), count + 1)
+        self.note("negative_std_share", float(negative))
 
 
 def partners(labels: Tensor, ids: Tensor, rng: torch.Generator) -> Tensor:

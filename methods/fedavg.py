@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import Message, ModelState, SampleCount
+from fdgpriv.artifact import SERVER, Message, ModelState, SampleCount
 from fdgpriv.federation import Federation, LocalData
 from fdgpriv.models.backbone import Classifier
 from fdgpriv.roles import Ask, Server
 
-from ._federation import Batch, FederatedSGD, average, global_state, model_state, train
+from ._federation import Batch, FederatedSGD, load_average, model_state, shared_state, train
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,22 @@ class FedAvg(FederatedSGD):
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {"rounds": 3, "participants": None, "local_epochs": 2, "batch_size": 16, "lr": 0.1, "schedule": "constant"},
-        "default": {"rounds": 10, "participants": None, "local_epochs": 2, "batch_size": 16, "lr": 0.1, "schedule": "cosine"},
+        "quick": {
+            "rounds": 3,
+            "participants": None,
+            "local_epochs": 2,
+            "batch_size": 16,
+            "lr": 0.1,
+            "schedule": "constant",
+        },
+        "default": {
+            "rounds": 10,
+            "participants": None,
+            "local_epochs": 2,
+            "batch_size": 16,
+            "lr": 0.1,
+            "schedule": "cosine",
+        },
         "paper": {},
     }
 
@@ -43,9 +57,9 @@ class FedAvg(FederatedSGD):
         model = self.model(federation, rng)
         for round in range(self.rounds):
             clients = federation.sample(self.participants, rng)
-            state = global_state(model, round)
+            state = shared_state(model, SERVER, round, self)
             answers = yield Ask("fit", {client: [state] for client in clients}, reduce="mean")
-            model.load_state_dict(average(list(model_state(answers).values()), self._weights(answers)))
+            load_average(model, list(model_state(answers).values()), self._weights(answers))
         return model
 
     def _weights(self, answers: Mapping[str, Message]) -> list[float] | None:
@@ -69,7 +83,7 @@ class FedAvgClient:
         (state,) = (artifact for artifact in message if isinstance(artifact, ModelState))
         state.load_into(self.model)
         train(self.model, self._loss, self.data, self.method, state.round, self.rng, self.device)
-        answer: Message = [ModelState.of(self.model, self.data.client, state.round)]
+        answer: Message = [shared_state(self.model, self.data.client, state.round, self.method)]
         if self.method.weighting == "samples":
             count = torch.tensor(len(self.data))
             answer.append(SampleCount(client=self.data.client, round=state.round, count=count))

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import Message, ModelState, Outgoing, StyleDraft, StyleStatistics
+from fdgpriv.artifact import SERVER, Message, ModelState, Outgoing, StyleDraft, StyleStatistics
 from fdgpriv.federation import Federation, LocalData
 from fdgpriv.roles import Answers, Ask, Server
 from fdgpriv.style import DASSL, PAPER_EPS
 
-from ._federation import Batch, FederatedSGD, augment, average, batches, global_state, model_state, train
+from ._federation import Batch, FederatedSGD, augment, batches, load_average, model_state, shared_state, train
 from ._highlighter import ATTENTIONS, HighlightedClassifier
 from ._stable_batch import StyledBatch, StyleLearning, partners
 
@@ -50,8 +50,22 @@ class StableFDG(FederatedSGD):
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {"rounds": 3, "participants": None, "local_epochs": 2, "batch_size": 16, "lr": 0.1, "schedule": "constant"},
-        "default": {"rounds": 10, "participants": None, "local_epochs": 2, "batch_size": 16, "lr": 0.1, "schedule": "cosine"},
+        "quick": {
+            "rounds": 3,
+            "participants": None,
+            "local_epochs": 2,
+            "batch_size": 16,
+            "lr": 0.1,
+            "schedule": "constant",
+        },
+        "default": {
+            "rounds": 10,
+            "participants": None,
+            "local_epochs": 2,
+            "batch_size": 16,
+            "lr": 0.1,
+            "schedule": "cosine",
+        },
         "paper": {},
     }
 
@@ -81,6 +95,8 @@ class StableFDG(FederatedSGD):
                 raise ValueError(f"stablefdg.{name}: want one of {', '.join(choices)}; got {getattr(self, name)!r}")
         if not 0 <= self.p <= 1:
             raise ValueError(f"stablefdg.p: want a probability, got {self.p}")
+        if not 0 < self.mixing <= 1 or self.attention_dim < 1:
+            raise ValueError("stablefdg: want mixing above 0 and at most 1, and attention_dim of at least 1")
         if self.received < 0 or (self.oversample_size or 0) < 0:
             raise ValueError("stablefdg: want received and oversample_size of at least 0")
 
@@ -111,7 +127,7 @@ class StableFDG(FederatedSGD):
         model: nn.Module = self.model(federation, rng)
         for round in range(self.rounds):
             clients = federation.sample(self.participants, rng)
-            state = global_state(model, round)
+            state = shared_state(model, SERVER, round, self)
             message: dict[str, Message]
             if self.shares_styles and len(clients) > 1:
                 asked = federation.clients if self.code_compat else clients
@@ -121,7 +137,7 @@ class StableFDG(FederatedSGD):
             else:
                 message = {client: [state] for client in clients}
             states = model_state((yield Ask("fit", message, reduce="mean")))
-            model.load_state_dict(average(list(states.values())))
+            load_average(model, list(states.values()))
         return model
 
     def _peers(
@@ -133,7 +149,7 @@ class StableFDG(FederatedSGD):
             orders = derangements(len(clients), received, rng)
             return [(client, [clients[order[i]] for order in orders]) for i, client in enumerate(clients)]
         vectors = torch.stack([styles[client].vector() for client in clients])
-        far = torch.cdist(vectors, vectors).argsort(dim=1, descending=True)[:, :received].tolist()
+        far = torch.cdist(vectors, vectors).fill_diagonal_(-1).argsort(dim=1, descending=True)[:, :received].tolist()
         return [(client, [clients[j] for j in row]) for client, row in zip(clients, far, strict=True)]
 
     def client(self, federation: Federation, data: LocalData, rng: torch.Generator) -> "StableFDGClient":
@@ -184,8 +200,9 @@ class StableFDGClient:
             self.round,
             self.rng,
             self.device,
+            whole_batches=self.method.code_compat,
         )
-        return [ModelState.of(self.model, self.data.client, self.round)]
+        return [shared_state(self.model, self.data.client, self.round, self.method)]
 
     def _receive(self, message: Message) -> None:
         for artifact in message:
@@ -238,6 +255,8 @@ class StableFDGClient:
         labels = torch.cat([styled.labels, self.data.labels[extra].to(self.device)])
         partner = partners(labels, torch.cat([styled.ids, extra]), self.rng).to(self.device)
         rows = len(styled.labels)
+        if not self.method.qk_norm and self.model.highlighter is not None:
+            styled.note("attention_entropy", entropy(self.model.highlighter.scores(z.detach(), partner)))
         return nn.functional.cross_entropy(self.model.classify(z, partner)[:rows], styled.labels)
 
     def _lonely(self, batch: Batch) -> Tensor:
@@ -250,6 +269,12 @@ class StableFDGClient:
             if len(others):
                 picks.append(others[torch.randint(len(others), (1,), generator=self.rng)])
         return torch.cat(picks) if picks else batch.index[:0]
+
+
+@torch.no_grad()
+def entropy(attention: Tensor) -> float:
+    """Mean entropy in nats of attention (B, HW): 0 where one position takes all, ln HW where all are alike."""
+    return float(torch.special.entr(attention).sum(1).mean())
 
 
 def styles_in(answers: Answers) -> dict[str, StyleStatistics]:

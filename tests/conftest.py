@@ -23,7 +23,14 @@ settings.load_profile("house")
 TARGET = "blend"
 
 
-@dataclass(frozen=True, eq=False)
+class Evaluator(Proctor):
+    """A Proctor that pytest can name in a failure without printing every tensor."""
+
+    def __repr__(self) -> str:
+        return f"evaluator of seed {self.seed}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Fitted:
     """One trained federation, and all that an evaluator needs to examine it."""
 
@@ -36,7 +43,7 @@ class Fitted:
     def proctor(self, population: Population | None = None) -> Proctor:
         """A fresh evaluator, of this population or of an equal one."""
         chosen = self.population if population is None else population
-        return Proctor(chosen, self.method, self.federation, self.defense, self.transcript, self.federation.seed)
+        return Evaluator(chosen, self.method, self.federation, self.defense, self.transcript, self.federation.seed)
 
 
 def shortened(dataset: Dataset, count: int) -> Dataset:

@@ -19,14 +19,21 @@ from fdgpriv.roles import Attack
 from fdgpriv.style import RULES
 from fdgpriv.threat import THREATS, Auxiliary, Capability, NotGranted, ThreatModel, threat
 
-Sittings = dict[str, list[Sitting]]
+
+class Sittings(dict[str, list[Sitting]]):
+    """By role; named in a failure without its tensors."""
+
+    def __repr__(self) -> str:
+        return f"sittings of {', '.join(self)}"
+
+
 EACH_ROLE = pytest.mark.parametrize("role", THREATS)
 
 
 @pytest.fixture(scope="module")
 def sat(proctor: Proctor) -> Sittings:
     """By role, the sittings for single images, pairs and whole clients."""
-    return {role: proctor.sittings(threat(role), (1, 2, None), reconstruction=True) for role in THREATS}
+    return Sittings({role: proctor.sittings(threat(role), (1, 2, None), reconstruction=True) for role in THREATS})
 
 
 @pytest.fixture(scope="module")

@@ -4,15 +4,17 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from fdgpriv.data import digits, folder
 from fdgpriv.data._images import Progress
-from fdgpriv.data.digits import digits
-from fdgpriv.data.folder import PACS, folder
 from fdgpriv.federation import Dataset
 
 __all__ = ["Progress", "load", "names"]
 
 DEFAULT_SIZE = 32
-_IN_FOLDERS: dict[str, Callable[[Path, int, Progress | None], Dataset]] = {"folder": folder, "pacs": PACS.load}
+_IN_FOLDERS: dict[str, Callable[[Path, int, Progress | None], Dataset]] = {
+    "folder": folder.folder,
+    "pacs": folder.PACS.load,
+}
 
 
 def names() -> tuple[str, ...]:
@@ -45,7 +47,7 @@ def load(
     if name == "digits":
         if root is not None:
             raise ValueError(f"digits is embedded: want no folder, got {os.fspath(root)}")
-        return digits(seed, image_size=size)
+        return digits.digits(seed, image_size=size)
     if root is None:
         raise ValueError(f"want the folder in which {name} lies, got none")
     return _IN_FOLDERS[name](Path(root).expanduser(), size, progress)

@@ -4,7 +4,7 @@ Clients answer side by side, one thread each: on few cores that trains more imag
 them. Every client computes on one thread with its own generator, so that results do not depend on how many work at once.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -34,11 +34,13 @@ class LocalEngine:
         workers: How many clients answer at once.
         watch: Told of each round and the global model sent in it, for evaluation outside the federation.
         wire_s: Seconds spent on the wire so far (defending, recording, delivering).
+        log: Means over clients of what they noted of their training, for the evaluator; it crosses no wire.
     """
 
     workers: int = 2
     watch: Watch | None = None
     wire_s: float = field(default=0.0, init=False)
+    log: dict[str, float] = field(default_factory=dict, init=False)
 
     def run(self, method: Method, federation: Federation, data: Mapping[str, LocalData], wire: Wire) -> nn.Module:
         """The global model that `method` trains; raises fdgpriv.wire.Diverged where training does.
@@ -71,10 +73,18 @@ class LocalEngine:
                 ask = server.send(answers)
         except StopIteration as done:
             model: nn.Module = done.value
+            self._collect(clients.values())
             return model
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
             torch.set_num_threads(threads)
+
+    def _collect(self, clients: Iterable[object]) -> None:
+        noted: dict[str, list[tuple[float, int]]] = {}
+        for client in clients:
+            for name, entry in getattr(client, "log", {}).items():
+                noted.setdefault(name, []).append(entry)
+        self.log = {name: sum(t for t, _ in e) / max(1, sum(n for _, n in e)) for name, e in noted.items()}
 
     def _down(self, wire: Wire, name: str, ask: Ask) -> Message:
         start = perf_counter()

@@ -36,10 +36,10 @@ class CodecRecipe(Recipe):
     """
 
     batch: int = 16
-    redraw_steps: int = 3500
+    redraw_steps: int = 2500
     redraw_lr: float = 3e-3
     reading: float = 0.003
-    style_steps: int = 600
+    style_steps: int = 500
     style_lr: float = 6e-4
     style: float = 10.0
     redrawing: float = 2000.0

@@ -1,0 +1,406 @@
+"""Every attack: it reads no more than it is given, succeeds where it must, and falls to chance where nothing is to be read."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+import torch
+from conftest import Fitted, fit, shortened
+from torch import Tensor
+
+from fdgpriv import verdict
+from fdgpriv.artifact import StyleStatistics
+from fdgpriv.exam import Asked, Guess, Item, Question, Sitting, Truth, View
+from fdgpriv.federation import Dataset, generator
+from fdgpriv.judge import Paper
+from fdgpriv.marks import Marks, examine
+from fdgpriv.partition import populate
+from fdgpriv.roles import Attack
+from fdgpriv.threat import NotGranted, threat
+from fdgpriv.verdict import LEVEL, Line, mean_interval
+
+CASTS = [(name, role) for name in Attack.names() for role in Attack.named(name).threats]
+EACH_CAST = pytest.mark.parametrize(("name", "role"), CASTS, ids=[f"{name}@{role}" for name, role in CASTS])
+EACH_ATTACK = pytest.mark.parametrize("name", Attack.names())
+
+
+def quick(name: str) -> Attack:
+    """The attack with the least work it allows."""
+    part = Attack.named(name)
+    known = {field.name for field in dataclasses.fields(part)} if dataclasses.is_dataclass(part) else set()
+    return part.configured({field: value for field, value in {"steps": 3, "practice": 12}.items() if field in known})
+
+
+def few(sittings: Sequence[Sitting], count: int) -> list[Sitting]:
+    """The same sittings with at most `count` items each, spread over all sizes and clients."""
+    return [Sitting(sitting.view, sitting.items[:: max(1, len(sitting.items) // count)]) for sitting in sittings]
+
+
+def asked(sittings: Sequence[Sitting]) -> list[Asked]:
+    return [one for sitting in sittings for item in sitting.items for asks in item.asked.values() for one in asks]
+
+
+def read(attack: Attack, sittings: Sequence[Sitting], seed: int = 3) -> list[tuple[str, Tensor]]:
+    """Everything that the attack says in all its sittings, by what it was asked."""
+    rng, said = generator(seed), []
+    for number, sitting in enumerate(sittings):
+        guesses, blind = attack.read(sitting.view, [one.question for one in asked([sitting])], rng)
+        said += [(f"{number}/{i}", guess) for i, guess in enumerate(guesses)]
+        said += [
+            (f"{number}/{name}/{i}", guess) for name, ones in sorted(blind.items()) for i, guess in enumerate(ones)
+        ]
+    return said
+
+
+def assert_same_words(one: list[tuple[str, Tensor]], other: list[tuple[str, Tensor]]) -> None:
+    assert [name for name, _ in one] == [name for name, _ in other]
+    differ = [name for (name, a), (_, b) in zip(one, other, strict=True) if not torch.equal(a, b)]
+    assert differ == []
+
+
+# Sealed truth
+
+
+def sizes(attack: Attack) -> tuple[int | None, ...]:
+    return tuple(size for size in (1, None) if size in attack.sizes)
+
+
+@EACH_CAST
+def test_truth_is_sealed(fitted: Fitted, digits: Dataset, name: str, role: str) -> None:
+    """AUDIT 1.1: with every private image replaced by NaN, the attack says bit for bit the same.
+
+    The candidates of a line-up are granted by definition, but only to an attack that identifies.
+    """
+    attack = quick(name)
+    who, reconstruction = threat(role), attack.family == "reconstruction"
+    plain = few(fitted.proctor().sittings(who, sizes(attack), reconstruction=reconstruction), 8)
+    said = read(attack, plain)
+
+    copy = populate(shortened(digits, 240), "blend", "single", 12, 0)  # images of its own, to be destroyed
+    sealed = few(fitted.proctor(copy).sittings(who, sizes(attack), reconstruction=reconstruction), 8)
+    for a, b in zip(asked(plain), asked(sealed), strict=True):
+        assert torch.equal(a.question.artifact.vector(), b.question.artifact.vector())
+    candidates = {id(sitting.view.candidates) for sitting in sealed}
+    for data in (copy.clients | copy.shadows).values():
+        for images in (data.images, data.held_out_images):
+            images.fill_(torch.nan)
+        for labels in (data.labels, data.held_out_labels):
+            labels.fill_(-1)
+    for domain in copy.dataset.domains:
+        if domain is not copy.target:
+            domain.images.fill_(torch.nan)
+            domain.labels.fill_(-1)
+    for domains in copy.domain_of.values():
+        domains.fill_(-1)
+    for sitting in sealed:
+        if attack.family != "identification":
+            sitting.view.candidates.fill_(torch.nan)
+        for truth in truths(sitting):
+            for images in (truth.images, truth.histogram, *([] if id(truth.pool) in candidates else [truth.pool])):
+                images.fill_(torch.nan)
+            truth.labels.fill_(-1)
+            truth.positions.fill_(-1)
+        for item in sitting.items:
+            for ones in item.given.values():
+                for guess, _ in ones:
+                    guess.fill_(torch.nan)
+    assert bool(truths(sealed[0])[0].images.isnan().all())
+    assert_same_words(said, read(attack, sealed))
+
+
+def truths(sitting: Sitting) -> list[Truth]:
+    given = [truth for item in sitting.items for ones in item.given.values() for _, truth in ones]
+    return [item.truth for item in sitting.items] + [one.truth for one in asked([sitting])] + given
+
+
+@EACH_ATTACK
+def test_the_seal_would_show_a_peek(fitted: Fitted, name: str) -> None:
+    """What the attack says does depend on the artifacts: the seal compares no constants."""
+    attack = quick(name)
+    (sitting, *_) = fitted.proctor().sittings(threat(attack.threats[0]), sizes(attack), reconstruction=False)
+    one, other = few([sitting], 6), [Sitting(sitting.view, [noisy(item) for item in few([sitting], 6)[0].items])]
+    said, changed = read(attack, one), read(attack, other)
+    assert any(not torch.equal(a, b) for (_, a), (_, b) in zip(said, changed, strict=True))
+
+
+# Only what is granted
+
+
+@EACH_CAST
+def test_an_attack_uses_no_capability_that_its_adversary_lacks(fitted: Fitted, name: str, role: str) -> None:
+    """With no capability at all it is stopped, and the one it missed is named."""
+    attack = quick(name)
+    (sitting, *_) = few(fitted.proctor().sittings(threat(role), sizes(attack)[:1], reconstruction=False), 3)
+    read(attack, [sitting])
+    bare = dataclasses.replace(sitting.view.threat, capabilities=frozenset())
+    with pytest.raises(NotGranted, match=f"{role!r} does not grant [a-z_]+"):
+        read(attack, [Sitting(dataclasses.replace(sitting.view, threat=bare), sitting.items)])
+
+
+@EACH_ATTACK
+def test_an_attack_without_auxiliary_images_says_so(fitted: Fitted, name: str) -> None:
+    attack = quick(name)
+    (sitting, *_) = few(fitted.proctor().sittings(threat(attack.threats[0]), (1,), reconstruction=False), 3)
+    with pytest.raises(ValueError, match="auxiliary"):
+        read(attack, [Sitting(dataclasses.replace(sitting.view, _auxiliary=()), sitting.items)])
+
+
+@EACH_ATTACK
+def test_the_same_seed_says_the_same_and_touches_no_global_state(fitted: Fitted, name: str) -> None:
+    attack = quick(name)
+    sittings = few(fitted.proctor().sittings(threat(attack.threats[0]), sizes(attack), reconstruction=False), 4)
+    again = few(fitted.proctor().sittings(threat(attack.threats[0]), sizes(attack), reconstruction=False), 4)
+    state = torch.random.get_rng_state()
+    said = read(attack, sittings)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert_same_words(said, read(attack, again))
+
+
+# What it says has the form it promises
+
+
+@EACH_CAST
+def test_every_guess_is_scored_and_every_score_is_a_number(fitted: Fitted, name: str, role: str) -> None:
+    attack = quick(name)
+    chosen = few(fitted.proctor().sittings(threat(role), sizes(attack), reconstruction=True), 6)
+    marks, shown = examine(attack, chosen, (), generator(0))
+    assert set(marks) == set(sizes(attack))
+    for size, found in marks.items():
+        assert {"attack", "random_style", "noise", "mean_image"} <= set(found.headline)
+        for scores in found.headline.values():
+            assert len(scores) == len(found.units) == len(found.clients) == len(shown[size])
+            assert np.isfinite(scores).all()
+            if attack.bounds is not None:
+                assert attack.bounds[0] <= min(scores) <= max(scores) <= attack.bounds[1]
+    first = chosen[0]
+    chance = attack.chance(first.view, first.items[0].truth)
+    assert chance is None or 0 < chance < 1
+
+
+# Controls: it succeeds on a single image's style, and falls to chance without one
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Tried:
+    """One attack on single images, as it is and with its artifacts replaced."""
+
+    attack: Attack
+    chance: float | None
+    truly: Marks
+    on_noise: Marks
+    on_others: Marks | None
+
+    def line(self, marks: Marks) -> Line:
+        name = "client" if "client" in self.attack.lines else "domain"
+        found = Paper(self.attack, threat(self.attack.threats[0]), "image", False, marks={1: marks}).line(name, marks)
+        assert isinstance(found, Line)
+        return found
+
+    def p(self, marks: Marks) -> float:
+        """Of the test that the attack beats every control."""
+        found = verdict.test(self.line(marks), np.random.default_rng(0), 2000).p
+        assert found is not None
+        return found
+
+
+def noisy(item: Item) -> Item:
+    """The item whose artifact holds noise: entries of the size of the true ones, in random order and sign."""
+    (one,) = item.asked["attack"]
+    rng = torch.Generator().manual_seed(sum(map(ord, item.unit)))
+
+    def scramble(tensor: Tensor) -> Tensor:
+        drawn = tensor[torch.randperm(len(tensor), generator=rng)] * torch.rand(len(tensor), generator=rng) * 2
+        return drawn
+
+    artifact = one.question.artifact.map(scramble)
+    return swapped(item, artifact)
+
+
+def swapped(item: Item, artifact: StyleStatistics) -> Item:
+    (one,) = item.asked["attack"]
+    question = dataclasses.replace(one.question, artifact=artifact)
+    return dataclasses.replace(item, asked={**item.asked, "attack": [Asked(question, one.truth)]})
+
+
+def another_client_s(item: Item) -> Item:
+    """The item whose artifact is one that stands in as `other_client`."""
+    first, *rest = item.asked["other_client"]
+    item = dataclasses.replace(item, asked={**item.asked, "other_client": rest or [first]})
+    return swapped(item, first.question.artifact)
+
+
+def tried(fitted: Fitted, attack: Attack) -> Tried:
+    sittings = fitted.proctor().sittings(threat(attack.threats[0]), (1,), reconstruction=False)
+
+    def marked(change: Callable[[Item], Item]) -> Marks:
+        changed = [Sitting(sitting.view, [change(item) for item in sitting.items]) for sitting in sittings]
+        return examine(attack, changed, (), generator(7))[0][1]
+
+    first = sittings[0]
+    return Tried(
+        attack,
+        attack.chance(first.view, first.items[0].truth),
+        marked(lambda item: item),
+        marked(noisy),
+        marked(another_client_s) if "client" in attack.lines else None,
+    )
+
+
+@pytest.fixture(scope="module")
+def all_tried(fitted: Fitted) -> dict[str, Tried]:
+    """Every attack; of a reconstruction a short training."""
+    short = {name: Attack.named(name)() for name in Attack.names()}
+    for name, attack in short.items():
+        if attack.family == "reconstruction":
+            short[name] = Attack.named(name).configured({"steps": 10})
+    return {name: tried(fitted, attack) for name, attack in short.items()}
+
+
+def above_chance(found: Tried, marks: Marks) -> tuple[float, float]:
+    """The interval of the attack's mean score, which lies above chance where it holds no chance value below it."""
+    interval = mean_interval(np.asarray(marks.headline["attack"]), np.asarray(marks.units))
+    assert interval.lower is not None
+    assert interval.upper is not None
+    return interval.lower, interval.upper
+
+
+@EACH_ATTACK
+def test_positive_control_a_single_image_s_style_is_read(all_tried: dict[str, Tried], name: str) -> None:
+    """It beats every control at the level of a verdict, and guessing where that is one number."""
+    found = all_tried[name]
+    assert found.p(found.truly) <= LEVEL / 10
+    if found.chance is not None:
+        assert above_chance(found, found.truly)[0] > 1.5 * found.chance
+
+
+@EACH_ATTACK
+def test_negative_control_nothing_is_read_from_noise(all_tried: dict[str, Tried], name: str) -> None:
+    found = all_tried[name]
+    assert found.p(found.on_noise) > LEVEL
+    if found.chance is not None:
+        assert above_chance(found, found.on_noise)[0] <= found.chance
+
+
+@EACH_ATTACK
+def test_negative_control_nothing_of_a_client_is_read_from_another_s_style(
+    all_tried: dict[str, Tried], name: str
+) -> None:
+    found = all_tried[name]
+    if found.on_others is None:
+        assert found.attack.lines == ("domain",)  # another client of the domain has its domain
+        return
+    assert found.p(found.on_others) > LEVEL
+    if found.chance is not None:
+        assert above_chance(found, found.on_others)[0] <= found.chance
+
+
+@EACH_ATTACK
+def test_the_whole_client_s_style_says_less_of_an_image_than_its_own(fitted: Fitted, name: str) -> None:
+    """AUDIT 3: the leak dies with the number of images behind the artifact."""
+    attack = Attack.named(name)
+    if None not in attack.sizes or attack.family not in ("identification",):
+        return
+    sittings = fitted.proctor().sittings(threat("server"), (1, None), reconstruction=False)
+    marks, _ = examine(attack(), sittings, (), generator(1))
+    assert np.mean(marks[1].headline["attack"]) > 0.8
+    assert np.mean(marks[None].headline["attack"]) < 0.2
+
+
+@pytest.mark.slow
+def test_the_gan_draws_digits_that_no_control_draws(digits: Dataset) -> None:
+    """AUDIT 3: a single image's style of layer1 gave a sketch 20 dB where the public mean gave 13.5."""
+    whole = fit(digits, clients=12)
+    for role, least in (("insider", 2.0), ("client", 1.0)):
+        attack = Attack.named("gan")()
+        sittings = whole.proctor().sittings(threat(role), (1,), reconstruction=True)
+        headline = examine(attack, few(sittings, 40), (), generator(2))[0][1].headline
+        own = np.mean(headline["attack"])
+        for control in ("noise", "mean_image", "unconditional", "random_style", "other_client", "other_domain"):
+            assert own > np.mean(headline[control]) + least, control
+
+
+# Scores
+
+
+def image_truth(images: Tensor) -> Truth:
+    zero = torch.zeros(1, 1, dtype=torch.int64)
+    histogram = torch.ones(10) / 10
+    return Truth(images, torch.zeros(len(images), dtype=torch.int64), histogram, 0, zero[0], zero, images)
+
+
+def test_a_reconstruction_is_scored_in_decibels_image_by_image(rng: torch.Generator) -> None:
+    attack = Attack.named("gan")()
+    truth, guess = torch.rand(3, 3, 32, 32, generator=rng), torch.rand(3, 32, 32, generator=rng)
+    (found,) = attack.score([guess], [image_truth(truth)]).tolist()
+    errors = ((truth - guess).double() ** 2).mean(dim=(1, 2, 3)).numpy()
+    assert found == pytest.approx(np.mean(10 * np.log10(1 / errors)), abs=1e-4)
+    exact = float(attack.score([truth[0]], [image_truth(truth[:1])]))
+    assert np.isfinite(exact)  # never infinity
+
+
+def ranked(scores: Tensor, positions: list[int]) -> tuple[float, dict[str, float]]:
+    attack = Attack.named("identification")()
+    rows = torch.arange(scores.shape[1]).repeat(len(scores), 1)
+    truth = Truth(
+        images=torch.zeros(1, 3, 2, 2),
+        labels=torch.zeros(1, dtype=torch.int64),
+        histogram=torch.ones(10) / 10,
+        domain=0,
+        positions=torch.tensor(positions),
+        candidates=rows,
+        pool=torch.zeros(scores.shape[1], 3, 2, 2),
+    )
+    described = attack.describe([scores], [truth])
+    return float(attack.score([scores], [truth])), {name: float(value) for name, value in described.items()}
+
+
+def test_identification_is_scored_by_the_rank_of_the_true_image() -> None:
+    scores = torch.tensor([[9.0, 1, 2, 3, 4, 5, 6], [0.0, 1, 2, 3, 4, 5, 6]])
+    top1, others = ranked(scores, [0, 0])  # first, and last of seven
+    assert top1 == 0.5
+    assert others["top5"] == 0.5
+    assert others["mrr"] == pytest.approx((1 + 1 / 7) / 2)
+
+
+def test_an_identification_that_cannot_tell_candidates_apart_has_not_found_any() -> None:
+    top1, others = ranked(torch.zeros(4, 50), [0, 10, 20, 49])
+    assert top1 == 0
+    assert others["top5"] == 0
+
+
+def test_class_probe_is_scored_by_the_mean_of_the_classes_hit_rates() -> None:
+    """Nine images of class 0, all hit, and one of class 1, missed: balanced accuracy 1/2, not 9/10."""
+    attack = Attack.named("class_probe")()
+    labels = [0] * 9 + [1]
+    truths = [
+        dataclasses.replace(image_truth(torch.zeros(1, 3, 2, 2)), labels=torch.tensor([label])) for label in labels
+    ]
+    guesses: list[Guess] = [torch.tensor([1.0, 0.0])] * 10
+    assert float(attack.score(guesses, truths).mean()) == pytest.approx(0.5)
+
+
+def test_a_label_histogram_is_scored_by_its_l1_error() -> None:
+    attack = Attack.named("label_histogram")()
+    truth = dataclasses.replace(image_truth(torch.zeros(1, 3, 2, 2)), histogram=torch.tensor([0.5, 0.5, 0.0]))
+    assert attack.score([torch.tensor([0.5, 0.5, 0.0]), torch.tensor([0.0, 0.0, 1.0])], [truth] * 2).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("name", [name for name in Attack.names() if name == "label_histogram"])
+def test_guessed_histograms_are_distributions(fitted: Fitted, name: str) -> None:
+    (sitting, *_) = few(fitted.proctor().sittings(threat("server"), (1, None), reconstruction=False), 10)
+    for _, guess in read(quick(name), [sitting]):
+        assert float(guess.sum()) == pytest.approx(1, abs=1e-4)
+        assert float(guess.min()) >= 0
+
+
+def views(fitted: Fitted, role: str) -> list[View]:
+    return [sitting.view for sitting in fitted.proctor().sittings(threat(role), (1,), reconstruction=False)]
+
+
+def test_a_domain_is_guessed_among_the_sources(fitted: Fitted) -> None:
+    (view,) = views(fitted, "server")
+    attack = quick("domain_inference")
+    question = Question(fitted.proctor().template, 1, torch.zeros(1, 1, dtype=torch.int64))
+    guesses, _ = attack.read(view, [question], generator(0))
+    assert guesses[0].shape == (len(view.sources),)
