@@ -50,7 +50,7 @@ def _write(rows: Sequence[Sequence[Tensor | None]], heads: Sequence[str], labels
     width, height = 1.15 * len(heads) + 1.1, 1.15 * len(rows) + 0.5
     figure = Figure(figsize=(width, height), dpi=110)
     axes = figure.subplots(len(rows), len(heads), squeeze=False)
-    for images, label, row in zip(rows, labels, axes, strict=True):
+    for number, (images, label, row) in enumerate(zip(rows, labels, axes, strict=True)):
         for image, head, axis in zip(images, heads, row, strict=True):
             axis.set_xticks([])
             axis.set_yticks([])
@@ -58,7 +58,7 @@ def _write(rows: Sequence[Sequence[Tensor | None]], heads: Sequence[str], labels
                 spine.set_visible(False)
             if image is not None:
                 axis.imshow(image.permute(1, 2, 0).clamp(0, 1).numpy(), interpolation="nearest")
-            if row is axes[0]:
+            if number == 0:
                 axis.set_title(head.replace(" ", "\n", 1), fontsize=8)
         row[0].set_ylabel(label.replace("$", r"\$"), fontsize=8, rotation=0, ha="right", va="center")
     figure.tight_layout(pad=0.4)

@@ -21,6 +21,7 @@ from fdgpriv.transcript import Transcript
 
 SIZES: dict[int, int] = {1: 6, 2: 4, 5: 3, 20: 2}  # images behind an artifact: how many artifacts per client
 ALTERNATIVES = 3  # how many artifacts stand in for each control
+RANDOM_STYLES = 12  # and for a random style, where reading one is cheap
 LINE_UPS, CANDIDATES = 4, 100
 SCORED = 24  # at most so many of the images behind an artifact are scored
 LEAKED_SHARE = 0.5
@@ -244,9 +245,12 @@ class Proctor:
         peers = [g for g in groups if g.size == group.size and g.client != group.client]
         near = [g for g in peers if self._domain(g.client) == domain]
         far = [g for g in peers if self._domain(g.client) != domain]
+        draws = ALTERNATIVES if reconstruction else RANDOM_STYLES
         asked = {
             "attack": [Asked(Question(group.artifact, behind, candidates), mine)],
-            "random_style": [Asked(Question(a, behind, candidates), mine) for a in _random(template, public, rng)],
+            "random_style": [
+                Asked(Question(a, behind, candidates), mine) for a in _random(template, public, draws, rng)
+            ],
         }
         for name, others in (("other_client", near), ("other_domain", far)):
             drawn = torch.randperm(len(others), generator=rng)[:ALTERNATIVES].tolist()
@@ -348,10 +352,10 @@ class Proctor:
         return tuple(domains)
 
 
-def _random(template: StyleStatistics, like: Tensor, rng: torch.Generator) -> list[StyleStatistics]:
-    """Artifacts drawn from the Gaussian with the mean and covariance of the vectors `like` (M, D)."""
+def _random(template: StyleStatistics, like: Tensor, count: int, rng: torch.Generator) -> list[StyleStatistics]:
+    """`count` artifacts drawn from the Gaussian with the mean and covariance of the vectors `like` (M, D)."""
     spread = (like - like.mean(0)) / max(1, len(like) - 1) ** 0.5
-    drawn = like.mean(0) + torch.randn(ALTERNATIVES, len(like), generator=rng) @ spread
+    drawn = like.mean(0) + torch.randn(count, len(like), generator=rng) @ spread
     return [_from_vector(template, row) for row in drawn]
 
 

@@ -45,7 +45,7 @@ def test_scans_are_the_scans_of_scikit_learn(digits: Dataset) -> None:
     bunch = load_digits()
     known = {image.astype("uint8").tobytes(): int(k) for image, k in zip(bunch.images, bunch.target, strict=True)}
     domain = digits.domain("scan")
-    ink = (0.85 - domain.images[:, 0, ::4, ::4]) / 0.7 * 16
+    ink = (0.75 - domain.images[:, 0, ::4, ::4]) / 0.35 * 16
     for image, label in zip(ink.round().to(torch.uint8), domain.labels.tolist(), strict=True):
         assert known[image.numpy().tobytes()] == label
 
@@ -92,7 +92,7 @@ def test_an_outline_is_dark_at_the_edge_and_light_on_either_side() -> None:
 def test_a_blend_is_darker_where_there_is_ink() -> None:
     blank, inked = (blend(ink, generator(4))[0] for ink in (torch.zeros(1, 1, 8, 8), ring()))
     assert float((blank - inked).min()) >= -0.02
-    assert float((blank - inked)[:, 8:10, 16].min()) > 0.3
+    assert float((blank - inked)[:, 8:10, 16].min()) > 0.1  # a pixel of at least 0.58 becomes one of at most 0.42
     assert float((blank - inked)[:, 16, 16].abs().max()) < 0.1
 
 

@@ -318,6 +318,7 @@ def test_the_defaults_are_the_papers() -> None:
         "momentum": 0.9,
         "weight_decay": 5e-4,
         "schedule": "cosine",
+        "buffers": "share",
         "exploration": 3.0,
         "p": 0.5,
         "received": 1,

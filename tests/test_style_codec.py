@@ -109,18 +109,29 @@ def test_the_extractor_reads_digits_it_has_never_seen(domain: Domain) -> None:
     assert float((found == domain.labels).float().mean()) > 0.7
 
 
-@pytest.mark.parametrize("target", ["scan", "blend", "type", "outline"])
-def test_a_stylised_image_takes_the_other_domains_style(codec: StyleCodec, target: str) -> None:
-    """Re-encoded, it lies nearer to the style it was given than to the one it came with."""
+@pytest.mark.parametrize("target", DOMAINS)
+def test_a_stylised_image_takes_the_others_style(codec: StyleCodec, target: str) -> None:
+    """Encoded again, most images lie nearer to the style they were given than to the one that they came with."""
+    mean, std = PER_IMAGE_UNBIASED(codec.encode(DOMAINS[target].images[64:128]))
+    given = torch.cat([mean, std], dim=1)
+    for source in set(DOMAINS) - {target}:
+        images = DOMAINS[source].images[:64]
+        own = torch.cat(PER_IMAGE_UNBIASED(codec.encode(images)), dim=1)
+        moved = torch.cat(PER_IMAGE_UNBIASED(codec.encode(codec.stylise(images, mean, std))), dim=1)
+        nearer = (moved - given).norm(dim=1) < (moved - own).norm(dim=1)
+        assert float(nearer.float().mean()) > 0.7, f"{source} in the style of {target}"
+
+
+@pytest.mark.parametrize("target", DOMAINS)
+def test_a_domains_pooled_style_draws_another_domain_towards_it(codec: StyleCodec, target: str) -> None:
     given = pooled_style(codec.encode(DOMAINS[target].images))
-    for source, domain in DOMAINS.items():
-        if source == target:
-            continue
-        own = pooled_style(codec.encode(domain.images[:64]))
-        moved = pooled_style(codec.encode(codec.stylise(domain.images[:64], *given)))
-        to_given = sum(float((a - b).norm()) for a, b in zip(moved, given, strict=True))
-        to_own = sum(float((a - b).norm()) for a, b in zip(moved, own, strict=True))
-        assert to_given < to_own, f"{source} in the style of {target}"
+    for source in set(DOMAINS) - {target}:
+        images = DOMAINS[source].images[:64]
+        gaps = [
+            torch.cat(pooled_style(codec.encode(shown))) - torch.cat(given)
+            for shown in (images, codec.stylise(images, *given))
+        ]
+        assert float(gaps[1].norm()) < 0.75 * float(gaps[0].norm()), f"{source} in the style of {target}"
 
 
 def test_a_stylised_digit_is_still_the_digit(codec: StyleCodec) -> None:
@@ -128,7 +139,7 @@ def test_a_stylised_digit_is_still_the_digit(codec: StyleCodec) -> None:
     source, target = DOMAINS["type"], DOMAINS["scan"]
     moved = codec.stylise(source.images[:200], *pooled_style(codec.encode(target.images)))
     kept = extractor.logits(moved).argmax(dim=1) == source.labels[:200]
-    assert float(kept.float().mean()) > 0.4  # chance is 0.1
+    assert float(kept.float().mean()) > 0.5  # chance is 0.1
 
 
 def test_alpha_goes_from_the_content_to_the_style(codec: StyleCodec) -> None:
