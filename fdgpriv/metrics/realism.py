@@ -4,6 +4,7 @@ Each carries the extractor's name and the first digits of its weights' hash in i
 with figures made in another network's features.
 """
 
+import math
 import warnings
 from collections.abc import Callable
 
@@ -118,12 +119,9 @@ def inception_score(images: Tensor, extractor: Extractor) -> dict[str, Score]:
         value = float(_repeatably(metric.compute)[0])
     if not 1 - _TOLERANCE <= value <= classes + _TOLERANCE:
         raise ArithmeticError(f"want an inception score in [1, {classes}], got {value}")
-    log_value = torch.tensor(min(max(value, 1.0), float(classes)), dtype=torch.float64).log()
-    low, high = (
-        min(max(end, 0.0), float(torch.tensor(classes, dtype=torch.float64).log()))
-        for end in jackknife(float(log_value), [_log_is_left_out(logits)])
-    )
-    ends = torch.tensor([float(log_value), low, high], dtype=torch.float64)
+    log_value = math.log(min(max(value, 1.0), classes))
+    interval = jackknife(log_value, [_log_is_left_out(logits)])
+    ends = torch.tensor([log_value, *interval], dtype=torch.float64).clamp(0.0, math.log(classes))
     figures = {"is": ends.exp(), "log_is": ends, "is_over_k": ends.exp() / classes}
     return {
         key: Score(
