@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +36,26 @@ class FederatedSGD(Method):
         buffers: BatchNorm statistics are shared (``share``), stay with each client (``keep_local``: the global model then
             has the initial ones only), or are never updated (``freeze``: BatchNorm in evaluation mode throughout).
     """
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "quick": {
+            "rounds": 3,
+            "participants": None,
+            "local_epochs": 2,
+            "batch_size": 16,
+            "lr": 0.1,
+            "schedule": "constant",
+        },
+        "default": {
+            "rounds": 16,
+            "participants": None,
+            "local_epochs": 2,
+            "batch_size": 16,
+            "lr": 0.1,
+            "schedule": "cosine",
+        },
+        "paper": {},
+    }
 
     rounds: int = 50
     participants: int | None = 10

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -22,26 +21,6 @@ class FedAvg(FederatedSGD):
     Attributes:
         weighting: ``samples`` weighs clients by n_k, which they then share; ``uniform`` does not.
     """
-
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {
-            "rounds": 3,
-            "participants": None,
-            "local_epochs": 2,
-            "batch_size": 16,
-            "lr": 0.1,
-            "schedule": "constant",
-        },
-        "default": {
-            "rounds": 10,
-            "participants": None,
-            "local_epochs": 2,
-            "batch_size": 16,
-            "lr": 0.1,
-            "schedule": "cosine",
-        },
-        "paper": {},
-    }
 
     weighting: str = "samples"
 

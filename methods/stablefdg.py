@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -48,26 +47,6 @@ class StableFDG(FederatedSGD):
             full batches; cluster centres written onto samples; exploration at the first active layer only; a constant
             learning rate; the attention's unused branch sent along.
     """
-
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {
-            "rounds": 3,
-            "participants": None,
-            "local_epochs": 2,
-            "batch_size": 16,
-            "lr": 0.1,
-            "schedule": "constant",
-        },
-        "default": {
-            "rounds": 10,
-            "participants": None,
-            "local_epochs": 2,
-            "batch_size": 16,
-            "lr": 0.1,
-            "schedule": "cosine",
-        },
-        "paper": {},
-    }
 
     exploration: float = 3.0
     p: float = 0.5

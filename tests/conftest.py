@@ -74,14 +74,18 @@ def fit(
     return Fitted(population, part, federation, protecting, wire.transcript)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Small tensors are quicker on one thread; a benchmark keeps what it was given."""
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[int]:
+    """Small tensors are quicker on one thread; tells how many there were."""
     threads = torch.get_num_threads()
-    if "bench" not in request.keywords:
-        torch.set_num_threads(1)
-    yield
+    torch.set_num_threads(1)
+    yield threads
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def _benchmarks_keep_their_threads(request: pytest.FixtureRequest, one_thread: int) -> None:
+    torch.set_num_threads(one_thread if "bench" in request.keywords else 1)
 
 
 @pytest.fixture

@@ -61,9 +61,9 @@ def stratified_parts(labels: Tensor, parts: int, rng: Generator) -> list[Tensor]
 
 
 def scan(scans: Tensor) -> Tensor:
-    """Scans (N, 1, 8, 8) of ink in [0, 1] as images (N, 3, 32, 32): dark on paper, each pixel of the scan a square."""
+    """Scans (N, 1, 8, 8) of ink in [0, 1] as images (N, 3, 32, 32): faint on grey paper, each pixel of the scan a square."""
     ink = F.interpolate(scans, size=(SIDE, SIDE), mode="nearest")
-    return (0.85 - 0.7 * ink).expand(-1, 3, -1, -1)
+    return (0.75 - 0.35 * ink).expand(-1, 3, -1, -1)
 
 
 def blend(scans: Tensor, rng: Generator) -> Tensor:
@@ -78,7 +78,7 @@ def blend(scans: Tensor, rng: Generator) -> Tensor:
         top, left = _below(photo.shape[1] - SIDE, rng), _below(photo.shape[2] - SIDE, rng)
         patches.append(photo[:, top : top + SIDE, left : left + SIDE])
     ink = torch.sigmoid(10 * (_enlarged(scans) - 0.5))
-    return (0.68 + 0.32 * torch.stack(patches) - ink).abs()
+    return (0.58 + 0.42 * torch.stack(patches) - ink).abs()
 
 
 def outline(scans: Tensor) -> Tensor:
