@@ -27,7 +27,6 @@ class DomainInference(Attack):
     reads: ClassVar[str] = StyleStatistics.kind
     headline: ClassVar[str] = "accuracy"
     higher_leaks: ClassVar[bool] = True
-    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     lines: ClassVar[tuple[str, ...]] = ("domain",)
     threats: ClassVar[tuple[str, ...]] = ("server",)
 

@@ -44,9 +44,9 @@ class Gan(Attack):
     higher_leaks: ClassVar[bool] = True
     threats: ClassVar[tuple[str, ...]] = ("insider", "client", "third_party")
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"steps": 30}, "paper": {"steps": 20_000}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"steps": 10}, "paper": {"steps": 20_000}}
 
-    steps: int = 200
+    steps: int = 80
     batch_size: int = 32
     lr: float = 2e-3
     generator: str = "auto"
@@ -67,7 +67,7 @@ class Gan(Attack):
     def read(
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
-        practice = practise(view, 60, rng, single_repeats=2)
+        practice = practise(view, 60, rng)
         network = self._trained(practice, view.image_size, rng)
         asked = torch.stack([vector(question.artifact) for question in questions])
         drawn = _draw(network, practice.standardised(asked))

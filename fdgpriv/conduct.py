@@ -7,7 +7,7 @@ One cell is one method, target, seed and defense. A finished training lies in ``
 import os
 import platform
 import resource
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +31,7 @@ from fdgpriv.models.style_codec import digits_codec
 from fdgpriv.partition import Population, populate
 from fdgpriv.plan import Plan
 from fdgpriv.privacy.release import DRAWS, Measurement, measure, privacies
-from fdgpriv.proctor import Proctor
+from fdgpriv.proctor import SIZES, Proctor
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Attack, Defense
 from fdgpriv.threat import ThreatModel, threat
@@ -129,6 +129,9 @@ class Conductor:
             self.teller.say("interrupted: keeping what is done")
         return self._results(done, interrupted, command)
 
+    def _groups(self) -> Mapping[int, int]:
+        return {1: 2} if self.plan.preset == "quick" else SIZES
+
     def _population(self, cell: Cell) -> Population:
         assert self.plan.clients is not None
         return populate(self.dataset, cell.target, self.plan.partition, self.plan.clients, cell.seed)
@@ -144,7 +147,7 @@ class Conductor:
             trained = Trained.model_validate_json(note.read_bytes())
             transcript = Transcript.load(folder)
             self.teller.say(f"{cell.folder}: already trained")
-            return trained, Proctor(population, method, federation, defense, transcript, cell.seed)
+            return trained, Proctor(population, method, federation, defense, transcript, cell.seed, self._groups())
         task = self.teller.task(f"training {cell.folder}", method.rounds)
         wire = Wire({name: len(data) for name, data in population.clients.items()}, defense, Transcript(self.plan.keep))
         rounds: list[RoundUtility] = []
@@ -178,7 +181,7 @@ class Conductor:
             wire.transcript.save(folder)
             self.teller.done(task, f"{cell.folder}: {error}")
         _write(note, trained.model_dump_json())
-        return trained, Proctor(population, method, federation, defense, wire.transcript, cell.seed)
+        return trained, Proctor(population, method, federation, defense, wire.transcript, cell.seed, self._groups())
 
     def _examine(self, cell: Cell, proctor: Proctor, papers: dict[str, Paper], spent: list[float]) -> None:
         asked = [
@@ -251,7 +254,7 @@ class Conductor:
         rng = generator(cell.seed, 8)
         reconstruction = attack.family == "reconstruction"
         quick = self.plan.preset == "quick"
-        sizes = tuple(size for size in attack.sizes if size in (1, None)) if quick else attack.sizes
+        sizes = tuple(size for size in attack.sizes if size is None or size in proctor.per_client)
         sittings = proctor.sittings(who, sizes, reconstruction=reconstruction)
         if not sittings:
             return blank.model_copy(update={"not_applicable": "no client was sent another client's style"})

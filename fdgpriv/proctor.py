@@ -23,7 +23,7 @@ SIZES: dict[int, int] = {1: 6, 2: 4, 5: 3, 20: 2}  # images behind an artifact: 
 ALTERNATIVES = 3  # how many artifacts stand in for each control
 RANDOM_STYLES = 12  # and for a random style, where reading one is cheap
 LINE_UPS, CANDIDATES = 4, 100
-SCORED = 24  # at most so many of the images behind an artifact are scored
+SCORED = 12  # at most so many of the images behind an artifact are scored
 LEAKED_SHARE = 0.5
 PUBLIC_ARTIFACTS = 20  # per domain, to learn the public distribution from
 
@@ -47,6 +47,7 @@ class Proctor:
         method, federation, defense: As trained.
         transcript: As recorded.
         seed: Of all draws here.
+        per_client: By number of images behind an artifact, how many such artifacts of each client.
     """
 
     population: Population
@@ -55,6 +56,7 @@ class Proctor:
     defense: Defense
     transcript: Transcript
     seed: int
+    per_client: Mapping[int, int] = field(default_factory=lambda: SIZES)
     _model: nn.Module | None = field(default=None, init=False)
     _wire: dict[str, StyleStatistics] = field(default_factory=dict, init=False)
     _receiver: dict[str, str] = field(default_factory=dict, init=False)
@@ -189,7 +191,7 @@ class Proctor:
                     groups.append(Group(name, None, order, shared))
                     continue
                 behind = "image" if size == 1 else "cluster"
-                for index in order.split(size)[: SIZES[size]]:
+                for index in order.split(size)[: self.per_client[size]]:
                     if len(index) == size:
                         draft = draft_like(template, mean[index], std[index], behind)
                         groups.append(Group(name, size, index, self._share(draft, rng)))

@@ -39,7 +39,7 @@ class FederatedSGD(Method):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {
-            "rounds": 3,
+            "rounds": 2,
             "participants": None,
             "local_epochs": 2,
             "batch_size": 16,
@@ -47,7 +47,7 @@ class FederatedSGD(Method):
             "schedule": "constant",
         },
         "default": {
-            "rounds": 16,
+            "rounds": 14,
             "participants": None,
             "local_epochs": 2,
             "batch_size": 16,

@@ -198,7 +198,9 @@ def run(defense: str, seed: int = 0) -> Run:
     ]
     if noised:
         rounds[2] = RoundUtility(round=2, source_accuracy=0.4, target_accuracy=None, reason="loss was NaN")
-    guarantee = "(4, 1e-05) for one image, replace-one, over the 5 rounds in which the style is sent; model states are not."
+    guarantee = (
+        "(4, 1e-05) for one image, replace-one, over the 5 rounds in which the style is sent; model states are not."
+    )
     return Run(
         method="stablefdg", dataset="digits", target="outline", seed=seed, defense=defense,
         utility=Utility(source_accuracy=measured(0.947 - lost + 0.004 * seed, 0.013, 331, "higher_better"),

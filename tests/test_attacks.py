@@ -85,11 +85,11 @@ def test_truth_is_sealed(little: Fitted, tiny: Dataset, name: str, role: str) ->
     """
     attack = quick(name)
     who, reconstruction = threat(role), attack.family == "reconstruction"
-    plain = few(little.proctor().sittings(who, sizes(attack), reconstruction=reconstruction), 4)
+    plain = few(little.proctor().sittings(who, sizes(attack), reconstruction=reconstruction), 2)
     said = read(attack, plain)
 
     copy = populate(shortened(tiny, 64), "blend", "single", 12, 0)  # images of its own, to be destroyed
-    sealed = few(little.proctor(copy).sittings(who, sizes(attack), reconstruction=reconstruction), 4)
+    sealed = few(little.proctor(copy).sittings(who, sizes(attack), reconstruction=reconstruction), 2)
     for a, b in zip(asked(plain), asked(sealed), strict=True):
         assert torch.equal(a.question.artifact.vector(), b.question.artifact.vector())
     candidates = {id(sitting.view.candidates) for sitting in sealed}
@@ -130,7 +130,7 @@ def test_the_seal_would_show_a_peek(little: Fitted, name: str) -> None:
     """What the attack says does depend on the artifacts: the seal compares no constants."""
     attack = quick(name)
     (sitting, *_) = little.proctor().sittings(threat(attack.threats[0]), sizes(attack), reconstruction=False)
-    (one,) = few([sitting], 4)
+    (one,) = few([sitting], 2)
     other = [dataclasses.replace(item, asked={**item.asked, "attack": [noisy(item)]}) for item in one.items]
     said, changed = read(attack, [one]), read(attack, [Sitting(one.view, other)])
     assert any(not torch.equal(a, b) for (_, a), (_, b) in zip(said, changed, strict=True))
@@ -143,7 +143,7 @@ def test_the_seal_would_show_a_peek(little: Fitted, name: str) -> None:
 def test_an_attack_uses_no_capability_that_its_adversary_lacks(little: Fitted, name: str, role: str) -> None:
     """With no capability at all it is stopped, and the one it missed is named."""
     attack = quick(name)
-    (sitting, *_) = few(little.proctor().sittings(threat(role), sizes(attack)[:1], reconstruction=False), 3)
+    (sitting, *_) = few(little.proctor().sittings(threat(role), sizes(attack)[:1], reconstruction=False), 2)
     read(attack, [sitting])
     bare = dataclasses.replace(sitting.view.threat, capabilities=frozenset())
     with pytest.raises(NotGranted, match=f"{role!r} does not grant [a-z_]+"):
@@ -153,7 +153,7 @@ def test_an_attack_uses_no_capability_that_its_adversary_lacks(little: Fitted, n
 @EACH_ATTACK
 def test_an_attack_without_auxiliary_images_says_so(little: Fitted, name: str) -> None:
     attack = quick(name)
-    (sitting, *_) = few(little.proctor().sittings(threat(attack.threats[0]), (1,), reconstruction=False), 3)
+    (sitting, *_) = few(little.proctor().sittings(threat(attack.threats[0]), (1,), reconstruction=False), 2)
     with pytest.raises(ValueError, match="auxiliary"):
         read(attack, [Sitting(dataclasses.replace(sitting.view, _auxiliary=()), sitting.items)])
 
@@ -161,8 +161,8 @@ def test_an_attack_without_auxiliary_images_says_so(little: Fitted, name: str) -
 @EACH_ATTACK
 def test_the_same_seed_says_the_same_and_touches_no_global_state(little: Fitted, name: str) -> None:
     attack = quick(name)
-    sittings = few(little.proctor().sittings(threat(attack.threats[0]), sizes(attack), reconstruction=False), 4)
-    again = few(little.proctor().sittings(threat(attack.threats[0]), sizes(attack), reconstruction=False), 4)
+    sittings = few(little.proctor().sittings(threat(attack.threats[0]), sizes(attack), reconstruction=False), 2)
+    again = few(little.proctor().sittings(threat(attack.threats[0]), sizes(attack), reconstruction=False), 2)
     state = torch.random.get_rng_state()
     said = read(attack, sittings)
     assert torch.equal(torch.random.get_rng_state(), state)
@@ -176,7 +176,7 @@ def test_the_same_seed_says_the_same_and_touches_no_global_state(little: Fitted,
 def test_every_guess_is_scored_and_every_score_is_a_number(little: Fitted, name: str, role: str) -> None:
     attack = quick(name)
     reconstruction = attack.family == "reconstruction"
-    chosen = few(little.proctor().sittings(threat(role), sizes(attack), reconstruction=reconstruction), 4)
+    chosen = few(little.proctor().sittings(threat(role), sizes(attack), reconstruction=reconstruction), 2)
     marks, shown = examine(attack, chosen, (), generator(0))
     assert set(marks) == set(sizes(attack))
     for size, found in marks.items():

@@ -94,14 +94,14 @@ def test_the_released_means_have_the_mean_and_spread_of_the_formula(n: int, unit
     """N(mean of clipped moments, (z 2C / n)^2) for the unit image, (z 2C)^2 for the unit client."""
     defense = gaussian(epsilon=4.377, clip=1.5, unit=unit, releases=releases)
     made = draft(n, scale=0.1)  # far below the clip, so that the mean is the plain one
-    drawn = torch.stack([shared(defense, made, seed).mean for seed in range(2000)]).double().numpy()
+    drawn = torch.stack([shared(defense, made, seed).mean for seed in range(800)]).double().numpy()
     sensitivity = 2 * 1.5 / n if unit == "image" else 2 * 1.5
     expected = math.sqrt(releases) * sensitivity
     standard = (drawn - made.mean.mean(0).numpy()) / expected
     assert abs(standard.mean()) < 4 / math.sqrt(standard.size)
-    assert abs(standard.std() - 1) < 0.04  # 4 standard errors, and AUDIT's four digits of epsilon
+    assert abs(standard.std() - 1) < 0.06  # 4 standard errors
     assert stats.kstest(standard.ravel(), "norm").pvalue > 1e-3
-    assert np.abs(np.corrcoef(drawn.T)[np.triu_indices(3, 1)]).max() < 0.1  # channels are noised independently
+    assert np.abs(np.corrcoef(drawn.T)[np.triu_indices(3, 1)]).max() < 0.15  # channels are noised independently
 
 
 def test_squared_moments_are_noised_like_the_others() -> None:

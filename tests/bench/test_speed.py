@@ -15,7 +15,7 @@ from fdgpriv.federation import Federation, LocalData, generator
 from fdgpriv.models.backbone import Classifier
 from fdgpriv.partition import Population, populate
 from fdgpriv.plan import Plan
-from fdgpriv.roles import Defense, Method
+from fdgpriv.roles import Defense
 from fdgpriv.style import PAPER_EPS
 from fdgpriv.wire import Wire
 
@@ -80,7 +80,9 @@ def test_training_speed(world: tuple[Population, Federation], capsys: pytest.Cap
         print(f"\nbare loop: {images / plain_1:.0f} images/s on 1 thread, {images / plain_2:.0f} on 2")
         print(f"FedAvg: {images / one:.0f} images/s with 1 worker, {images / two:.0f} with 2 (one thread each)")
         print(f"FedAvg / bare loop: {plain_1 / one:.2f} at 1 worker, {plain_2 / two:.2f} at 2 (goal: at least 0.95)")
-        print(f"2 workers / 1 worker: {one / two:.2f}; the bare loop gains {plain_1 / plain_2:.2f} from a second thread")
+        print(
+            f"2 workers / 1 worker: {one / two:.2f}; the bare loop gains {plain_1 / plain_2:.2f} from a second thread"
+        )
         print(f"StableFDG / FedAvg: {stable / two:.2f} (the paper: 1.62; goal: at most that)")
         print(f"share of StableFDG's time on the wire: {wire:.2%} (goal: under 2 %)")
 

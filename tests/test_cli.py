@@ -1,0 +1,511 @@
+"""The command line: a whole audit and what it leaves, the same again, interrupted and resumed; and every wrong word."""
+
+import csv
+import json
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import torch
+from conftest import TARGET, shortened
+
+from fdgpriv import __main__ as script
+from fdgpriv.audit import main
+from fdgpriv.conduct import Conductor
+from fdgpriv.federation import Dataset
+from fdgpriv.finding import Results
+from fdgpriv.progress import Teller
+from fdgpriv.roles import Report
+
+SHORT = ["--preset", "quick", "--clients", "6", "--set", "rounds=1", "local_epochs=1"]
+ATTACKS = ["--attack", "domain_inference:practice=12", "identification:practice=20", "--threat", "server"]
+SMALL = [*SHORT, *ATTACKS]
+WHOLE = [*SMALL, "client", "--defense", "none", "gaussian:epsilon=0.5"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_digits(digits: Dataset) -> Iterator[None]:
+    """Audits of `digits` here are of 96 images a domain."""
+    some, load = shortened(digits, 96), sys.modules["fdgpriv.data"].load
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "fdgpriv.data.load",
+            lambda name, **given: some if name == "digits" and given["root"] is None else load(name, **given),
+        )
+        yield
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory, _few_digits: None) -> Path:
+    """The folder of an audit of two rows by two adversaries that ran through."""
+    out = tmp_path_factory.mktemp("audit") / "out"
+    assert main([*WHOLE, "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory, _few_digits: None) -> Path:
+    """The folder of an audit of one row by one adversary."""
+    out = tmp_path_factory.mktemp("small") / "out"
+    assert main([*SMALL, "--out", str(out)]) == 0
+    return out
+
+
+def results(out: Path) -> Results:
+    return Results.load(out / "results.json")
+
+
+def comparable(out: Path) -> dict[str, Any]:
+    """What two equal runs must agree on."""
+    found: dict[str, Any] = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    for name in ("timing", "environment", "command"):
+        del found[name]
+    return found
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+# What a run leaves
+
+
+def test_it_leaves_every_file_whole(done: Path) -> None:
+    names = {path.name for path in done.iterdir()}
+    assert {"config.json", "transcript", "results.json", "results.csv", "report.html", "report.md"} <= names
+    assert {Report.named(name).filename for name in Report.names()} <= names
+    assert all(data for data in contents(done).values())
+    assert not [name for name in contents(done) if ".part" in name or name.endswith(".tmp")]
+
+
+def test_the_results_keep_their_contract(done: Path) -> None:
+    schema = json.loads(files("fdgpriv").joinpath("results_schema.json").read_text(encoding="utf-8"))
+    written = json.loads((done / "results.json").read_text(encoding="utf-8"))
+    jsonschema.validate(written, schema)
+    found = results(done)
+    assert json.loads((done / "config.json").read_text(encoding="utf-8")) == written["config"]
+    assert not found.interrupted
+    assert [(run.method, run.target, run.seed, run.defense) for run in found.runs] == [
+        ("stablefdg", TARGET, 0, "none"),
+        ("stablefdg", TARGET, 0, "gaussian:epsilon=0.5"),
+    ]
+    for run in found.runs:
+        assert {(row.attack, row.threat.role) for row in run.attacks} == {
+            ("domain_inference", "server"),
+            ("identification", "server"),
+            ("identification", "client"),
+        }
+        assert run.utility is not None
+        assert run.utility.source_accuracy.value is not None
+        assert [row.kind for row in run.artifacts].count("style_statistics") == 2  # to the server, and passed on
+
+
+def test_every_figure_that_is_named_is_there(done: Path) -> None:
+    for run in results(done).runs:
+        for name in [figure.file for figure in run.figures] + [name for row in run.attacks for name in row.figures]:
+            assert (done / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_tables_and_reports_tell_of_every_attack(done: Path) -> None:
+    rows = list(csv.reader((done / "results.csv").read_text(encoding="utf-8").splitlines()))
+    assert len({len(row) for row in rows}) == 1
+    told = (done / "report.md").read_text(encoding="utf-8"), (done / "report.html").read_text(encoding="utf-8")
+    for word in ("identification", "domain_inference", "stablefdg"):
+        assert any(word in cell for row in rows for cell in row)
+        assert all(word in text for text in told)
+    assert not re.search("https?://", told[1].replace("http://www.w3.org/", ""))  # nothing is fetched
+
+
+def test_nothing_of_this_machine_is_told(done: Path) -> None:
+    for name in ("results.json", "config.json", "results.csv", "report.md", "report.html"):
+        assert str(done.parent) not in (done / name).read_text(encoding="utf-8")
+    command = results(done).command
+    assert command is not None
+    assert command.startswith("python -m fdgpriv.audit --preset quick")
+    assert "--out" not in command
+
+
+def test_shadows_are_among_the_units_and_said_to_be(done: Path) -> None:
+    """Six clients are two to a domain, and four are wanted."""
+    for run in results(done).runs:
+        for row in run.attacks:
+            assert row.units is not None
+            federated, shadows = row.units.federated, row.units.shadows
+            assert (federated, shadows) == (6, 0 if row.threat.role == "client" else 6)
+
+
+def test_the_gaussian_row_is_proved_and_measured(done: Path) -> None:
+    plain, defended = (run.privacy for run in results(done).runs)
+    assert (plain.epsilon_proved, plain.verdict) == (None, "no_guarantee")
+    assert (defended.epsilon_proved, defended.delta, defended.verdict) == (0.5, 1e-5, "consistent")
+    assert "1 releases" in defended.statement
+
+
+def test_a_single_image_leaks_and_a_defended_client_is_not_told_apart(done: Path) -> None:
+    plain, defended = ({(row.attack, row.threat.role): row for row in run.attacks} for run in results(done).runs)
+    single = plain["identification", "server"].positive_control
+    assert single is not None
+    assert single.value.value is not None
+    assert single.value.value > 0.8
+    assert single.succeeded
+    assert defended["identification", "server"].verdict != "leak"
+
+
+def test_the_positive_control_of_a_defended_run_is_undefended(done: Path) -> None:
+    """AUDIT 3: "artifact of one image, no defense: the positive control". Without it no defense can ever be cleared."""
+    (row,) = (
+        row for row in results(done).runs[1].attacks if (row.attack, row.threat.role) == ("identification", "server")
+    )
+    assert row.positive_control is not None
+    assert row.positive_control.value.value is not None
+    assert row.positive_control.value.value > 0.8
+
+
+# The same again
+
+
+def test_the_same_seed_gives_the_same_results(small: Path, tmp_path: Path) -> None:
+    assert main([*SMALL, "--out", str(tmp_path / "again")]) == 0
+    assert comparable(tmp_path / "again") == comparable(small)
+    assert results(tmp_path / "again").comparable() == results(small).comparable()
+    first, again = contents(small), contents(tmp_path / "again")
+    assert set(first) == set(again)
+    for name in first:
+        if name.startswith("transcript") and not name.endswith("trained.json"):
+            assert first[name] == again[name], name
+
+
+# Interrupted, and resumed
+
+
+def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    examination, step, told = Conductor._examination, Teller.step, threading.Event()
+    begun: list[int] = []
+    monkeypatch.setattr("fdgpriv.conduct.os.cpu_count", lambda: 1)
+
+    def interrupted(self: Conductor, *given: Any) -> Any:
+        begun.append(1)
+        if len(begun) > 1:
+            assert told.wait(60)
+            raise KeyboardInterrupt
+        return examination(self, *given)
+
+    def tell(self: Teller, task: Any, text: str = "") -> None:
+        step(self, task, text)
+        if "domain_inference" in text:
+            told.set()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Conductor, "_examination", interrupted)
+        patch.setattr(Teller, "step", tell)
+        assert main([*SMALL, "--out", str(out)]) == 3
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "interrupted" in last
+    assert f"--out {out} --resume" in last
+    half = results(out)
+    assert half.interrupted
+    assert [[row.attack for row in run.attacks] for run in half.runs] == [["domain_inference"]]
+    assert (out / "report.html").is_file()
+
+    trained = contents(out / "transcript")
+    assert main([*SMALL, "--out", str(out), "--resume"]) == 0
+    assert not results(out).interrupted
+    assert comparable(out) == comparable(small)
+    after = contents(out / "transcript")
+    assert {name: after[name] for name in trained} == trained  # what was trained was not trained again
+
+
+def test_resuming_what_is_done_changes_nothing(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*given: Any) -> None:
+        raise AssertionError("trained or examined again")
+
+    before = comparable(small)
+    monkeypatch.setattr("fdgpriv.engine.local.LocalEngine.run", never)
+    monkeypatch.setattr(Conductor, "_examination", never)
+    assert main([*SMALL, "--out", str(small), "--resume"]) == 0
+    assert comparable(small) == before
+
+
+def test_ctrl_c_in_training_leaves_nothing_that_looks_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fdgpriv.engine.local.LocalEngine.run", interrupted)
+    assert main([*SMALL, "--out", str(tmp_path / "out")]) == 3
+    found = results(tmp_path / "out")
+    assert found.interrupted
+    assert found.runs == ()
+    assert not list((tmp_path / "out").rglob("trained.json"))
+
+
+def test_ctrl_c_before_anything_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*given: Any, **named: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fdgpriv.plan.Plan.checked", interrupted)
+    assert main([*SMALL, "--out", str(tmp_path / "out")]) == 3
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (["--seed", "1"], "seeds"),
+        (["--clients", "9"], "clients"),
+        (["--set", "rounds=2", "local_epochs=1"], "settings"),
+        (["--attack", "identification"], "attacks"),
+        (["--defense", "gaussian"], "defenses"),
+        (["--preset", "default"], "preset"),
+        (["--partition", "heterogeneity:0.1"], "partition"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_other_settings_are_no_resumption(
+    small: Path, changed: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = contents(small)
+    assert main([*SMALL, *changed, "--out", str(small), "--resume"]) == 2
+    assert told in one_line(capsys)
+    assert contents(small) == before
+
+
+def test_a_damaged_transcript_is_not_resumed(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, data in contents(small).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    (damaged, *_) = sorted(tmp_path.rglob("tensors.safetensors"))
+    damaged.write_bytes(damaged.read_bytes()[:1000])
+    assert main([*SMALL, "--out", str(tmp_path), "--resume"]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert str(damaged.parent) in last
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\x00"])
+def test_a_damaged_config_is_not_resumed(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text(text)
+    assert main([*SMALL, "--out", str(tmp_path), "--resume"]) == 2
+    assert "--resume" in one_line(capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
+# Wrong words
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line of stderr, with which nothing came on stdout."""
+    captured = capsys.readouterr()
+    (said,) = captured.err.splitlines()
+    assert said.startswith("fdgpriv audit: ")
+    assert captured.out == ""
+    return str(said)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--method", "nobody"], "fedavg, stablefdg; got 'nobody'"),
+        (["--method", "stablefdg", "nobody"], "'nobody'"),
+        (["--method", "fedavg", "fedavg"], "--method: want each value once"),
+        (["--method"], "--method"),
+        (["--dataset", "mnist"], "digits.*'mnist'"),
+        (["--dataset", "pacs"], "folder in which pacs lies"),
+        (["--dataset", "folder", "--data-root", "no/where"], "no/where"),
+        (["--data-root", "."], "digits is embedded"),
+        (["--target", "sketch"], "scan, blend, type, outline; got 'sketch'"),
+        (["--target", "blend", "blend"], "once"),
+        (["--preset", "fast"], "quick, default, paper; got 'fast'"),
+        (["--partition", "pie"], "single, dirichlet.*'pie'"),
+        (["--partition", "domains:9"], "at most 3 domains per client, got 9"),
+        (["--clients", "0"], "at least 1 client, got 0"),
+        (["--clients", "2"], "at least one client per source domain"),
+        (["--clients", "5000"], "fewer clients"),
+        (["--clients", "many"], "many"),
+        (["--set", "rounds"], "--set: want FIELD=VALUE, got 'rounds'"),
+        (["--set", "colour=red"], "stablefdg: want a field of .*rounds.*'colour'"),
+        (["--set", "rounds=ten"], "stablefdg.rounds: want int, got 'ten'"),
+        (["--set", "rounds=0"], "rounds: want more than 0"),
+        (["--set", "style_layer=layer9"], "'layer9'"),
+        (["--set", "explore_layers=layer9"], "layer9"),
+        (["--set", "mixing=2"], "mixing"),
+        (["--set", "momentum=-1"], "momentum"),
+        (["--attack", "nobody"], "gan, identification.*'nobody'"),
+        (["--attack", "gan:steps=0"], "gan.steps"),
+        (["--attack", "gan:colour=red"], "gan: want a field of steps.*'colour'"),
+        (["--attack", "gan:steps"], "gan"),
+        (["--attack", "gan:loss=kl"], "gan.loss"),
+        (["--attack", "identification", "identification"], "once"),
+        (["--threat", "nsa"], "server, client, third_party, insider; got 'nsa'"),
+        (["--defense", "wall"], "gaussian, none; got 'wall'"),
+        (["--defense", "gaussian:epsilon=-1"], "gaussian.epsilon"),
+        (["--defense", "gaussian:epsilon=inf"], "epsilon"),
+        (["--defense", "gaussian:epsilon"], "name:field=value"),
+        (["--defense", "gaussian:unit=country"], "image, client; got 'country'"),
+        (["--defense", "none", "none"], "--defense: want each value once"),
+        (["--seed", "x"], "'x'"),
+        (["--seed", "-1"], "--seed: want numbers of at least 0"),
+        (["--seed", "0", "0"], "--seed: want each value once"),
+        (["--engine", "warp"], "--engine: want .*local.*'warp'"),
+        (["--device", "tpu"], "auto, cpu or cuda; got 'tpu'"),
+        (["--backbone", "vgg"], "small_resnet.*'vgg'"),
+        (["--keep", "most"], "ends, all, small.*'most'"),
+        (["--colour", "red"], "--colour"),
+        (["--resume"], "--resume: want a folder of an earlier run"),
+    ],
+    ids=lambda v: " ".join(v) if isinstance(v, list) else "",
+)
+def test_a_wrong_word_is_one_line_and_nothing_is_written(
+    words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*SHORT[:4], "--attack", "domain_inference", *words, "--out", "out"]) == 2
+    captured = capsys.readouterr()
+    written = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert (written, len(captured.err.splitlines()), captured.out) == ([], 1, "")
+    assert captured.err.startswith("fdgpriv audit: ")
+    assert re.search(told, captured.err)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
+def test_a_missing_gpu_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*WHOLE, "--device", "cuda", "--out", str(tmp_path / "out")]) == 2
+    assert "--device cpu" in one_line(capsys)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["a file", "a full folder", "below a file"])
+def test_an_out_folder_that_is_taken_is_left_alone(
+    tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken = tmp_path / "taken"
+    if what == "a full folder":
+        taken.mkdir()
+        (taken / "mine").write_text("precious")
+    else:
+        taken.write_text("precious")
+    before = contents(tmp_path)
+    assert main([*WHOLE, "--out", str(taken / "out" if what == "below a file" else taken)]) == 2
+    assert str(taken) in capsys.readouterr().err.splitlines()[-1]
+    assert contents(tmp_path) == before
+
+
+def test_resume_wants_the_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*WHOLE, "--resume"]) == 2
+    assert "--resume: want --out" in one_line(capsys)
+
+
+# Other runs
+
+
+def test_a_method_that_shares_no_style_is_not_applicable(tmp_path: Path) -> None:
+    assert main([*SHORT, "--method", "fedavg", "--attack", "domain_inference", "--out", str(tmp_path / "out")]) == 0
+    ((row,),) = (run.attacks for run in results(tmp_path / "out").runs)
+    assert (row.verdict, row.verdict_domain) == ("not_applicable", "not_applicable")
+    assert "fedavg shares no style_statistics" in (row.reason or "")
+
+
+def test_diverged_training_is_reported_and_not_attacked(tmp_path: Path) -> None:
+    words = [*SHORT[:4], "--set", "rounds=3", "local_epochs=1", "lr=1e30", *ATTACKS]
+    assert main([*words, "--out", str(tmp_path / "out")]) == 0
+    (run,) = results(tmp_path / "out").runs
+    assert run.utility is None
+    assert run.attacks == ()
+    assert any("diverged" in said for said in run.not_measured)
+    assert (tmp_path / "out" / "report.html").is_file()
+    assert main([*words, "--out", str(tmp_path / "out"), "--resume"]) == 0
+    assert results(tmp_path / "out").runs[0] == run
+
+
+def test_without_out_each_run_has_a_folder_of_its_own(
+    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    canned = results(done)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Conductor, "run", lambda self, command: canned)
+    for _ in range(2):
+        assert main(WHOLE) == 0
+    assert sorted(path.name for path in Path("runs").iterdir()) == [
+        "stablefdg-digits-blend-quick",
+        "stablefdg-digits-blend-quick-2",
+    ]
+
+
+def test_the_verdicts_are_printed_and_the_report_is_named(
+    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    canned = results(done)
+    monkeypatch.setattr(Conductor, "run", lambda self, command: canned)
+    assert main([*WHOLE, "--out", str(tmp_path / "out")]) == 0
+    captured = capsys.readouterr()
+    for run in canned.runs:
+        for row in run.attacks:
+            assert any(
+                all(word in line for word in (row.attack, row.threat.role, row.verdict.replace("_", " ")))
+                for line in captured.out.splitlines()
+            )
+    assert captured.out.splitlines()[-1] == f"report: {tmp_path / 'out' / 'report.html'}"
+    assert "\x1b" not in captured.err + captured.out  # piped: plain lines
+
+
+def test_help_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--help"])
+    assert left.value.code == 0
+    said = capsys.readouterr().out
+    for option in (
+        *(
+            "--method",
+            "--dataset",
+            "--data-root",
+            "--target",
+            "--preset",
+            "--clients",
+            "--partition",
+            "--set",
+            "--attack",
+        ),
+        *("--threat", "--defense", "--seed", "--engine", "--device", "--out", "--resume", "--list"),
+    ):
+        assert option in said
+
+
+def test_the_console_script_names_its_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fdgpriv", "audit", "--list"])
+    assert script.main() == 0
+    assert "stablefdg" in capsys.readouterr().out
+    for words in (["fdgpriv"], ["fdgpriv", "launch"]):
+        monkeypatch.setattr(sys, "argv", words)
+        assert script.main() == 2
+        (said,) = capsys.readouterr().err.splitlines()
+        assert "audit, selftest" in said or "audit, compare, selftest" in said
+
+
+@pytest.mark.slow
+def test_a_quick_audit_of_all_digits_by_every_attack(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fdgpriv.data.load", lambda name, **given: digits)
+    assert main(["--method", "stablefdg", "--preset", "quick", "--out", str(tmp_path / "out")]) == 0
+    (run,) = results(tmp_path / "out").runs
+    rows = {(row.attack, row.threat.role): row for row in run.attacks}
+    assert {attack for attack, _ in rows} == {
+        *("class_probe", "domain_inference", "gan", "identification", "label_histogram")
+    }
+    assert rows["domain_inference", "server"].verdict_domain == "leak"
+    for row in rows.values():
+        assert row.positive_control is None or row.positive_control.p is not None
