@@ -71,6 +71,7 @@ class Examined(BaseModel):
 
     marks: list[tuple[int | None, Marks]]
     by_layer: dict[str, Marks]
+    undefended: Marks | None
     auxiliary_images: int
     chance: float | None
     not_applicable: str | None
@@ -238,6 +239,7 @@ class Conductor:
             auxiliary_images=examined.auxiliary_images,
             marks=dict(examined.marks),
             by_layer=examined.by_layer,
+            undefended=examined.undefended,
             chance=examined.chance,
             not_applicable=examined.not_applicable,
             shadows=shadows,
@@ -247,7 +249,14 @@ class Conductor:
 
     def _examination(self, cell: Cell, proctor: Proctor, attack: Attack, who: ThreatModel, name: str) -> Examined:
         blank = Examined(
-            marks=[], by_layer={}, auxiliary_images=0, chance=None, not_applicable=None, figures=(), attack_s=0.0
+            marks=[],
+            by_layer={},
+            undefended=None,
+            auxiliary_images=0,
+            chance=None,
+            not_applicable=None,
+            figures=(),
+            attack_s=0.0,
         )
         if not proctor.shares_styles:
             return blank.model_copy(update={"not_applicable": f"{cell.method} shares no {attack.reads}"})
@@ -272,12 +281,31 @@ class Conductor:
         return Examined(
             marks=list(marks.items()),
             by_layer=by_layer,
+            undefended=self._undefended(proctor, attack, who, rng),
             auxiliary_images=sum(len(domain) for domain in first.view.auxiliary),
             chance=attack.chance(first.view, first.items[0].truth),
             not_applicable=None,
             figures=pictures,
             attack_s=0.0,
         )
+
+    def _undefended(self, proctor: Proctor, attack: Attack, who: ThreatModel, rng: torch.Generator) -> Marks | None:
+        """The positive control: one image, no defense, the same attack and budget; None where nothing was defended."""
+        none = Defense.named("none")()
+        if proctor.defense == none or 1 not in attack.sizes:
+            return None
+        bare = Proctor(
+            proctor.population,
+            proctor.method,
+            proctor.federation,
+            none,
+            proctor.transcript,
+            proctor.seed,
+            proctor.per_client,
+        )
+        return examine(attack, bare.sittings(who, (1,), reconstruction=attack.family == "reconstruction"), (), rng)[0][
+            1
+        ]
 
     def _grid(
         self,

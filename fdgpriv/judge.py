@@ -30,6 +30,7 @@ class Paper:
         auxiliary_images: How many images the adversary held.
         marks: By number of images behind the artifact; None is the whole client.
         by_layer: For an attack that reads every layer, marks on single images by layer.
+        undefended: On single images without the defense, by the same attack with the same budget, where there is a defense.
         chance: What guessing reaches, where that is one number.
         not_applicable: Why nothing was examined, or None.
         shadows: Clients among the units that took no part in training.
@@ -43,6 +44,7 @@ class Paper:
     auxiliary_images: int = 0
     marks: dict[int | None, Marks] = field(default_factory=dict)
     by_layer: dict[str, Marks] = field(default_factory=dict)
+    undefended: Marks | None = None
     chance: float | None = None
     not_applicable: str | None = None
     shadows: frozenset[str] = frozenset()
@@ -83,11 +85,12 @@ class Paper:
         )
 
     def positive(self) -> tuple[str, Marks] | None:
-        """The examination that is known to leak: single images without pooling, or the deepest layer."""
+        """The examination that is known to leak: undefended single images, or the deepest layer."""
         if self.by_layer:
             deepest = list(self.by_layer)[-1]
             return deepest, self.by_layer[deepest]
-        return ("1", self.marks[1]) if 1 in self.marks else None
+        single = self.undefended or self.marks.get(1)
+        return ("1", single) if single is not None else None
 
 
 def judge(papers: Mapping[str, Paper], seed: int) -> dict[str, AttackFinding]:
@@ -127,8 +130,8 @@ def _finding(paper: Paper, key: str, answers: Mapping[str, Answer]) -> AttackFin
     bounds = {name: tables.pop(name) for name in BOUNDS if name in tables}
     for layer, layer_marks in paper.by_layer.items():
         metrics[f"{attack.headline}@{layer}"] = _measured(paper, layer_marks.headline["attack"], layer_marks)
-    if single is not None and paper.size is None:
-        bounds["single_image"] = {attack.headline: _measured(paper, single.headline["attack"], single)}
+    if (alone := paper.undefended or single) is not None and paper.size is None:
+        bounds["single_image"] = {attack.headline: _measured(paper, alone.headline["attack"], alone)}
     return AttackFinding(
         attack=attack.name(),
         family=attack.family,

@@ -108,8 +108,8 @@ def tiny(digits: Dataset) -> Dataset:
 
 @pytest.fixture(scope="session")
 def fitted(digits: Dataset) -> Fitted:
-    """StableFDG after two rounds on 240 images a domain, four clients to a domain, undefended."""
-    return fit(shortened(digits, 240), clients=12, settings={"rounds": "2"})
+    """StableFDG after two rounds on 180 images a domain, four clients to a domain, undefended."""
+    return fit(shortened(digits, 180), clients=12, settings={"rounds": "2"})
 
 
 @pytest.fixture(scope="session")

@@ -143,8 +143,7 @@ def test_the_seal_would_show_a_peek(little: Fitted, name: str) -> None:
 def test_an_attack_uses_no_capability_that_its_adversary_lacks(little: Fitted, name: str, role: str) -> None:
     """With no capability at all it is stopped, and the one it missed is named."""
     attack = quick(name)
-    (sitting, *_) = few(little.proctor().sittings(threat(role), sizes(attack)[:1], reconstruction=False), 2)
-    read(attack, [sitting])
+    (sitting, *_) = few(little.proctor().sittings(threat(role), (1,), reconstruction=False), 2)
     bare = dataclasses.replace(sitting.view.threat, capabilities=frozenset())
     with pytest.raises(NotGranted, match=f"{role!r} does not grant [a-z_]+"):
         read(attack, [Sitting(dataclasses.replace(sitting.view, threat=bare), sitting.items)])
@@ -159,24 +158,23 @@ def test_an_attack_without_auxiliary_images_says_so(little: Fitted, name: str) -
 
 
 @EACH_ATTACK
-def test_the_same_seed_says_the_same_and_touches_no_global_state(little: Fitted, name: str) -> None:
+def test_an_attack_draws_from_the_given_generator_only(little: Fitted, name: str) -> None:
     attack = quick(name)
-    sittings = few(little.proctor().sittings(threat(attack.threats[0]), sizes(attack), reconstruction=False), 2)
-    again = few(little.proctor().sittings(threat(attack.threats[0]), sizes(attack), reconstruction=False), 2)
+    (sitting, *_) = few(little.proctor().sittings(threat(attack.threats[0]), (1,), reconstruction=False), 2)
     state = torch.random.get_rng_state()
-    said = read(attack, sittings)
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert_same_words(said, read(attack, again))
+    said = read(attack, [sitting])
+    assert bool((torch.random.get_rng_state() == state).all())
+    assert_same_words(said, read(attack, [sitting]))
 
 
 # What it says has the form it promises
 
 
-@EACH_CAST
-def test_every_guess_is_scored_and_every_score_is_a_number(little: Fitted, name: str, role: str) -> None:
+@EACH_ATTACK
+def test_every_guess_is_scored_and_every_score_is_a_number(little: Fitted, name: str) -> None:
     attack = quick(name)
     reconstruction = attack.family == "reconstruction"
-    chosen = few(little.proctor().sittings(threat(role), sizes(attack), reconstruction=reconstruction), 2)
+    chosen = few(little.proctor().sittings(threat(attack.threats[0]), sizes(attack), reconstruction=reconstruction), 2)
     marks, shown = examine(attack, chosen, (), generator(0))
     assert set(marks) == set(sizes(attack))
     for size, found in marks.items():
@@ -310,15 +308,17 @@ def test_the_whole_client_s_style_says_less_of_an_image_than_its_own(fitted: Fit
 
 @pytest.mark.slow
 def test_the_gan_draws_digits_that_no_control_draws(digits: Dataset) -> None:
-    """AUDIT 3: a single image's style of layer1 gave a sketch 20 dB where the public mean gave 13.5."""
+    """AUDIT 3: a `gan` whose positive control fails on digits has a bug; as it comes, on all of them."""
     whole = fit(digits, clients=12)
-    for role, least in (("insider", 2.0), ("client", 1.0)):
-        attack = Attack.named("gan")()
-        sittings = whole.proctor().sittings(threat(role), (1,), reconstruction=True)
-        headline = examine(attack, few(sittings, 40), (), generator(2))[0][1].headline
-        own = np.mean(headline["attack"])
-        for control in ("noise", "mean_image", "unconditional", "random_style", "other_client", "other_domain"):
-            assert own > np.mean(headline[control]) + least, control
+    sittings = few(whole.proctor().sittings(threat("insider"), (1,), reconstruction=True), 40)
+    marks = examine(Attack.named("gan")(), sittings, (), generator(2))[0][1]
+    line = Paper(Attack.named("gan")(), threat("insider"), "image", False, marks={1: marks}).line("client", marks)
+    assert isinstance(line, Line)
+    assert {"unconditional", "domain_mean", "other_client"} <= set(line.controls)
+    p = verdict.test(line, np.random.default_rng(0), 4000).p
+    assert p is not None
+    assert p <= LEVEL / 10
+    assert np.mean(marks.headline["attack"]) > np.mean(marks.headline["mean_image"]) + 1
 
 
 # Scores
