@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fdgpriv.artifact import StyleStatistics
 from fdgpriv.exam import View
+from fdgpriv.federation import Domain
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,14 +41,25 @@ def vector(style: StyleStatistics) -> Tensor:
     return torch.cat([style.mean, style.std, style.mean_var.clamp_min(0).sqrt(), style.std_var.clamp_min(0).sqrt()])
 
 
+def want_practice(name: str, practice: int) -> None:
+    """Raise ValueError where too few practice artifacts are asked for to learn a spread from."""
+    if practice < 2:
+        raise ValueError(f"{name}.practice: want at least 2, got {practice}")
+
+
+def held(view: View) -> tuple[Domain, ...]:
+    """The auxiliary images; raises ValueError where the threat model holds none."""
+    if not sum(len(domain) for domain in view.auxiliary):
+        raise ValueError(f"the threat model {view.threat.role!r} holds no auxiliary images to practise on")
+    return view.auxiliary
+
+
 def practise(view: View, per_size: int, rng: torch.Generator, single_repeats: int = 1) -> Practice:
     """Practice artifacts: each auxiliary image alone `single_repeats` times, and `per_size` groups of each other size.
 
     A group's images come from one domain, as a client's do.
     """
-    domains = view.auxiliary
-    if not domains or not sum(len(domain) for domain in domains):
-        raise ValueError(f"the threat model {view.threat.role!r} holds no auxiliary images to practise on")
+    domains = held(view)
     images = torch.cat([domain.images for domain in domains])
     labels = torch.cat([domain.labels for domain in domains])
     of_domain = torch.cat([torch.full((len(domain),), d) for d, domain in enumerate(domains)])

@@ -12,7 +12,7 @@ from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.roles import Attack
 
 from ._probe import probe
-from ._reading import practise, vector
+from ._reading import practise, vector, want_practice
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,14 @@ class DomainInference(Attack):
     reads: ClassVar[str] = StyleStatistics.kind
     headline: ClassVar[str] = "accuracy"
     higher_leaks: ClassVar[bool] = True
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     lines: ClassVar[tuple[str, ...]] = ("domain",)
     threats: ClassVar[tuple[str, ...]] = ("server",)
 
     practice: int = 90
+
+    def __post_init__(self) -> None:
+        want_practice(self.name(), self.practice)
 
     def read(
         self, view: View, questions: Sequence[Question], rng: torch.Generator

@@ -162,7 +162,7 @@ class _WarmStarted(nn.Module):
         penalty = RidgeCV(alphas=np.logspace(-1, 4, 11)).fit(inputs.numpy(), some).alpha_
         model = Ridge(alpha=penalty).fit(inputs.numpy(), flat)
         self.shape = targets.shape[1:]
-        self.linear = nn.Linear(inputs.shape[1], targets[0].numel()).requires_grad_(False)
+        self.linear = nn.utils.skip_init(nn.Linear, inputs.shape[1], targets[0].numel()).requires_grad_(False)
         self.linear.weight.copy_(torch.from_numpy(np.asarray(model.coef_)))
         self.linear.bias.copy_(torch.from_numpy(np.asarray(model.intercept_)))
         self.generator = generator

@@ -15,7 +15,7 @@ from fdgpriv.artifact import StyleStatistics
 from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.roles import Attack
 
-from ._reading import practise
+from ._reading import practise, want_practice
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,9 @@ class Identification(Attack):
     threats: ClassVar[tuple[str, ...]] = ("server", "client", "third_party")
 
     practice: int = 200
+
+    def __post_init__(self) -> None:
+        want_practice(self.name(), self.practice)
 
     def read(
         self, view: View, questions: Sequence[Question], rng: torch.Generator

@@ -16,7 +16,7 @@ from fdgpriv.artifact import StyleStatistics
 from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.roles import Attack
 
-from ._reading import vector
+from ._reading import held, vector, want_practice
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,15 @@ class LabelHistogram(Attack):
     practice: int = 300
     alphas: tuple[float, ...] = (0.5, 2.0, 10.0, 100.0)
 
+    def __post_init__(self) -> None:
+        want_practice(self.name(), self.practice)
+        if not self.alphas or min(self.alphas) <= 0:
+            raise ValueError(f"label_histogram.alphas: want numbers above 0, got {self.alphas}")
+
     def read(
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
+        held(view)
         asked = torch.stack([vector(question.artifact) for question in questions])
         behind = torch.tensor([question.images_behind for question in questions])
         known = torch.tensor(view.sizes)

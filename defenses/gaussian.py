@@ -49,8 +49,8 @@ class Gaussian(Defense):
         if self.unit not in UNITS:
             raise ValueError(f"gaussian.unit: want one of {', '.join(UNITS)}; got {self.unit!r}")
         for name in ("epsilon", "clip", "scale"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"gaussian.{name}: want more than 0, got {getattr(self, name)}")
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ValueError(f"gaussian.{name}: want more than 0 and finite, got {getattr(self, name)}")
         if not 0 < self.delta < 1:
             raise ValueError(f"gaussian.delta: want 0 < delta < 1, got {self.delta}")
         if self.releases < 1:

@@ -109,6 +109,8 @@ class ModelState(Artifact):
     def build(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> "ModelState":
         if set(facts) != {"client", "round"}:
             raise ValueError(f"want facts client and round of {cls.kind}, got {sorted(facts)}")
+        if not isinstance(facts["client"], str) or type(facts["round"]) is not int:
+            raise ValueError(f"want {cls.kind}.client a name and .round a whole number, got {dict(facts)}")
         return cls(state=dict(tensors), client=facts["client"], round=facts["round"])
 
     def load_into(self, model: nn.Module) -> None:
@@ -147,6 +149,10 @@ class SampleCount(Artifact):
     kind: ClassVar[str] = "sample_count"
 
     count: Tensor
+
+    def __post_init__(self) -> None:
+        if self.count.shape != () or self.count.dtype != torch.int64:
+            raise ValueError(f"want count () int64, got {tuple(self.count.shape)} {self.count.dtype}")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -90,10 +90,13 @@ def _audit(args: argparse.Namespace, words: list[str]) -> int:
     if args.engine != "local":
         raise BadUsage(f"--engine: want local; got {args.engine!r}")
     plan = _plan(args).checked()
+    if args.resume and args.out is None:
+        raise BadUsage("--resume: want --out, the folder to go on in")
     with Teller() as teller:
-        teller.say(f"loading {plan.dataset}")
         dataset, plan = plan.load()
+        plan.rehearse(dataset)
         out = _folder(args, plan)
+        teller.say(f"{plan.dataset}: {sum(map(len, dataset.domains)):,} images in {len(dataset.domains)} domains")
         from fdgpriv.conduct import Conductor
 
         results = Conductor(plan, dataset, out, teller).run(_command(words))
@@ -144,8 +147,6 @@ def _folder(args: argparse.Namespace, plan: Plan) -> Path:
     config = json.dumps(plan.as_config(), indent=1, sort_keys=True) + "\n"
     out: Path = args.out if args.out is not None else _free(plan)
     if args.resume:
-        if args.out is None:
-            raise BadUsage("--resume: want --out, the folder to go on in")
         if not (out / "config.json").is_file():
             raise BadUsage(f"--resume: want a folder of an earlier run, got {out}, which has no config.json")
         if (was := (out / "config.json").read_text(encoding="utf-8")) != config:

@@ -62,11 +62,8 @@ class Paper:
             names.remove("domain_mean")
         return {name: marks.headline[name] for name in names if name in marks.headline}
 
-    def line(self, line: str, marks: Marks | None, bounded: bool = True) -> Line | Absent:
-        """The test of this line on these marks, or why there is none.
-
-        A positive control needs no upper bound, so its metric's range is left out: near-certain hits then keep their power.
-        """
+    def line(self, line: str, marks: Marks | None) -> Line | Absent:
+        """The test of this line on these marks, or why there is none."""
         if self.not_applicable or marks is None:
             return Absent(self.not_applicable or "nothing was examined at this level", "not_applicable")
         if line == "client" and "client" not in self.attack.lines:
@@ -81,7 +78,7 @@ class Paper:
             attack=sign * np.asarray(marks.headline["attack"]),
             controls={name: sign * np.asarray(values) for name, values in controls.items()},
             cluster=np.asarray(marks.units),
-            bounds=bounds if bounded else None,
+            bounds=bounds,
         )
 
     def positive(self) -> tuple[str, Marks] | None:
@@ -101,7 +98,7 @@ def judge(papers: Mapping[str, Paper], seed: int) -> dict[str, AttackFinding]:
         line = "client" if "client" in paper.attack.lines else "domain"
         proof = None if positive is None else f"{key}/positive"
         if positive is not None and proof is not None:
-            questions[proof] = Question(paper.line(line, positive[1], bounded=False))
+            questions[proof] = Question(paper.line(line, positive[1]))
         for name in ("client", "domain"):
             asked = paper.line(name, paper.marks.get(paper.size))
             questions[f"{key}/{name}"] = Question(asked, positive=proof, budget=_budget(paper))

@@ -148,7 +148,7 @@ def partitioner(spec: str) -> Partitioner:
     try:
         if spec == "single":
             return single
-        if name == "dirichlet" and float(value) > 0:
+        if name == "dirichlet" and 0 < float(value) < float("inf"):
             alpha = float(value)
             return lambda sizes, clients, rng: dirichlet(sizes, clients, rng, alpha)
         if name == "heterogeneity" and 0 <= float(value) <= 1:

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 
 from fdgpriv import data
-from fdgpriv.federation import Dataset, Federation
+from fdgpriv.federation import Dataset, Federation, generator
 from fdgpriv.models.backbone import BACKBONES, IMAGENET_MEAN, IMAGENET_STD, Backbone, backbone
-from fdgpriv.partition import partitioner
+from fdgpriv.partition import partitioner, populate
 from fdgpriv.roles import Attack, Defense, Method
 from fdgpriv.threat import THREATS, threat
+from fdgpriv.transcript import KEEP
 
 PRESETS = ("quick", "default", "paper")
 CLIENTS = {"quick": 12, "default": 12, "paper": 30}
@@ -57,6 +58,8 @@ class Plan:
             raise ValueError(f"--preset: want one of {', '.join(PRESETS)}; got {self.preset!r}")
         if self.dataset not in data.names():
             raise ValueError(f"--dataset: want one of {', '.join(data.names())}; got {self.dataset!r}")
+        if self.keep not in KEEP:
+            raise ValueError(f"--keep: want one of {', '.join(KEEP)}; got {self.keep!r}")
         partitioner(self.partition)
         for role in self.threats:
             threat(role)
@@ -79,7 +82,12 @@ class Plan:
             plan.attack(spec)
         for spec in self.defenses:
             Defense.parse(spec)
-        for name, values in (("--seed", self.seeds), ("--defense", self.defenses), ("--method", methods)):
+        for name, values in (
+            ("--seed", self.seeds),
+            ("--defense", self.defenses),
+            ("--method", methods),
+            ("--attack", attacks),
+        ):
             if len(set(values)) != len(values):
                 raise ValueError(f"{name}: want each value once, got {' '.join(map(str, values))}")
         if any(seed < 0 for seed in self.seeds):
@@ -115,7 +123,19 @@ class Plan:
         targets = dataset.names if targets == ("all",) else targets
         for target in targets:
             dataset.domain(target)
+        if len(set(targets)) != len(targets):
+            raise ValueError(f"--target: want each domain once, got {' '.join(targets)}")
         return dataset, replace(self, targets=targets)
+
+    def rehearse(self, dataset: Dataset) -> None:
+        """Deal every population and build every model once, so that what cannot be fails before anything is written."""
+        assert self.clients is not None
+        for target in self.targets:
+            for seed in self.seeds:
+                names = list(populate(dataset, target, self.partition, self.clients, seed).clients)
+                for name in self.methods:
+                    method = self.method(name)
+                    method.check(method.model(self.federation(dataset, names, seed), generator(seed)))
 
     def federation(self, dataset: Dataset, clients: Sequence[str], seed: int) -> Federation:
         """What everybody may know of the federation with these clients."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import SERVER, StyleDraft, StyleStatistics
+from fdgpriv.artifact import PEER, SERVER, StyleDraft, StyleStatistics
 from fdgpriv.exam import Asked, Item, Question, Sitting, Truth, View, draft_like, styles_of
 from fdgpriv.federation import Domain, Federation, generator
 from fdgpriv.partition import Population
@@ -247,24 +247,29 @@ class Proctor:
         peers = [g for g in groups if g.size == group.size and g.client != group.client]
         near = [g for g in peers if self._domain(g.client) == domain]
         far = [g for g in peers if self._domain(g.client) != domain]
+        unit = group.artifact.level
+
+        def ask(artifact: StyleStatistics) -> Question:
+            return Question(_alike(artifact, unit), behind, candidates)
+
         draws = ALTERNATIVES if reconstruction else RANDOM_STYLES
         asked = {
-            "attack": [Asked(Question(group.artifact, behind, candidates), mine)],
-            "random_style": [
-                Asked(Question(a, behind, candidates), mine) for a in _random(template, public, draws, rng)
-            ],
+            "attack": [Asked(ask(group.artifact), mine)],
+            "random_style": [Asked(ask(a), mine) for a in _random(template, public, draws, rng)],
         }
         for name, others in (("other_client", near), ("other_domain", far)):
             drawn = torch.randperm(len(others), generator=rng)[:ALTERNATIVES].tolist()
             if drawn:
-                asked[name] = [Asked(Question(others[i].artifact, behind, candidates), mine) for i in drawn]
+                asked[name] = [Asked(ask(others[i].artifact), mine) for i in drawn]
         given: dict[str, list[tuple[Tensor, Truth]]] = {}
         if reconstruction:
             mean, std = styles[group.client]
             few = group.index[:ALTERNATIVES]
             asked["autoencoder"] = [
                 Asked(
-                    Question(draft_like(template, mean[i][None], std[i][None], "image").finish(), 1, candidates),
+                    Question(
+                        _alike(draft_like(template, mean[i][None], std[i][None], "image").finish(), unit), 1, candidates
+                    ),
                     truth(i[None]),
                 )
                 for i in few
@@ -359,6 +364,11 @@ def _random(template: StyleStatistics, like: Tensor, count: int, rng: torch.Gene
     spread = (like - like.mean(0)) / max(1, len(like) - 1) ** 0.5
     drawn = like.mean(0) + torch.randn(count, len(like), generator=rng) @ spread
     return [_from_vector(template, row) for row in drawn]
+
+
+def _alike(artifact: StyleStatistics, unit: str) -> StyleStatistics:
+    """The artifact without its sender's name, labelled as the target's is: nothing but its numbers tells them apart."""
+    return StyleStatistics.build(artifact.tensors(), {**artifact.facts(), "client": PEER, "behind": unit})
 
 
 def _at_layer(template: StyleStatistics, layer: str) -> StyleStatistics:

@@ -4,6 +4,7 @@ No part is imported by name. `Attack.named("gan")` finds the class Gan in attack
 ``fdgpriv.attacks`` of an installed third-party package.
 """
 
+import math
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -46,18 +47,21 @@ class Role(ABC):
             raise ValueError(f"want one of the {cls.folder} {', '.join(cls.names())}; got {name!r}")
         for point in entry_points(group=f"fdgpriv.{cls.folder}"):
             if point.name == name:
-                return cast(type[Self], point.load())
+                joined = point.load()
+                joined.installed_as = name
+                found: type[Self] = _of_role(joined, cls, name)
+                return found
         module = import_module(f"fdgpriv.{cls.folder}.{name}")
         wanted = name.replace("_", "")
         for attribute, part in vars(module).items():  # a class may end in _ where Python has the name: None_
-            if attribute.lower().rstrip("_") == wanted and isinstance(part, type) and issubclass(part, Role):
-                return cast(type[Self], part)
+            if attribute.lower().rstrip("_") == wanted and isinstance(part, type) and issubclass(part, cls):
+                return part
         raise ValueError(f"want a class in {cls.folder}/{name}.py whose name in snake case is {name}; found none")
 
     @classmethod
     def name(cls) -> str:
-        """This part's own name."""
-        return cls.__module__.rpartition(".")[2]
+        """This part's own name: its file's, or that under which it was installed."""
+        return cls.__dict__.get("installed_as") or cls.__module__.rpartition(".")[2]
 
     @classmethod
     def parse(cls, spec: str) -> Self:
@@ -82,6 +86,12 @@ class Role(ABC):
         return cls(**given)
 
 
+def _of_role(part: Any, role: type[Any], name: str) -> Any:
+    if not (isinstance(part, type) and issubclass(part, role)):
+        raise ValueError(f"want {name!r} of the {role.folder} to be a {role.__name__}, got {part!r}")
+    return part
+
+
 def _setting(item: str, spec: str) -> tuple[str, str]:
     field, equals, value = item.partition("=")
     if not equals or not field:
@@ -97,11 +107,14 @@ def _read(kind: Any, value: Any, where: str) -> Any:
         if "None" in str(kind) and value.lower() == "none":
             return None
         if str(kind).startswith("tuple"):
-            return adapter.validate_strings(tuple(value.split("+")))
-        return adapter.validate_strings(value)
+            return adapter.validate_python(tuple(value.split("+")))
+        read = adapter.validate_strings(value)
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
         raise ValueError(f"{where}: want {getattr(kind, '__name__', kind)}, got {value!r} ({reason})") from None
+    if isinstance(read, float) and not math.isfinite(read):
+        raise ValueError(f"{where}: want a finite number, got {value!r}")
+    return read
 
 
 @dataclass(frozen=True)
@@ -144,6 +157,10 @@ class Method(Role):
     @abstractmethod
     def client(self, federation: Federation, data: LocalData, rng: torch.Generator) -> object:
         """The paper's client: an object with one method per verb."""
+
+    def check(self, model: nn.Module) -> None:
+        """Raise ValueError where a setting does not fit the model that was built."""
+        return
 
     def features(self, model: nn.Module, layer: str) -> Callable[[torch.Tensor], torch.Tensor]:
         """The public encoder whose features' styles this method shares: here a layer of the global model itself."""
@@ -243,11 +260,8 @@ class Attack(Role):
 
     def budget(self) -> str:
         """What it may spend, in words, for the reason of a verdict."""
-        return (
-            ", ".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))
-            if is_dataclass(self)
-            else "no settings"
-        )
+        settings: Sequence[Any] = fields(self) if is_dataclass(self) else ()
+        return ", ".join(f"{f.name}={getattr(self, f.name)}" for f in settings) or "no settings"
 
     def chance(self, view: "View", truth: "Truth") -> float | None:
         """What guessing reaches on the headline metric, where that is one number."""

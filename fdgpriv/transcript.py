@@ -117,7 +117,7 @@ class Transcript:
             if artifact is not None and stored == index:
                 tensors |= {f"{index}/{name}": tensor.contiguous() for name, tensor in artifact.tensors().items()}
             facts = None if artifact is None else artifact.facts()
-            lines.append(json.dumps({"record": asdict(record), "facts": facts, "stored": stored}, sort_keys=True))
+            lines.append(json.dumps({"record": asdict(record), "facts": facts, "stored": stored}))
         save_file(tensors, folder / f"{TENSORS}.part")
         (folder / f"{MANIFEST}.part").write_text("\n".join([json.dumps({"keep": self.keep}), *lines]) + "\n")
         for name in (TENSORS, MANIFEST):

@@ -71,6 +71,9 @@ class FederatedSGD(Method):
         for name in ("rounds", "local_epochs", "batch_size", "lr"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{self.name()}.{name}: want more than 0, got {getattr(self, name)}")
+        for name in ("momentum", "weight_decay"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{self.name()}.{name}: want at least 0, got {getattr(self, name)}")
         if self.participants is not None and self.participants < 1:
             raise ValueError(f"{self.name()}.participants: want at least 1 or none, got {self.participants}")
         if self.buffers not in BUFFERS:

@@ -74,10 +74,11 @@ class StableFDG(FederatedSGD):
                 raise ValueError(f"stablefdg.{name}: want one of {', '.join(choices)}; got {getattr(self, name)!r}")
         if not 0 <= self.p <= 1:
             raise ValueError(f"stablefdg.p: want a probability, got {self.p}")
-        if not 0 < self.mixing <= 1 or self.attention_dim < 1:
-            raise ValueError("stablefdg: want mixing above 0 and at most 1, and attention_dim of at least 1")
-        if self.received < 0 or (self.oversample_size or 0) < 0:
-            raise ValueError("stablefdg: want received and oversample_size of at least 0")
+        if not 0 < self.mixing <= 1:
+            raise ValueError(f"stablefdg.mixing: want more than 0 and at most 1, got {self.mixing}")
+        for name, least in (("attention_dim", 1), ("received", 0), ("oversample_size", 0)):
+            if (given := getattr(self, name)) is not None and given < least:
+                raise ValueError(f"stablefdg.{name}: want at least {least}, got {given}")
 
     @property
     def shares_styles(self) -> bool:
@@ -101,6 +102,12 @@ class StableFDG(FederatedSGD):
             qk_norm=self.qk_norm,
             released=self.code_compat,
         )
+
+    def check(self, model: nn.Module) -> None:
+        assert isinstance(model, HighlightedClassifier)
+        for layer in (self.style_layer, *self.explore_layers):
+            if layer not in model.backbone.stages:
+                raise ValueError(f"stablefdg: want layers of {', '.join(model.backbone.stages)}; got {layer!r}")
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         model: nn.Module = self.model(federation, rng)

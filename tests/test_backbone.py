@@ -237,7 +237,7 @@ def test_what_is_done_after_a_stage_goes_on_and_may_change_the_batch() -> None:
         by_hand = double(network.body["layer1"](network.features(images, "stem")))
         by_hand = double(network.body["layer3"](network.body["layer2"](by_hand)))
         assert torch.equal(out, network.body["layer4"](by_hand))
-    assert seen[:2] == [(3, 32, 16, 16), (6, 96, 4, 4)]
+    assert seen[:2] == [(3, 32, 16, 16), (6, 64, 4, 4)]
     assert len(out) == 12
 
 

@@ -86,7 +86,8 @@ def digits_extractor(directory: Path | None = None) -> Extractor:
     It knows handwritten and typeset digits of 32 px and nothing else: figures made with it compare with each other,
     never with published ones.
     """
-    extractor = small_extractor()
+    with torch.random.fork_rng(devices=[]):
+        extractor = small_extractor()
     extractor.weights = load_shipped(extractor, DIGITS_EXTRACTOR, directory).weights
     return extractor
 

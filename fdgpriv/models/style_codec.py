@@ -6,6 +6,7 @@ Reference: Huang and Belongie, "Arbitrary style transfer in real-time with adapt
 from itertools import pairwise
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 
 from fdgpriv.models._shipped import load_shipped
@@ -92,7 +93,8 @@ def small_codec(name: str) -> StyleCodec:
 
 def digits_codec(directory: Path | None = None) -> StyleCodec:
     """The codec that comes with fdgpriv, frozen; `directory` holds another training of it, ours by default."""
-    codec = small_codec(DIGITS_CODEC)
+    with torch.random.fork_rng(devices=[]):
+        codec = small_codec(DIGITS_CODEC)
     load_shipped(codec, DIGITS_CODEC, directory)
     return codec
 

@@ -34,7 +34,8 @@ def compare(
 
     From 20 units on by the more careful of a studentised bootstrap and t, below by t. Where so many differences are
     equal that a resample is constant with probability above `tail` (0/1 metrics with rare or near-certain success),
-    neither is honest: then by Gaffke's bound if the reach is known, else by t without an upper bound. p never falls
+    neither is honest: then by Gaffke's bound if the reach is known, else by t without an upper bound. Gaffke's bound also
+    serves where the reach is known and more than half of the differences are one value, as for hits. p never falls
     below the sign-flip floor 2^-(differences that are not 0), and lower is never above 0 where p is above `LEVEL`.
 
     Args:
@@ -49,7 +50,7 @@ def compare(
     scale[scale == 0] = 1
     snapped = np.round(differences / scale, 12) * scale  # 0.7 - 0.2 and 0.6 - 0.1 are one difference
     units = len(snapped)
-    tied = [_tied(d, tail) for d in snapped.T]
+    tied = [_tied(d, tail) or (reach is not None and _mostly_one(d)) for d in snapped.T]
     booted = [b for b in range(len(tied)) if units >= BOOTSTRAP_FROM and not tied[b]]
     bootstraps = dict(zip(booted, _bootstrap(snapped[:, booted], tail, rng, resamples), strict=True))
     found = []
@@ -70,6 +71,11 @@ def _tied(d: Array, tail: float) -> bool:
     """Whether a resample of the differences is constant with probability above `tail`."""
     ties = int(np.unique(d, return_counts=True)[1].max())
     return ties > 1 and (ties / len(d)) ** len(d) > tail
+
+
+def _mostly_one(d: Array) -> bool:
+    """Whether more than half of the differences are one value, as those of hits are."""
+    return 2 * int(np.unique(d, return_counts=True)[1].max()) > len(d)
 
 
 def _student(d: Array, tail: float, bounded: bool) -> Comparison:
