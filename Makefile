@@ -14,7 +14,7 @@ audit: .venv/installed
 	$(BIN)/python -m fdgpriv.audit --method stablefdg
 
 test: .venv/installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-slow: .venv/installed
 	$(BIN)/python -m pytest -m slow

@@ -85,4 +85,6 @@ class LabelHistogram(Attack):
         return torch.stack(vectors), torch.stack(shares)
 
     def score(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
-        return torch.stack([(g - t.histogram).abs().sum() for g, t in zip(guesses, truths, strict=True)])
+        return torch.stack(
+            [(g.double() - t.histogram).abs().sum().clamp_max(2) for g, t in zip(guesses, truths, strict=True)]
+        )

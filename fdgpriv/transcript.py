@@ -9,9 +9,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import TypeAdapter, ValidationError
+import torch
+from pydantic import Field, TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -21,6 +22,7 @@ from fdgpriv.artifact import SERVER, Artifact, ModelState
 MANIFEST, TENSORS = "manifest.jsonl", "tensors.safetensors"
 SMALL = 65_536  # bytes: what is no larger is always kept
 KEEP = ("ends", "all", "small")
+Whole = Annotated[int, Field(ge=0)]
 
 
 class DamagedTranscript(ValueError):
@@ -42,15 +44,35 @@ class Record:
     receiver: str
     origin: str
     verb: str
-    round: int
+    round: Whole
     kind: str
     level: str
     layer: str | None
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, str]
-    nbytes: int
-    samples: int
-    clients: int
+    nbytes: Whole
+    samples: Whole
+    clients: Whole
+
+    @classmethod
+    def of(cls, artifact: Artifact, sender: str, receiver: str, verb: str, samples: int, clients: int) -> Self:
+        """The record of this artifact's crossing, the artifact's own facts taken from it."""
+        tensors = artifact.tensors()
+        return cls(
+            sender=sender,
+            receiver=receiver,
+            origin=artifact.client,
+            verb=verb,
+            round=artifact.round,
+            kind=artifact.kind,
+            level=artifact.level,
+            layer=artifact.layer,
+            shapes={name: tuple(tensor.shape) for name, tensor in tensors.items()},
+            dtypes={name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()},
+            nbytes=artifact.nbytes,
+            samples=samples,
+            clients=clients,
+        )
 
     @property
     def relayed(self) -> bool:
@@ -83,7 +105,7 @@ class Transcript:
             for i in [i for i, a in self.kept.items() if a.nbytes > SMALL and a.round != first]:
                 del self.kept[i]
         self.records.append(record)
-        if self.keep != "small" or record.nbytes <= SMALL:
+        if self.keep != "small" or (record.nbytes <= SMALL and record.kind != ModelState.kind):
             self.kept[index] = artifact
 
     def seen_by(self, name: str) -> Iterator[tuple[Record, Artifact | None]]:
@@ -115,7 +137,7 @@ class Transcript:
             artifact = self.kept.get(index)
             stored = None if artifact is None else owner.setdefault(id(artifact), index)
             if artifact is not None and stored == index:
-                tensors |= {f"{index}/{name}": tensor.contiguous() for name, tensor in artifact.tensors().items()}
+                tensors |= {f"{index}/{name}": _own(tensor) for name, tensor in artifact.tensors().items()}
             facts = None if artifact is None else artifact.facts()
             lines.append(json.dumps({"record": asdict(record), "facts": facts, "stored": stored}))
         save_file(tensors, folder / f"{TENSORS}.part")
@@ -133,13 +155,13 @@ class Transcript:
             transcript = cls(keep=json.loads(head)["keep"])
             for index, line in enumerate(lines):
                 transcript._load_line(index, json.loads(line), tensors)
+            if tensors:
+                raise DamagedTranscript(f"{TENSORS} holds {len(tensors)} tensors that no record names")
         except DamagedTranscript as error:
-            raise DamagedTranscript(f"{folder}: {error}") from None
+            raise DamagedTranscript(_printable(f"{folder}: {error}")) from None
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise DamagedTranscript(f"{folder}: not a whole transcript ({type(error).__name__}: {reason})") from None
-        if tensors:
-            raise DamagedTranscript(f"{folder}: {TENSORS} holds {len(tensors)} tensors that no record names")
+            reason = f"{folder}: not a whole transcript ({type(error).__name__}: {str(error)[:200]})"
+            raise DamagedTranscript(_printable(reason)) from None
         return transcript
 
     def _load_line(self, index: int, line: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -161,19 +183,33 @@ class Transcript:
             raise DamagedTranscript(f"record {index}: stored wants the index of an earlier record, got {stored!r}")
         if record.kind not in Artifact.kinds:
             raise DamagedTranscript(f"record {index}: want a kind of {', '.join(Artifact.kinds)}; got {record.kind!r}")
-        if stored != index:
+        if stored == index:
+            mine = {name: tensors.pop(f"{index}/{name}") for name in record.shapes}
+            for name, tensor in mine.items():
+                came = (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+                if came != (record.shapes[name], record.dtypes.get(name)):
+                    raise DamagedTranscript(
+                        f"record {index}: {name} wants {record.shapes[name]}, got {came[0]} {came[1]}"
+                    )
+            self.kept[index] = Artifact.kinds[record.kind].build(mine, line["facts"])
+            if (bad := self.kept[index].not_finite()) is not None:
+                raise DamagedTranscript(f"record {index}: {bad} holds NaN or an infinity")
+        else:
             self.kept[index] = self.kept[stored]
-            return
-        mine = {name: tensors.pop(f"{index}/{name}") for name in record.shapes}
-        for name, tensor in mine.items():
-            came = (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-            want = (record.shapes[name], record.dtypes.get(name))
-            if came != want:
-                raise DamagedTranscript(f"record {index}: {name} wants {want[0]} {want[1]}, got {came[0]} {came[1]}")
-        artifact = Artifact.kinds[record.kind].build(mine, line["facts"])
-        if (name_ := artifact.not_finite()) is not None:
-            raise DamagedTranscript(f"record {index}: {name_} holds NaN or an infinity")
-        self.kept[index] = artifact
+        held = Record.of(self.kept[index], record.sender, record.receiver, record.verb, record.samples, record.clients)
+        for said, is_ in zip(asdict(record).items(), asdict(held).items(), strict=True):
+            if said != is_:
+                raise DamagedTranscript(f"record {index}: {said[0]} wants {is_[1]}, as kept; got {said[1]}")
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """A copy in memory of its own, which is what safetensors writes."""
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _printable(text: str) -> str:
+    """One clean line, whatever a hostile file put into it."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 _RECORD = TypeAdapter(Record)

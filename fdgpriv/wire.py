@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from fdgpriv.artifact import PEER, SERVER, Artifact, Message, Outgoing
+from fdgpriv.artifact import PEER, SERVER, Artifact, Message, ModelState, Outgoing
 from fdgpriv.roles import Defense
 from fdgpriv.transcript import Record, Transcript
 
@@ -34,7 +34,8 @@ class Wire:
         message = [self.defense.protect(item, rng) for item in outgoing]
         for artifact in message:
             self._record(artifact, client, SERVER, verb)
-        self._trained.add(client)
+        if any(artifact.kind == ModelState.kind for artifact in message):
+            self._trained.add(client)
         return message
 
     def down(self, client: str, verb: str, message: Sequence[Artifact]) -> Message:
@@ -46,28 +47,13 @@ class Wire:
     def _record(self, artifact: Artifact, sender: str, receiver: str, verb: str) -> None:
         if not isinstance(artifact, Artifact):
             raise TypeError(f"want an artifact on the wire, got {type(artifact).__name__} from {sender}")
+        origin = artifact.client
+        behind = sorted(self._trained) if origin == SERVER else [origin]
+        samples = 1 if artifact.level == "image" else sum(self.sizes[c] for c in behind)
+        record = Record.of(artifact, sender, receiver, verb, samples, len(behind))
         if (name := artifact.not_finite()) is not None:
             raise Diverged(
                 f"{sender} sent a {artifact.kind} in round {artifact.round} whose {name} is not finite: training diverged; "
                 "try a smaller lr"
             )
-        origin = artifact.client
-        behind = sorted(self._trained) if origin == SERVER else [origin]
-        self.transcript.add(
-            Record(
-                sender=sender,
-                receiver=receiver,
-                origin=origin,
-                verb=verb,
-                round=artifact.round,
-                kind=artifact.kind,
-                level=artifact.level,
-                layer=artifact.layer,
-                shapes={n: tuple(t.shape) for n, t in artifact.tensors().items()},
-                dtypes={n: str(t.dtype).removeprefix("torch.") for n, t in artifact.tensors().items()},
-                nbytes=artifact.nbytes,
-                samples=1 if artifact.level == "image" else sum(self.sizes[c] for c in behind),
-                clients=len(behind),
-            ),
-            artifact,
-        )
+        self.transcript.add(record, artifact)
