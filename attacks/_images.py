@@ -26,7 +26,7 @@ def psnr(guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
 
 def ssim(guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
     """Mean SSIM (M,) of each guessed image against the first image behind its artifact."""
-    return _paired(guesses, truths, _FEW, lambda a, b: ssim_per_image(a, b).values)
+    return _paired(guesses, truths, _FEW, lambda a, b: ssim_per_image(a, b, torch.float32).values)
 
 
 def lpips(guesses: Sequence[Guess], truths: Sequence[Truth]) -> tuple[str, Tensor]:

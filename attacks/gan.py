@@ -44,7 +44,7 @@ class Gan(Attack):
     higher_leaks: ClassVar[bool] = True
     threats: ClassVar[tuple[str, ...]] = ("insider", "client", "third_party")
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"steps": 10}, "paper": {"steps": 20_000}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"steps": 5}, "paper": {"steps": 20_000}}
 
     steps: int = 80
     batch_size: int = 32

@@ -5,7 +5,7 @@ Reference: AUDIT 5.5 and CCST's claim that different data can have the same styl
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from sklearn.covariance import LedoitWolf
@@ -36,6 +36,8 @@ class Identification(Attack):
     higher_leaks: ClassVar[bool] = True
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     threats: ClassVar[tuple[str, ...]] = ("server", "client", "third_party")
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice": 100}}
 
     practice: int = 200
 

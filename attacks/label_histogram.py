@@ -5,7 +5,7 @@ Reference: METHODS 4e, H-S2.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -37,6 +37,8 @@ class LabelHistogram(Attack):
     higher_leaks: ClassVar[bool] = False
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 2.0)
     threats: ClassVar[tuple[str, ...]] = ("server", "client", "third_party")
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice": 100}}
 
     practice: int = 300
     alphas: tuple[float, ...] = (0.5, 2.0, 10.0, 100.0)

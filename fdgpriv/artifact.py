@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any, ClassVar, Self, get_type_hints
 
 import torch
@@ -54,7 +55,7 @@ class Artifact:
     @classmethod
     def build(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Self:
         """The artifact of these tensors and facts; raises ValueError where a field is missing, unknown or ill-typed."""
-        types = get_type_hints(cls)
+        types = _types(cls)  # type: ignore[arg-type]  # a class is hashable
         given = {**tensors, **facts}
         known = {f.name for f in fields(cls)}
         if set(given) != known:
@@ -83,6 +84,11 @@ class Artifact:
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
                 return name
         return None
+
+
+@cache
+def _types(kind: type[Any]) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 Message = list[Artifact]

@@ -31,8 +31,9 @@ from fdgpriv.models.style_codec import digits_codec
 from fdgpriv.partition import Population, populate
 from fdgpriv.plan import Plan
 from fdgpriv.privacy.release import DRAWS, Measurement, measure, privacies
-from fdgpriv.proctor import SIZES, Proctor
+from fdgpriv.proctor import Proctor
 from fdgpriv.progress import Teller
+from fdgpriv.questions import SIZES
 from fdgpriv.roles import Attack, Defense
 from fdgpriv.threat import ThreatModel, threat
 from fdgpriv.transcript import Transcript

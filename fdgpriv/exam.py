@@ -5,7 +5,7 @@ alike to the adversary. `View` is what the threat model grants; `Truth` stays he
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -79,12 +79,10 @@ class View:
     sizes: tuple[int, ...]
     image_size: int
     _auxiliary: tuple[Domain, ...]
-    _features: Callable[[Tensor], Tensor]
-    _rule: StyleRule
+    _styles: Callable[[Tensor], tuple[Tensor, Tensor]]
     _share: Callable[[StyleDraft, torch.Generator], StyleStatistics]
     _template: StyleStatistics
     _candidates: Tensor
-    _styles: dict[int, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict)
 
     @property
     def auxiliary(self) -> tuple[Domain, ...]:
@@ -97,13 +95,10 @@ class View:
         self.threat.require(Capability.HAS_CANDIDATES)
         return self._candidates
 
-    @torch.no_grad()
     def styles(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and std (N, C) of each image's features, as clients compute them."""
         self.threat.require(Capability.KNOWS_ENCODER)
-        if id(images) not in self._styles:  # the images are kept beside, so that their id stays theirs
-            self._styles[id(images)] = (images, *styles_of(images, self._features, self._rule))
-        return self._styles[id(images)][1:]
+        return self._styles(images)
 
     def share(self, mean: Tensor, std: Tensor, rng: torch.Generator) -> StyleStatistics:
         """The artifact that a client holding images of these styles (n, C) would have shared, defense included."""

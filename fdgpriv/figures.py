@@ -47,23 +47,31 @@ def stylised(codec: StyleCodec, domains: Sequence[Domain], path: Path) -> None:
 
 
 def _write(rows: Sequence[Sequence[Tensor | None]], heads: Sequence[str], labels: Sequence[str], path: Path) -> None:
-    width, height = 1.15 * len(heads) + 1.1, 1.15 * len(rows) + 0.5
-    figure = Figure(figsize=(width, height), dpi=110)
-    axes = figure.subplots(len(rows), len(heads), squeeze=False)
-    for number, (images, label, row) in enumerate(zip(rows, labels, axes, strict=True)):
-        for image, head, axis in zip(images, heads, row, strict=True):
-            axis.set_xticks([])
-            axis.set_yticks([])
-            for spine in axis.spines.values():
-                spine.set_visible(False)
+    """One picture: the images on one canvas, transparent where there is none."""
+    side = next(image.shape[-1] for row in rows for image in row if image is not None)
+    step = side + max(1, side // 16)
+    canvas = torch.zeros(len(rows) * step, len(heads) * step, 4)
+    for r, row in enumerate(rows):
+        for c, image in enumerate(row):
             if image is not None:
-                axis.imshow(image.permute(1, 2, 0).clamp(0, 1).numpy(), interpolation="nearest")
-            if number == 0:
-                axis.set_title(head.replace(" ", "\n", 1), fontsize=8)
-        row[0].set_ylabel(label.replace("$", r"\$"), fontsize=8, rotation=0, ha="right", va="center")
+                place = canvas[r * step : r * step + side, c * step : c * step + side]
+                place[..., :3], place[..., 3] = image.permute(1, 2, 0).clamp(0, 1), 1.0
+    figure = Figure(figsize=(1.15 * len(heads) + 1.1, 1.15 * len(rows) + 0.5), dpi=110)
+    axis = figure.add_subplot(frame_on=False)
+    axis.imshow(canvas.numpy(), interpolation="nearest")
+    axis.set_xticks(
+        [c * step + side / 2 for c in range(len(heads))], [h.replace(" ", "\n", 1) for h in heads], fontsize=8
+    )
+    axis.set_yticks([r * step + side / 2 for r in range(len(rows))], [_plain(text) for text in labels], fontsize=8)
+    axis.tick_params(length=0, labeltop=True, labelbottom=False)
     figure.tight_layout(pad=0.4)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Software": None})
+
+
+def _plain(text: str) -> str:
+    """`text` as it is, not as a formula."""
+    return text.replace("$", r"\$")
 
 
 def rows_of(shown: Sequence[tuple[Tensor, Mapping[str, Tensor]]], count: int) -> list[dict[str, Tensor]]:

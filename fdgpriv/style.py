@@ -5,7 +5,6 @@ Reference: Huang and Belongie, "Arbitrary style transfer in real-time with adapt
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 
@@ -27,7 +26,9 @@ class StyleRule:
         """Mean and std (B, C) of each channel of each image's features (B, C, H, W)."""
         if features.ndim != 4:
             raise ValueError(f"want features (B, C, H, W), got {tuple(features.shape)}")
-        variance, mean = torch.var_mean(features, dim=(2, 3), correction=int(self.unbiased))
+        pixels = features.permute(0, 2, 3, 1).flatten(1, 2)  # two passes: several times faster than torch.var_mean here
+        mean = pixels.mean(1)
+        variance = (pixels - mean[:, None]).square().sum(1) / (pixels.shape[1] - int(self.unbiased))
         return mean, (variance + self.eps).sqrt()
 
 

@@ -41,8 +41,8 @@ class FederatedSGD(Method):
         "quick": {
             "rounds": 2,
             "participants": None,
-            "local_epochs": 2,
-            "batch_size": 16,
+            "local_epochs": 1,
+            "batch_size": 32,
             "lr": 0.1,
             "schedule": "constant",
         },

@@ -14,7 +14,8 @@ from fdgpriv.artifact import SERVER, StyleStatistics
 from fdgpriv.exam import Asked, Guess, Item, Question, Sitting, Truth, View, styles_of
 from fdgpriv.federation import Dataset
 from fdgpriv.marks import examine
-from fdgpriv.proctor import ALTERNATIVES, CANDIDATES, LINE_UPS, SCORED, SIZES, Proctor
+from fdgpriv.proctor import Proctor
+from fdgpriv.questions import ALTERNATIVES, CANDIDATES, LINE_UPS, SCORED, SIZES
 from fdgpriv.roles import Attack
 from fdgpriv.style import RULES
 from fdgpriv.threat import THREATS, Auxiliary, Capability, NotGranted, ThreatModel, threat

@@ -34,7 +34,7 @@ def psnr_per_image(images: Tensor, truth: Tensor) -> PerImage:
     return PerImage("psnr", values, exact, "higher_leaks")
 
 
-def ssim_per_image(images: Tensor, truth: Tensor) -> PerImage:
+def ssim_per_image(images: Tensor, truth: Tensor, dtype: torch.dtype = torch.float64) -> PerImage:
     """Structural similarity with an 11x11 Gaussian window of sigma 1.5, K = (0.01, 0.03), data range 1.
 
     The mean over the windows that lie wholly inside the image, as Wang et al. take it. At 32 px and smaller the window
@@ -43,6 +43,7 @@ def ssim_per_image(images: Tensor, truth: Tensor) -> PerImage:
     Args:
         images: (N, 3, H, W) in [0, 1].
         truth: The image each stands for, (N, 3, H, W) in [0, 1].
+        dtype: Of the computation: float32 takes a tenth of the time and is off by up to 1e-4.
 
     Returns: in [-1, 1], higher leaks more; NaN below 11 px. There is no fixed chance level.
     Reference: Wang et al., "Image quality assessment: from error visibility to structural similarity", TIP 2004.
@@ -59,11 +60,11 @@ def ssim_per_image(images: Tensor, truth: Tensor) -> PerImage:
     for ours, theirs in zip(torch.split(images, _BATCH), torch.split(truth, _BATCH), strict=True):
         if len(ours):
             _, full = structural_similarity_index_measure(
-                ours.double(), theirs.double(), sigma=1.5, kernel_size=WINDOW, k1=0.01, k2=0.03,
+                ours.to(dtype), theirs.to(dtype), sigma=1.5, kernel_size=WINDOW, k1=0.01, k2=0.03,
                 data_range=1.0, reduction="none", return_full_image=True,
             )  # fmt: skip
             edge = WINDOW // 2
-            found.append(full[..., edge:-edge, edge:-edge].mean(dim=(1, 2, 3)))
+            found.append(full[..., edge:-edge, edge:-edge].double().mean(dim=(1, 2, 3)))
     return PerImage("ssim", torch.cat(found), exact, "higher_leaks")
 
 

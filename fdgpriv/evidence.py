@@ -1,0 +1,73 @@
+"""What a transcript shows of styles: the last that each client shared, who was sent them, the model they come from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.artifact import SERVER, StyleStatistics
+from fdgpriv.exam import styles_of
+from fdgpriv.federation import Federation, generator
+from fdgpriv.roles import Method
+from fdgpriv.style import RULES
+from fdgpriv.transcript import Transcript
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """The style statistics of one run's last round.
+
+    Attributes:
+        wire: By client, what it shared.
+        receiver: By client, one other client that was sent it, where any was.
+        method: Knows how features are taken.
+        model: The global model of that round, in evaluation mode.
+    """
+
+    wire: Mapping[str, StyleStatistics]
+    receiver: Mapping[str, str]
+    method: Method
+    model: nn.Module
+    _taken: dict[tuple[int, str], tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, transcript: Transcript, method: Method, federation: Federation, seed: int) -> "Evidence | None":
+        """The evidence in `transcript`; None where no style is kept together with the model it was taken under."""
+        sent: dict[str, StyleStatistics] = {}
+        receiver: dict[str, str] = {}
+        for record, artifact in transcript.of_kind(StyleStatistics.kind):
+            if not isinstance(artifact, StyleStatistics) or transcript.model_sent(record.round) is None:
+                continue
+            if record.receiver == SERVER:
+                sent[record.origin] = artifact
+                receiver.pop(record.origin, None)
+            elif record.relayed:
+                receiver[record.origin] = record.receiver
+        if not sent:
+            return None
+        last = max(artifact.round for artifact in sent.values())
+        state = transcript.model_sent(last)
+        assert state is not None
+        model = method.model(federation, generator(seed, 4))
+        state.load_into(model)
+        return cls({name: a for name, a in sent.items() if a.round == last}, receiver, method, model.eval())
+
+    @property
+    def template(self) -> StyleStatistics:
+        """One artifact as it is on the wire."""
+        return next(iter(self.wire.values()))
+
+    def layers(self) -> tuple[str, ...]:
+        """The stages at which styles could be taken."""
+        stages: tuple[str, ...] = self.model.backbone.stages  # type: ignore[assignment,union-attr]
+        return stages
+
+    @torch.no_grad()
+    def styles(self, images: Tensor, layer: str) -> tuple[Tensor, Tensor]:
+        """Mean and std (N, C) of the images' features (N, 3, H, W) at `layer`, by the wire's rule; taken once."""
+        key = (id(images), layer)
+        if key not in self._taken:  # the images are kept beside, so that their id stays theirs
+            features = self.method.features(self.model, layer)
+            self._taken[key] = (images, *styles_of(images, features, RULES[self.template.rule]))
+        return self._taken[key][1:]
