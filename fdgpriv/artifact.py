@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Self, get_type_hints
 import torch
 from torch import Tensor, nn
 
+from fdgpriv.style import RULES
+
 SERVER = "server"
 PEER = "peer"  # what a client is told of another client whose artifact the server passes on
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
@@ -249,10 +251,9 @@ class StyleDraft:
         )
 
     def finish(self) -> StyleStatistics:
-        """The undefended artifact: plain averages and (biased) variances over the images, StableFDG Eq. 2."""
-        return self.pooled(
-            self.mean.mean(0), self.std.mean(0), self.mean.var(0, correction=0), self.std.var(0, correction=0)
-        )
+        """The undefended artifact: what the rule makes of all images, and (biased) variances over them, StableFDG Eq. 2."""
+        mean, std = RULES[self.rule].pool(self.mean, self.std)
+        return self.pooled(mean, std, self.mean.var(0, correction=0), self.std.var(0, correction=0))
 
     def take(self, index: Tensor, behind: str) -> "StyleDraft":
         """The draft of only the images at `index` (M,)."""

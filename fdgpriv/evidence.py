@@ -37,7 +37,9 @@ class Evidence:
         sent: dict[str, StyleStatistics] = {}
         receiver: dict[str, str] = {}
         for record, artifact in transcript.of_kind(StyleStatistics.kind):
-            if not isinstance(artifact, StyleStatistics) or transcript.model_sent(record.round) is None:
+            if not isinstance(artifact, StyleStatistics):
+                continue
+            if not method.frozen_encoder and transcript.model_sent(record.round) is None:
                 continue
             if record.receiver == SERVER:
                 sent[record.origin] = artifact
@@ -47,10 +49,9 @@ class Evidence:
         if not sent:
             return None
         last = max(artifact.round for artifact in sent.values())
-        state = transcript.model_sent(last)
-        assert state is not None
         model = method.model(federation, generator(seed, 4))
-        state.load_into(model)
+        if (state := transcript.model_sent(last)) is not None:
+            state.load_into(model)
         return cls({name: a for name, a in sent.items() if a.round == last}, receiver, method, model.eval())
 
     @property
@@ -60,8 +61,7 @@ class Evidence:
 
     def layers(self) -> tuple[str, ...]:
         """The stages at which styles could be taken."""
-        stages: tuple[str, ...] = self.model.backbone.stages  # type: ignore[assignment,union-attr]
-        return stages
+        return self.method.layers(self.model)
 
     @torch.no_grad()
     def styles(self, images: Tensor, layer: str) -> tuple[Tensor, Tensor]:

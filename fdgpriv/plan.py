@@ -11,6 +11,7 @@ from fdgpriv import data
 from fdgpriv.federation import Dataset, Federation, generator
 from fdgpriv.models.backbone import BACKBONES, IMAGENET_MEAN, IMAGENET_STD, Backbone, backbone
 from fdgpriv.partition import partitioner, populate
+from fdgpriv.questions import ARTIFACTS_PER_CLIENT
 from fdgpriv.roles import Attack, Defense, Method
 from fdgpriv.threat import THREATS, threat
 from fdgpriv.transcript import KEEP
@@ -93,6 +94,11 @@ class Plan:
         if any(seed < 0 for seed in self.seeds):
             raise ValueError(f"--seed: want numbers of at least 0, got {' '.join(map(str, self.seeds))}")
         return plan
+
+    @property
+    def artifacts_per_client(self) -> Mapping[int, int]:
+        """By number of images behind an artifact, how many such artifacts of each client are examined."""
+        return {1: 2} if self.preset == "quick" else ARTIFACTS_PER_CLIENT
 
     @property
     def _large(self) -> bool:

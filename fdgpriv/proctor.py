@@ -11,7 +11,7 @@ from fdgpriv.evidence import Evidence
 from fdgpriv.exam import Item, Sitting, View, draft_like
 from fdgpriv.federation import Domain, Federation, generator
 from fdgpriv.partition import Population
-from fdgpriv.questions import SIZES, Questions
+from fdgpriv.questions import ARTIFACTS_PER_CLIENT, Questions
 from fdgpriv.roles import Defense, Method
 from fdgpriv.threat import Auxiliary, ThreatModel
 from fdgpriv.transcript import Transcript
@@ -38,7 +38,7 @@ class Proctor:
     defense: Defense
     transcript: Transcript
     seed: int
-    per_client: Mapping[int, int] = field(default_factory=lambda: SIZES)
+    per_client: Mapping[int, int] = field(default_factory=lambda: ARTIFACTS_PER_CLIENT)
     evidence: Evidence | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:

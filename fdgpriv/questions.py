@@ -15,7 +15,12 @@ from fdgpriv.artifact import PEER, StyleDraft, StyleStatistics
 from fdgpriv.exam import Asked, Item, Question, Truth, draft_like
 from fdgpriv.partition import Population
 
-SIZES: dict[int, int] = {1: 6, 2: 4, 5: 3, 20: 2}  # images behind an artifact: how many artifacts per client
+ARTIFACTS_PER_CLIENT: dict[int, int] = {
+    1: 6,
+    2: 4,
+    5: 3,
+    20: 2,
+}  # images behind an artifact: how many artifacts per client
 ALTERNATIVES = 3  # how many artifacts stand in for each control
 RANDOM_STYLES = 12  # and for a random style, where reading one is cheap
 LINE_UPS, CANDIDATES = 4, 100

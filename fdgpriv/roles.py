@@ -142,6 +142,7 @@ class Method(Role):
     """A federated learning method: what the server does with answers, and what a client answers."""
 
     folder = "methods"
+    frozen_encoder: ClassVar[bool] = False  # whether styles come from a public network that training does not change
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
 
     rounds: int
@@ -166,6 +167,10 @@ class Method(Role):
         """The public encoder whose features' styles this method shares: here a layer of the global model itself."""
         backbone = cast("Backbone", model.backbone)
         return lambda images: backbone.features(images, layer)
+
+    def layers(self, model: nn.Module) -> tuple[str, ...]:
+        """The layers at which `features` can be taken."""
+        return tuple(cast("Backbone", model.backbone).stages)
 
     def releases(self, kind: str) -> int:
         """At most how often one client's artifact of this kind leaves it in a run."""

@@ -3,26 +3,45 @@
 Reference: Huang and Belongie, "Arbitrary style transfer in real-time with adaptive instance normalization", ICCV 2017.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
 
+Moments = tuple[Tensor, Tensor]
+POOLED_EPS = 1e-5
+
+
+def averaged(mean: Tensor, std: Tensor) -> Moments:
+    """Means and standard deviations (C,), each averaged over images (n, C)."""
+    return mean.mean(0), std.mean(0)
+
+
+def over_pixels(mean: Tensor, std: Tensor) -> Moments:
+    """Mean and std (C,) over all pixels of all images, from those of each image (n, C), which have equally many pixels."""
+    wide = mean.double()
+    center = wide.mean(0)
+    variance = (std.double().square() + (wide - center).square()).mean(0)
+    return center.to(mean.dtype), (variance + POOLED_EPS).sqrt().to(std.dtype)
+
 
 @dataclass(frozen=True)
 class StyleRule:
-    """How a channel's standard deviation is taken.
+    """How a channel's standard deviation is taken, and one style made of many images'.
 
     Attributes:
         name: What an artifact says of itself.
         unbiased: Divide by HW - 1 instead of HW.
         eps: Added to the variance before the root.
+        pool: From each image's mean and std (n, C), those of all together (C,).
     """
 
     name: str
     unbiased: bool
     eps: float
+    pool: Callable[[Tensor, Tensor], Moments] = averaged
 
-    def __call__(self, features: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, features: Tensor) -> Moments:
         """Mean and std (B, C) of each channel of each image's features (B, C, H, W)."""
         if features.ndim != 4:
             raise ValueError(f"want features (B, C, H, W), got {tuple(features.shape)}")
@@ -36,19 +55,12 @@ PER_IMAGE_UNBIASED = StyleRule("per_image_unbiased", unbiased=True, eps=1e-5)  #
 DASSL = StyleRule("dassl", unbiased=True, eps=1e-6)  # MixStyle, DSU, StableFDG's released code
 PAPER = StyleRule("paper", unbiased=False, eps=0.0)  # StableFDG Eq. 1
 PAPER_EPS = StyleRule("paper_eps", unbiased=False, eps=1e-6)  # Eq. 1, safe for dead channels: what we train with
-POOLED_EPS = 1e-5
+POOLED = StyleRule("pooled_biased", unbiased=False, eps=0.0, pool=over_pixels)  # CCST Eq. 8
 
 
-def pooled_style(features: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and std (C,) over all images and pixels of features (B, C, H, W): the rule ``pooled_biased`` of CCST.
-
-    Accumulated in float64, because E[x^2] - E[x]^2 cancels in float32.
-    """
-    wide = features.double()
-    mean = wide.mean(dim=(0, 2, 3))
-    square = wide.square().mean(dim=(0, 2, 3))
-    std = (square - mean.square()).clamp_min(0).add(POOLED_EPS).sqrt()
-    return mean.to(features.dtype), std.to(features.dtype)
+def pooled_style(features: Tensor) -> Moments:
+    """Mean and std (C,) over all images and pixels of features (B, C, H, W): the rule ``pooled_biased`` of CCST."""
+    return over_pixels(*POOLED(features))
 
 
 def adain(features: Tensor, mean: Tensor, std: Tensor, rule: StyleRule = PAPER_EPS) -> Tensor:
@@ -59,4 +71,4 @@ def adain(features: Tensor, mean: Tensor, std: Tensor, rule: StyleRule = PAPER_E
     return features * scale[..., None, None] + shift[..., None, None]
 
 
-RULES = {rule.name: rule for rule in (PER_IMAGE_UNBIASED, DASSL, PAPER, PAPER_EPS)}
+RULES = {rule.name: rule for rule in (PER_IMAGE_UNBIASED, DASSL, PAPER, PAPER_EPS, POOLED)}

@@ -18,6 +18,7 @@ from conftest import TARGET, shortened
 from fdgpriv import __main__ as script
 from fdgpriv.audit import main
 from fdgpriv.conduct import Conductor
+from fdgpriv.examination import Examination
 from fdgpriv.federation import Dataset
 from fdgpriv.finding import Results
 from fdgpriv.progress import Teller
@@ -188,11 +189,11 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    examination, step, told = Conductor._examination, Teller.step, threading.Event()
+    examination, step, told = Examination._examined, Teller.step, threading.Event()
     begun: list[int] = []
     monkeypatch.setattr("fdgpriv.conduct.os.cpu_count", lambda: 1)
 
-    def interrupted(self: Conductor, *given: Any) -> Any:
+    def interrupted(self: Examination, *given: Any) -> Any:
         begun.append(1)
         if len(begun) > 1:
             assert told.wait(60)
@@ -205,7 +206,7 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(
             told.set()
 
     with monkeypatch.context() as patch:
-        patch.setattr(Conductor, "_examination", interrupted)
+        patch.setattr(Examination, "_examined", interrupted)
         patch.setattr(Teller, "step", tell)
         assert main([*SMALL, "--out", str(out)]) == 3
     last = capsys.readouterr().err.splitlines()[-1]
@@ -230,7 +231,7 @@ def test_resuming_what_is_done_changes_nothing(small: Path, monkeypatch: pytest.
 
     before = comparable(small)
     monkeypatch.setattr("fdgpriv.engine.local.LocalEngine.run", never)
-    monkeypatch.setattr(Conductor, "_examination", never)
+    monkeypatch.setattr(Examination, "_examined", never)
     assert main([*SMALL, "--out", str(small), "--resume"]) == 0
     assert comparable(small) == before
 

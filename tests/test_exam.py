@@ -15,7 +15,7 @@ from fdgpriv.exam import Asked, Guess, Item, Question, Sitting, Truth, View, sty
 from fdgpriv.federation import Dataset
 from fdgpriv.marks import examine
 from fdgpriv.proctor import Proctor
-from fdgpriv.questions import ALTERNATIVES, CANDIDATES, LINE_UPS, SCORED, SIZES
+from fdgpriv.questions import ALTERNATIVES, ARTIFACTS_PER_CLIENT, CANDIDATES, LINE_UPS, SCORED
 from fdgpriv.roles import Attack
 from fdgpriv.style import RULES
 from fdgpriv.threat import THREATS, Auxiliary, Capability, NotGranted, ThreatModel, threat
@@ -357,7 +357,7 @@ def test_every_artifact_is_a_unit_of_its_own(sat: Sittings, proctor: Proctor, ro
         assert (item.unit == item.client) == (item.size is None)
     for size in (1, 2):
         for client in proctor.population.clients:
-            assert sum(item.client == client for item in items(sat[role], size)) == SIZES[size]
+            assert sum(item.client == client for item in items(sat[role], size)) == ARTIFACTS_PER_CLIENT[size]
 
 
 def test_groups_of_one_client_share_no_image(sat: Sittings) -> None:

@@ -14,6 +14,7 @@ TABLE = {  # by name: divide by HW - 1, added to the variance
     "dassl": (True, 1e-6),
     "paper": (False, 0.0),
     "paper_eps": (False, 1e-6),
+    "pooled_biased": (False, 0.0),
 }
 
 

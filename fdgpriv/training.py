@@ -1,0 +1,124 @@
+"""Trains one cell of a plan and keeps what crossed on disk; what lies there already is read instead.
+
+One cell is one method, target, seed and defense. A finished training lies in ``transcript/CELL``: the transcript, the
+final model, and ``trained.json``. An interrupted one leaves nothing there and begins anew.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+from pydantic import BaseModel
+from safetensors.torch import save_file
+
+from fdgpriv.artifact import ModelState
+from fdgpriv.engine.local import LocalEngine
+from fdgpriv.federation import Dataset, generator
+from fdgpriv.finding import RoundUtility, Utility
+from fdgpriv.partition import populate
+from fdgpriv.plan import Plan
+from fdgpriv.proctor import Proctor
+from fdgpriv.progress import Teller
+from fdgpriv.roles import Defense
+from fdgpriv.transcript import Transcript
+from fdgpriv.utility import utility
+from fdgpriv.wire import Diverged, Wire
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: what is trained."""
+
+    method: str
+    target: str
+    seed: int
+    defense: str
+
+    @property
+    def folder(self) -> str:
+        """A name for it on disk."""
+        return slug(f"{self.method}-{self.target}-{self.seed}-{self.defense}")
+
+
+class Trained(BaseModel):
+    """What is known of a finished training besides its transcript."""
+
+    utility: Utility | None
+    diverged: str | None = None
+    train_s: float
+    wire_s: float
+    log: dict[str, float] = {}
+
+
+def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, workers: int) -> tuple[Trained, Proctor]:
+    """The training of `cell`, done now or read from `out`, and its evaluator."""
+    assert plan.clients is not None
+    population = populate(dataset, cell.target, plan.partition, plan.clients, cell.seed)
+    federation = plan.federation(dataset, list(population.clients), cell.seed)
+    method = plan.method(cell.method)
+    defense = Defense.parse(cell.defense).bound_to(method)
+    folder = out / "transcript" / cell.folder
+    note = folder / "trained.json"
+
+    def proctor(transcript: Transcript) -> Proctor:
+        return Proctor(population, method, federation, defense, transcript, cell.seed, plan.artifacts_per_client)
+
+    if note.is_file():
+        teller.say(f"{cell.folder}: already trained")
+        return Trained.model_validate_json(note.read_bytes()), proctor(Transcript.load(folder))
+    task = teller.task(f"training {cell.folder}", method.rounds)
+    wire = Wire({name: len(data) for name, data in population.clients.items()}, defense, Transcript(plan.keep))
+    rounds: list[RoundUtility] = []
+    watcher = method.model(federation, generator(cell.seed, 7)).to(federation.device)
+
+    def watch(round: int, state: ModelState) -> None:
+        if round > 0:
+            state.load_into(watcher)
+            rounds.append(_round(round, utility(watcher, population, federation.device)))
+            teller.step(task, f"{cell.folder}: round {round} of {method.rounds}, {_told(rounds[-1])}")
+
+    start = perf_counter()
+    engine = LocalEngine(workers, watch)
+    try:
+        model = engine.run(method, federation, population.clients, wire)
+        final = utility(model, population, federation.device)
+        rounds.append(_round(method.rounds, final))
+        trained = Trained(
+            utility=final.model_copy(update={"rounds": tuple(rounds)}),
+            train_s=perf_counter() - start,
+            wire_s=engine.wire_s,
+            log=engine.log,
+        )
+        wire.transcript.save(folder)
+        save_file({name: t.cpu().contiguous() for name, t in model.state_dict().items()}, folder / "model.safetensors")
+        teller.done(task, f"{cell.folder}: trained in {trained.train_s:.1f} s, {_told(rounds[-1])}")
+    except Diverged as error:
+        trained = Trained(utility=None, diverged=str(error), train_s=perf_counter() - start, wire_s=engine.wire_s)
+        wire.transcript.save(folder)
+        teller.done(task, f"{cell.folder}: {error}")
+    write_whole(note, trained.model_dump_json())
+    return trained, proctor(wire.transcript)
+
+
+def slug(text: str) -> str:
+    """`text` as part of a file's name."""
+    return "".join(c if c.isalnum() or c in "-_.=" else "_" for c in text)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """The whole file or none of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)
+
+
+def _round(round: int, found: Utility) -> RoundUtility:
+    return RoundUtility(
+        round=round, source_accuracy=found.source_accuracy.value, target_accuracy=found.target_accuracy.value
+    )
+
+
+def _told(found: RoundUtility) -> str:
+    return f"source {found.source_accuracy:.3f}, target {found.target_accuracy:.3f}"
