@@ -14,6 +14,7 @@ import torch
 
 from fdgpriv import __version__, figures
 from fdgpriv.artifact import SERVER, StyleStatistics
+from fdgpriv.claims import Case, claims
 from fdgpriv.examination import Examination
 from fdgpriv.federation import Dataset
 from fdgpriv.finding import ArtifactRow, DatasetNote, Results, Run, RunFigure, Timing
@@ -25,8 +26,10 @@ from fdgpriv.privacy.release import DRAWS, Measurement, measure, privacies
 from fdgpriv.proctor import Proctor
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Attack
+from fdgpriv.style_space import style_space
 from fdgpriv.threat import threat
 from fdgpriv.training import Cell, Trained, train
+from fdgpriv.transcript import Record
 
 _NOT_YET = "interrupted before it"
 
@@ -40,6 +43,8 @@ class Done:
     artifacts: tuple[ArtifactRow, ...]
     measurement: Measurement
     not_measured: tuple[str, ...]
+    records: Sequence[Record]
+    facts: dict[str, float]
     papers: dict[str, Paper] = field(default_factory=dict)
     attack_s: float = 0.0
 
@@ -97,6 +102,8 @@ class Conductor:
             artifacts=ledger(proctor.transcript.records),
             measurement=measure(proctor.defense, dim, DRAWS[self.plan.preset], cell.seed),
             not_measured=_not_measured(trained, proctor),
+            records=proctor.transcript.records,
+            facts=style_space(proctor) if trained.diverged is None else {},
         )
 
     def _examine(self, done: Done, proctor: Proctor) -> None:
@@ -148,6 +155,7 @@ class Conductor:
                 artifacts=one.artifacts,
                 attacks=tuple(findings[key] for key in one.papers),
                 privacy=privacy,
+                claims=claims(one.cell.method, Case([findings[key] for key in one.papers], one.records, one.facts)),
                 figures=pictures,
                 not_measured=one.not_measured,
             )

@@ -47,7 +47,7 @@ class FederatedSGD(Method):
             "schedule": "constant",
         },
         "default": {
-            "rounds": 14,
+            "rounds": 16,
             "participants": None,
             "local_epochs": 2,
             "batch_size": 16,

@@ -29,16 +29,17 @@ class Markdown(Report):
         blocks = [f"# Privacy audit: {safe(told.title)}", safe(told.subtitle)]
         if told.interrupted:
             blocks.append("**This audit was interrupted.** What follows is what had finished.")
-        blocks += [*_verdicts(told), *_wire(told), "## Attacks, controls and intervals"]
+        blocks += [
+            *_verdicts(told),
+            "## The paper's claims",
+            *_or(told.claims, folder, "No claim of a paper was put to the test in this run."),
+        ]
+        blocks += [*_wire(told), "## Attacks, controls and intervals"]
         blocks += [block for part in told.parts for block in _part(part, folder)]
         blocks += ["## Pictures", *(block for entry in told.pictures for block in _named(entry, folder))]
         blocks += ["## Privacy against utility", *_named(told.tradeoff, folder)]
         blocks += ["## Accuracy over rounds", *(block for entry in told.accuracy for block in _named(entry, folder))]
         blocks += ["## Differential privacy", _table(told.privacy)]
-        blocks += [
-            "## The paper's claims",
-            *_or(told.claims, folder, "No claim of a paper was put to the test in this run."),
-        ]
         blocks += ["## What was not measured", *_or(told.not_measured, folder, "The run names nothing.")]
         blocks += [
             "## The data",

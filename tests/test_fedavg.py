@@ -3,7 +3,9 @@
 import math
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,12 @@ from scipy import stats
 from torch import Tensor, nn
 
 from fdgpriv.artifact import SERVER, ModelState, SampleCount
+from fdgpriv.conduct import Conductor
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.federation import Federation, LocalData
 from fdgpriv.models.backbone import Backbone, drawing_from
+from fdgpriv.plan import Plan
+from fdgpriv.progress import Teller
 from fdgpriv.roles import Defense, Method
 from fdgpriv.wire import Wire
 
@@ -369,3 +374,22 @@ def test_what_a_client_holds_out_is_never_trained_on() -> None:
 def test_settings_that_cannot_be_are_refused_by_name(settings: Mapping[str, Any], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         fedavg(**settings)
+
+
+@pytest.mark.slow
+def test_on_digits_the_domains_are_neither_trivial_nor_hopeless(tmp_path: Path) -> None:
+    """FedAvg with the default preset: source at least 0.90, targets within 0.30 and 0.95, their mean within 0.50 and 0.85."""
+    plan = replace(Plan(methods=("fedavg",), targets=("all",)).checked(), attacks=())
+    dataset, plan = plan.load()
+    results = Conductor(plan, dataset, tmp_path, Teller()).run("test")
+    found = {run.target: run.utility for run in results.runs}
+    assert set(found) == {"scan", "blend", "type", "outline"}
+    source, target = {}, {}
+    for name, utility in found.items():
+        assert utility is not None
+        source[name], target[name] = utility.source_accuracy.value, utility.target_accuracy.value
+    assert min(v for v in source.values() if v is not None) >= 0.90, source
+    reached = [v for v in target.values() if v is not None]
+    assert 0.50 <= sum(reached) / 4 <= 0.85, target
+    assert min(reached) >= 0.30, target
+    assert max(reached) <= 0.95, target

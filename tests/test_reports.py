@@ -142,8 +142,15 @@ def test_no_mark_stands_outside_its_chart(page: str) -> None:
 
 
 HEADINGS = (
-    *("Verdict", "What left the client", "Who sees what", "Attacks, controls and intervals", "Pictures"),
-    *("Privacy against utility", "Accuracy over rounds", "Differential privacy", "The paper's claims"),
+    *(
+        "Verdict",
+        "The paper's claims",
+        "What left the client",
+        "Who sees what",
+        "Attacks, controls and intervals",
+        "Pictures",
+    ),
+    *("Privacy against utility", "Accuracy over rounds", "Differential privacy"),
     *("What was not measured", "The data", "Setup"),
 )
 

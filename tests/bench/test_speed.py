@@ -27,7 +27,7 @@ REPEATS, ROUNDS = 3, 2
 def world() -> tuple[Population, Federation]:
     plan = Plan().checked()
     dataset = data.load("digits")
-    population = populate(dataset, dataset.default_target, "single", 12, 0)
+    population = populate(dataset, dataset.default_target, "single", 15, 0)
     return population, plan.federation(dataset, list(population.clients), 0)
 
 

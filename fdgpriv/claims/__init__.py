@@ -1,0 +1,25 @@
+"""The claims ledger: what each paper says of privacy, and what one run's evidence makes of it."""
+
+from collections.abc import Sequence
+from importlib import import_module
+
+from fdgpriv.finding import Claim
+
+from .hypothesis import Case, Hypothesis
+
+PAPERS = ("stablefdg", "ccst", "hfedf", "lsi", "pardon")
+
+__all__ = ["PAPERS", "Case", "Hypothesis", "claims", "hypotheses"]
+
+
+def hypotheses(method: str) -> Sequence[Hypothesis]:
+    """What the method's paper claims, as hypotheses; empty for a method whose paper claims nothing."""
+    if method not in PAPERS:
+        return ()
+    found: Sequence[Hypothesis] = import_module(f"fdgpriv.claims.{method}").HYPOTHESES
+    return found
+
+
+def claims(method: str, case: Case) -> tuple[Claim, ...]:
+    """The ledger of this method's paper: one row for each hypothesis, decided where the evidence decides it."""
+    return tuple(hypothesis.claim(case) for hypothesis in hypotheses(method))

@@ -1,0 +1,84 @@
+"""What the CCST paper (Chen et al., WACV 2023) claims."""
+
+from .hypothesis import Case, Decision, Hypothesis, needs, no_leak_by, statistics_layers
+
+
+def _messages(case: Case) -> Decision:
+    layers = statistics_layers(case)
+    if not case.records:
+        return Decision("undecided", "not measured: nothing crossed")
+    relayed = sum(record.relayed and record.level == "image" for record in case.records)
+    evidence = (
+        f"BatchNorm statistics of {layers} layers in clients' uploads",
+        f"{relayed} crossings of one client's single-image styles to another client",
+    )
+    leaked = layers > 0 or relayed > 0
+    return Decision(
+        "refuted" if leaked else "supported",
+        "statistics of private images cross in every round" if leaked else "only parameters and pooled styles cross",
+        evidence,
+    )
+
+
+HYPOTHESES = (
+    Hypothesis(
+        "H-C1",
+        "can hardly be used to reconstruct the dataset",
+        "a generator's reconstruction from a single image's style against constant, mean and other images",
+        no_leak_by("gan", image=True),
+    ),
+    Hypothesis(
+        "H-C2",
+        "different datasets can have the same style vector",
+        "identification of the image behind a single style among candidates",
+        no_leak_by("identification", image=True),
+    ),
+    Hypothesis(
+        "H-C3",
+        "we can hardly infer any content information except for overall color",
+        "the class of the image behind a single style",
+        no_leak_by("class_probe", image=True),
+    ),
+    Hypothesis(
+        "H-C4",
+        "cannot be utilized to reconstruct the dataset",
+        "membership in the overall style, by number of images",
+        needs("style_membership"),
+    ),
+    Hypothesis(
+        "H-C5",
+        "the style vector has no order: its content can be rearranged",
+        "optimisation-based inversion against the generator",
+        needs("style_inversion"),
+    ),
+    Hypothesis(
+        "H-C6",
+        "not violating the original data-sharing restriction",
+        "the domain behind a single style",
+        no_leak_by("domain_inference", image=True),
+    ),
+    Hypothesis(
+        "H-C7",
+        "do not contain spatial structural information about the image content",
+        "a low-pass layout of the image from its single style",
+        needs("a layout probe"),
+    ),
+    Hypothesis(
+        "H-C8",
+        "even more difficult for the overall style vector",
+        "the reconstruction attack on the overall style",
+        no_leak_by("gan"),
+    ),
+    Hypothesis(
+        "H-C9",
+        "only vulnerable when a large amount of data is leaked",
+        "the insider's reconstruction by leaked share",
+        needs("a sweep over the leaked share"),
+    ),
+    Hypothesis(
+        "messages",
+        "without dataset leakage",
+        "what crosses the wire besides styles and parameters",
+        _messages,
+    ),
+)

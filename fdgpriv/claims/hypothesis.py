@@ -1,0 +1,155 @@
+"""A paper's claim as a hypothesis, and the rules by which evidence decides one."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fdgpriv.artifact import SERVER
+from fdgpriv.finding import AttackFinding, Claim
+from fdgpriv.transcript import Record
+
+Word = Literal["supported", "refuted", "undecided"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """The evidence of one run.
+
+    Attributes:
+        attacks: Its findings.
+        records: What crossed the wire.
+        facts: Further figures by name, measured by the evaluator with all it knows.
+    """
+
+    attacks: Sequence[AttackFinding]
+    records: Sequence[Record]
+    facts: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the evidence says, why, and the rows it rests on."""
+
+    verdict: Word
+    reason: str
+    evidence: tuple[str, ...] = ()
+
+
+Rule = Callable[[Case], Decision]
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One claim.
+
+    Attributes:
+        id: As METHODS numbers it, for example H-S1.
+        quote: The paper's words.
+        measurement: What would decide it.
+        rule: Decides it.
+    """
+
+    id: str
+    quote: str
+    measurement: str
+    rule: Rule
+
+    def claim(self, case: Case) -> Claim:
+        """The row of the ledger."""
+        found = self.rule(case)
+        return Claim(
+            id=self.id,
+            quote=self.quote,
+            measurement=self.measurement,
+            evidence=found.evidence,
+            verdict=found.verdict,
+            reason=found.reason,
+        )
+
+
+def needs(what: str) -> Rule:
+    """Undecided, because `what` is not there yet."""
+    return lambda case: Decision("undecided", f"not measured: needs {what}")
+
+
+def no_leak_by(*attacks: str, image: bool = False, leak: Word = "refuted") -> Rule:
+    """The claim that an artifact gives nothing away: a leak found by one of `attacks` refutes it.
+
+    It is supported only where every one of them ran, found no leak and would have found one in its positive control.
+
+    Args:
+        attacks: Names of attacks.
+        image: Look at what a single image's artifact gives away, on the wire or not.
+        leak: What a leak says of the claim; "supported" for a claim that the artifact tells something.
+    """
+
+    def decide(case: Case) -> Decision:
+        rows = [row for row in case.attacks if row.attack in attacks and not _refused(row)]
+        told = [(row, _image_line(row)) if image else (row, _wire_line(row)) for row in rows]
+        leaks = tuple(_row(row, image) for row, verdict in told if verdict == "leak")
+        if leaks:
+            return Decision(leak, "an attack beats every control that never saw the artifact", leaks)
+        if not told:
+            return Decision("undecided", f"not measured: needs {' or '.join(attacks)} on this artifact")
+        unsure = [row for row, verdict in told if verdict != "no_leak_found"]
+        if unsure:
+            return Decision("undecided", f"inconclusive: {_why(unsure[0])}")
+        other: Word = "supported" if leak == "refuted" else "refuted"
+        reason = "no leak found at these budgets, by attacks that succeed on their positive control"
+        return Decision(other, reason, tuple(_row(row, image) for row, _ in told))
+
+    return decide
+
+
+def _why(row: AttackFinding) -> str:
+    reason = row.reason_domain if row.verdict == "not_applicable" else row.reason
+    return reason or "see the attack"
+
+
+def _refused(row: AttackFinding) -> bool:
+    return row.verdict == row.verdict_domain == "not_applicable"
+
+
+def _wire_line(row: AttackFinding) -> str:
+    """The client line, or the domain line where the attack asks for nothing else."""
+    if not row.shared:
+        return "not_shared"
+    return row.verdict_domain if row.verdict == "not_applicable" else row.verdict
+
+
+def _image_line(row: AttackFinding) -> str:
+    """Whether a single image's artifact is read: by the row itself where that is what it attacks, else by its control."""
+    if not row.shared or row.artifact.endswith(":image"):
+        return row.verdict_domain if row.verdict == "not_applicable" else row.verdict
+    if row.positive_control is None or row.positive_control.succeeded is None:
+        return "inconclusive"
+    return "leak" if row.positive_control.succeeded else "inconclusive"
+
+
+def _row(row: AttackFinding, image: bool) -> str:
+    single = image and row.shared and not row.artifact.endswith(":image") and row.positive_control is not None
+    value = row.positive_control.value if single and row.positive_control else row.metrics[row.headline]
+    figure = "–" if value.value is None else f"{value.value:.3g}"
+    if value.ci95 is not None:
+        figure += f" [{value.ci95[0]:.3g}, {value.ci95[1]:.3g}]"
+    return f"{row.attack} by {row.threat.role} on {'single images' if image else row.artifact}: {row.headline} {figure}"
+
+
+def statistics_layers(case: Case) -> int:
+    """How many BatchNorm layers' running statistics one client's messages to the server hold, all rounds together."""
+    return len(
+        {
+            name.rpartition(".")[0]
+            for record in case.records
+            if record.receiver == SERVER
+            for name in record.shapes
+            if name.endswith("running_mean")
+        }
+    )
+
+
+def bytes_per_client_round(case: Case, kinds: Sequence[str]) -> float:
+    """Bytes of these kinds that one client sends and receives in one round, on average."""
+    some = [record for record in case.records if record.kind in kinds]
+    pairs = {(record.round, record.sender if record.receiver == SERVER else record.receiver) for record in case.records}
+    return sum(record.nbytes for record in some) / max(1, len(pairs))

@@ -1,0 +1,79 @@
+"""What the LSI paper (latent space inversion) claims."""
+
+from fdgpriv.artifact import SERVER
+
+from .hypothesis import Case, Decision, Hypothesis, needs, statistics_layers
+
+
+def _single_layer(case: Case) -> Decision:
+    layers = statistics_layers(case)
+    if not layers:
+        return Decision("undecided", "not measured: no BatchNorm statistics crossed")
+    evidence = (f"running statistics of {layers} BatchNorm layers in clients' uploads",)
+    if layers > 1:
+        return Decision("refuted", f"statistics of {layers} layers are uploaded, not of one", evidence)
+    return Decision("supported", "statistics of one layer are uploaded", evidence)
+
+
+def _overhead(case: Case) -> Decision:
+    sent = sum(record.nbytes for record in case.records if record.receiver == SERVER)
+    plain = sum(r.nbytes for r in case.records if r.receiver == SERVER and r.kind == "model_state" and r.verb == "fit")
+    if not sent or not plain:
+        return Decision("undecided", "not measured: no models were uploaded")
+    evidence = (f"{sent:,} bytes uploaded by all clients, {plain:,} of them models",)
+    return Decision(
+        "refuted" if sent > plain else "supported", f"{sent / plain:.2f} times the upload of plain averaging", evidence
+    )
+
+
+HYPOTHESES = (
+    Hypothesis(
+        "H-L1",
+        "this single layer of the model alone is insufficient to reconstruct images",
+        "inversion from one layer's statistics against all layers'",
+        needs("deep_inversion"),
+    ),
+    Hypothesis(
+        "H-L2",
+        "The knowledge of the batch normalization statistics from a single layer is insufficient for model inversion",
+        "BatchNorm layers whose running statistics are uploaded",
+        _single_layer,
+    ),
+    Hypothesis(
+        "H-L3",
+        "closely resemble original representations z, not reveal sensitive information",
+        "precision and recall of inverted latents against real ones",
+        needs("latent_inversion"),
+    ),
+    Hypothesis(
+        "H-L4",
+        "better client privacy",
+        "label histogram, domain and size from the head and its statistics",
+        needs("property inference on heads"),
+    ),
+    Hypothesis(
+        "H-L5",
+        "without sharing actual client data",
+        "membership and label histogram from importance weights",
+        needs("membership"),
+    ),
+    Hypothesis(
+        "H-L6",
+        "without sharing actual client data",
+        "federations with and without a client, from the translator",
+        needs("membership over simulated federations"),
+    ),
+    Hypothesis(
+        "H-L7",
+        "Due to privacy concerns, E(μ(z)) and E(σ²(z)) are not available at the server",
+        "error of the uploaded BatchNorm statistics against the true moments of z",
+        needs("latent_inversion"),
+    ),
+    Hypothesis(
+        "H-L8",
+        "better client privacy",
+        "another client's latent moments from the translator",
+        needs("latent_inversion"),
+    ),
+    Hypothesis("H-L9", "less communication overhead", "bytes uploaded, importance weights included", _overhead),
+)

@@ -1,0 +1,74 @@
+"""What the PARDON paper claims."""
+
+from .hypothesis import Case, Decision, Hypothesis, needs, no_leak_by
+
+
+def _cross_sharing(case: Case) -> Decision:
+    if not case.records:
+        return Decision("undecided", "not measured: nothing crossed")
+    relayed = [record for record in case.records if record.relayed]
+    clients = {record.sender for record in case.records} - {"server"}
+    evidence = (f"{len(relayed)} crossings from one client to another, {len(clients)} clients",)
+    if relayed:
+        return Decision("refuted", "the server passes one client's artifact on to another", evidence)
+    return Decision(
+        "supported", "nothing is passed on; with two or three clients the global style says as much", evidence
+    )
+
+
+HYPOTHESES = (
+    Hypothesis(
+        "H-P1",
+        "abstracted to ensure that it cannot be employed to reconstruct the original dataset",
+        "reconstruction from the client style",
+        no_leak_by("gan"),
+    ),
+    Hypothesis(
+        "H-P2",
+        "the global style conceals client-specific data and class-level information",
+        "federations with and without a client, from the global style",
+        needs("membership over simulated federations"),
+    ),
+    Hypothesis(
+        "H-P3",
+        "the global style conceals client-specific data and class-level information",
+        "the label histogram from the client style",
+        no_leak_by("label_histogram"),
+    ),
+    Hypothesis(
+        "H-P4",
+        "only one image that can be reconstructed for one client, i.e., no distinguishable images reflecting different classes",
+        "class attributes from the client style",
+        needs("an attribute probe of client styles"),
+    ),
+    Hypothesis(
+        "messages",
+        "does not allow any cross-sharing mechanism between two arbitrary clients",
+        "what is passed from client to client",
+        _cross_sharing,
+    ),
+    Hypothesis(
+        "H-P5",
+        "does not introduce additional security risks; instead, it mitigates",
+        "any attack on model and style against the model alone",
+        needs("membership"),
+    ),
+    Hypothesis(
+        "H-P6",
+        "the style is sent once",
+        "membership in the client style, by client and cluster size",
+        needs("style_membership"),
+    ),
+    Hypothesis(
+        "H-P7",
+        "interpolation-style transfer offers stronger privacy protection than cross-local style transfer",
+        "naming the source of a stylised image, PARDON against CCST",
+        needs("linkage of stylised images"),
+    ),
+    Hypothesis(
+        "H-P8",
+        "can reconstruct the content",
+        "reconstruction and identification from a single image's style (see H-C1 and H-C2)",
+        no_leak_by("gan", "identification", image=True, leak="supported"),
+    ),
+)

@@ -1,0 +1,220 @@
+"""The claims ledger: every hypothesis of every paper is a row, and a row is decided by the evidence it names alone."""
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from _results import inference, reconstruction
+from conftest import Fitted
+
+from fdgpriv.artifact import SERVER, Artifact, ModelState, StyleStatistics
+from fdgpriv.claims import PAPERS, Case, claims, hypotheses
+from fdgpriv.claims.hypothesis import Decision, bytes_per_client_round, needs, no_leak_by, statistics_layers
+from fdgpriv.finding import AttackFinding
+from fdgpriv.roles import Attack, Method
+from fdgpriv.style_space import style_space
+from fdgpriv.transcript import Record
+
+NUMBERS = {
+    "stablefdg": ("S", 0, 6),
+    "ccst": ("C", 1, 9),
+    "hfedf": ("H", 1, 7),
+    "lsi": ("L", 1, 9),
+    "pardon": ("P", 1, 8),
+}
+
+
+def case(*attacks: AttackFinding, records: tuple[Record, ...] = (), facts: dict[str, float] | None = None) -> Case:
+    return Case(attacks, records, facts or {})
+
+
+def crossing(artifact: Artifact, sender: str, receiver: str, verb: str = "fit") -> Record:
+    return Record.of(artifact, sender, receiver, verb, samples=10, clients=1)
+
+
+def style(client: str) -> StyleStatistics:
+    parts = {name: torch.ones(4) for name in ("mean", "std", "mean_var", "std_var")}
+    return StyleStatistics(client=client, round=0, **parts, behind="client", at="layer1", rule="paper_eps")
+
+
+def state(client: str, layers: int = 2, numbers: int = 1000) -> ModelState:
+    tensors = {"weight": torch.ones(numbers)}
+    for layer in range(layers):
+        tensors |= {f"bn{layer}.running_mean": torch.ones(2), f"bn{layer}.running_var": torch.ones(2)}
+    return ModelState(client=client, round=0, state=tensors)
+
+
+@pytest.mark.parametrize("method", PAPERS)
+def test_every_numbered_hypothesis_is_a_row_once(method: str) -> None:
+    letter, first, last = NUMBERS[method]
+    rows = claims(method, case())
+    numbered = [row.id for row in rows if row.id.startswith("H-")]
+    assert numbered == [f"H-{letter}{i}" for i in range(first, last + 1)]
+    assert len({row.id for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize("method", PAPERS)
+def test_without_evidence_nothing_is_decided_and_every_row_says_what_it_needs(method: str) -> None:
+    for row in claims(method, case()):
+        assert row.verdict == "undecided"
+        assert row.reason.startswith("not measured: ")
+        assert row.evidence == ()
+
+
+def test_every_method_with_a_paper_of_claims_is_known() -> None:
+    assert set(Method.names()) - set(PAPERS) <= {"fedavg", "pfedhn"}
+    assert hypotheses("fedavg") == ()
+
+
+@pytest.mark.parametrize("method", PAPERS)
+def test_what_is_undecided_for_want_of_an_attack_names_no_attack_that_is_there(method: str) -> None:
+    for row in claims(method, case()):
+        if wanted := re.fullmatch(r"not measured: needs (\w+)", row.reason):
+            assert wanted[1] not in Attack.names()
+
+
+# Rules
+
+
+def test_a_leak_refutes_and_names_its_row() -> None:
+    found = no_leak_by("gan")(case(reconstruction("insider", 15.9, 0.0006, "leak", True)))
+    assert found.verdict == "refuted"
+    assert found.evidence == ("gan by insider on style_statistics:client: psnr 15.9 [15.5, 16.3]",)
+
+
+def test_one_leak_among_several_adversaries_is_enough() -> None:
+    rows = (
+        reconstruction("third_party", 13.4, 0.31, "no_leak_found", True),
+        reconstruction("insider", 15.9, 0.0006, "leak", True),
+    )
+    assert no_leak_by("gan")(case(*rows)).verdict == "refuted"
+
+
+def test_no_leak_supports_only_where_every_row_says_so() -> None:
+    quiet = reconstruction("third_party", 13.4, 0.31, "no_leak_found", True)
+    assert no_leak_by("gan")(case(quiet)).verdict == "supported"
+    unsure = inference("gan", "psnr", 0.3, 0.1, "inconclusive", "inconclusive", reason="too few units")
+    found = no_leak_by("gan")(case(quiet, unsure))
+    assert (found.verdict, found.evidence) == ("undecided", ())
+    assert "too few units" in found.reason
+
+
+def test_other_attacks_decide_nothing() -> None:
+    found = no_leak_by("identification")(case(reconstruction("insider", 15.9, 0.0006, "leak", True)))
+    assert found == Decision("undecided", "not measured: needs identification on this artifact")
+
+
+def test_a_leak_of_what_never_crossed_refutes_only_claims_about_single_images() -> None:
+    row = inference(
+        "class_probe", "balanced_accuracy", 0.38, 0.1, "leak", "leak", artifact="style_statistics:image", shared=False
+    )
+    assert no_leak_by("class_probe", image=True)(case(row)).verdict == "refuted"
+    assert no_leak_by("class_probe")(case(row)).verdict == "undecided"
+
+
+def test_the_positive_control_of_a_shared_artifact_tells_of_single_images() -> None:
+    quiet = inference("identification", "top-1", 0.02, 0.02, "no_leak_found", "no_leak_found")
+    found = no_leak_by("identification", image=True)(case(quiet))
+    assert found.verdict == "refuted"
+    assert found.evidence == ("identification by server on single images: top-1 0.85 [0.79, 0.91]",)
+
+
+def test_a_line_that_asks_for_the_domain_is_read_where_the_client_line_does_not_apply() -> None:
+    row = inference("domain_inference", "accuracy", 0.96, 0.33, "not_applicable", "leak", reason="asks for the domain")
+    assert no_leak_by("domain_inference", leak="supported")(case(row)).verdict == "supported"
+    assert no_leak_by("domain_inference")(case(row)).verdict == "refuted"
+
+
+def test_what_is_needed_is_said() -> None:
+    assert needs("membership")(case()) == Decision("undecided", "not measured: needs membership")
+
+
+# What crossed
+
+
+def test_statistics_are_counted_by_layer_in_what_clients_send() -> None:
+    records = [crossing(state(SERVER, 9), SERVER, "a"), *[crossing(state(c, 3), c, SERVER) for c in ("a", "b")]]
+    assert statistics_layers(case(records=tuple(records))) == 3
+    assert statistics_layers(case(records=(records[0],))) == 0
+
+
+def test_bytes_are_per_client_and_round() -> None:
+    records = [crossing(style(c), c, SERVER) for c in ("a", "b")] + [crossing(style("a"), SERVER, "b")]
+    assert bytes_per_client_round(case(records=tuple(records)), ["style_statistics"]) == 3 * 64 / 2
+
+
+def verdict_of(method: str, id: str, made: Case) -> tuple[str, str]:
+    (row,) = [row for row in claims(method, made) if row.id == id]
+    return row.verdict, row.reason
+
+
+@pytest.mark.parametrize(("numbers", "verdict"), [(100_000, "supported"), (1000, "refuted")])
+def test_table_6_is_about_bytes(numbers: int, verdict: str) -> None:
+    records = (crossing(style("a"), "a", SERVER), crossing(state("a", 0, numbers), "a", SERVER))
+    found, reason = verdict_of("stablefdg", "Table 6", case(records=records))
+    assert found == verdict
+    assert f"{64 / (4 * numbers):.3%}" in reason
+
+
+@pytest.mark.parametrize(("layers", "verdict"), [(1, "supported"), (2, "refuted"), (54, "refuted"), (0, "undecided")])
+def test_one_layer_is_one_layer(layers: int, verdict: str) -> None:
+    assert verdict_of("lsi", "H-L2", case(records=(crossing(state("a", layers), "a", SERVER),)))[0] == verdict
+
+
+def test_cross_sharing_is_a_clients_artifact_passed_on() -> None:
+    up = crossing(style("a"), "a", SERVER)
+    assert verdict_of("pardon", "messages", case(records=(up,)))[0] == "supported"
+    assert verdict_of("pardon", "messages", case(records=(up, crossing(style("a"), SERVER, "b"))))[0] == "refuted"
+
+
+# Style space
+
+
+def facts(**given: float) -> dict[str, Any]:
+    usual = {"domain_silhouette": 0.4, "domain_purity": 0.95, "domain_chance": 0.33, "class_silhouette": 0.0}
+    return {**usual, "class_purity": 0.11, "class_chance": 0.1, "class_chance_se": 0.01, **given}
+
+
+@pytest.mark.parametrize(
+    ("given", "verdict"),
+    [({}, "supported"), ({"class_purity": 0.13}, "refuted"), ({"domain_purity": 0.4}, "refuted")],
+)
+def test_remark_1_needs_domains_apart_and_classes_mixed(given: dict[str, float], verdict: str) -> None:
+    assert verdict_of("stablefdg", "H-S0", case(facts=facts(**given)))[0] == verdict
+
+
+def test_style_space_against_a_loop(fitted: Fitted) -> None:
+    proctor = fitted.proctor()
+    found = style_space(proctor)
+    assert proctor.evidence is not None
+    layer, population = proctor.template.at, proctor.population
+    points = torch.cat(
+        [torch.cat(proctor.evidence.styles(d.images, layer), 1) for d in population.clients.values()]
+    ).double()
+    points = (points - points.mean(0)) / points.std(0)
+    domain = torch.cat([population.domain_of[name] for name in population.clients]).tolist()
+    label = torch.cat([data.labels for data in population.clients.values()]).tolist()
+    same_domain, same_class, pairs, alike = [], [], 0, 0
+    for i, own in enumerate(points):
+        distance = (points - own).norm(dim=1)
+        near = [j for j in distance.argsort().tolist() if j != i]
+        same_domain += [domain[j] == domain[i] for j in near[:5]]
+        mine = [j for j in near if domain[j] == domain[i]]
+        same_class += [label[j] == label[i] for j in mine[:5]]
+    assert found["domain_purity"] == pytest.approx(sum(same_domain) / len(same_domain), abs=2e-3)
+    assert found["class_purity"] == pytest.approx(
+        sum(same_class) / len(same_class), abs=0.05
+    )  # scaled within the domain
+    for a in range(len(domain)):
+        for b in range(a):
+            pairs += 1
+            alike += domain[a] == domain[b]
+    assert found["domain_chance"] == pytest.approx(alike / pairs)
+
+
+def test_without_styles_there_is_no_style_space(fitted: Fitted) -> None:
+    class Silent:
+        evidence = None
+
+    assert style_space(Silent()) == {}  # type: ignore[arg-type]
