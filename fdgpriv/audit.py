@@ -37,7 +37,7 @@ def parser() -> Parser:
     p.add_argument("--image-size", type=int, metavar="PX", help="side of a folder dataset's images")
     p.add_argument("--target", nargs="+", default=[], metavar="DOMAIN", help="domains left out, or all")
     p.add_argument("--preset", default="default", help=", ".join(PRESETS))
-    p.add_argument("--clients", type=int, metavar="N", help="12; 30 with --preset paper")
+    p.add_argument("--clients", type=int, metavar="N", help="15; 30 with --preset paper")
     p.add_argument(
         "--partition", default="single", metavar="KIND", help="single, dirichlet:A, heterogeneity:L, domains:D"
     )
@@ -51,6 +51,10 @@ def parser() -> Parser:
     p.add_argument("--backbone", metavar="NAME", help="small_resnet, resnet18, resnet50, alexnet, densenet121")
     p.add_argument("--weights", type=Path, metavar="DIR", help="where ImageNet weights lie")
     p.add_argument("--keep", default="ends", help="model states in the transcript: ends, all, small")
+    p.add_argument(
+        "--artifact", nargs="+", type=Path, metavar="FILE", help="audit styles made elsewhere; trains nothing"
+    )
+    p.add_argument("--groups", metavar="A+B", help="with --artifact: how many clients of each domain, in order")
     p.add_argument("--out", type=Path, metavar="DIR", help="a new folder; runs/... by default")
     p.add_argument("--resume", action="store_true", help="go on with what lies in --out")
     p.add_argument("--list", action="store_true", help="list the parts there are")
@@ -87,6 +91,10 @@ def listing() -> str:
 
 
 def _audit(args: argparse.Namespace, words: list[str]) -> int:
+    if args.artifact:
+        return _audit_artifact(args, words)
+    if args.groups:
+        raise BadUsage("--groups: want --artifact beside it")
     if args.engine != "local":
         raise BadUsage(f"--engine: want local; got {args.engine!r}")
     plan = _plan(args).checked()
@@ -107,6 +115,21 @@ def _audit(args: argparse.Namespace, words: list[str]) -> int:
     if results.interrupted:
         print(f"fdgpriv audit: interrupted; to go on: add --out {out} --resume", file=sys.stderr)
         return INTERRUPTED
+    return 0
+
+
+def _audit_artifact(args: argparse.Namespace, words: list[str]) -> int:
+    from fdgpriv import foreign, foreign_audit
+
+    sizes = (args.groups or "").split("+") if args.groups else []
+    if not all(size.isdigit() for size in sizes):
+        raise BadUsage(f"--groups: want sizes joined by +, for example 47+53; got {args.groups!r}")
+    styles = foreign.read(args.artifact, [int(size) for size in sizes])
+    out = _new(args.out if args.out is not None else _free(f"artifact-{styles.name}"))
+    results = foreign_audit.audit(styles, args.seed[0], _command(words))
+    write(results, out)
+    print(verdicts(results))
+    print(f"report: {out / 'report.html'}")
     return 0
 
 
@@ -145,17 +168,24 @@ def _settings(items: Sequence[str]) -> dict[str, str]:
 def _folder(args: argparse.Namespace, plan: Plan) -> Path:
     """The folder to write to, made; its config.json says what is in it."""
     config = json.dumps(plan.as_config(), indent=1, sort_keys=True) + "\n"
-    out: Path = args.out if args.out is not None else _free(plan)
+    named = f"{'+'.join(plan.methods)}-{plan.dataset}-{'+'.join(plan.targets)}-{plan.preset}"
+    out: Path = args.out if args.out is not None else _free(named)
     if args.resume:
         if not (out / "config.json").is_file():
             raise BadUsage(f"--resume: want a folder of an earlier run, got {out}, which has no config.json")
         if (was := (out / "config.json").read_text(encoding="utf-8")) != config:
             raise BadUsage(f"--resume: want the settings that {out} was begun with; {_difference(was, config)}")
         return out
+    _new(out)
+    (out / "config.json").write_text(config, encoding="utf-8")
+    return out
+
+
+def _new(out: Path) -> Path:
+    """The folder, made; it must not hold anything yet."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise BadUsage(f"--out: want a new or empty folder, got {out}; go on with --resume, or name another")
     out.mkdir(parents=True, exist_ok=True)
-    (out / "config.json").write_text(config, encoding="utf-8")
     return out
 
 
@@ -168,8 +198,7 @@ def _difference(was: str, now: str) -> str:
         return "its config.json is damaged"
 
 
-def _free(plan: Plan) -> Path:
-    name = f"{'+'.join(plan.methods)}-{plan.dataset}-{'+'.join(plan.targets)}-{plan.preset}"
+def _free(name: str) -> Path:
     number = 1
     while (path := Path("runs") / (name if number == 1 else f"{name}-{number}")).exists():
         number += 1
@@ -207,7 +236,8 @@ def verdicts(results: Results) -> str:
     """One line per attack: what leaks, client line and domain line."""
     lines = []
     for run in results.runs:
-        lines.append(f"{run.method} on {run.dataset}, target {run.target}, seed {run.seed}, defense {run.defense}")
+        aimed = f", target {run.target}" if run.target else ""
+        lines.append(f"{run.method} on {run.dataset}{aimed}, seed {run.seed}, defense {run.defense}")
         if run.utility is not None:
             source, target = run.utility.source_accuracy, run.utility.target_accuracy
             lines.append(f"  accuracy: source {source.value:.3f}, target {target.value:.3f}")

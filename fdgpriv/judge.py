@@ -12,7 +12,18 @@ from fdgpriv.finding import AttackFinding, CurvePoint, Direction, Leakage, Measu
 from fdgpriv.marks import Marks
 from fdgpriv.roles import Attack
 from fdgpriv.threat import Capability, ThreatModel
-from fdgpriv.verdict import LEVEL, NO_OTHER_CLIENT, Absent, Answer, Line, Question, family, leakage, mean_interval
+from fdgpriv.verdict import (
+    LEVEL,
+    NO_OTHER_CLIENT,
+    Absent,
+    Answer,
+    Line,
+    Question,
+    clopper_pearson,
+    family,
+    leakage,
+    mean_interval,
+)
 
 DOMAIN_LINE = ("noise", "mean_image", "random_style", "other_domain")
 CLIENT_LINE = (*DOMAIN_LINE, "unconditional", "domain_mean", "other_client")
@@ -170,16 +181,24 @@ def _direction(attack: Attack) -> Direction:
 
 
 def _measured(paper: Paper, values: Sequence[float], marks: Marks) -> Measured:
-    return _interval(values, marks, _direction(paper.attack))
+    return _interval(values, marks, _direction(paper.attack), paper.attack.bounds)
 
 
 def _described(metric: str, values: Sequence[float], marks: Marks) -> Measured:
-    return _interval(values, marks, "lower_leaks" if metric.startswith("lpips") else "higher_leaks")
+    return _interval(values, marks, "lower_leaks" if metric.startswith("lpips") else "higher_leaks", None)
 
 
-def _interval(values: Sequence[float], marks: Marks, direction: Direction) -> Measured:
-    found = mean_interval(np.asarray(values), np.asarray(marks.units))
+def _interval(
+    values: Sequence[float], marks: Marks, direction: Direction, bounds: tuple[float, float] | None
+) -> Measured:
+    """The mean with its interval: exact where each unit has one hit or miss, else by t over units, within the bounds."""
+    if set(values) <= {0.0, 1.0} and len(set(marks.units)) == len(values) > 0:
+        found = clopper_pearson(int(sum(values)), len(values))
+    else:
+        found = mean_interval(np.asarray(values), np.asarray(marks.units))
     ends = None if found.lower is None or found.upper is None else (found.lower, found.upper)
+    if ends is not None and bounds is not None:
+        ends = (max(bounds[0], ends[0]), min(bounds[1], ends[1]))
     return Measured(value=found.value, ci95=ends, n=found.n, direction=direction)
 
 

@@ -30,6 +30,7 @@ class Auxiliary(StrEnum):
     OTHER_DOMAIN = "A2 public images of the same classes in a domain that no client has"
     OWN_DOMAIN = "A3 public images of the adversary's own domain"
     SAME_DOMAINS = "A3 public images of every source domain, disjoint from the clients'"
+    LABELLED_ARTIFACTS = "A1 the artifacts of the other clients, with their domains"
     LEAKED = "A4 a leaked share of each client's own images, with the public images of its domain"
 
 
