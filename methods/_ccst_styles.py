@@ -66,22 +66,21 @@ class FeatureStyle(Style):
 
     def share(self, client: str, images: Tensor, groups: Sequence[Tensor], behind: str) -> Outgoing:
         layer = self.layers[-1]
-        drafts = []
-        for index in groups:
-            mean, std = styles_of(images[index], lambda part: self.features(part, layer), POOLED)
-            drafts.append(
-                StyleDraft(
-                    client=client,
-                    round=0,
-                    mean=mean,
-                    std=std,
-                    variances=False,
-                    behind=behind,
-                    at=layer,
-                    rule=POOLED.name,
-                )
+        moments = styles_of(images[torch.cat(list(groups))], lambda part: self.features(part, layer), POOLED)
+        sizes = [len(index) for index in groups]
+        return [
+            StyleDraft(
+                client=client,
+                round=0,
+                mean=mean,
+                std=std,
+                variances=False,
+                behind=behind,
+                at=layer,
+                rule=POOLED.name,
             )
-        return drafts
+            for mean, std in zip(*(moment.split(sizes) for moment in moments), strict=True)
+        ]
 
     @torch.no_grad()
     def redraw(self, images: Tensor, styles: Sequence[Artifact], alpha: float) -> Tensor:
