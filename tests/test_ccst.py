@@ -16,6 +16,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from fdgpriv.artifact import PEER, SERVER, Artifact, Message, ModelState, StyleDraft, StyleStatistics
+from fdgpriv.audit import main
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.exam import draft_like
 from fdgpriv.federation import Dataset, Federation, LocalData
@@ -79,7 +80,8 @@ def run(
 def shared(method: Any, data: LocalData) -> list[Artifact]:
     """What an undefended client answers to ``style``."""
     outgoing = method.client(federation(), data, seeded(1)).style([])
-    return [Defense.named("none")().protect(item, seeded(0)) for item in outgoing]
+    undefended = Defense.named("none")()
+    return [undefended.protect(item, seeded(0)) for item in outgoing]
 
 
 def style(client: str, value: float, level: str = "client") -> StyleStatistics:
@@ -612,6 +614,34 @@ def test_what_does_not_fit_the_federation_is_told_before_anything_runs(
 ) -> None:
     with pytest.raises(ValueError, match=f"^{told}$"):
         ccst(**settings).model(federation(clients), seeded(0))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--set", "augmentation=13"], "want at most as many as clients (12), got 13"),
+        (["--set", "side=30"], "want at least 8 px and a multiple of 4 for the codec small, got 30"),
+        (["--set", "style=single", "--defense", "gaussian:unit=client"], "gaussian.unit: want image where ccst shares"),
+    ],
+)
+def test_the_command_line_tells_it_in_one_line_and_writes_nothing(
+    words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["--method", "ccst", "--preset", "quick", *words, "--out", str(out)]) == 2
+    said = capsys.readouterr().err.strip()
+    assert told in said
+    assert len(said.splitlines()) == 1
+    assert not out.exists()
+
+
+def test_styles_and_redrawing_are_told_of_as_they_go_on() -> None:
+    told: list[tuple[str, int, int]] = []
+    data = {name: held(name, 3) for name in federation().clients}
+    wire = Wire(dict.fromkeys(data, 3), Defense.named("none")(), Transcript("small"))
+    LocalEngine(2, count=lambda *answers: told.append(answers)).run(ccst(rounds=1), federation(), data, wire)
+    verbs = ("style", "stylise", "fit", "validate")
+    assert told == [(verb, done, 3) for verb in verbs for done in (1, 2, 3)]
 
 
 def test_missing_weights_of_adain_are_told_before_anything_runs(
