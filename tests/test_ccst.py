@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from fdgpriv.artifact import PEER, SERVER, Artifact, Message, ModelState, StyleDraft, StyleStatistics
 from fdgpriv.audit import main
 from fdgpriv.engine.local import LocalEngine
+from fdgpriv.evidence import Evidence
 from fdgpriv.exam import draft_like
 from fdgpriv.federation import Dataset, Federation, LocalData
 from fdgpriv.kinds import AmplitudeSpectrum, ValidationMetrics
@@ -688,7 +689,10 @@ def test_one_image_one_class_and_less_than_a_batch_are_enough(mode: str, source:
 def test_a_client_alone_is_fedavg_on_its_own_images() -> None:
     client = stylised(ccst(augmentation=1), held(n=5), [style("client-0", 0.3)])
     assert torch.equal(client.data.images, held(n=5).images)
-    run(ccst(augmentation=1), sizes=(5,))
+    _, transcript = run(ccst(augmentation=1), sizes=(5,))
+    evidence = Evidence.of(transcript, ccst(augmentation=1), federation(1), 0)
+    assert evidence is not None
+    assert evidence.receiver == {}  # its own style came back to it, and to nobody else
 
 
 def test_quantised_copies_have_8_bits_and_unchanged_ones_what_they_had() -> None:
