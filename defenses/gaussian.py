@@ -57,6 +57,11 @@ class Gaussian(Defense):
             raise ValueError(f"gaussian.releases: want at least 1, got {self.releases}")
 
     def bound_to(self, method: Method) -> Self:
+        if self.unit == "client" and method.by_image(StyleStatistics.kind):
+            raise ValueError(
+                f"gaussian.unit: want image where {method.name()} shares styles of single images, as many as a client's "
+                "size makes it; got 'client', whose budget they would overrun"
+            )
         return replace(self, releases=max(1, method.releases(StyleStatistics.kind)))
 
     @property

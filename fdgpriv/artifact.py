@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fdgpriv.style import RULES
 
 SERVER = "server"
-PEER = "peer"  # what a client is told of another client whose artifact the server passes on
+PEER = "peer"  # what a client is told of another client whose artifact the server passes on; of a second one, peer-2
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 LEVELS = ("image", "cluster", "client", "group")
 

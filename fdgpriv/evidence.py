@@ -16,11 +16,11 @@ from fdgpriv.transcript import Transcript
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The style statistics of one run's last round.
+    """The style statistics of the last round in which any crossed.
 
     Attributes:
-        wire: By client, what it shared.
-        receiver: By client, one other client that was sent it, where any was.
+        wire: By client, what it shared; the last of several.
+        receiver: By client, one other client that was sent it, where any was; of many, the one halfway round.
         method: Knows how features are taken.
         model: The global model of that round, in evaluation mode.
     """
@@ -35,7 +35,7 @@ class Evidence:
     def of(cls, transcript: Transcript, method: Method, federation: Federation, seed: int) -> "Evidence | None":
         """The evidence in `transcript`; None where no style is kept together with the model it was taken under."""
         sent: dict[str, StyleStatistics] = {}
-        receiver: dict[str, str] = {}
+        told: dict[str, list[str]] = {}
         for record, artifact in transcript.of_kind(StyleStatistics.kind):
             if not isinstance(artifact, StyleStatistics):
                 continue
@@ -43,16 +43,18 @@ class Evidence:
                 continue
             if record.receiver == SERVER:
                 sent[record.origin] = artifact
-                receiver.pop(record.origin, None)
-            elif record.relayed:
-                receiver[record.origin] = record.receiver
+                told.pop(record.origin, None)
+            elif record.relayed and record.receiver != record.origin:
+                told.setdefault(record.origin, []).append(record.receiver)
         if not sent:
             return None
         last = max(artifact.round for artifact in sent.values())
         model = method.model(federation, generator(seed, 4))
         if (state := transcript.model_sent(last)) is not None:
             state.load_into(model)
-        return cls({name: a for name, a in sent.items() if a.round == last}, receiver, method, model.eval())
+        wire = {name: a for name, a in sent.items() if a.round == last}
+        receiver = {name: _halfway(list(dict.fromkeys(told[name])), i) for i, name in enumerate(sent) if name in told}
+        return cls(wire, receiver, method, model.eval())
 
     @property
     def template(self) -> StyleStatistics:
@@ -71,3 +73,8 @@ class Evidence:
             features = self.method.features(self.model, layer)
             self._taken[key] = (images, *styles_of(images, features, RULES[self.template.rule]))
         return self._taken[key][1:]
+
+
+def _halfway(told: list[str], place: int) -> str:
+    """Of all that were told of the client at `place`, the one half the round further: mostly of another domain."""
+    return told[(place + len(told) // 2) % len(told)]

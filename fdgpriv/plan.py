@@ -142,6 +142,8 @@ class Plan:
                 for name in self.methods:
                     method = self.method(name)
                     method.check(method.model(self.federation(dataset, names, seed), generator(seed)))
+                    for spec in self.defenses:
+                        Defense.parse(spec).bound_to(method)
 
     def federation(self, dataset: Dataset, clients: Sequence[str], seed: int) -> Federation:
         """What everybody may know of the federation with these clients."""

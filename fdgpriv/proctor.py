@@ -91,7 +91,7 @@ class Proctor:
                 name: self._shared.styles(self.population.data(name).images, template.at) for name in self._names()
             },
             template=template,
-            wire=self._shared.wire if layer is None else {},
+            wire=self._shared.wire if layer is None and template.level == "client" else {},
             share=self._share,
             rng=rng,
         )

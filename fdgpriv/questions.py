@@ -1,7 +1,8 @@
 """What adversaries are asked at one layer: the targets' artifacts, and those of the controls in their place.
 
 Per client and size, groups of images are drawn and shared through the client's defense as its own artifact was. The whole
-client's artifact is the one on the wire; a shadow client's is made in the same way. AUDIT sections 3 and 6.
+client's artifact is the one on the wire; a shadow client's is made in the same way, and each client's where the wire
+carried styles of single images. AUDIT sections 3 and 6.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -46,7 +47,7 @@ class Questions:
         population: All that the evaluator knows.
         styles: By client and shadow, (mean, std) (n, C) of its images.
         template: One artifact of this layer.
-        wire: By client, what it shared; empty at a layer that nobody shared.
+        wire: By client, what it shared; empty at a layer that nobody shared, and where styles of images were.
         share: A draft, as the clients' defense lets it out.
         rng: Of all draws.
     """

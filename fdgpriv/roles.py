@@ -173,8 +173,12 @@ class Method(Role):
         return tuple(cast("Backbone", model.backbone).stages)
 
     def releases(self, kind: str) -> int:
-        """At most how often one client's artifact of this kind leaves it in a run."""
+        """At most how often one client's artifact of this kind leaves it in a run; where `by_image`, one image's."""
         return self.rounds
+
+    def by_image(self, kind: str) -> bool:
+        """Whether an artifact of this kind describes one image, and a client shares as many as its size makes it."""
+        return False
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from time import perf_counter
 
 from pydantic import BaseModel
+from rich.progress import TaskID
 from safetensors.torch import save_file
 
 from fdgpriv.artifact import ModelState
@@ -70,16 +71,29 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
     task = teller.task(f"training {cell.folder}", method.rounds)
     wire = Wire({name: len(data) for name, data in population.clients.items()}, defense, Transcript(plan.keep))
     rounds: list[RoundUtility] = []
+    stages: dict[str, TaskID] = {}  # by verb, what is asked once before any model is sent
+    begun = False
     watcher = method.model(federation, generator(cell.seed, 7)).to(federation.device)
 
+    def count(verb: str, answered: int, asked: int) -> None:
+        if begun:
+            return
+        if verb not in stages:
+            stages[verb] = teller.task(f"{cell.folder}: {verb}", asked)
+        teller.step(stages[verb])
+        if answered == asked:
+            teller.done(stages[verb], f"{cell.folder}: {verb}, {asked} clients")
+
     def watch(round: int, state: ModelState) -> None:
+        nonlocal begun
+        begun = True
         if round > 0:
             state.load_into(watcher)
             rounds.append(_round(round, utility(watcher, population, federation.device)))
             teller.step(task, f"{cell.folder}: round {round} of {method.rounds}, {_told(rounds[-1])}")
 
     start = perf_counter()
-    engine = LocalEngine(workers, watch)
+    engine = LocalEngine(workers, watch, count)
     try:
         model = engine.run(method, federation, population.clients, wire)
         final = utility(model, population, federation.device)

@@ -39,10 +39,16 @@ class Wire:
         return message
 
     def down(self, client: str, verb: str, message: Sequence[Artifact]) -> Message:
-        """What `client` receives of what the server sends it: recorded, other clients' names taken off."""
+        """What `client` receives of what the server sends it: recorded, other clients' names taken off.
+
+        They are peer, peer-2, ... of this message, in the order in which they come: only whose artifacts belong
+        together can be told.
+        """
         for artifact in message:
             self._record(artifact, SERVER, client, verb)
-        return [a if a.client in (SERVER, client) else a.seen_as(PEER) for a in message]
+        others = dict.fromkeys(a.client for a in message if a.client not in (SERVER, client))
+        names = {name: PEER if number == 1 else f"{PEER}-{number}" for number, name in enumerate(others, start=1)}
+        return [a.seen_as(names[a.client]) if a.client in names else a for a in message]
 
     def _record(self, artifact: Artifact, sender: str, receiver: str, verb: str) -> None:
         if not isinstance(artifact, Artifact):

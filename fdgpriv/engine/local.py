@@ -19,6 +19,7 @@ from fdgpriv.roles import Ask, Method
 from fdgpriv.wire import Wire
 
 Watch = Callable[[int, ModelState], None]
+Count = Callable[[str, int, int], None]
 
 
 def stream(seed: int, name: str) -> torch.Generator:
@@ -33,12 +34,14 @@ class LocalEngine:
     Attributes:
         workers: How many clients answer at once.
         watch: Told of each round and the global model sent in it, for evaluation outside the federation.
+        count: Told of each answer: the verb, how many clients have answered it, how many were asked.
         wire_s: Seconds spent on the wire so far (defending, recording, delivering).
         log: Means over clients of what they noted of their training, for the evaluator; it crosses no wire.
     """
 
     workers: int = 2
     watch: Watch | None = None
+    count: Count | None = None
     wire_s: float = field(default=0.0, init=False)
     log: dict[str, float] = field(default_factory=dict, init=False)
 
@@ -68,7 +71,11 @@ class LocalEngine:
                 futures = {
                     name: pool.submit(getattr(clients[name], ask.verb), message) for name, message in delivered.items()
                 }
-                outgoing = {name: future.result() for name, future in futures.items()}
+                outgoing = {}
+                for name, future in futures.items():
+                    outgoing[name] = future.result()
+                    if self.count is not None:
+                        self.count(ask.verb, len(outgoing), len(futures))
                 answers = {name: self._up(wire, name, ask, out, noise[name]) for name, out in outgoing.items()}
                 ask = server.send(answers)
         except StopIteration as done:

@@ -1,0 +1,47 @@
+"""Kinds of artifact that only some methods share; a transcript knows them all."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifact import LEVELS, Artifact
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AmplitudeSpectrum(Artifact):
+    """Amplitudes of the two-dimensional Fourier transform of an image, or their average over images.
+
+    Attributes:
+        amplitude: (3, H, W), frequency 0 in the corner; the whole spectrum, of which half says it all.
+        behind: The unit behind it: image or client.
+    """
+
+    kind: ClassVar[str] = "amplitude_spectrum"
+
+    amplitude: Tensor
+    behind: str
+
+    def __post_init__(self) -> None:
+        if self.amplitude.ndim != 3 or self.amplitude.shape[0] != 3:
+            raise ValueError(f"want amplitude (3, H, W), got {tuple(self.amplitude.shape)}")
+        if self.behind not in LEVELS:
+            raise ValueError(f"want behind to be one of {', '.join(LEVELS)}, got {self.behind!r}")
+
+    @property
+    def level(self) -> str:
+        return self.behind
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ValidationMetrics(Artifact):
+    """How well a model that a client was sent does on what the client holds out: accuracy () float32 in [0, 1]."""
+
+    kind: ClassVar[str] = "validation_metrics"
+
+    accuracy: Tensor
+
+    def __post_init__(self) -> None:
+        if self.accuracy.shape != () or self.accuracy.dtype != torch.float32:
+            raise ValueError(f"want accuracy () float32, got {tuple(self.accuracy.shape)} {self.accuracy.dtype}")

@@ -1,0 +1,192 @@
+"""CCST: clients share styles once, and train on their images redrawn in them (Chen et al., "CCST", WACV 2023)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.artifact import Artifact, Message, Outgoing, StyleStatistics
+from fdgpriv.federation import Federation, LocalData
+from fdgpriv.kinds import AmplitudeSpectrum
+from fdgpriv.roles import Ask, Server
+
+from ._averaging import AveragingClient, FederatedAveraging
+from ._ccst_bank import Bank
+from ._ccst_styles import CODECS, AmplitudeStyle, FeatureStyle, Style, codec
+
+_CHOICES = {
+    "style": ("overall", "single"),
+    "style_of": ("features", "amplitude"),
+    "codec": tuple(CODECS),
+    "split": ("before", "after"),
+}
+_CHEAP = {"momentum": 0.9, "weight_decay": 5e-4, "augmentation": 1}  # K copies of an image cost K times the training
+
+
+@dataclass(frozen=True)
+class CCST(FederatedAveraging):
+    """The defaults are the paper's on PACS (section 4.2), and its released code's where it is silent, except `codec`.
+
+    The preset ``paper`` takes AdaIN's own codec; ``quick`` and ``default`` draw one domain per image (K = 1), as training
+    would else cost K times as much, and train as our other methods do there.
+
+    Attributes:
+        style: ``overall``, one of all a client's images, or ``single``, of each of ceil(n / images_per_style) images.
+        style_of: ``features``, or ``amplitude`` of the Fourier spectrum (Appendix E).
+        augmentation: K, how many of the N clients' styles each image is redrawn in, its own client's (a copy) included.
+        images_per_style: Images for each single style that a client shares.
+        style_block: Consecutive images that have a single style drawn together; 32 in the released code.
+        own: Whether a client's own style is among those drawn.
+        alpha: How far images go to the other style.
+        window: Of amplitudes: half the square of low frequencies exchanged, as a share of the side; 0.5 is all, 0 only
+            the mean colour (what FedDG's released loader exchanges).
+        codec: ``small``, which comes with fdgpriv, or ``adain_vgg``.
+        codec_weights: The folder of AdaIN's two files; none looks among torch's own checkpoints.
+        side: Pixels to which images are resized for styles and redrawing; none leaves them. The released code's are 512.
+        quantise: Redrawn images in 8 bits, as if saved.
+        split: Held-out images are set apart ``before`` any style is taken or drawn, or ``after``, as in the released
+            code: styles are then of all images, and copies of one image train and validate. The ledger counts training
+            images only.
+    """
+
+    frozen_encoder: ClassVar[bool] = True
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "quick": {**FederatedAveraging.presets["quick"], **_CHEAP},
+        "default": {**FederatedAveraging.presets["default"], **_CHEAP},
+        "paper": {"codec": "adain_vgg"},
+    }
+
+    rounds: int = 500
+    participants: int | None = None
+    local_epochs: int = 1
+    batch_size: int = 64
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    schedule: str = "constant"
+    weighting: str = "uniform"
+    selection: str = "validation"
+    style: str = "overall"
+    style_of: str = "features"
+    augmentation: int = 3
+    images_per_style: int = 32
+    style_block: int = 1
+    own: bool = True
+    alpha: float = 1.0
+    window: float = 0.5
+    codec: str = "small"
+    codec_weights: Path | None = None
+    side: int | None = None
+    quantise: bool = False
+    split: str = "before"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"ccst.{name}: want one of {', '.join(choices)}; got {getattr(self, name)!r}")
+        for name in ("augmentation", "images_per_style", "style_block"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"ccst.{name}: want at least 1, got {getattr(self, name)}")
+        for name, most in (("alpha", 1.0), ("window", 0.5)):
+            if not 0 <= getattr(self, name) <= most:
+                raise ValueError(f"ccst.{name}: want 0 to {most:g}, got {getattr(self, name)}")
+
+    def model(self, federation: Federation, rng: torch.Generator) -> nn.Module:
+        domains = len(federation.clients) - int(not self.own)
+        if self.augmentation > domains:
+            whose = "clients" if self.own else "other clients"
+            raise ValueError(f"ccst.augmentation: want at most as many as {whose} ({domains}), got {self.augmentation}")
+        step, least = CODECS[self.codec]
+        side = federation.image_size if self.side is None else self.side
+        if self.style_of == "features" and (side % step or side < least):
+            wanted = f"at least {least} px" + (f" and a multiple of {step}" if step > 1 else "")
+            raise ValueError(f"ccst.side: want {wanted} for the codec {self.codec}, got {side}")
+        return super().model(federation, rng)
+
+    def check(self, model: nn.Module) -> None:
+        self.styles(torch.device("cpu"))  # its weights may be missing
+
+    def styles(self, device: torch.device) -> Style:
+        """What is taken as style."""
+        return AmplitudeStyle(self.window) if self.style_of == "amplitude" else self._feature_style(device)
+
+    def _feature_style(self, device: torch.device) -> FeatureStyle:
+        return FeatureStyle(codec(self.codec, self.codec_weights, device), self.side, device)
+
+    def features(self, model: nn.Module, layer: str) -> Callable[[Tensor], Tensor]:
+        style = self._feature_style(torch.device("cpu"))
+        return lambda images: style.features(images, layer)
+
+    def layers(self, model: nn.Module) -> tuple[str, ...]:
+        return self._feature_style(torch.device("cpu")).layers
+
+    def releases(self, kind: str) -> int:
+        shared = AmplitudeSpectrum.kind if self.style_of == "amplitude" else StyleStatistics.kind
+        if kind in (AmplitudeSpectrum.kind, StyleStatistics.kind):
+            return int(kind == shared)
+        return super().releases(kind)
+
+    def by_image(self, kind: str) -> bool:
+        return self.style == "single" and kind in (AmplitudeSpectrum.kind, StyleStatistics.kind)
+
+    def server(self, federation: Federation, rng: torch.Generator) -> Server:
+        styles = yield Ask("style", {client: [] for client in federation.clients})
+        bank: list[Artifact] = [style for client in federation.clients for style in styles[client]]
+        yield Ask("stylise", dict.fromkeys(federation.clients, bank))
+        return (yield from super().server(federation, rng))
+
+    def client(self, federation: Federation, data: LocalData, rng: torch.Generator) -> "CCSTClient":
+        return CCSTClient(self, federation, data, rng)
+
+
+class CCSTClient(AveragingClient):
+    """Answers ``style`` with its styles and ``stylise`` by redrawing its images; what it redrew it trains on."""
+
+    def __init__(self, method: CCST, federation: Federation, data: LocalData, rng: torch.Generator) -> None:
+        super().__init__(method, federation, data, rng)
+        self.how, self.taken = method, method.styles(self.device)
+        if method.split == "after":
+            images, labels = (
+                torch.cat([data.images, data.held_out_images]),
+                torch.cat([data.labels, data.held_out_labels]),
+            )
+            self.data = replace(data, images=images, labels=labels)
+
+    def style(self, message: Message) -> Outgoing:
+        """Its overall style, or those of single images drawn without replacement: Eq. 6-8."""
+        n = len(self.data)
+        if self.how.style == "overall":
+            return self.taken.share(self.data.client, self.data.images, [torch.arange(n)], "client")
+        drawn = torch.randperm(n, generator=self.rng)[: -(-n // self.how.images_per_style)]
+        return self.taken.share(self.data.client, self.data.images, drawn.split(1), "image")
+
+    def stylise(self, message: Message) -> Message:
+        """Algorithm 1, once; the server is told nothing."""
+        how, data = self.how, self.data
+        bank = Bank.of(message, data.client, how.own)
+        domains, styles = bank.draw(len(data), how.augmentation, how.style_block, self.rng)
+        images = bank.transfer(data.images, domains, styles, self._redraw)
+        labels = data.labels.repeat_interleave(how.augmentation)
+        self.data = replace(data, images=images, labels=labels)
+        if how.split == "after":
+            self._split(how.augmentation * len(data.held_out_labels))
+        return []
+
+    def _redraw(self, images: Tensor, styles: Sequence[Artifact]) -> Tensor:
+        redrawn = self.taken.redraw(images, styles, self.how.alpha)
+        return (255 * redrawn).round() / 255 if self.how.quantise else redrawn
+
+    def _split(self, held_out: int) -> None:
+        """Set so many of the redrawn images apart."""
+        order = torch.randperm(len(self.data), generator=self.rng)
+        out, kept, data = order[:held_out], order[held_out:], self.data
+        self.data = replace(
+            data,
+            images=data.images[kept],
+            labels=data.labels[kept],
+            held_out_images=data.images[out],
+            held_out_labels=data.labels[out],
+        )

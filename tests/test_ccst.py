@@ -1,0 +1,795 @@
+"""CCST: styles from plain loops, who is told of them, which copy takes which, what each option changes, bytes on the wire."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import fit
+from safetensors.torch import save_file
+from scipy import stats
+from torch import Tensor, nn
+
+from fdgpriv.artifact import PEER, SERVER, Artifact, Message, ModelState, StyleDraft, StyleStatistics
+from fdgpriv.audit import main
+from fdgpriv.engine.local import LocalEngine
+from fdgpriv.evidence import Evidence
+from fdgpriv.exam import draft_like
+from fdgpriv.federation import Dataset, Federation, LocalData
+from fdgpriv.kinds import AmplitudeSpectrum, ValidationMetrics
+from fdgpriv.ledger import ledger
+from fdgpriv.models.adain_vgg import decoder_layers, encoder_layers
+from fdgpriv.models.backbone import Backbone, backbone, drawing_from
+from fdgpriv.models.style_codec import StyleCodec, digits_codec
+from fdgpriv.plan import Plan
+from fdgpriv.roles import Defense, Method
+from fdgpriv.threat import threat
+from fdgpriv.transcript import Transcript
+from fdgpriv.wire import Wire
+
+part: Any = import_module("fdgpriv.methods.ccst")
+taken: Any = import_module("fdgpriv.methods._ccst_styles")
+stored: Any = import_module("fdgpriv.methods._ccst_bank")
+
+SURE = 1e-4
+CPU = torch.device("cpu")
+PACS = {"photo": (1670, 53), "art": (2048, 64), "cartoon": (2344, 74), "sketch": (3929, 123)}  # images, ceil(n / 32)
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def network(rng: torch.Generator) -> Backbone:
+    """One stage of four channels, with BatchNorm."""
+    with drawing_from(rng):
+        stages = {"layer1": nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())}
+    return Backbone(stages, {"layer1": 4}, (0.5,) * 3, (0.5,) * 3)
+
+
+def federation(clients: int = 3, seed: int = 0) -> Federation:
+    return Federation(tuple(f"client-{i}" for i in range(clients)), 3, 8, network, seed)
+
+
+def held(client: str = "client-0", n: int = 5, size: int = 8, out: int = 2, **more: Any) -> LocalData:
+    rng = seeded(100 + n + 10 * int(client[-1]))
+    images, labels = torch.rand(n, 3, size, size, generator=rng), torch.randint(3, (n,), generator=rng)
+    kept = torch.rand(out, 3, size, size, generator=rng)
+    return LocalData(client, images, labels, kept, torch.zeros(out, dtype=torch.int64), 3, **more)
+
+
+def ccst(**settings: Any) -> Any:
+    small = {"rounds": 2, "batch_size": 4, "lr": 0.1, "augmentation": 2}
+    return Method.named("ccst").configured(small | settings)
+
+
+def run(
+    method: Any, sizes: tuple[int, ...] = (5, 4, 3), workers: int = 2, seed: int = 0
+) -> tuple[dict[str, Tensor], Transcript]:
+    world = federation(len(sizes), seed)
+    data = {name: held(name, n) for name, n in zip(world.clients, sizes, strict=True)}
+    wire = Wire({name: len(own) for name, own in data.items()}, Defense.named("none")(), Transcript("all"))
+    model = LocalEngine(workers).run(method, world, data, wire)
+    return model.state_dict(), wire.transcript
+
+
+def shared(method: Any, data: LocalData) -> list[Artifact]:
+    """What an undefended client answers to ``style``."""
+    outgoing = method.client(federation(), data, seeded(1)).style([])
+    undefended = Defense.named("none")()
+    return [undefended.protect(item, seeded(0)) for item in outgoing]
+
+
+def style(client: str, value: float, size: int = 64) -> StyleStatistics:
+    mean, nothing = torch.full((size,), value), torch.empty(0)
+    return StyleStatistics(
+        client=client, round=0, mean=mean, std=mean.abs() + 0.1, mean_var=nothing, std_var=nothing,
+        behind="client", at="stage3", rule="pooled_biased",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def vgg() -> StyleCodec:
+    """AdaIN's networks with random weights."""
+    with drawing_from(seeded(0)):
+        return StyleCodec("adain-vgg", encoder_layers(), decoder_layers(), (4, 11, 18, 31)).requires_grad_(False)
+
+
+def pooled(features: Tensor) -> tuple[list[float], list[float]]:
+    """Mean and std of each channel over all images and pixels of features (N, C, h, w), in float64 by numpy."""
+    rows = features.double().numpy().transpose(1, 0, 2, 3).reshape(features.shape[1], -1)
+    return [float(row.mean()) for row in rows], [math.sqrt(float(row.var()) + 1e-5) for row in rows]
+
+
+# The styles that are shared (Eq. 6-8)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 70])
+def test_the_overall_style_is_pooled_over_all_images_and_pixels(n: int) -> None:
+    data = held(n=n, size=16)
+    (found,) = shared(ccst(), data)
+    assert isinstance(found, StyleStatistics)
+    mean, std = pooled(digits_codec().encode(data.images))
+    assert found.mean.tolist() == pytest.approx(mean, abs=1e-5)
+    assert found.std.tolist() == pytest.approx(std, rel=1e-4)
+    assert (found.level, found.layer, found.rule) == ("client", "stage3", "pooled_biased")
+    assert (found.client, found.round) == ("client-0", 0)
+
+
+def test_the_overall_style_of_one_image_or_of_its_copies_is_that_images_single_style() -> None:
+    alone = held(n=1, size=16)
+    (overall,), (single,) = shared(ccst(), alone), shared(ccst(style="single"), alone)
+    assert (overall.level, single.level) == ("client", "image")
+    assert all(torch.equal(overall.tensors()[name], tensor) for name, tensor in single.tensors().items())
+    copies = replace(alone, images=alone.images.expand(9, -1, -1, -1), labels=alone.labels.expand(9))
+    (many,) = shared(ccst(), copies)
+    for name, tensor in single.tensors().items():
+        torch.testing.assert_close(many.tensors()[name], tensor, rtol=1e-5, atol=1e-6)
+
+
+def test_merging_two_clients_moments_gives_the_style_of_their_union() -> None:
+    data = [held("client-1", 3, 16), held("client-2", 8, 16)]
+    union = replace(data[0], images=torch.cat([d.images for d in data]), labels=torch.cat([d.labels for d in data]))
+    found = [s for d in [*data, union] for s in shared(ccst(), d) if isinstance(s, StyleStatistics)]
+    first, second = [s.mean.double() for s in found[:2]]
+    squares = [s.std.double().square() - 1e-5 + s.mean.double().square() for s in found]
+    torch.testing.assert_close(found[2].mean.double(), (3 * first + 8 * second) / 11, rtol=0, atol=1e-6)
+    torch.testing.assert_close(squares[2], (3 * squares[0] + 8 * squares[1]) / 11, rtol=1e-4, atol=1e-6)
+
+
+def test_each_single_style_is_that_of_another_image_and_which_ones_is_drawn() -> None:
+    data, each = held(n=9, size=16), digits_codec().encode(held(n=9, size=16).images)
+    of = {round(pooled(features[None])[0][0], 4): i for i, features in enumerate(each)}
+    seen: Counter[int] = Counter()
+    for seed in range(40):
+        client = ccst(style="single", images_per_style=3).client(federation(), data, seeded(seed))
+        means = [round(float(draft.finish().mean[0]), 4) for draft in client.style([])]
+        assert len({of[mean] for mean in means}) == 3
+        seen.update(of[mean] for mean in means)
+    assert set(seen) == set(range(9))
+    assert stats.chisquare(list(seen.values())).pvalue > SURE
+
+
+@pytest.mark.parametrize(("n", "per", "j"), [(1, 32, 1), (32, 32, 1), (33, 32, 2), (7, 1, 7), (5, 2, 3)])
+def test_a_client_shares_a_style_of_so_many_of_its_images(n: int, per: int, j: int) -> None:
+    assert len(shared(ccst(style="single", images_per_style=per), held(n=n))) == j
+
+
+def test_images_may_be_resized_before_their_style_is_taken() -> None:
+    data = held(n=3)
+    (found,) = shared(ccst(side=16), data)
+    larger = nn.functional.interpolate(data.images, size=(16, 16), mode="bilinear", antialias=True)
+    assert found.tensors()["mean"].tolist() == pytest.approx(pooled(digits_codec().encode(larger))[0], abs=1e-5)
+
+
+# Redrawing (Eq. 5)
+
+
+def plain_codec() -> StyleCodec:
+    """Features are colours, so that a redrawn image's own statistics are the style's."""
+    return StyleCodec("plain", nn.Sequential(nn.Identity()), nn.Sequential(nn.Identity()), (1,))
+
+
+def test_a_redrawn_image_has_the_moments_of_its_style() -> None:
+    images = torch.rand(2, 3, 9, 9, generator=seeded(0))
+    how = taken.FeatureStyle(plain_codec(), None, CPU)
+    styles = [
+        replace(style("b", 0.0), mean=torch.tensor([0.4, 0.5, 0.6]) + shift, std=torch.tensor([0.02, 0.05, 0.1]))
+        for shift in (0.0, 0.05)
+    ]
+    made = how.redraw(images, styles, 1.0)
+    for image, content, wanted in zip(made, images, styles, strict=True):
+        own = content.flatten(1).std(1)
+        torch.testing.assert_close(image.mean((1, 2)), wanted.mean, rtol=0, atol=1e-6)
+        expected = wanted.std * own / (own.square() + 1e-5).sqrt()
+        torch.testing.assert_close(image.flatten(1).std(1), expected, rtol=0, atol=2e-6)
+    torch.testing.assert_close(how.redraw(images, styles, 0.0), images)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+def test_redrawing_is_adain_between_encoder_and_decoder(alpha: float) -> None:
+    codec, images, wanted = digits_codec(), held(n=2, size=16).images, [style("b", 0.3), style("c", -0.2)]
+    made = taken.FeatureStyle(codec, None, CPU).redraw(images, wanted, alpha)
+    for image, content, to in zip(made, images, wanted, strict=True):
+        features = codec.encode(content[None])[0]
+        moved = torch.stack([
+            to.std[c] * (f - f.mean()) / math.sqrt(float(f.var()) + 1e-5) + to.mean[c] for c, f in enumerate(features)
+        ])  # fmt: skip
+        expected = codec.decode((alpha * moved + (1 - alpha) * features)[None])[0].clamp(0, 1)
+        torch.testing.assert_close(image, expected, rtol=0, atol=1e-4)
+
+
+def test_adains_own_codec_is_read_from_the_users_files(tmp_path: Path, vgg: StyleCodec) -> None:
+    save_file(dict(vgg.encoder.state_dict()), tmp_path / "vgg_normalised.safetensors")
+    save_file(dict(vgg.decoder.state_dict()), tmp_path / "decoder.safetensors")
+    method = ccst(codec="adain_vgg", codec_weights=tmp_path, side=20, rounds=1)
+    method.check(method.model(federation(), seeded(0)))
+    _, transcript = run(method)
+    for record, artifact in transcript.of_kind("style_statistics"):
+        assert (record.layer, record.nbytes) == ("stage4", 4096)
+        assert artifact is not None
+    data = held(n=2)
+    larger = nn.functional.interpolate(data.images, size=(20, 20), mode="bilinear", antialias=True)
+    features = method.features(method.model(federation(), seeded(0)), "stage4")(data.images)
+    torch.testing.assert_close(features, vgg.encode(larger))
+    client = stylised(method, data, [style(f"client-{i}", 0.1 * i, size=512) for i in range(3)])
+    assert client.data.images.shape == (4, 3, 8, 8)
+    assert 0 <= float(client.data.images.min()) <= float(client.data.images.max()) <= 1
+
+
+# Which copy takes which style (Algorithm 1)
+
+
+def transferred(bank: Any, n: int, k: int, seed: int = 0, block: int = 1) -> tuple[Tensor, Tensor]:
+    """For each image its copies (n, k): the domain whose style it took, -1 where unchanged; and the style's number.
+
+    Images are their own number in colour 0; "redrawing" writes the style's mean into colour 1.
+    """
+    images = torch.zeros(n, 3, 1, 1)
+    images[:, 0, 0, 0] = torch.arange(n)
+    images[:, 1] = -1
+
+    def redraw(given: Tensor, styles: Any) -> Tensor:
+        means = torch.stack([style.mean[:1] for style in styles])
+        return torch.cat([given[:, :1], means[..., None, None], given[:, 2:]], dim=1)
+
+    made = bank.transfer(images, *bank.draw(n, k, block, seeded(seed)), redraw).view(n, k, 3)
+    assert torch.equal(made[..., 0], torch.arange(n).float()[:, None].expand(n, k))
+    mark = made[..., 1]
+    return torch.where(mark < 0, mark, (mark / 100).floor()).int(), (mark % 100).int()
+
+
+def bank(sizes: tuple[int, ...], own: bool = True) -> Any:
+    """Domain d's style number j has the mean 100 d + j; client-1 is asked."""
+    message = [style(f"client-{d}", 100.0 * d + j) for d, size in enumerate(sizes) for j in range(size)]
+    return stored.Bank.of(message, "client-1", own)
+
+
+def test_with_all_domains_each_image_takes_each_style_once_and_is_unchanged_once() -> None:
+    domains, _ = transferred(bank((1, 1, 1, 1)), 20, 4)
+    assert all(sorted(row) == [-1, 0, 2, 3] for row in domains.tolist())
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_every_set_of_domains_is_as_likely_and_a_copy_is_unchanged_in_one_of_n(k: int) -> None:
+    domains, _ = transferred(bank((1, 1, 1)), 3000, k)
+    drawn = Counter(tuple(sorted(row)) for row in domains.tolist())
+    assert len(drawn) == 3
+    assert stats.chisquare(list(drawn.values())).pvalue > SURE
+    unchanged = int((domains == -1).sum())
+    assert stats.binomtest(unchanged, 3000, k / 3).pvalue > SURE
+
+
+def test_each_single_style_of_a_domain_is_as_likely_and_each_image_draws_its_own() -> None:
+    domains, numbers = transferred(bank((4, 2, 7)), 4000, 2)
+    for domain, size in ((0, 4), (2, 7)):
+        drawn = Counter(numbers[domains == domain].tolist())
+        assert set(drawn) == set(range(size))
+        assert stats.chisquare(list(drawn.values())).pvalue > SURE
+
+
+def test_a_block_of_images_has_each_domains_style_in_common() -> None:
+    domains, numbers = transferred(bank((50, 1, 50)), 64, 3, block=32)
+    for domain in (0, 2):
+        of_image = numbers[domains == domain]
+        assert [len(set(block.tolist())) for block in of_image.split(32)] == [1, 1]
+    domains, numbers = transferred(bank((50, 1, 50)), 64, 3)
+    assert len(set(numbers[domains == 0].tolist())) > 10
+
+
+def test_without_its_own_style_no_copy_is_unchanged() -> None:
+    domains, _ = transferred(bank((1, 1, 1), own=False), 200, 1)
+    assert set(domains.flatten().tolist()) == {0, 2}
+
+
+def stylised(method: Any, data: LocalData, message: Message, seed: int = 1) -> Any:
+    client = method.client(federation(len({a.client for a in message})), data, seeded(seed))
+    assert client.stylise(message) == []
+    return client
+
+
+def test_a_copy_has_the_label_of_its_image_and_stands_beside_its_siblings() -> None:
+    data = held(n=5)
+    client = stylised(ccst(augmentation=3), data, [style(f"client-{i}", 0.1 * i) for i in range(3)])
+    assert client.data.labels.tolist() == [label for label in data.labels.tolist() for _ in range(3)]
+    assert torch.equal(client.data.held_out_images, data.held_out_images)
+    redrawn = taken.FeatureStyle(digits_codec(), None, CPU)
+    for i, copies in enumerate(client.data.images.view(5, 3, 3, 8, 8)):
+        expected = [data.images[i]] + [
+            redrawn.redraw(data.images[i : i + 1], [style("b", 0.1 * d)], 1.0)[0] for d in (1, 2)
+        ]
+        for copy in expected:
+            assert sum(torch.allclose(copy, one, atol=1e-5) for one in copies) == 1
+        assert sum(torch.equal(data.images[i], one) for one in copies) == 1
+
+
+def test_images_are_redrawn_once_and_trained_on_in_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    redraw = taken.FeatureStyle.redraw
+
+    def counted(self: Any, images: Tensor, *rest: Any) -> Tensor:
+        calls.append(len(images))
+        made: Tensor = redraw(self, images, *rest)
+        return made
+
+    monkeypatch.setattr(taken.FeatureStyle, "redraw", counted)
+    state, _ = run(ccst(rounds=4, augmentation=3, selection="last"))
+    assert sum(calls) == 2 * (5 + 4 + 3)
+    steps = [-(-3 * n // 4) for n in (5, 4, 3)]
+    assert int(state["backbone.body.layer1.1.num_batches_tracked"]) == 4 * (sum(steps) // 3)
+
+
+# Who is told
+
+
+@pytest.mark.parametrize("mode", ["overall", "single"])
+def test_every_client_receives_every_style_bit_for_bit_grouped_but_without_names(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    received: dict[str, Message] = {}
+    inner = part.CCSTClient.stylise
+
+    def spying(self: Any, message: Message) -> Message:
+        received[self.data.client] = message
+        answer: Message = inner(self, message)
+        return answer
+
+    monkeypatch.setattr(part.CCSTClient, "stylise", spying)
+    _, transcript = run(ccst(style=mode, images_per_style=2, rounds=1))
+    sent = [a for r, a in transcript.of_kind("style_statistics") if r.receiver == SERVER and a is not None]
+    counts = [1, 1, 1] if mode == "overall" else [3, 2, 2]
+    assert [a.client for a in sent] == [f"client-{i}" for i, count in enumerate(counts) for _ in range(count)]
+    assert set(received) == {"client-0", "client-1", "client-2"}
+    for name, message in received.items():
+        assert len(message) == len(sent)
+        others = iter((PEER, f"{PEER}-2"))
+        alias = {a.client: None for a in sent} | {name: name}
+        alias = {client: known or next(others) for client, known in alias.items()}
+        for got, original in zip(message, sent, strict=True):
+            assert got.client == alias[original.client]
+            assert all(torch.equal(got.tensors()[key], tensor) for key, tensor in original.tensors().items())
+
+
+def test_styles_cross_once_before_any_model_and_fedavg_shares_none() -> None:
+    _, transcript = run(ccst(rounds=2))
+    kinds = [record.kind for record in transcript.records]
+    first = kinds.index("model_state")
+    assert set(kinds[:first]) == {"style_statistics"}
+    assert "style_statistics" not in kinds[first:]
+    assert {record.round for record in transcript.records[:first]} == {0}
+    _, plain = run(Method.named("fedavg").configured({"rounds": 1, "batch_size": 4}))
+    assert not any(record.relayed for record in plain.records)
+
+
+# The ledger, byte for byte (METHODS 2.2, 5b, 12)
+
+
+def full_size(network: str, classes: int) -> Federation:
+    def build(rng: torch.Generator) -> Backbone:
+        return backbone(network, mean=(0.5,) * 3, std=(0.5,) * 3, rng=rng, small_input=True)
+
+    return Federation(("a", "b", "c"), classes, 32, build, 0)
+
+
+@pytest.mark.parametrize(
+    ("network", "classes", "nbytes"),
+    [("resnet50", 7, 94_302_404), ("resnet18", 65, 44_877_988), ("densenet121", 2, 28_159_184)],
+)
+def test_a_model_weighs_what_it_weighs_in_the_paper(network: str, classes: int, nbytes: int) -> None:
+    model = ccst(augmentation=3).model(full_size(network, classes), seeded(0))
+    assert ModelState.of(model, SERVER, 0).nbytes == nbytes
+
+
+@pytest.mark.parametrize(
+    ("mode", "target", "up", "down"),
+    [
+        ("overall", "sketch", {"photo": 4096, "art": 4096, "cartoon": 4096}, 12_288),
+        ("single", "sketch", {"photo": 217_088, "art": 262_144, "cartoon": 303_104}, 782_336),
+        ("single", "photo", {"art": 262_144, "cartoon": 303_104, "sketch": 503_808}, 1_069_056),
+    ],
+)
+def test_styles_and_bank_weigh_what_they_weigh_in_the_paper(
+    mode: str, target: str, up: dict[str, int], down: int, vgg: StyleCodec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(part, "codec", lambda *which: vgg)
+    method = Method.named("ccst").configured({"style": mode, "codec": "adain_vgg"})
+    names = tuple(name for name in PACS if name != target)
+    world = Federation(names, 7, 16, network, 0)
+    sizes = {name: PACS[name][0] if mode == "single" else 3 for name in names}
+    data = {
+        name: LocalData(name, torch.rand(1, 3, 16, 16).expand(n, -1, -1, -1), torch.zeros(n, dtype=torch.int64),
+                        torch.rand(1, 3, 16, 16), torch.zeros(1, dtype=torch.int64), 7)
+        for name, n in sizes.items()
+    }  # fmt: skip
+    wire = Wire(sizes, Defense.named("none")(), Transcript("all"))
+    server: Any = method.server(world, seeded(0))
+    ask, answers = next(server), {}
+    for name in names:
+        client: Any = method.client(world, data[name], seeded(1))
+        message = client.style(wire.down(name, ask.verb, ask.messages[name]))
+        answers[name] = wire.up(name, ask.verb, message, seeded(2))
+    ask = server.send(answers)
+    for name in names:
+        assert len(wire.down(name, ask.verb, ask.messages[name])) == down // 4096
+    for name in names:
+        mine = [r for r in wire.transcript.records if r.sender == name]
+        assert sum(r.nbytes for r in mine) == up[name]
+        assert len(mine) == (PACS[name][1] if mode == "single" else 1)
+        assert {r.samples for r in mine} == {1 if mode == "single" else 3}
+        assert {tuple(r.shapes.items()) for r in mine} == {
+            (("mean", (512,)), ("std", (512,)), ("mean_var", (0,)), ("std_var", (0,)))
+        }
+        assert sum(r.nbytes for r in wire.transcript.records if r.receiver == name) == down
+    rows = {row.verb: row for row in ledger(wire.transcript.records)}
+    assert rows["style"].per_client_per_round_bytes == max(up.values())
+    assert (rows["stylise"].per_client_per_round_bytes, rows["stylise"].via) == (down, "server")
+    assert rows["stylise"].level == ("image" if mode == "single" else "client")
+
+
+def test_the_ninety_percent_split_shares_fewer_single_styles() -> None:
+    for kept, j in ((1499, 47), (1840, 58), (2107, 66), (3531, 111)):
+        data = held(n=1)
+        data = replace(data, images=data.images.expand(kept, -1, -1, -1), labels=data.labels.expand(kept))
+        assert len(shared(ccst(style="single"), data)) == j
+
+
+def test_a_whole_run_is_styles_bank_models_and_accuracies() -> None:
+    _, transcript = run(ccst(rounds=2))
+    names, model = ("client-0", "client-1", "client-2"), 4 * (27 * 4 + 4 + 4 * 4 + 4 * 3 + 3) + 8
+    assert Counter((r.verb, r.kind, r.round, r.sender == SERVER, r.relayed, r.nbytes) for r in transcript.records) == {
+        ("style", "style_statistics", 0, False, False, 512): 3,
+        ("stylise", "style_statistics", 0, True, True, 512): 9,
+        **{("fit", "model_state", t, down, False, model): 3 for t in (0, 1) for down in (True, False)},
+        ("fit", "validation_metrics", 1, False, False, 4): 3,
+        ("validate", "model_state", 1, True, False, model): 3,
+        ("validate", "validation_metrics", 1, False, False, 4): 3,
+    }
+    assert {r.receiver for r in transcript.records if r.sender == SERVER} == set(names)
+
+
+def test_weighted_clients_tell_how_many_images_they_train_on_after_redrawing() -> None:
+    _, transcript = run(ccst(rounds=1, weighting="samples", selection="last", augmentation=3))
+    counts = {r.origin: int(a.tensors()["count"]) for r, a in transcript.of_kind("sample_count") if a is not None}
+    assert counts == {"client-0": 15, "client-1": 12, "client-2": 9}
+    assert {r.verb for r in transcript.records} == {"style", "stylise", "fit"}
+
+
+# Selection by validation
+
+
+def answered(told: float | None, states: Mapping[str, Message], add: float) -> dict[str, Message]:
+    """Models moved by `add`, and the accuracies told +- 0.1."""
+    answers: dict[str, Message] = {}
+    for number, (name, message) in enumerate(states.items()):
+        (sent,) = message
+        assert isinstance(sent, ModelState)
+        moved = {key: value + add if value.is_floating_point() else value for key, value in sent.state.items()}
+        answers[name] = [ModelState(client=name, round=sent.round, state=moved)]
+        if told is not None:
+            accuracy = torch.tensor(told + (0.1, -0.1)[number])
+            answers[name].append(ValidationMetrics(client=name, round=sent.round, accuracy=accuracy))
+    return answers
+
+
+@pytest.mark.parametrize(("accuracies", "best"), [((0.4, 0.8, 0.5), 2), ((0.4, 0.5, 0.8), 3), ((0.6, 0.6, 0.6), 1)])
+def test_the_model_of_the_best_mean_validation_accuracy_is_returned(accuracies: tuple[float, ...], best: int) -> None:
+    server = ccst(rounds=3).server(federation(2), seeded(0))
+    next(server)
+    server.send({name: [style(name, 0.1)] for name in ("client-0", "client-1")})
+    ask = server.send({"client-0": [], "client-1": []})
+    start = {key: value.clone() for key, value in ask.messages["client-0"][0].state.items()}
+    for told in (None, *accuracies[:-1]):
+        assert (ask.verb, ask.reduce) == ("fit", "mean")
+        ask = server.send(answered(told, ask.messages, 1.0))
+    assert (ask.verb, ask.messages["client-0"][0].round) == ("validate", 2)
+    with pytest.raises(StopIteration) as done:
+        server.send(answered(accuracies[-1], ask.messages, 0.0))
+    for key, value in done.value.value.state_dict().items():
+        if value.is_floating_point():
+            torch.testing.assert_close(value, start[key] + best, rtol=0, atol=1e-5)
+
+
+def test_a_client_tells_its_held_out_accuracy_of_the_model_it_is_sent() -> None:
+    method, data = ccst(), held(n=5, out=7)
+    client = stylised(method, data, [style(f"client-{i}", 0.1) for i in range(3)])
+    model = method.model(federation(), seeded(9))
+    (told,) = client.validate([ModelState.of(model, SERVER, 1)])
+    right = (model.eval()(data.held_out_images).argmax(1) == data.held_out_labels).tolist()
+    assert float(told.accuracy) == pytest.approx(sum(right) / 7)
+    with_fit = client.fit([ModelState.of(model, SERVER, 1)])
+    assert [type(a) for a in with_fit] == [ModelState, ValidationMetrics]
+    assert float(with_fit[1].accuracy) == float(told.accuracy)
+    assert [type(a) for a in client.fit([ModelState.of(model, SERVER, 0)])] == [ModelState]
+
+
+# Amplitudes (Appendix E)
+
+
+def test_an_amplitude_is_that_of_one_image_or_the_mean_over_all() -> None:
+    data = held(n=5)
+    spectra = np.abs(np.fft.fft2(data.images.double().numpy()))
+    (overall,) = shared(ccst(style_of="amplitude"), data)
+    assert isinstance(overall, AmplitudeSpectrum)
+    np.testing.assert_allclose(overall.amplitude.numpy(), spectra.mean(0), rtol=1e-6)
+    singles = shared(ccst(style_of="amplitude", style="single", images_per_style=2), data)
+    assert [single.level for single in singles] == ["image"] * 3
+    for single in singles:
+        assert min(np.abs(single.tensors()["amplitude"].numpy() - one).max() for one in spectra) < 1e-5
+
+
+def test_an_amplitude_of_a_224_px_image_weighs_602112_bytes() -> None:
+    (found,) = shared(ccst(style_of="amplitude", style="single"), held(n=1, size=224))
+    assert found.nbytes == 602_112
+
+
+def test_exchanging_amplitudes_keeps_the_phase() -> None:
+    content, other = torch.rand(2, 3, 8, 8, generator=seeded(0)) * 0.02 + 0.5
+    wanted = torch.fft.fft2(other).abs()
+    given = AmplitudeSpectrum(client="b", round=0, amplitude=wanted, behind="image")
+    made = taken.AmplitudeStyle(0.5).redraw(content[None], [given], 1.0)[0]
+    spectrum = torch.fft.fft2(made)
+    torch.testing.assert_close(spectrum.abs(), wanted, rtol=0, atol=1e-4)
+    turned = torch.fft.fft2(content).angle() - spectrum.angle()
+    assert float((1 - turned.cos()).max()) < 1e-4
+    half = taken.AmplitudeStyle(0.5).redraw(content[None], [given], 0.5)[0]
+    between = (wanted + torch.fft.fft2(content).abs()) / 2
+    torch.testing.assert_close(torch.fft.fft2(half).abs(), between, rtol=0, atol=1e-4)
+
+
+def test_a_narrow_window_exchanges_low_frequencies_only() -> None:
+    content, other = torch.rand(2, 3, 8, 8, generator=seeded(0)) * 0.2 + torch.tensor([0.3, 0.5])[:, None, None, None]
+    given = AmplitudeSpectrum(client="b", round=0, amplitude=torch.fft.fft2(other).abs(), behind="image")
+    colour = taken.AmplitudeStyle(0.0).redraw(content[None], [given], 1.0)[0]
+    expected = content + (other.mean((1, 2)) - content.mean((1, 2)))[:, None, None]
+    torch.testing.assert_close(colour, expected, rtol=0, atol=1e-5)
+    changed = torch.fft.fft2(taken.AmplitudeStyle(0.13).redraw(content[None], [given], 1.0)[0] - content).abs() > 1e-4
+    near = {0, 1, 7}
+    assert {(h, w) for _, h, w in changed.nonzero().tolist()} == {(h, w) for h in near for w in near}
+
+
+def test_amplitudes_cross_once_and_are_told_as_what_no_attack_reads() -> None:
+    state, transcript = run(ccst(style_of="amplitude", rounds=1))
+    assert all(bool(torch.isfinite(value).all()) for value in state.values())
+    assert {r.kind for r in transcript.records if r.relayed} == {"amplitude_spectrum"}
+    method = ccst(style_of="amplitude")
+    assert (method.releases("amplitude_spectrum"), method.releases("style_statistics")) == (1, 0)
+
+
+def test_a_transcript_of_the_new_kinds_is_read_back(tmp_path: Path) -> None:
+    _, transcript = run(ccst(style_of="amplitude", style="single", rounds=2))
+    transcript.save(tmp_path)
+    back = Transcript.load(tmp_path)
+    assert back.records == transcript.records
+    for index, artifact in transcript.kept.items():
+        assert all(torch.equal(back.kept[index].tensors()[k], tensor) for k, tensor in artifact.tensors().items())
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: AmplitudeSpectrum(client="a", round=0, amplitude=torch.zeros(8, 8), behind="image"), "amplitude"),
+        (lambda: AmplitudeSpectrum(client="a", round=0, amplitude=torch.zeros(3, 8, 8), behind="pixel"), "behind"),
+        (lambda: ValidationMetrics(client="a", round=0, accuracy=torch.zeros(1)), "accuracy"),
+        (lambda: ValidationMetrics(client="a", round=0, accuracy=torch.zeros((), dtype=torch.float64)), "float32"),
+    ],
+)
+def test_a_malformed_artifact_is_refused(make: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=f"want .*{told}"):
+        make()
+
+
+# Options and bad input
+
+
+def test_the_defaults_are_the_papers() -> None:
+    method: Any = Plan(methods=("ccst",), preset="paper").method("ccst")
+    assert (method.rounds, method.participants, method.local_epochs, method.batch_size) == (500, None, 1, 64)
+    assert (method.lr, method.momentum, method.weight_decay, method.schedule) == (1e-3, 0.0, 0.0, "constant")
+    assert (method.style, method.augmentation, method.images_per_style, method.alpha) == ("overall", 3, 32, 1.0)
+    assert (method.codec, method.weighting, method.selection) == ("adain_vgg", "uniform", "validation")
+    assert method.frozen_encoder
+    for preset in ("quick", "default"):
+        ours, theirs = (Plan(preset=preset).method(name) for name in ("ccst", "fedavg"))
+        for name in ("rounds", "local_epochs", "batch_size", "lr", "momentum", "weight_decay", "schedule"):
+            assert getattr(ours, name) == getattr(theirs, name)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"style": "both"}, {"style_of": "texture"}, {"codec": "vae"}, {"split": "never"}, {"selection": "target"},
+        {"augmentation": 0}, {"images_per_style": 0}, {"style_block": 0}, {"alpha": 1.5}, {"alpha": -0.1},
+        {"window": 0.6}, {"weighting": "age"}, {"rounds": 0},
+    ],
+)  # fmt: skip
+def test_a_bad_value_is_told_in_one_line(settings: dict[str, Any]) -> None:
+    (field,) = settings
+    with pytest.raises(ValueError, match=rf"^ccst\.{field}: want .*got") as caught:
+        Method.named("ccst").configured(settings)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "clients", "told"),
+    [
+        ({"augmentation": 4}, 3, r"ccst\.augmentation: want at most as many as clients \(3\), got 4"),
+        (
+            {"augmentation": 3, "own": False},
+            3,
+            r"ccst\.augmentation: want at most as many as other clients \(2\), got 3",
+        ),
+        ({"augmentation": 1, "own": False}, 1, r"ccst\.augmentation: .*\(0\), got 1"),
+        ({"side": 10}, 3, r"ccst\.side: want at least 8 px and a multiple of 4 for the codec small, got 10"),
+        ({"side": 8, "codec": "adain_vgg"}, 3, r"ccst\.side: want at least 16 px for the codec adain_vgg, got 8"),
+    ],
+)
+def test_what_does_not_fit_the_federation_is_told_before_anything_runs(
+    settings: dict[str, Any], clients: int, told: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{told}$"):
+        ccst(**settings).model(federation(clients), seeded(0))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--set", "augmentation=13"], "want at most as many as clients (12), got 13"),
+        (["--set", "style=single", "--defense", "gaussian:unit=client"], "gaussian.unit: want image where ccst shares"),
+    ],
+)
+def test_the_command_line_tells_it_in_one_line_and_writes_nothing(
+    words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["--method", "ccst", "--preset", "quick", *words, "--out", str(out)]) == 2
+    said = capsys.readouterr().err.strip()
+    assert told in said
+    assert len(said.splitlines()) == 1
+    assert not out.exists()
+
+
+def test_styles_and_redrawing_are_told_of_as_they_go_on() -> None:
+    told: list[tuple[str, int, int]] = []
+    data = {name: held(name, 3) for name in federation().clients}
+    wire = Wire(dict.fromkeys(data, 3), Defense.named("none")(), Transcript("small"))
+    LocalEngine(2, count=lambda *answers: told.append(answers)).run(ccst(rounds=1), federation(), data, wire)
+    verbs = ("style", "stylise", "fit", "validate")
+    assert told == [(verb, done, 3) for verb in verbs for done in (1, 2, 3)]
+
+
+def test_missing_weights_of_adain_are_told_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    method = ccst(codec="adain_vgg", side=16, codec_weights=tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"want vgg_normalised\.safetensors or .*looked for it in"):
+        method.check(method.model(federation(), seeded(0)))
+
+
+def test_a_client_with_nothing_held_out_cannot_select_and_says_so() -> None:
+    with pytest.raises(ValueError, match=r"^ccst\.selection: want held-out images .*got none of client-0; use .*last$"):
+        ccst().client(federation(), held(out=0), seeded(0))
+    ccst(selection="last").client(federation(), held(out=0), seeded(0))
+
+
+@pytest.mark.parametrize("mode", ["overall", "single"])
+@pytest.mark.parametrize("source", ["features", "amplitude"])
+def test_one_image_one_class_and_less_than_a_batch_are_enough(mode: str, source: str) -> None:
+    state, transcript = run(ccst(style=mode, style_of=source, batch_size=64), sizes=(1, 1, 2))
+    assert all(bool(torch.isfinite(value).all()) for value in state.values())
+    assert sum(record.relayed for record in transcript.records) == 9
+
+
+def test_a_client_alone_is_fedavg_on_its_own_images() -> None:
+    client = stylised(ccst(augmentation=1), held(n=5), [style("client-0", 0.3)])
+    assert torch.equal(client.data.images, held(n=5).images)
+    _, transcript = run(ccst(augmentation=1), sizes=(5,))
+    evidence = Evidence.of(transcript, ccst(augmentation=1), federation(1), 0)
+    assert evidence is not None
+    assert evidence.receiver == {}  # its own style came back to it, and to nobody else
+
+
+def test_quantised_copies_have_8_bits_and_unchanged_ones_what_they_had() -> None:
+    data, message = held(n=6), [style(f"client-{i}", 0.1 * i) for i in range(3)]
+    fine = stylised(ccst(augmentation=3), data, message).data.images
+    coarse = stylised(ccst(augmentation=3, quantise=True), data, message).data.images
+    same = (fine == coarse).flatten(1).all(1)
+    assert int(same.sum()) == 6  # each image's own copy
+    assert torch.equal(coarse[~same], (255 * fine[~same]).round() / 255)
+
+
+def test_splitting_after_redrawing_mixes_copies_into_both_parts() -> None:
+    data = held(n=8, out=4)
+    message = [style(f"client-{i}", 0.1 * i) for i in range(3)]
+    method = ccst(augmentation=2, split="after")
+    client = stylised(method, data, message)
+    assert (len(client.data), len(client.data.held_out_labels)) == (16, 8)
+    union = replace(data, images=torch.cat([data.images, data.held_out_images]), labels=torch.zeros(12).long())
+    (overall,), (of_union,) = shared(method, data), shared(ccst(), union)
+    assert all(torch.equal(overall.tensors()[name], tensor) for name, tensor in of_union.tensors().items())
+    labels = torch.cat([client.data.labels, client.data.held_out_labels]).bincount(minlength=3)
+    assert torch.equal(labels, 2 * torch.cat([data.labels, data.held_out_labels]).bincount(minlength=3))
+
+
+# The same seed, the same run; and what the examination makes of it
+
+
+@pytest.mark.parametrize("mode", ["overall", "single"])
+def test_a_seed_names_a_run_however_many_work_at_once(mode: str) -> None:
+    method = ccst(style=mode, images_per_style=2)
+    (one, crossed), (two, _), (other, _) = run(method, workers=1), run(method, workers=3), run(method, seed=1)
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert any(not torch.equal(one[name], other[name]) for name in one)
+    assert len(crossed.records) == len(run(method)[1].records)
+
+
+def test_the_whole_clients_question_is_about_the_style_on_the_wire(tiny: Dataset) -> None:
+    proctor = fit(tiny, clients=3, method="ccst", settings={"augmentation": "2"}).proctor()
+    evidence = proctor.evidence
+    assert evidence is not None
+    assert proctor.template.level == "client"
+    assert proctor.layers() == ("stage1", "stage2", "stage3")
+    for name, artifact in evidence.wire.items():
+        mean, std = evidence.styles(proctor.population.data(name).images, "stage3")
+        again = draft_like(artifact, mean, std, "client").finish()
+        assert all(torch.allclose(again.tensors()[k], t, atol=1e-6) for k, t in artifact.tensors().items())
+        assert evidence.receiver[name] != name
+    (sitting,) = proctor.sittings(threat("server"), (1, None), reconstruction=True)
+    whole = [item for item in sitting.items if item.size is None and item.client in evidence.wire]
+    assert len(whole) == 3
+    for item in whole:
+        asked = item.asked["attack"][0].question.artifact
+        assert torch.equal(asked.vector(), evidence.wire[item.client].vector())
+
+
+def test_where_single_styles_cross_the_whole_clients_question_is_not_one_of_them(tiny: Dataset) -> None:
+    settings = {"style": "single", "images_per_style": "9", "augmentation": "2"}
+    proctor = fit(tiny, clients=3, method="ccst", settings=settings).proctor()
+    assert proctor.template.level == "image"
+    evidence = proctor.evidence
+    assert evidence is not None
+    sittings = proctor.sittings(threat("client"), (1, None), reconstruction=False)
+    items = [item for sitting in sittings for item in sitting.items]
+    assert {item.size for item in items} == {1, None}
+    for item in items:
+        mean, std = evidence.styles(proctor.population.data(item.client).images, "stage3")
+        question = item.asked["attack"][0].question
+        assert question.artifact.level == ("image" if item.size == 1 else "client")
+        if item.size is None:
+            expected = draft_like(proctor.template, mean, std, "client").finish().vector()
+            torch.testing.assert_close(question.artifact.vector(), expected)
+
+
+def test_a_malicious_client_holds_another_domain_where_every_style_goes_to_every_client(tiny: Dataset) -> None:
+    proctor = fit(tiny, clients=6, method="ccst", settings={"augmentation": "1"}).proctor()
+    assert proctor.evidence is not None
+    main = proctor.population.main_domain
+    assert len(proctor.evidence.receiver) == 6
+    assert all(main(client) != main(holder) for client, holder in proctor.evidence.receiver.items())
+
+
+def test_the_gaussian_mechanism_protects_what_is_shared_and_refuses_an_uncountable_budget(tiny: Dataset) -> None:
+    defended = fit(tiny, clients=3, method="ccst", settings={"augmentation": "2"}, defense="gaussian:epsilon=4")
+    assert vars(defended.defense)["releases"] == 1
+    evidence = defended.proctor().evidence
+    assert evidence is not None
+    for name, artifact in evidence.wire.items():
+        mean, std = evidence.styles(defended.population.data(name).images, "stage3")
+        assert not torch.equal(artifact.mean, draft_like(artifact, mean, std, "client").finish().mean)
+    single = ccst(style="single")
+    assert single.by_image("style_statistics")
+    assert not ccst().by_image("style_statistics")
+    Defense.parse("gaussian:unit=image").bound_to(single)
+    with pytest.raises(ValueError, match=r"^gaussian\.unit: want image where ccst shares styles of single images"):
+        Defense.parse("gaussian:unit=client").bound_to(single)
+
+
+def test_a_draft_of_a_single_style_is_drafted_from_one_image() -> None:
+    drafts = ccst(style="single", images_per_style=2).client(federation(), held(n=5), seeded(0)).style([])
+    assert all(isinstance(draft, StyleDraft) and draft.mean.shape == (1, 64) for draft in drafts)
