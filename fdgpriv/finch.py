@@ -7,8 +7,6 @@ using first neighbor relations", CVPR 2019.
 from collections.abc import Callable
 
 import torch
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 _BLOCK = 65_536  # columns of wide rows that are widened to float64 at once
@@ -63,19 +61,21 @@ def _inner_products(rows: Tensor) -> Tensor:
 
 
 def _joined(distance: Tensor) -> Tensor:
-    """Connected components (n,) of the graph that joins each row with its nearest other."""
+    """Connected components (n,) of the graph that joins each row with its nearest other, by first appearance."""
     n = len(distance)
-    if n == 1:
-        return torch.zeros(1, dtype=torch.int64)
-    nearest = distance.clone().fill_diagonal_(torch.inf).argmin(1)
-    links = coo_array((torch.ones(n).numpy(), (torch.arange(n).numpy(), nearest.numpy())), shape=(n, n))
-    _, labels = connected_components(links, directed=False)
-    return _renumbered(torch.from_numpy(labels).long())
+    nearest = distance.clone().fill_diagonal_(torch.inf).argmin(1).tolist()
+    parent = list(range(n))
 
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        return i
 
-def _renumbered(labels: Tensor) -> Tensor:
+    for i, j in enumerate(nearest):
+        parent[root(i)] = root(j)
     numbers: dict[int, int] = {}
-    return torch.tensor([numbers.setdefault(label, len(numbers)) for label in labels.tolist()])
+    return torch.tensor([numbers.setdefault(root(i), len(numbers)) for i in range(n)])
 
 
 def _count(partition: Tensor) -> int:
