@@ -82,7 +82,8 @@ class Plan:
         for spec in attacks:
             plan.attack(spec)
         for spec in self.defenses:
-            Defense.parse(spec)
+            for name in methods:
+                Defense.parse(spec).bound_to(plan.method(name))
         for name, values in (
             ("--seed", self.seeds),
             ("--defense", self.defenses),
