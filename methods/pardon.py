@@ -221,9 +221,8 @@ class PardonClient:
         for embeddings in (own, *styled):
             loss = loss + method.regulariser_weight * pull(embeddings, method.regulariser == "sum")
         if self.transfer is not None and method.contrastive:
-            triplets, skipped = contrast(
-                own, styled, batch.labels, method.margin, self.rng, method.positives == "class"
-            )
+            same_class = method.positives == "class"
+            triplets, skipped = contrast(own, styled[0], batch.labels, method.margin, self.rng, same_class)
             loss = loss + method.contrastive_weight * triplets
             self._note("anchors_without_negative", skipped, len(own))
         return loss
