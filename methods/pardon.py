@@ -105,7 +105,9 @@ class Pardon(FederatedSGD):
                 raise ValueError(f"pardon.{name}: want one of {', '.join(choices)}; got {getattr(self, name)!r}")
         if not 0 <= self.alpha <= 1:
             raise ValueError(f"pardon.alpha: want a number in [0, 1], got {self.alpha}")
-        for name in ("contrastive_weight", "regulariser_weight", "margin"):
+        if not 0 < self.margin < float("inf"):
+            raise ValueError(f"pardon.margin: want more than 0 and finite, got {self.margin}")
+        for name in ("contrastive_weight", "regulariser_weight"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"pardon.{name}: want at least 0 and finite, got {getattr(self, name)}")
 
