@@ -1,6 +1,7 @@
 """PARDON: one style of all clients, by which each learns embeddings that do not depend on style.
 
-Reference: Nguyen et al., "PARDON: Privacy-Aware and Robust Federated Domain Generalization" (earlier called FISC).
+Reference: Nguyen, Johnson and Leach, "PARDON: Privacy-Aware and Robust Federated Domain Generalization" (earlier called
+FISC, arXiv 2410.22622).
 """
 
 from collections.abc import Callable, Mapping
