@@ -18,14 +18,14 @@ from fdgpriv.style import PER_IMAGE_UNBIASED, Moments, adain
 
 LEAST_SIDE = {"digits": 8, "adain_vgg": 16}  # pixels, by codec
 _BUILD: dict[str, Callable[[Path | None], StyleCodec]] = {
-    "digits": digits_codec,
+    "digits": lambda _: digits_codec(),
     "adain_vgg": lambda weights: adain_vgg(weights, weights),
 }
 
 
 @cache
 def codec_on(device: torch.device, name: str, weights: Path | None) -> StyleCodec:
-    """The frozen codec `name` of `LEAST_SIDE`, loaded once; `weights` is a folder, None for where it lies by default."""
+    """The frozen codec `name` of `LEAST_SIDE`, loaded once; of files not our own, `weights` is the folder."""
     return _BUILD[name](weights).to(device)
 
 

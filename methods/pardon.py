@@ -61,7 +61,7 @@ class Pardon(FederatedSGD):
         positives: An anchor's positive is its ``own`` stylised copy, or any other sample of its ``class`` in either style.
         regulariser: Eq. 8 as ``mean`` over samples and dimensions (code), or as the ``sum`` that is printed.
         codec: The style encoder and decoder: ``digits``, which comes with fdgpriv, or ``adain_vgg``, the paper's.
-        codec_weights: The folder where the codec's files lie; none for where they lie by default.
+        codec_weights: The folder of ``adain_vgg``'s files, as --weights says; none looks among torch's own checkpoints.
         code_compat: As the released code has it: styles of augmented, normalised images from before the last activation
             beside content statistics from after it, and stylised images that the classifier is fed without normalisation.
     """

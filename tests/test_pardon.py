@@ -23,6 +23,7 @@ from fdgpriv.finch import finch
 from fdgpriv.ledger import ledger
 from fdgpriv.models.backbone import Backbone, drawing_from
 from fdgpriv.models.style_codec import digits_codec
+from fdgpriv.plan import Plan
 from fdgpriv.roles import Defense, Method
 from fdgpriv.style import CLUSTERED, RULES, StyleRule, pooled_style
 from fdgpriv.threat import threat
@@ -657,6 +658,26 @@ def test_images_too_small_for_the_codec_and_missing_weights_are_told_before_anyt
         method.model(federation(), seeded(0))
     with pytest.raises(FileNotFoundError, match=r"want vgg_normalised\.safetensors or"):
         method.check(method.model(federation(side=16), seeded(0)))
+
+
+def test_the_folder_of_weights_reaches_the_codec_and_no_result_names_it(tmp_path: Path) -> None:
+    plan = Plan(
+        methods=("pardon", "fedavg"), preset="paper", dataset="digits", weights=tmp_path, device="cpu"
+    ).checked()
+    told: Any = plan.method("pardon")
+    assert (told.codec, told.codec_weights) == ("adain_vgg", tmp_path)
+    assert str(tmp_path) not in str(plan.as_config())
+    own: Any = replace(plan, settings={"codec_weights": "elsewhere"}, methods=("pardon",)).method("pardon")
+    assert own.codec_weights == Path("elsewhere")
+
+
+def test_a_run_is_read_back_from_disk(tmp_path: Path) -> None:
+    _, transcript = run(pardon(), 3, 4)
+    transcript.save(tmp_path)
+    (again, *_) = artifacts(Transcript.load(tmp_path), InterpolationStyle)
+    (first, *_) = artifacts(transcript, InterpolationStyle)
+    assert again.facts() == first.facts()
+    assert torch.equal(again.mean, first.mean)
 
 
 # The examination, and the defense
