@@ -252,7 +252,7 @@ class StyleDraft:
 
     Attributes:
         mean, std: (n, C) channel means and standard deviations of each image.
-        maps: (n, D) flattened feature maps, where the rule clusters images by them.
+        maps: (n, D) flattened feature maps, or fewer numbers of equal inner products, where the rule clusters by them.
         variances: Whether the variances over images are shared too.
     """
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fdgpriv.artifact import StyleDraft, StyleStatistics
 from fdgpriv.federation import Domain
+from fdgpriv.finch import compact
 from fdgpriv.style import StyleRule
 from fdgpriv.threat import Capability, ThreatModel
 
@@ -122,10 +123,10 @@ def styles_of(images: Tensor, features: Callable[[Tensor], Tensor], rule: StyleR
 def styles_and_maps_of(
     images: Tensor, features: Callable[[Tensor], Tensor], rule: StyleRule
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As `styles_of`, and what the rule clusters images by besides, (N, D); D is 0 where it does not."""
+    """As `styles_of`, and what the rule clusters images by besides, (N, D) with D <= N; D is 0 where it does not."""
     parts = [(*rule(made), rule.maps(made)) for part in images.split(256) for made in [features(part)]]
     mean, std, maps = (torch.cat(part) for part in zip(*parts, strict=True))
-    return mean, std, maps
+    return mean, std, compact(maps)
 
 
 def draft_like(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fdgpriv import finch as module
-from fdgpriv.finch import cosine, euclidean, finch
+from fdgpriv.finch import compact, cosine, euclidean, finch
 
 ANGLES = (0, 2, 10, 13, 80, 83, 100, 104)
 SIXTEEN = (0, 1, 4, 5.5, 20, 21, 24, 25.5, 100, 101, 104, 105.5, 120, 121, 124, 125.5)
@@ -155,6 +155,18 @@ def test_wide_rows_are_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = lists(finch(rows))
     monkeypatch.setattr(module, "_BLOCK", 7)
     assert lists(finch(rows)) == whole
+
+
+@pytest.mark.parametrize(("n", "dim"), [(1, 5), (6, 40), (25, 300), (9, 3)])
+def test_compact_rows_have_the_inner_products_of_wide_ones_and_are_clustered_as_they_are(n: int, dim: int) -> None:
+    rows = cloud(n, dim, n)
+    narrow = compact(rows)
+    assert narrow.shape == (n, min(n, dim))
+    torch.testing.assert_close(narrow.double() @ narrow.double().T, rows.double() @ rows.double().T)
+    some = torch.arange(0, n, 2)
+    for distance in (cosine, euclidean):
+        assert lists(finch(narrow, distance)) == lists(finch(rows, distance))
+        assert lists(finch(narrow[some], distance)) == lists(finch(rows[some], distance))
 
 
 def test_distances_are_a_loop_over_pairs() -> None:
