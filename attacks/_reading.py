@@ -64,11 +64,12 @@ def practise(view: View, per_size: int, rng: torch.Generator, single_repeats: in
     labels = torch.cat([domain.labels for domain in domains])
     of_domain = torch.cat([torch.full((len(domain),), d) for d, domain in enumerate(domains)])
     mean, std = (torch.cat(parts) for parts in zip(*(view.styles(domain.images) for domain in domains), strict=True))
+    maps = torch.cat([view.maps(domain.images) for domain in domains])
     members = list(torch.arange(len(images))[:, None].repeat(single_repeats, 1)) if 1 in view.sizes else []
     for size in view.sizes:
         for turn in range(per_size if size > 1 else 0):
             own = (of_domain == turn % len(domains)).nonzero().flatten()
             members.append(own[torch.randperm(len(own), generator=rng)[:size]])
-    shared = [vector(view.share(mean[index], std[index], rng)) for index in members]
+    shared = [vector(view.share(mean[index], std[index], rng, maps[index])) for index in members]
     sizes = torch.tensor([len(index) for index in members])
     return Practice(torch.stack(shared), members, sizes, images, torch.cat([mean, std], dim=1), labels, of_domain)

@@ -78,11 +78,12 @@ class LabelHistogram(Attack):
         for turn in range(self.practice):
             domain = domains[turn % len(domains)]
             mean, std = view.styles(domain.images)
+            maps = view.maps(domain.images)
             skew = (
                 torch.from_numpy(draws.dirichlet([self.alphas[turn % len(self.alphas)]] * view.classes)).float() + 1e-9
             )
             index = torch.multinomial(skew[domain.labels], min(size, len(domain)), generator=rng)
-            vectors.append(vector(view.share(mean[index], std[index], rng)))
+            vectors.append(vector(view.share(mean[index], std[index], rng, maps[index])))
             shares.append(domain.labels[index].bincount(minlength=view.classes) / len(index))
         return torch.stack(vectors), torch.stack(shares)
 

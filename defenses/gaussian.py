@@ -13,6 +13,7 @@ from fdgpriv.artifact import Artifact, StyleDraft, StyleStatistics
 from fdgpriv.privacy.accounting import noise_multiplier
 from fdgpriv.privacy.sensitivity import mean_replace_one, whole_vector
 from fdgpriv.roles import Defense, Guarantee, Method
+from fdgpriv.style import RULES, StyleRule
 
 UNITS = ("image", "client")
 _N = 20  # images in the worlds that epsilon is measured on; the bound is the same for every n
@@ -27,6 +28,7 @@ class Gaussian(Defense):
     mean, std and their variances are read off the noised moments (post-processing). z is calibrated exactly so that all
     releases of the run together cost epsilon. Delta is 2 clip / n for the unit ``image`` (replace one image, n public),
     2 clip for the unit ``client`` (replace all of a client's images; also where only the finished style is at hand).
+    Of images that are clustered first (PARDON) only the unit ``client`` is bounded: their finished style is clipped.
 
     What it does not protect: model states, sample counts, anything but style statistics.
 
@@ -62,6 +64,7 @@ class Gaussian(Defense):
                 f"gaussian.unit: want image where {method.name()} shares styles of single images, as many as a client's "
                 "size makes it; got 'client', whose budget they would overrun"
             )
+        self._want_bounded(method.style_rule(), method.name())
         return replace(self, releases=max(1, method.releases(StyleStatistics.kind)))
 
     @property
@@ -70,6 +73,9 @@ class Gaussian(Defense):
         return noise_multiplier(self.epsilon, self.delta, self.releases)
 
     def protect(self, outgoing: Artifact | StyleDraft, rng: torch.Generator) -> Artifact:
+        if isinstance(outgoing, StyleDraft) and RULES[outgoing.rule].clustering is not None:
+            self._want_bounded(RULES[outgoing.rule], outgoing.rule)
+            outgoing = outgoing.finish()
         if isinstance(outgoing, StyleDraft):
             moments = self.moments(outgoing.mean, outgoing.std, outgoing.variances)
             (released,) = self.release(moments, 1, rng)
@@ -138,6 +144,13 @@ class Gaussian(Defense):
             "only: the model states of the same run carry no finite epsilon.",
             (StyleStatistics.kind,),
         )
+
+    def _want_bounded(self, rule: StyleRule | None, name: str) -> None:
+        """Refuse the unit image where one image can move a client's style by more than 2 clip / n."""
+        if self.unit == "image" and rule is not None and rule.clustering is not None:
+            raise ValueError(
+                f"gaussian.unit: want client for {name}, whose clustered styles one image can move far; got image"
+            )
 
     def _rebuild(self, released: Tensor, variances: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         if not variances:

@@ -27,6 +27,7 @@ class Artifact:
 
     kind: ClassVar[str] = ""
     kinds: ClassVar[dict[str, type["Artifact"]]] = {}
+    made_of: ClassVar[str] = "model_state"  # the clients' artifacts that the server makes its own of this kind from
 
     client: str
     round: int
@@ -214,6 +215,35 @@ class StyleStatistics(Artifact):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class InterpolationStyle(Artifact):
+    """One style that the server makes of its clients' styles, for all of them.
+
+    Attributes:
+        mean, std: (C,).
+        at: The layer that the clients' styles come from.
+        rule: By which they are taken (fdgpriv.style).
+    """
+
+    kind: ClassVar[str] = "interpolation_style"
+    made_of: ClassVar[str] = StyleStatistics.kind
+
+    mean: Tensor
+    std: Tensor
+    at: str
+    rule: str
+
+    def __post_init__(self) -> None:
+        if self.mean.ndim != 1 or self.mean.shape != self.std.shape:
+            raise ValueError(
+                f"want mean and std of one shape (C,), got {tuple(self.mean.shape)}, {tuple(self.std.shape)}"
+            )
+
+    @property
+    def layer(self) -> str | None:
+        return self.at
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class StyleDraft:
     """Per-image styles on their way into a StyleStatistics: not an artifact, it never crosses the wire.
 
@@ -222,6 +252,7 @@ class StyleDraft:
 
     Attributes:
         mean, std: (n, C) channel means and standard deviations of each image.
+        maps: (n, D) flattened feature maps, or fewer numbers of equal inner products, where the rule clusters by them.
         variances: Whether the variances over images are shared too.
     """
 
@@ -233,6 +264,7 @@ class StyleDraft:
     behind: str
     at: str
     rule: str
+    maps: Tensor | None = None
 
     def pooled(self, mean: Tensor, std: Tensor, mean_var: Tensor, std_var: Tensor) -> StyleStatistics:
         """The artifact with these moments; the variances are dropped where the draft shares none."""
@@ -252,7 +284,7 @@ class StyleDraft:
 
     def finish(self) -> StyleStatistics:
         """The undefended artifact: what the rule makes of all images, and (biased) variances over them, StableFDG Eq. 2."""
-        mean, std = RULES[self.rule].pool(self.mean, self.std)
+        mean, std = RULES[self.rule].together(self.mean, self.std, self.maps)
         return self.pooled(mean, std, self.mean.var(0, correction=0), self.std.var(0, correction=0))
 
     def take(self, index: Tensor, behind: str) -> "StyleDraft":
@@ -266,6 +298,7 @@ class StyleDraft:
             behind=behind,
             at=self.at,
             rule=self.rule,
+            maps=None if self.maps is None else self.maps[index],
         )
 
 

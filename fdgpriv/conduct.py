@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fdgpriv import __version__, figures
-from fdgpriv.artifact import SERVER, StyleStatistics
+from fdgpriv.artifact import StyleStatistics
 from fdgpriv.claims import Case, claims
 from fdgpriv.examination import Examination
 from fdgpriv.federation import Dataset
@@ -206,7 +206,7 @@ def _not_measured(trained: Trained, proctor: Proctor) -> tuple[str, ...]:
     found = []
     if trained.diverged is not None:
         found.append(f"Nothing was attacked: {trained.diverged}.")
-    kinds = {record.kind for record in proctor.transcript.records if record.receiver == SERVER}
+    kinds = {record.kind for record in proctor.transcript.records}
     for kind in sorted(kinds - {part.reads for part in map(Attack.named, Attack.names())}):
         found.append(f"{kind}: no attack of this version reads it.")
     if StyleStatistics.kind in kinds and not proctor.shares_styles:

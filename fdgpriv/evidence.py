@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor, nn
 
 from fdgpriv.artifact import SERVER, StyleStatistics
-from fdgpriv.exam import styles_of
+from fdgpriv.exam import styles_and_maps_of
 from fdgpriv.federation import Federation, generator
 from fdgpriv.roles import Method
 from fdgpriv.style import RULES
@@ -29,7 +28,7 @@ class Evidence:
     receiver: Mapping[str, str]
     method: Method
     model: nn.Module
-    _taken: dict[tuple[int, str], tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict)
+    _taken: dict[tuple[int, str], tuple[Tensor, Tensor, Tensor, Tensor]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, transcript: Transcript, method: Method, federation: Federation, seed: int) -> "Evidence | None":
@@ -65,14 +64,21 @@ class Evidence:
         """The stages at which styles could be taken."""
         return self.method.layers(self.model)
 
-    @torch.no_grad()
     def styles(self, images: Tensor, layer: str) -> tuple[Tensor, Tensor]:
         """Mean and std (N, C) of the images' features (N, 3, H, W) at `layer`, by the wire's rule; taken once."""
+        _, mean, std, _ = self._take(images, layer)
+        return mean, std
+
+    def maps(self, images: Tensor, layer: str) -> Tensor:
+        """What the wire's rule clusters images by besides their styles (N, D), or nothing (N, 0); taken once."""
+        return self._take(images, layer)[3]
+
+    def _take(self, images: Tensor, layer: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         key = (id(images), layer)
         if key not in self._taken:  # the images are kept beside, so that their id stays theirs
             features = self.method.features(self.model, layer)
-            self._taken[key] = (images, *styles_of(images, features, RULES[self.template.rule]))
-        return self._taken[key][1:]
+            self._taken[key] = (images, *styles_and_maps_of(images, features, RULES[self.template.rule]))
+        return self._taken[key]
 
 
 def _halfway(told: list[str], place: int) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fdgpriv.artifact import StyleDraft, StyleStatistics
 from fdgpriv.federation import Domain
+from fdgpriv.finch import compact
 from fdgpriv.style import StyleRule
 from fdgpriv.threat import Capability, ThreatModel
 
@@ -81,6 +82,7 @@ class View:
     _auxiliary: tuple[Domain, ...]
     _styles: Callable[[Tensor], tuple[Tensor, Tensor]]
     _share: Callable[[StyleDraft, torch.Generator], StyleStatistics]
+    _maps: Callable[[Tensor], Tensor]
     _template: StyleStatistics
     _candidates: Tensor
 
@@ -100,22 +102,37 @@ class View:
         self.threat.require(Capability.KNOWS_ENCODER)
         return self._styles(images)
 
-    def share(self, mean: Tensor, std: Tensor, rng: torch.Generator) -> StyleStatistics:
-        """The artifact that a client holding images of these styles (n, C) would have shared, defense included."""
+    def maps(self, images: Tensor) -> Tensor:
+        """(N, D): what clients cluster images by besides their styles; D is 0 where they do not."""
+        self.threat.require(Capability.KNOWS_ENCODER)
+        return self._maps(images)
+
+    def share(self, mean: Tensor, std: Tensor, rng: torch.Generator, maps: Tensor | None = None) -> StyleStatistics:
+        """The artifact that a client holding images of these styles (n, C) and maps would have shared, defense included."""
         self.threat.require(Capability.KNOWS_DEFENSE)
-        return self._share(draft_like(self._template, mean, std, "client"), rng)
+        return self._share(draft_like(self._template, mean, std, "client", maps), rng)
 
 
-@torch.no_grad()
 def styles_of(images: Tensor, features: Callable[[Tensor], Tensor], rule: StyleRule) -> tuple[Tensor, Tensor]:
     """Mean and std (N, C) of the features of images (N, 3, H, W), in parts that fit in memory."""
-    moments = [rule(features(part)) for part in images.split(256)]
-    mean, std = (torch.cat(parts) for parts in zip(*moments, strict=True))
+    mean, std, _ = styles_and_maps_of(images, features, rule)
     return mean, std
 
 
-def draft_like(template: StyleStatistics, mean: Tensor, std: Tensor, behind: str) -> StyleDraft:
-    """A draft of styles (n, C) for an artifact of the template's form."""
+@torch.no_grad()
+def styles_and_maps_of(
+    images: Tensor, features: Callable[[Tensor], Tensor], rule: StyleRule
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As `styles_of`, and what the rule clusters images by besides, (N, D) with D <= N; D is 0 where it does not."""
+    parts = [(*rule(made), rule.maps(made)) for part in images.split(256) for made in [features(part)]]
+    mean, std, maps = (torch.cat(part) for part in zip(*parts, strict=True))
+    return mean, std, compact(maps)
+
+
+def draft_like(
+    template: StyleStatistics, mean: Tensor, std: Tensor, behind: str, maps: Tensor | None = None
+) -> StyleDraft:
+    """A draft of styles (n, C), and maps (n, D) where images are clustered by them, for an artifact of the template's form."""
     return StyleDraft(
         client=template.client,
         round=template.round,
@@ -125,6 +142,7 @@ def draft_like(template: StyleStatistics, mean: Tensor, std: Tensor, behind: str
         behind=behind,
         at=template.at,
         rule=template.rule,
+        maps=maps,
     )
 
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from fdgpriv.artifact import SERVER
+from fdgpriv.artifact import SERVER, ModelState
 from fdgpriv.finding import ArtifactRow
 from fdgpriv.transcript import Record
 
@@ -21,7 +21,7 @@ def ledger(records: Iterable[Record]) -> tuple[ArtifactRow, ...]:
 def _row(crossing: list[Record], last_round: int) -> ArtifactRow:
     first = crossing[0]
     down, relayed = first.sender == SERVER, first.relayed
-    broadcast = down and not relayed
+    broadcast = down and not relayed and first.kind == ModelState.kind
     visible = ["server"] + ["client"] * down + ["third_party (the model of the last round)"] * broadcast
     return ArtifactRow(
         kind=first.kind,

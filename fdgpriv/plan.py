@@ -1,7 +1,7 @@
 """What a call of the audit asks for, checked before anything is written."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,8 @@ class Plan:
         for spec in attacks:
             plan.attack(spec)
         for spec in self.defenses:
-            Defense.parse(spec)
+            for name in methods:
+                Defense.parse(spec).bound_to(plan.method(name))
         for name, values in (
             ("--seed", self.seeds),
             ("--defense", self.defenses),
@@ -111,7 +112,10 @@ class Plan:
     def method(self, name: str) -> Method:
         """The method called `name`, with the preset's and the call's settings."""
         part = Method.named(name)
-        return part.configured({**part.presets[self.preset], **self.settings})
+        given = {**part.presets[self.preset], **self.settings}
+        if self.weights is not None and self.weights.is_dir() and "codec_weights" in _fields(part):
+            given.setdefault("codec_weights", self.weights)
+        return part.configured(given)
 
     def attack(self, spec: str) -> Attack:
         """The attack that `spec` means; fields it does not name are the preset's."""
@@ -185,6 +189,10 @@ class Plan:
             "backbone": self.backbone,
             "keep": self.keep,
         }
+
+
+def _fields(part: type[Any]) -> set[str]:
+    return {f.name for f in fields(part)} if is_dataclass(part) else set()
 
 
 def _device(name: str) -> str:

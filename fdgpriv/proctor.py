@@ -90,6 +90,7 @@ class Proctor:
             styles={
                 name: self._shared.styles(self.population.data(name).images, template.at) for name in self._names()
             },
+            maps={name: self._shared.maps(self.population.data(name).images, template.at) for name in self._names()},
             template=template,
             wire=self._shared.wire if layer is None and template.level == "client" else {},
             share=self._share,
@@ -136,10 +137,12 @@ class Proctor:
         vectors = []
         for domain in self.population.auxiliary.values():
             mean, std = self._shared.styles(domain.images, template.at)
+            maps = self._shared.maps(domain.images, template.at)
             count = min(len(mean), self._typical() if size is None else size)
             for _ in range(PUBLIC_ARTIFACTS):
                 index = torch.randperm(len(mean), generator=rng)[:count]
-                vectors.append(self._share(draft_like(template, mean[index], std[index], "client"), rng).vector())
+                draft = draft_like(template, mean[index], std[index], "client", maps[index])
+                vectors.append(self._share(draft, rng).vector())
         return torch.stack(vectors)
 
     def _typical(self) -> int:
@@ -163,6 +166,7 @@ class Proctor:
             _auxiliary=auxiliary,
             _styles=lambda images: self._shared.styles(images, template.at),
             _share=self._share,
+            _maps=lambda images: self._shared.maps(images, template.at),
             _template=template,
             _candidates=pool,
         )

@@ -46,6 +46,7 @@ class Questions:
     Attributes:
         population: All that the evaluator knows.
         styles: By client and shadow, (mean, std) (n, C) of its images.
+        maps: By the same, (n, D) what its images are clustered by besides; D is 0 where they are not.
         template: One artifact of this layer.
         wire: By client, what it shared; empty at a layer that nobody shared, and where styles of images were.
         share: A draft, as the clients' defense lets it out.
@@ -54,6 +55,7 @@ class Questions:
 
     population: Population
     styles: Mapping[str, tuple[Tensor, Tensor]]
+    maps: Mapping[str, Tensor]
     template: StyleStatistics
     wire: Mapping[str, StyleStatistics]
     share: Callable[[StyleDraft, torch.Generator], StyleStatistics]
@@ -65,19 +67,20 @@ class Questions:
         """Disjoint groups of each client's images by size, none of them among the leaked ones."""
         found = []
         for name, (mean, std) in self.styles.items():
+            maps = self.maps[name]
             order = torch.randperm(len(mean), generator=self.rng)
             order = order[~torch.isin(order, leaked[name])] if name in leaked else order
             for size in sizes:
                 if size is None:
                     whole = self.wire.get(name)
                     if whole is None:
-                        whole = self.share(draft_like(self.template, mean, std, "client"), self.rng)
+                        whole = self.share(draft_like(self.template, mean, std, "client", maps), self.rng)
                     found.append(Group(name, None, 0, order, whole))
                     continue
                 behind = "image" if size == 1 else "cluster"
                 for number, index in enumerate(order.split(size)[: per_client[size]]):
                     if len(index) == size:
-                        draft = draft_like(self.template, mean[index], std[index], behind)
+                        draft = draft_like(self.template, mean[index], std[index], behind, maps[index])
                         found.append(Group(name, size, number, index, self.share(draft, self.rng)))
         return found
 
@@ -123,8 +126,8 @@ class Questions:
 
     def _own(self, client: str, image: int) -> StyleStatistics:
         """The undefended style of one image."""
-        mean, std = self.styles[client]
-        return draft_like(self.template, mean[image][None], std[image][None], "image").finish()
+        (mean, std), maps = self.styles[client], self.maps[client]
+        return draft_like(self.template, mean[image][None], std[image][None], "image", maps[image][None]).finish()
 
     def _truth(self, group: Group, index: Tensor, candidates: Tensor, positions: Tensor) -> Truth:
         data = self.population.data(group.client)

@@ -20,6 +20,7 @@ from torch import nn
 
 from fdgpriv.artifact import Artifact, Message, Outgoing, StyleDraft
 from fdgpriv.federation import Federation, LocalData
+from fdgpriv.style import StyleRule
 
 if TYPE_CHECKING:
     from fdgpriv.exam import Guess, Question, Truth, View
@@ -171,6 +172,10 @@ class Method(Role):
     def layers(self, model: nn.Module) -> tuple[str, ...]:
         """The layers at which `features` can be taken."""
         return tuple(cast("Backbone", model.backbone).stages)
+
+    def style_rule(self) -> StyleRule | None:
+        """How the styles that it shares are taken and pooled; None where it shares none, or plain averages."""
+        return None
 
     def releases(self, kind: str) -> int:
         """At most how often one client's artifact of this kind leaves it in a run; where `by_image`, one image's."""

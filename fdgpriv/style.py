@@ -1,12 +1,16 @@
 """Style statistics of feature maps, in each of the inequivalent ways that papers and code compute them, and AdaIN.
 
-Reference: Huang and Belongie, "Arbitrary style transfer in real-time with adaptive instance normalization", ICCV 2017.
+References: Huang and Belongie, "Arbitrary style transfer in real-time with adaptive instance normalization", ICCV 2017;
+Nguyen et al., "PARDON: Privacy-Aware and Robust Federated Domain Generalization" (clusters of images).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+
+from fdgpriv.finch import finch
 
 Moments = tuple[Tensor, Tensor]
 POOLED_EPS = 1e-5
@@ -17,12 +21,40 @@ def averaged(mean: Tensor, std: Tensor) -> Moments:
     return mean.mean(0), std.mean(0)
 
 
-def over_pixels(mean: Tensor, std: Tensor) -> Moments:
+def over_pixels(mean: Tensor, std: Tensor, eps: float = POOLED_EPS) -> Moments:
     """Mean and std (C,) over all pixels of all images, from those of each image (n, C), which have equally many pixels."""
     wide = mean.double()
     center = wide.mean(0)
     variance = (std.double().square() + (wide - center).square()).mean(0)
-    return center.to(mean.dtype), (variance + POOLED_EPS).sqrt().to(std.dtype)
+    return center.to(mean.dtype), (variance + eps).sqrt().to(std.dtype)
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """FINCH clusters of one client's images, each of which then counts as one image does elsewhere, however large it is.
+
+    Attributes:
+        by_maps: Cluster by whole feature maps, as PARDON's released code does; else by mean and std, as its text does.
+        coarsest: Take the coarsest of FINCH's partitions; else the finest.
+        eps: Added to a cluster's variance before the root.
+    """
+
+    by_maps: bool
+    coarsest: bool
+    eps: float
+
+    def __call__(self, mean: Tensor, std: Tensor, maps: Tensor | None) -> Moments:
+        """Mean and std (K, C) float64 over all pixels of each cluster (PARDON Eq. 2), of images' (n, C) and maps (n, D)."""
+        if self.by_maps and (maps is None or maps.shape[:1] != mean.shape[:1] or maps.shape[1] == 0):
+            came = "none" if maps is None else tuple(maps.shape)
+            raise ValueError(f"want the feature maps ({len(mean)}, D) that images are clustered by, got {came}")
+        rows = maps if self.by_maps and maps is not None else torch.cat([mean, std], dim=1)
+        labels = finch(rows)[-1 if self.coarsest else 0].to(mean.device)
+        clusters = [
+            over_pixels(mean[labels == k].double(), std[labels == k].double(), self.eps)
+            for k in range(int(labels.max()) + 1)
+        ]
+        return torch.stack([m for m, _ in clusters]), torch.stack([s for _, s in clusters])
 
 
 @dataclass(frozen=True)
@@ -34,12 +66,14 @@ class StyleRule:
         unbiased: Divide by HW - 1 instead of HW.
         eps: Added to the variance before the root.
         pool: From each image's mean and std (n, C), those of all together (C,).
+        clustering: Pool clusters of images instead of images.
     """
 
     name: str
     unbiased: bool
     eps: float
     pool: Callable[[Tensor, Tensor], Moments] = averaged
+    clustering: Clustering | None = None
 
     def __call__(self, features: Tensor) -> Moments:
         """Mean and std (B, C) of each channel of each image's features (B, C, H, W)."""
@@ -49,6 +83,18 @@ class StyleRule:
         mean = pixels.mean(1)
         variance = (pixels - mean[:, None]).square().sum(1) / (pixels.shape[1] - int(self.unbiased))
         return mean, (variance + self.eps).sqrt()
+
+    def maps(self, features: Tensor) -> Tensor:
+        """What images are clustered by besides their styles: flattened features (B, CHW), or nothing (B, 0)."""
+        rows = features.flatten(1)
+        return rows if self.clustering is not None and self.clustering.by_maps else rows[:, :0]
+
+    def together(self, mean: Tensor, std: Tensor, maps: Tensor | None = None) -> Moments:
+        """One mean and std (C,) of images whose own are (n, C) and whose `maps` are (n, D)."""
+        if self.clustering is None:
+            return self.pool(mean, std)
+        pooled_mean, pooled_std = self.pool(*self.clustering(mean, std, maps))
+        return pooled_mean.to(mean.dtype), pooled_std.to(std.dtype)
 
 
 PER_IMAGE_UNBIASED = StyleRule("per_image_unbiased", unbiased=True, eps=1e-5)  # AdaIN content side
@@ -71,4 +117,14 @@ def adain(features: Tensor, mean: Tensor, std: Tensor, rule: StyleRule = PAPER_E
     return features * scale[..., None, None] + shift[..., None, None]
 
 
-RULES = {rule.name: rule for rule in (PER_IMAGE_UNBIASED, DASSL, PAPER, PAPER_EPS, POOLED)}
+def clustered(by_maps: bool, coarsest: bool, mixture: bool) -> StyleRule:
+    """PARDON's client style: the std of an even mixture of the clusters, or the mean of their stds."""
+    name = f"finch_{'last' if coarsest else 'first'}_{'maps' if by_maps else 'styles'}"
+    name += "_mixture" if mixture else "_mean_of_std"
+    clustering = Clustering(by_maps, coarsest, eps=0.0 if mixture else POOLED_EPS)
+    return StyleRule(name, unbiased=False, eps=0.0, pool=over_pixels if mixture else averaged, clustering=clustering)
+
+
+_ALL = (False, True)
+CLUSTERED = tuple(clustered(by_maps, coarsest, mixture) for by_maps in _ALL for coarsest in _ALL for mixture in _ALL)
+RULES = {rule.name: rule for rule in (PER_IMAGE_UNBIASED, DASSL, PAPER, PAPER_EPS, POOLED, *CLUSTERED)}

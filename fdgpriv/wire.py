@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from fdgpriv.artifact import PEER, SERVER, Artifact, Message, ModelState, Outgoing
+from fdgpriv.artifact import PEER, SERVER, Artifact, Message, Outgoing
 from fdgpriv.roles import Defense
 from fdgpriv.transcript import Record, Transcript
 
@@ -27,15 +27,15 @@ class Wire:
     sizes: Mapping[str, int]
     defense: Defense
     transcript: Transcript = field(default_factory=Transcript)
-    _trained: set[str] = field(default_factory=set)
+    _shared: dict[str, set[str]] = field(default_factory=dict)  # by kind, the clients that shared one
 
     def up(self, client: str, verb: str, outgoing: Outgoing, rng: torch.Generator) -> Message:
         """What the server receives of what `client` wants to share: defended, recorded."""
         message = [self.defense.protect(item, rng) for item in outgoing]
         for artifact in message:
             self._record(artifact, client, SERVER, verb)
-        if any(artifact.kind == ModelState.kind for artifact in message):
-            self._trained.add(client)
+        for artifact in message:
+            self._shared.setdefault(artifact.kind, set()).add(client)
         return message
 
     def down(self, client: str, verb: str, message: Sequence[Artifact]) -> Message:
@@ -54,7 +54,7 @@ class Wire:
         if not isinstance(artifact, Artifact):
             raise TypeError(f"want an artifact on the wire, got {type(artifact).__name__} from {sender}")
         origin = artifact.client
-        behind = sorted(self._trained) if origin == SERVER else [origin]
+        behind = sorted(self._shared.get(artifact.made_of, ())) if origin == SERVER else [origin]
         samples = 1 if artifact.level == "image" else sum(self.sizes[c] for c in behind)
         record = Record.of(artifact, sender, receiver, verb, samples, len(behind))
         if (name := artifact.not_finite()) is not None:

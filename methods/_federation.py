@@ -85,6 +85,10 @@ class FederatedSGD(Method):
         """The learning rate of this round."""
         return self.lr * SCHEDULES[self.schedule](round, self.rounds)
 
+    def new_optimizer(self, model: nn.Module, round: int) -> torch.optim.Optimizer:
+        """What a client trains with in this round, afresh."""
+        return torch.optim.SGD(model.parameters(), self.lr_at(round), self.momentum, weight_decay=self.weight_decay)
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
@@ -125,9 +129,7 @@ def train(
         for module in model.modules():
             if isinstance(module, nn.BatchNorm2d):
                 module.eval()
-    optimizer = torch.optim.SGD(
-        model.parameters(), settings.lr_at(round), settings.momentum, weight_decay=settings.weight_decay
-    )
+    optimizer = settings.new_optimizer(model, round)
     for _ in range(settings.local_epochs):
         for index in batches(len(data), settings.batch_size, rng):
             if whole_batches and len(index) < min(settings.batch_size, len(data)):

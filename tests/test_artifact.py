@@ -7,7 +7,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import LEVELS, SERVER, Artifact, ModelState, SampleCount, StyleDraft, StyleStatistics
+from fdgpriv.artifact import (
+    LEVELS,
+    SERVER,
+    Artifact,
+    InterpolationStyle,
+    ModelState,
+    SampleCount,
+    StyleDraft,
+    StyleStatistics,
+)
 
 
 def style(channels: int = 3, variances: bool = True) -> StyleStatistics:
@@ -38,6 +47,11 @@ def count() -> SampleCount:
     return SampleCount(client="photo", round=0, count=torch.tensor(17))
 
 
+def interpolated() -> InterpolationStyle:
+    mean, std = torch.rand(2, 4)
+    return InterpolationStyle(client="photo", round=0, mean=mean, std=std, at="stage3", rule="pooled_biased")
+
+
 def draft(n: int = 5, variances: bool = True) -> StyleDraft:
     rng = torch.Generator().manual_seed(3)
     return StyleDraft(
@@ -53,7 +67,7 @@ def draft(n: int = 5, variances: bool = True) -> StyleDraft:
 
 
 EACH = pytest.mark.parametrize(
-    "artifact", [style(), style(variances=False), state(), count()], ids=lambda a: str(a.kind)
+    "artifact", [style(), style(variances=False), state(), count(), interpolated()], ids=lambda a: str(a.kind)
 )
 
 
@@ -61,6 +75,7 @@ def test_every_kind_is_known_by_its_name() -> None:
     assert Artifact.kinds["style_statistics"] is StyleStatistics
     assert Artifact.kinds["model_state"] is ModelState
     assert Artifact.kinds["sample_count"] is SampleCount
+    assert Artifact.kinds["interpolation_style"] is InterpolationStyle
     assert all(kind == part.kind for kind, part in Artifact.kinds.items())
 
 
@@ -228,3 +243,20 @@ def test_a_draft_of_some_images_holds_those_only() -> None:
 
 def test_a_draft_is_no_artifact() -> None:
     assert not isinstance(draft(), Artifact)
+
+
+def test_an_interpolation_style_wants_mean_and_std_of_one_shape() -> None:
+    with pytest.raises(ValueError, match=r"want mean and std of one shape \(C,\), got \(4,\), \(3,\)"):
+        replace(interpolated(), std=torch.ones(3))
+    made = replace(interpolated(), client=SERVER)
+    assert (made.level, made.layer, made.nbytes) == ("group", "stage3", 32)
+
+
+def test_a_part_of_a_draft_has_its_images_maps() -> None:
+    maps = torch.rand(5, 7, generator=torch.Generator().manual_seed(0))
+    whole = replace(draft(), maps=maps, rule="finch_last_maps_mixture")
+    part = whole.take(torch.tensor([3, 1]), "cluster")
+    assert part.maps is not None
+    assert torch.equal(part.maps, maps[[3, 1]])
+    assert part.finish().level == "cluster"
+    assert draft().take(torch.tensor([0]), "image").maps is None

@@ -22,7 +22,7 @@ from fdgpriv.examination import Examination
 from fdgpriv.federation import Dataset
 from fdgpriv.finding import Results
 from fdgpriv.progress import Teller
-from fdgpriv.roles import Report
+from fdgpriv.roles import Method, Report
 
 SHORT = ["--preset", "quick", "--clients", "6", "--set", "rounds=1", "local_epochs=1"]
 ATTACKS = ["--attack", "domain_inference:practice=12", "identification:practice=20", "--threat", "server"]
@@ -318,7 +318,7 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--method", "nobody"], "fedavg, stablefdg; got 'nobody'"),
+        (["--method", "nobody"], f"{', '.join(Method.names())}; got 'nobody'"),
         (["--method", "stablefdg", "nobody"], "'nobody'"),
         (["--method", "fedavg", "fedavg"], "--method: want each value once"),
         (["--method"], "--method"),

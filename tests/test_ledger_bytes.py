@@ -1,15 +1,18 @@
-"""What crosses the wire, byte for byte: model states, style information and sample counts of StableFDG and FedAvg."""
+"""What crosses the wire, byte for byte: model states, styles and sample counts of StableFDG, PARDON and FedAvg."""
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from fdgpriv.artifact import SERVER, ModelState, StyleStatistics
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.federation import Federation, LocalData, generator
 from fdgpriv.ledger import ledger
+from fdgpriv.models.adain_vgg import decoder_layers, encoder_layers
 from fdgpriv.models.backbone import Backbone, backbone
 from fdgpriv.roles import Defense, Method
 from fdgpriv.transcript import Record, Transcript
@@ -69,6 +72,9 @@ def relayed(transcript: Transcript) -> list[Record]:
         ("stablefdg:attention=off", "resnet18", 7, 11_180_103, 44_758_972),
         ("stablefdg:attention=self", "resnet18", 7, 11_214_407, 44_896_188),
         ("stablefdg:attention=conv", "resnet18", 7, 11_214_407, 44_896_188),
+        ("pardon", "resnet50", 7, 27_718_727, 111_087_812),
+        ("pardon", "resnet50", 65, None, 111_563_180),
+        ("pardon", "resnet50", 182, None, 112_522_112),
     ],
 )
 def test_a_model_weighs_its_parameters_and_buffers_with_their_counters(
@@ -144,15 +150,43 @@ def test_the_style_of_a_resnet_50_is_four_times_as_long() -> None:
     assert [draft.finish().nbytes for draft in client.style([sent])] == [4_096]
 
 
+def test_a_run_of_pardon_is_one_style_each_way_once_then_models_and_counts(tmp_path: Path) -> None:
+    """With the paper's networks, weights drawn at random."""
+    for name, layers in (("vgg_normalised", encoder_layers()), ("decoder", decoder_layers())):
+        save_file(layers.state_dict(), tmp_path / f"{name}.safetensors")
+    vgg = {"codec": "adain_vgg", "codec_weights": tmp_path, "participants": 1}
+    transcript, model = crossed("pardon", 2, "resnet50", **vgg), 111_087_812
+    (trained,) = {record.sender for record in transcript.records if record.kind == "sample_count"}
+    assert lines(transcript) == {
+        **{("style", "style_statistics", name, SERVER, 4_096): 1 for name in ("client-0", "client-1")},
+        **{("adopt", "interpolation_style", SERVER, name, 4_096): 1 for name in ("client-0", "client-1")},
+        ("fit", "model_state", SERVER, trained, model): 1,
+        ("fit", "model_state", trained, SERVER, model): 1,
+        ("fit", "sample_count", trained, SERVER, 8): 1,
+    }
+    assert relayed(transcript) == []
+    for record in transcript.records[:4]:
+        assert {name: shape for name, shape in record.shapes.items() if shape != (0,)} == {
+            "mean": (512,),
+            "std": (512,),
+        }
+        assert (record.layer, set(record.dtypes.values())) == ("stage4", {"float32"})
+        own = {"client-0": 3, "client-1": 4}
+        told = (own[record.sender], 1) if record.sender != SERVER else (7, 2)
+        assert (record.samples, record.clients) == told
+    assert [(row.kind, row.level, row.times) for row in ledger(transcript.records)][:2] == [
+        ("style_statistics", "client", 2),
+        ("interpolation_style", "group", 2),
+    ]
+
+
 # BatchNorm statistics: the switch of METHODS 2.3
 
 
-@pytest.mark.parametrize("spec", ["fedavg", "stablefdg"])
+@pytest.mark.parametrize("spec", ["fedavg:", "stablefdg:", "pardon:style_transfer=false,"])
 @pytest.mark.parametrize("buffers", ["keep_local", "freeze"])
 def test_batch_norm_buffers_can_be_kept_back_or_frozen(buffers: str, spec: str) -> None:
-    method: Any = Method.named(spec).configured(
-        {"buffers": buffers, "participants": None, "local_epochs": 1, "lr": 0.01, "rounds": 1}
-    )
+    method: Any = Method.parse(f"{spec}buffers={buffers},participants=none,local_epochs=1,lr=0.01,rounds=1")
     world = federation(1, network="small_resnet")
     sent = next(method.server(world, generator(0))).messages["client-0"]
     answer = method.client(world, held("client-0", 4), generator(1)).fit(sent)

@@ -218,6 +218,8 @@ def test_an_unknown_field_lists_the_known_ones(role: type[Role], name: str) -> N
         (Method, "stablefdg:exploration=nan", "exploration: want"),
         (Method, "stablefdg:attention_dim=0", "attention_dim: want"),
         (Method, "stablefdg:sharing=never", "sharing: want one of random, farthest; got 'never'"),
+        (Method, "pardon:alpha=2", r"alpha: want a number in \[0, 1\], got 2"),
+        (Method, "pardon:codec=jpeg", "codec: want one of digits, adain_vgg; got 'jpeg'"),
         (Method, "fedavg:weighting=age", "weighting: want samples or uniform, got 'age'"),
         (Method, "fedavg:schedule=lunar", "schedule: want one of"),
     ],

@@ -15,6 +15,11 @@ TABLE = {  # by name: divide by HW - 1, added to the variance
     "paper": (False, 0.0),
     "paper_eps": (False, 1e-6),
     "pooled_biased": (False, 0.0),
+} | {
+    f"finch_{partition}_{what}_{std}": (False, 0.0)
+    for partition in ("first", "last")
+    for what in ("maps", "styles")
+    for std in ("mixture", "mean_of_std")
 }
 
 

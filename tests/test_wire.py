@@ -12,6 +12,7 @@ from fdgpriv.artifact import (
     PEER,
     SERVER,
     Artifact,
+    InterpolationStyle,
     Message,
     ModelState,
     Outgoing,
@@ -157,6 +158,17 @@ def test_a_client_that_only_shared_its_style_does_not_stand_behind_the_global_mo
     between.down("b", "fit", [state(SERVER, 1)])
     record = between.transcript.records[-1]
     assert (record.samples, record.clients) == (10, 1)
+
+
+def test_behind_an_interpolation_style_stand_those_who_shared_styles(rng: torch.Generator) -> None:
+    between, tensor = wire(), torch.ones(4)
+    between.up("c", "style", [draft("c").finish()], rng)
+    between.up("a", "style", [draft("a").finish()], rng)
+    between.up("b", "fit", [state("b")], rng)
+    made = InterpolationStyle(client=SERVER, round=0, mean=tensor, std=tensor, at="layer1", rule="paper")
+    between.down("b", "adopt", [made])
+    record = between.transcript.records[-1]
+    assert (record.samples, record.clients, record.level) == (17, 2, "group")
 
 
 def test_every_crossing_of_a_run_is_recorded(fitted: Fitted) -> None:

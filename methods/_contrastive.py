@@ -1,0 +1,57 @@
+"""PARDON's losses on embeddings: triplets across styles, and a pull of all embeddings towards zero.
+
+Reference: Nguyen et al., "PARDON", Eq. 7-8. Functions of tensors; randomness is an argument.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize, triplet_margin_loss
+
+
+def contrast(
+    own: Tensor, styled: Tensor, labels: Tensor, margin: float, rng: torch.Generator, same_class: bool = False
+) -> tuple[Tensor, int]:
+    """Mean triplet loss () of anchors `own` (B, D), and how many anchors had no negative and were skipped.
+
+    Lengths are normalised to 1. Each anchor's negative is the stylised embedding of a sample of another class, drawn
+    uniformly from the batch; where no anchor has one, the loss is 0.
+
+    Args:
+        own: Embeddings of a batch.
+        styled: (B, D) embeddings of the same samples, stylised.
+        labels: (B,).
+        margin: How much nearer the positive should be.
+        rng: Of the draws.
+        same_class: Draw the positive from all other embeddings of the anchor's class, stylised or not; else it is the
+            anchor's own stylised embedding.
+    """
+    labels = labels.cpu()
+    same = labels[:, None] == labels
+    anchors = (~same).any(1).nonzero().flatten()
+    skipped = len(labels) - len(anchors)
+    if not len(anchors):
+        return own.new_zeros(()), skipped
+    negative = _one_of(~same[anchors], rng).to(own.device)
+    positive = anchors + len(labels)
+    if same_class:
+        positive = _one_of(torch.cat([same & ~torch.eye(len(labels), dtype=torch.bool), same], dim=1)[anchors], rng)
+    both = normalize(torch.cat([own, styled]))
+    loss = triplet_margin_loss(
+        both[anchors.to(own.device)],
+        both[positive.to(own.device)],
+        both[negative + len(labels)],
+        margin=margin,
+        eps=1e-7,
+    )
+    return loss, skipped
+
+
+def pull(embeddings: Tensor, summed: bool = False) -> Tensor:
+    """Squared embeddings (M, D), as mean over samples and dimensions, or summed over both (Eq. 8 as printed)."""
+    square = embeddings.square()
+    return square.sum() if summed else square.mean()
+
+
+def _one_of(allowed: Tensor, rng: torch.Generator) -> Tensor:
+    """For each row of allowed (A, M), one of its true columns, uniformly: (A,)."""
+    return torch.multinomial(allowed.float(), 1, generator=rng)[:, 0]

@@ -1,0 +1,232 @@
+"""PARDON: one style of all clients, by which each learns embeddings that do not depend on style.
+
+Reference: Nguyen, Johnson and Leach, "PARDON: Privacy-Aware and Robust Federated Domain Generalization" (earlier called
+FISC, arXiv 2410.22622).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.artifact import InterpolationStyle, Message, Outgoing, StyleDraft, StyleStatistics
+from fdgpriv.exam import styles_and_maps_of
+from fdgpriv.federation import Federation, LocalData
+from fdgpriv.models.backbone import Backbone
+from fdgpriv.roles import Ask, Server
+from fdgpriv.style import POOLED, StyleRule, clustered
+
+from ._averaging import AveragingClient, FederatedAveraging
+from ._contrastive import contrast, pull
+from ._embedding import EmbeddingClassifier
+from ._federation import Batch, FederatedSGD, augment
+from ._interpolation import interpolation_style
+from ._transfer import LEAST_SIDE, StyleTransfer, codec_on
+
+_CHOICES = {
+    "optimizer": ("adam", "sgd"),
+    "cluster_by": ("maps", "styles"),
+    "local_partition": ("last", "first"),
+    "client_style": ("mixture", "mean_of_std"),
+    "server_partition": ("first", "last"),
+    "median": ("lower", "midpoint"),
+    "positives": ("own", "class"),
+    "regulariser": ("mean", "sum"),
+    "codec": tuple(LEAST_SIDE),
+}
+_FROM_SCRATCH = {"optimizer": "sgd", "buffers": "share"}  # what the paper fixes presumes a pre-trained network
+
+
+@dataclass(frozen=True)
+class Pardon(FederatedAveraging):
+    """The defaults are the paper's, and where it is silent the released code's (METHODS 8).
+
+    Attributes:
+        optimizer: ``adam``, or ``sgd`` with `momentum`.
+        contrastive_weight, regulariser_weight: gamma_1 and gamma_2 of Eq. 9.
+        margin: Of the triplets (Eq. 7).
+        alpha: How far images are stylised.
+        contrastive: Off leaves out the triplets (Table V, v3).
+        style_transfer: Off stylises nothing and shares no style (the text on v4).
+        cluster_by: A client clusters its images by whole feature ``maps`` (code) or by their ``styles`` (text).
+        local_clustering, local_partition: Off takes all images as one cluster (v1); the ``last``, coarsest partition, or
+            the ``first``.
+        client_style: Std of an even ``mixture`` of the clusters (code), or ``mean_of_std`` (text).
+        server_clustering, server_partition: Off takes the mean of all clients' styles (v2); the ``first``, finest
+            partition, or the ``last``.
+        median: Of evenly many clusters the ``lower`` middle value, or the ``midpoint``.
+        positives: An anchor's positive is its ``own`` stylised copy, or any other sample of its ``class`` in either style.
+        regulariser: Eq. 8 as ``mean`` over samples and dimensions (code), or as the ``sum`` that is printed.
+        codec: The style encoder and decoder: ``digits``, which comes with fdgpriv, or ``adain_vgg``, the paper's.
+        codec_weights: The folder of ``adain_vgg``'s files, as --weights says; none looks among torch's own checkpoints.
+        code_compat: As the released code has it: styles of augmented, normalised images from before the last activation
+            beside content statistics from after it, and stylised images that the classifier is fed without normalisation.
+    """
+
+    frozen_encoder: ClassVar[bool] = True
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "quick": {**FederatedSGD.presets["quick"], **_FROM_SCRATCH},
+        "default": {**FederatedSGD.presets["default"], **_FROM_SCRATCH},
+        "paper": {"codec": "adain_vgg"},
+    }
+
+    participants: int | None = 20
+    local_epochs: int = 1
+    lr: float = 3e-5
+    weight_decay: float = 0.0
+    schedule: str = "constant"
+    buffers: str = "freeze"
+    optimizer: str = "adam"
+    contrastive_weight: float = 0.75
+    regulariser_weight: float = 0.2
+    margin: float = 0.3
+    alpha: float = 0.5
+    contrastive: bool = True
+    style_transfer: bool = True
+    cluster_by: str = "maps"
+    local_clustering: bool = True
+    local_partition: str = "last"
+    client_style: str = "mixture"
+    server_clustering: bool = True
+    server_partition: str = "first"
+    median: str = "lower"
+    positives: str = "own"
+    regulariser: str = "mean"
+    codec: str = "digits"
+    codec_weights: Path | None = None
+    code_compat: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"pardon.{name}: want one of {', '.join(choices)}; got {getattr(self, name)!r}")
+        if not 0 <= self.alpha <= 1:
+            raise ValueError(f"pardon.alpha: want a number in [0, 1], got {self.alpha}")
+        if not 0 < self.margin < float("inf"):
+            raise ValueError(f"pardon.margin: want more than 0 and finite, got {self.margin}")
+        for name in ("contrastive_weight", "regulariser_weight"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"pardon.{name}: want at least 0 and finite, got {getattr(self, name)}")
+
+    def new_optimizer(self, model: nn.Module, round: int) -> torch.optim.Optimizer:
+        if self.optimizer == "sgd":
+            return super().new_optimizer(model, round)
+        return torch.optim.Adam(model.parameters(), self.lr_at(round), weight_decay=self.weight_decay)
+
+    def style_rule(self) -> StyleRule | None:
+        if not self.style_transfer:
+            return None
+        if not self.local_clustering:
+            return POOLED
+        mixture = self.client_style == "mixture"
+        return clustered(self.cluster_by == "maps", self.local_partition == "last", mixture)
+
+    def releases(self, kind: str) -> int:
+        return self.rounds if kind != StyleStatistics.kind else int(self.style_transfer)
+
+    def model(self, federation: Federation, rng: torch.Generator) -> EmbeddingClassifier:
+        least = LEAST_SIDE[self.codec]
+        if self.style_transfer and federation.image_size < least:
+            raise ValueError(
+                f"pardon.codec: want images of at least {least} px for {self.codec}, got {federation.image_size}"
+            )
+        return EmbeddingClassifier(federation.backbone(rng), federation.classes, rng)
+
+    def check(self, model: nn.Module) -> None:
+        if self.style_transfer:
+            self.transfer(model)
+
+    def transfer(self, model: nn.Module) -> StyleTransfer:
+        """The style encoder and decoder beside this classifier."""
+        backbone = model.backbone
+        assert isinstance(backbone, Backbone)
+        codec = codec_on(next(model.parameters()).device, self.codec, self.codec_weights)
+        return StyleTransfer(codec, self.alpha, (backbone.mean, backbone.std), self.code_compat)
+
+    def features(self, model: nn.Module, layer: str) -> Callable[[Tensor], Tensor]:
+        transfer = self.transfer(model)
+        return lambda images: transfer.features(images, layer)
+
+    def layers(self, model: nn.Module) -> tuple[str, ...]:
+        return self.transfer(model).layers
+
+    def server(self, federation: Federation, rng: torch.Generator) -> Server:
+        if self.style_transfer:
+            answers = yield Ask("style", {client: [] for client in federation.clients})
+            style = interpolation_style(
+                [a for message in answers.values() for a in message if isinstance(a, StyleStatistics)],
+                self.server_clustering,
+                self.server_partition == "last",
+                self.median == "midpoint",
+            )
+            yield Ask("adopt", {client: [style] for client in federation.clients})
+        return (yield from super().server(federation, rng))
+
+    def client(self, federation: Federation, data: LocalData, rng: torch.Generator) -> "PardonClient":
+        return PardonClient(self, federation, data, rng)
+
+
+class PardonClient(AveragingClient):
+    """Answers ``style`` with its style, ``adopt`` with nothing, and ``fit`` with its trained model and n_k."""
+
+    method: Pardon
+    model: EmbeddingClassifier
+
+    def __init__(self, method: Pardon, federation: Federation, data: LocalData, rng: torch.Generator) -> None:
+        super().__init__(method, federation, data, rng)
+        self.transfer = method.transfer(self.model) if method.style_transfer else None
+        self.target: tuple[Tensor, Tensor] | None = None
+        self.log: dict[str, tuple[float, int]] = {}
+
+    def style(self, message: Message) -> Outgoing:
+        """The style of all its images: each cluster of them weighs the same (Eq. 1-2)."""
+        rule, transfer = self.method.style_rule(), self.transfer
+        assert rule is not None
+        assert transfer is not None
+        layer, images = transfer.layers[-1], self.data.images
+        if self.method.code_compat:
+            images = augment(images, self.data.flip, self.data.translate, self.rng)
+        mean, std, maps = styles_and_maps_of(images, lambda part: transfer.features(part.to(self.device), layer), rule)
+        draft = StyleDraft(
+            client=self.data.client,
+            round=0,
+            mean=mean.cpu(),
+            std=std.cpu(),
+            maps=maps.cpu(),
+            variances=False,
+            behind="client",
+            at=layer,
+            rule=rule.name,
+        )
+        return [draft]
+
+    def adopt(self, message: Message) -> Message:
+        """Keeps the interpolation style for all rounds."""
+        (style,) = (artifact for artifact in message if isinstance(artifact, InterpolationStyle))
+        self.target = style.mean.to(self.device), style.std.to(self.device)
+        return []
+
+    def _loss(self, batch: Batch) -> Tensor:
+        method, images = self.method, batch.images
+        if self.transfer is not None:
+            assert self.target is not None
+            with torch.no_grad():
+                images = torch.cat([images, self.transfer.stylise(images, self.target)])
+        own, *styled = self.model.embedding(images).split(len(batch.labels))
+        loss = nn.functional.cross_entropy(self.model.head(own), batch.labels)
+        for embeddings in (own, *styled):
+            loss = loss + method.regulariser_weight * pull(embeddings, method.regulariser == "sum")
+        if self.transfer is not None and method.contrastive:
+            same_class = method.positives == "class"
+            triplets, skipped = contrast(own, styled[0], batch.labels, method.margin, self.rng, same_class)
+            loss = loss + method.contrastive_weight * triplets
+            self._note("anchors_without_negative", skipped, len(own))
+        return loss
+
+    def _note(self, name: str, total: float, count: int) -> None:
+        before, n = self.log.get(name, (0.0, 0))
+        self.log[name] = before + total, n + count
