@@ -8,7 +8,7 @@ import math
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -126,11 +126,13 @@ class Ask:
         messages: What each asked client is sent.
         reduce: ``"mean"`` where the server needs only the (weighted) mean of the answers, so that secure aggregation
             may stand in; None where it needs each one.
+        noted: What the server noted of its own work, for the evaluator; it crosses no wire.
     """
 
     verb: str
     messages: Mapping[str, Message]
     reduce: str | None = None
+    noted: Mapping[str, float] = field(default_factory=dict)
 
 
 Answers = dict[str, Message]

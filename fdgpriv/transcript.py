@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from fdgpriv import states  # noqa: F401  # its kinds are known to every transcript
 from fdgpriv.artifact import SERVER, Artifact, ModelState
 
 MANIFEST, TENSORS = "manifest.jsonl", "tensors.safetensors"

@@ -123,7 +123,7 @@ def train(
     model.train().to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # 1.2 times the images/s on a CPU
     if settings.buffers == "freeze":
         for module in model.modules():
-            if isinstance(module, nn.BatchNorm2d):
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.eval()
     optimizer = torch.optim.SGD(
         model.parameters(), settings.lr_at(round), settings.momentum, weight_decay=settings.weight_decay
