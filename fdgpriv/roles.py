@@ -79,10 +79,10 @@ class Role(ABC):
             types = get_type_hints(cls)
             known = {f.name: types[f.name] for f in fields(cls) if f.init}
         given = {}
-        for field, value in settings.items():
-            if field not in known:
-                raise ValueError(f"{cls.name()}: want a field of {', '.join(known) or '(none)'}; got {field!r}")
-            given[field] = _read(known[field], value, f"{cls.name()}.{field}")
+        for name, value in settings.items():
+            if name not in known:
+                raise ValueError(f"{cls.name()}: want a field of {', '.join(known) or '(none)'}; got {name!r}")
+            given[name] = _read(known[name], value, f"{cls.name()}.{name}")
         return cls(**given)
 
 
@@ -93,10 +93,10 @@ def _of_role(part: Any, role: type[Any], name: str) -> Any:
 
 
 def _setting(item: str, spec: str) -> tuple[str, str]:
-    field, equals, value = item.partition("=")
-    if not equals or not field:
+    name, equals, value = item.partition("=")
+    if not equals or not name:
         raise ValueError(f"want name:field=value,field=value; got {spec!r}")
-    return field.strip(), value.strip()
+    return name.strip(), value.strip()
 
 
 def _read(kind: Any, value: Any, where: str) -> Any:

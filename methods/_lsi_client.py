@@ -153,4 +153,5 @@ class LSIClient:
         distance = squared.mean() if self.method.invariance_distance == "mean" else squared.sum(1).mean()
         total, count = self.log.get("invariance_loss", (0.0, 0))
         self.log["invariance_loss"] = (total + float(distance.detach()), count + 1)
-        return loss + self.method.invariance * distance
+        combined: Tensor = loss + self.method.invariance * distance
+        return combined

@@ -30,10 +30,14 @@ _CHOICES = {
     "buffer_weights": ("samples", "uniform"),
     "select": ("validation", "last"),
 }
-_POSITIVE = ("latent_dim", "pretrain_epochs", "inversion_steps", "inversion_lr", "inversion_batch", "inversion_batches")
-_POSITIVE += ("translator_steps", "translator_batch", "translator_lr", "critic_steps")
-_NOT_NEGATIVE = ("class_weight", "bn_weight", "norm_weight", "rec_weight", "cls_weight", "gp_weight", "head_weight")
-_NOT_NEGATIVE += ("invariance",)
+_POSITIVE = (
+    *("latent_dim", "pretrain_epochs", "inversion_steps", "inversion_lr", "inversion_batch", "inversion_batches"),
+    *("translator_steps", "translator_batch", "translator_lr", "critic_steps"),
+)
+_NOT_NEGATIVE = (
+    *("class_weight", "bn_weight", "norm_weight", "rec_weight", "cls_weight", "gp_weight", "head_weight"),
+    "invariance",
+)
 _RELEASED: Mapping[str, Any] = {
     "stage1_start": "own",
     "stage4_start": "global",

@@ -166,7 +166,7 @@ class Training:
         made = self.g(latents, source, target)
         real, client = self.d(made)
         back = (latents - self.g(made, target, source)).abs().mean()
-        loss = self.how.cls * nn.functional.cross_entropy(client, target) - real.mean() + self.how.rec * back
+        loss: Tensor = self.how.cls * nn.functional.cross_entropy(client, target) - real.mean() + self.how.rec * back
         if self.how.head:
             entropies = [nn.functional.cross_entropy(head(made), labels) for head in self.heads]
             loss = loss + self.how.head * torch.stack(entropies).sum()
@@ -189,7 +189,8 @@ def gradient_penalty(discriminator: nn.Module, real: Tensor, made: Tensor, mix: 
     weight = torch.rand(shape, generator=rng).to(real)
     between = (weight * real + (1 - weight) * made).requires_grad_()
     (slope,) = torch.autograd.grad(discriminator(between)[0].sum(), between, create_graph=True)
-    return (slope.flatten(1).norm(dim=1) - 1).square().mean()
+    penalty: Tensor = (slope.flatten(1).norm(dim=1) - 1).square().mean()
+    return penalty
 
 
 def _descend(adam: torch.optim.Adam, loss: Tensor) -> None:

@@ -318,7 +318,7 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--method", "nobody"], "fedavg, stablefdg; got 'nobody'"),
+        (["--method", "nobody"], "fedavg, lsi, stablefdg; got 'nobody'"),
         (["--method", "stablefdg", "nobody"], "'nobody'"),
         (["--method", "fedavg", "fedavg"], "--method: want each value once"),
         (["--method"], "--method"),
