@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from ._federation import FederatedSGD
 from ._importance import OUTPUTS, PER, SIGNS
 from ._latent_inversion import DISTANCES, HEAD_MODES, LABELS, STARTS, Inversion
-from ._translator import ACTIVATIONS, DROPOUTS, MINIBATCHES, MIXES, PAIRINGS, Adversaries
+from ._translator import ACTIVATIONS, ADVERSARIALS, DROPOUTS, MINIBATCHES, MIXES, PAIRINGS, Adversaries
 
 _CHOICES = {
     "stage1_start": ("common", "own"),
@@ -18,6 +18,7 @@ _CHOICES = {
     "inversion_start": STARTS,
     "out_act": tuple(ACTIVATIONS),
     "dropout": DROPOUTS,
+    "adversarial": ADVERSARIALS,
     "minibatch": MINIBATCHES,
     "pairing": PAIRINGS,
     "penalty_mix": MIXES,
@@ -76,7 +77,7 @@ class LSISettings(FederatedSGD):
         inversion_start: Latents ``fresh`` for each client, or ``carried`` on from the client before, Adam's memory too.
         hidden, out_act, dropout: Of G and D (`_translator.Adversaries`).
         translator_steps, translator_batch, translator_lr, critic_steps, translator_decay: Of their training.
-        rec_weight, cls_weight, gp_weight, head_weight, minibatch, pairing, penalty_mix: Of their losses.
+        rec_weight, cls_weight, gp_weight, head_weight, adversarial, minibatch, pairing, penalty_mix: Of their losses.
         invariance: lambda_di of Eq. 16; 0 leaves stages 2 and 3 out, and no head and no translator crosses.
         invariance_distance: Eq. 15 as the ``mean`` over the latent's p squared differences, or their ``sum`` (the paper).
         aggregation: By ``importance`` with weights that sum to 1; ``literal``, Eq. 18, which divides by m once more; or
@@ -123,6 +124,7 @@ class LSISettings(FederatedSGD):
     cls_weight: float = 1.0
     gp_weight: float = 10.0
     head_weight: float = 0.0
+    adversarial: str = "wgan_gp"
     minibatch: str = "single"
     pairing: str = "uniform"
     penalty_mix: str = "sample"
@@ -219,6 +221,7 @@ class LSISettings(FederatedSGD):
             cls=self.cls_weight,
             gp=self.gp_weight,
             head=self.head_weight,
+            adversarial=self.adversarial,
             minibatch=self.minibatch,
             pairing=self.pairing,
             mix=self.penalty_mix,

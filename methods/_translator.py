@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import softplus
 
 from fdgpriv.models.backbone import drawing_from
 
@@ -15,6 +16,7 @@ DROPOUTS = ("first", "all")
 MINIBATCHES = ("single", "mixed")
 PAIRINGS = ("uniform", "permutation")
 MIXES = ("sample", "released")
+ADVERSARIALS = ("wgan_gp", "log")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Adversaries:
         decay: Whether lr falls to 0 over the second half, in 100 stairs.
         rec, cls, gp: Weights of Eq. 12, of Eq. 10 and 11, and of the gradient penalty.
         head: Weight of the cross-entropy of what G makes under all clients' heads (the released code: 0.1).
+        adversarial: ``wgan_gp``, or ``log``: Eq. 9 as printed, without a penalty.
         minibatch: Latents of a ``single`` class in a step, or ``mixed`` classes.
         pairing: d' is drawn for each latent, ``uniform``, or is a ``permutation`` of the batch's d.
         mix: The penalty's points lie between a latent and its own translation (``sample``), or, as the released code's
@@ -47,6 +50,7 @@ class Adversaries:
     cls: float
     gp: float
     head: float
+    adversarial: str
     minibatch: str
     pairing: str
     mix: str
@@ -153,20 +157,24 @@ class Training:
         self.g.eval()
 
     def critic_loss(self, latents: Tensor, source: Tensor, target: Tensor) -> Tensor:
-        """Eq. 14 as WGAN-GP: D tells latents from translations, and whose a latent is."""
+        """Eq. 14: D tells latents from translations, and whose a latent is."""
         made = self.g(latents, source, target).detach()
         real, client = self.d(latents)
-        known = nn.functional.cross_entropy(client, source)
+        known = self.how.cls * nn.functional.cross_entropy(client, source)
+        if self.how.adversarial == "log":
+            told: Tensor = softplus(-real).mean() + softplus(self.d(made)[0]).mean()
+            return told + known
         penalty = gradient_penalty(self.d, latents, made, self.how.mix, self.rng)
-        loss: Tensor = self.d(made)[0].mean() - real.mean() + self.how.cls * known + self.how.gp * penalty
-        return loss
+        told = self.d(made)[0].mean() - real.mean()
+        return told + known + self.how.gp * penalty
 
     def translator_loss(self, latents: Tensor, labels: Tensor, source: Tensor, target: Tensor) -> Tensor:
         """Eq. 13: translations look real and like d', and translate back."""
         made = self.g(latents, source, target)
         real, client = self.d(made)
+        fooled: Tensor = -(softplus(real) if self.how.adversarial == "log" else real).mean()  # log(1 - sigmoid)
         back = (latents - self.g(made, target, source)).abs().mean()
-        loss: Tensor = self.how.cls * nn.functional.cross_entropy(client, target) - real.mean() + self.how.rec * back
+        loss = fooled + self.how.cls * nn.functional.cross_entropy(client, target) + self.how.rec * back
         if self.how.head:
             entropies = [nn.functional.cross_entropy(head(made), labels) for head in self.heads]
             loss = loss + self.how.head * torch.stack(entropies).sum()

@@ -225,34 +225,41 @@ def test_the_gradient_penalty_of_a_linear_discriminator_is_known(length: float) 
     assert float(found["released"]) == pytest.approx((length * math.sqrt(5) - 1) ** 2, abs=1e-4)  # five slopes as one
 
 
-def test_the_losses_are_eq_13_and_14_with_dirt_s_weights() -> None:
+@pytest.mark.parametrize("adversarial", ["wgan_gp", "log"])
+def test_the_losses_are_eq_13_and_14_with_dirt_s_weights(adversarial: str) -> None:
     heads = [used_head(seed=i).eval() for i in range(3)]
-    g, d, made = training(heads, head_weight=0.1, rec_weight=7.0, cls_weight=2.0, gp_weight=4.0)
+    weights = {"head_weight": 0.1, "rec_weight": 7.0, "cls_weight": 2.0, "gp_weight": 4.0}
+    g, d, made = training(heads, adversarial=adversarial, **weights)
     g.eval(), d.eval()
     z, y, source, target = made._drawn()
-    fake = g(z, source, target)
-    (real_score, real_client), (fake_score, fake_client) = d(z), d(fake)
-
-    def entropy(logits: Tensor, classes: Tensor) -> float:
-        rows = logits.detach().log_softmax(1)
-        return -statistics.fmean(float(rows[i, c]) for i, c in enumerate(classes.tolist()))
-
+    with torch.no_grad():
+        fake = g(z, source, target)
+        (real_score, real_client), (fake_score, fake_client) = d(z), d(fake)
+        back, known = g(fake, target, source), sum(entropy(head(fake), y) for head in heads)
     state = made.rng.get_state()
-    penalty = translation.gradient_penalty(d, z, fake.detach(), "sample", made.rng)
+    penalty = float(translation.gradient_penalty(d, z, fake, "sample", made.rng).detach())
     made.rng.set_state(state)
-    critic = (
-        float((fake_score.mean() - real_score.mean()).detach())
-        + 2 * entropy(real_client, source)
-        + 4 * float(penalty.detach())
+    mean = [[float(v) for v in scores] for scores in (real_score, fake_score)]
+    if adversarial == "wgan_gp":
+        told = statistics.fmean(mean[1]) - statistics.fmean(mean[0]) + 4 * penalty
+        fooled = -statistics.fmean(mean[1])
+    else:  # Eq. 9: D maximises log D(z) + log(1 - D(G(z))), G minimises the second
+        real, false = ([1 / (1 + math.exp(-v)) for v in values] for values in mean)
+        fooled = statistics.fmean(math.log(1 - p) for p in false)
+        told = -statistics.fmean(map(math.log, real)) - fooled
+    assert float(made.critic_loss(z, source, target).detach()) == pytest.approx(
+        told + 2 * entropy(real_client, source), rel=1e-4
     )
-    assert float(made.critic_loss(z, source, target).detach()) == pytest.approx(critic, rel=1e-4)
-    back = g(fake, target, source)
-    cycle = statistics.fmean(
-        abs(float(a) - float(b)) for a, b in zip(z.flatten(), back.detach().flatten(), strict=True)
+    cycle = statistics.fmean(abs(float(a) - float(b)) for a, b in zip(z.flatten(), back.flatten(), strict=True))
+    assert float(made.translator_loss(z, y, source, target).detach()) == pytest.approx(
+        fooled + 2 * entropy(fake_client, target) + 7 * cycle + 0.1 * known, rel=1e-4
     )
-    known = sum(entropy(head(fake), y) for head in heads)
-    expected = -float(fake_score.mean().detach()) + 2 * entropy(fake_client, target) + 7 * cycle + 0.1 * known
-    assert float(made.translator_loss(z, y, source, target).detach()) == pytest.approx(expected, rel=1e-4)
+
+
+def entropy(logits: Tensor, classes: Tensor) -> float:
+    """Mean cross-entropy, term by term."""
+    rows = logits.detach().log_softmax(1)
+    return -statistics.fmean(float(rows[i, c]) for i, c in enumerate(classes.tolist()))
 
 
 def test_a_minibatch_is_of_one_class_across_clients_and_d_prime_is_drawn_or_permuted() -> None:
