@@ -165,8 +165,8 @@ class Training:
             told: Tensor = softplus(-real).mean() + softplus(self.d(made)[0]).mean()
             return told + known
         penalty = gradient_penalty(self.d, latents, made, self.how.mix, self.rng)
-        told = self.d(made)[0].mean() - real.mean()
-        return told + known + self.how.gp * penalty
+        loss: Tensor = self.d(made)[0].mean() - real.mean() + known + self.how.gp * penalty
+        return loss
 
     def translator_loss(self, latents: Tensor, labels: Tensor, source: Tensor, target: Tensor) -> Tensor:
         """Eq. 13: translations look real and like d', and translate back."""
@@ -174,7 +174,7 @@ class Training:
         real, client = self.d(made)
         fooled: Tensor = -(softplus(real) if self.how.adversarial == "log" else real).mean()  # log(1 - sigmoid)
         back = (latents - self.g(made, target, source)).abs().mean()
-        loss = fooled + self.how.cls * nn.functional.cross_entropy(client, target) + self.how.rec * back
+        loss: Tensor = fooled + self.how.cls * nn.functional.cross_entropy(client, target) + self.how.rec * back
         if self.how.head:
             entropies = [nn.functional.cross_entropy(head(made), labels) for head in self.heads]
             loss = loss + self.how.head * torch.stack(entropies).sum()
