@@ -12,7 +12,7 @@ from fdgpriv.style import RULES
 
 SERVER = "server"
 PEER = "peer"  # what a client is told of another client whose artifact the server passes on; of a second one, peer-2
-_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 LEVELS = ("image", "cluster", "client", "group")
 
 
@@ -98,15 +98,13 @@ Message = list[Artifact]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ModelState(Artifact):
-    """Parameters and buffers of a network, BatchNorm counters included."""
-
-    kind: ClassVar[str] = "model_state"
+class TensorState(Artifact):
+    """Tensors under the names a network gives them."""
 
     state: dict[str, Tensor] = field(repr=False)
 
     @classmethod
-    def of(cls, model: nn.Module, client: str, round: int) -> "ModelState":
+    def of(cls, model: nn.Module, client: str, round: int) -> Self:
         """A copy of what `model` holds now."""
         state = {name: tensor.detach().to("cpu", copy=True) for name, tensor in model.state_dict().items()}
         return cls(client=client, round=round, state=state)
@@ -115,7 +113,7 @@ class ModelState(Artifact):
         return dict(self.state)
 
     @classmethod
-    def build(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> "ModelState":
+    def build(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Self:
         if set(facts) != {"client", "round"}:
             raise ValueError(f"want facts client and round of {cls.kind}, got {sorted(facts)}")
         if not isinstance(facts["client"], str) or type(facts["round"]) is not int:
@@ -131,14 +129,21 @@ class ModelState(Artifact):
         try:
             missing, unknown = model.load_state_dict(self.state, strict=False)
         except RuntimeError as error:
-            raise ValueError(f"this model_state is of another network: {str(error).splitlines()[-1].strip()}") from None
-        other = [name for name in missing if name.rpartition(".")[2] not in _STATISTICS] + unknown
+            raise ValueError(f"this {self.kind} is of another network: {str(error).splitlines()[-1].strip()}") from None
+        other = [name for name in missing if name.rpartition(".")[2] not in STATISTICS] + unknown
         if other:
-            raise ValueError(f"this model_state is of another network: {other[0]} is not in both")
+            raise ValueError(f"this {self.kind} is of another network: {other[0]} is not in both")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ModelState(TensorState):
+    """Parameters and buffers of a network, BatchNorm counters included."""
+
+    kind: ClassVar[str] = "model_state"
 
     def without_statistics(self) -> "ModelState":
         """The same state without BatchNorm's running statistics and counters."""
-        kept = {name: tensor for name, tensor in self.state.items() if name.rpartition(".")[2] not in _STATISTICS}
+        kept = {name: tensor for name, tensor in self.state.items() if name.rpartition(".")[2] not in STATISTICS}
         return ModelState(client=self.client, round=self.round, state=kept)
 
     def bn_statistics(self) -> dict[str, dict[str, Tensor]]:
@@ -146,7 +151,7 @@ class ModelState(Artifact):
         layers: dict[str, dict[str, Tensor]] = {}
         for name, tensor in self.state.items():
             layer, _, leaf = name.rpartition(".")
-            if leaf in _STATISTICS:
+            if leaf in STATISTICS:
                 layers.setdefault(layer, {})[leaf] = tensor
         return layers
 

@@ -36,12 +36,14 @@ class AmplitudeSpectrum(Artifact):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ValidationMetrics(Artifact):
-    """How well a model that a client was sent does on what the client holds out: accuracy () float32 in [0, 1]."""
+    """How well a model that a client was sent does on what the client holds out: accuracy () in [0, 1]."""
 
     kind: ClassVar[str] = "validation_metrics"
 
     accuracy: Tensor
 
     def __post_init__(self) -> None:
-        if self.accuracy.shape != () or self.accuracy.dtype != torch.float32:
-            raise ValueError(f"want accuracy () float32, got {tuple(self.accuracy.shape)} {self.accuracy.dtype}")
+        if self.accuracy.shape != () or self.accuracy.dtype not in (torch.float32, torch.float64):
+            raise ValueError(
+                f"want accuracy () float32 or float64, got {tuple(self.accuracy.shape)} {self.accuracy.dtype}"
+            )

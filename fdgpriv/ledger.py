@@ -21,7 +21,8 @@ def ledger(records: Iterable[Record]) -> tuple[ArtifactRow, ...]:
 def _row(crossing: list[Record], last_round: int) -> ArtifactRow:
     first = crossing[0]
     down, relayed = first.sender == SERVER, first.relayed
-    broadcast = down and not relayed and first.kind == ModelState.kind
+    last = max(record.round for record in crossing)
+    broadcast = down and not relayed and first.kind == ModelState.kind and last == last_round
     visible = ["server"] + ["client"] * down + ["third_party (the model of the last round)"] * broadcast
     return ArtifactRow(
         kind=first.kind,
@@ -34,7 +35,7 @@ def _row(crossing: list[Record], last_round: int) -> ArtifactRow:
         shape=_shape(first),
         dtype=" + ".join(sorted(set(first.dtypes.values()))),
         times=len(crossing),
-        samples_behind=min(record.samples for record in crossing if record.round == last_round or not broadcast),
+        samples_behind=min(record.samples for record in crossing if record.round == last or not (down and not relayed)),
         visible_to=tuple(visible),
     )
 

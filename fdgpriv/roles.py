@@ -8,7 +8,7 @@ import math
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -80,10 +80,10 @@ class Role(ABC):
             types = get_type_hints(cls)
             known = {f.name: types[f.name] for f in fields(cls) if f.init}
         given = {}
-        for field, value in settings.items():
-            if field not in known:
-                raise ValueError(f"{cls.name()}: want a field of {', '.join(known) or '(none)'}; got {field!r}")
-            given[field] = _read(known[field], value, f"{cls.name()}.{field}")
+        for name, value in settings.items():
+            if name not in known:
+                raise ValueError(f"{cls.name()}: want a field of {', '.join(known) or '(none)'}; got {name!r}")
+            given[name] = _read(known[name], value, f"{cls.name()}.{name}")
         return cls(**given)
 
 
@@ -94,10 +94,10 @@ def _of_role(part: Any, role: type[Any], name: str) -> Any:
 
 
 def _setting(item: str, spec: str) -> tuple[str, str]:
-    field, equals, value = item.partition("=")
-    if not equals or not field:
+    name, equals, value = item.partition("=")
+    if not equals or not name:
         raise ValueError(f"want name:field=value,field=value; got {spec!r}")
-    return field.strip(), value.strip()
+    return name.strip(), value.strip()
 
 
 def _read(kind: Any, value: Any, where: str) -> Any:
@@ -127,11 +127,13 @@ class Ask:
         messages: What each asked client is sent.
         reduce: ``"mean"`` where the server needs only the (weighted) mean of the answers, so that secure aggregation
             may stand in; None where it needs each one.
+        noted: What the server noted of its own work, for the evaluator; it crosses no wire.
     """
 
     verb: str
     messages: Mapping[str, Message]
     reduce: str | None = None
+    noted: Mapping[str, float] = field(default_factory=dict)
 
 
 Answers = dict[str, Message]

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fdgpriv import kinds  # noqa: F401  # so that every kind of artifact is known where a transcript is read
+from fdgpriv import kinds, states  # noqa: F401  # so that every kind of artifact is known where a transcript is read
 from fdgpriv.artifact import SERVER, Artifact, ModelState
 
 MANIFEST, TENSORS = "manifest.jsonl", "tensors.safetensors"

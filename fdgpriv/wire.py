@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from fdgpriv.artifact import PEER, SERVER, Artifact, Message, Outgoing
+from fdgpriv.artifact import PEER, SERVER, Artifact, Message, ModelState, Outgoing, TensorState
 from fdgpriv.roles import Defense
 from fdgpriv.transcript import Record, Transcript
 
@@ -35,7 +35,8 @@ class Wire:
         for artifact in message:
             self._record(artifact, client, SERVER, verb)
         for artifact in message:
-            self._shared.setdefault(artifact.kind, set()).add(client)
+            kind = ModelState.kind if isinstance(artifact, TensorState) else artifact.kind
+            self._shared.setdefault(kind, set()).add(client)
         return message
 
     def down(self, client: str, verb: str, message: Sequence[Artifact]) -> Message:

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import ModelState
+from fdgpriv.artifact import Artifact, ModelState
 from fdgpriv.federation import LocalData
 from fdgpriv.roles import Answers, Method
 
@@ -19,6 +19,7 @@ SCHEDULES: dict[str, Callable[[int, int], float]] = {
 }
 
 
+A = TypeVar("A", bound=Artifact)
 BUFFERS = ("share", "keep_local", "freeze")
 
 
@@ -111,8 +112,9 @@ def train(
     rng: torch.Generator,
     device: torch.device,
     whole_batches: bool = False,
+    optimizer: torch.optim.Optimizer | None = None,
 ) -> None:
-    """The local step: E epochs of SGD on `loss(batch)`, from a fresh optimiser.
+    """The local step: E epochs of SGD on `loss(batch)`.
 
     Args:
         model: Trained in place, left in train mode.
@@ -123,13 +125,17 @@ def train(
         rng: Of shuffling and augmentation.
         device: Where.
         whole_batches: Leave out the last batch of an epoch where it is short and not the only one.
+        optimizer: Of the model's parameters, with what it remembers of earlier rounds; None for a fresh one.
     """
     model.train().to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # 1.2 times the images/s on a CPU
     if settings.buffers == "freeze":
         for module in model.modules():
-            if isinstance(module, nn.BatchNorm2d):
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.eval()
-    optimizer = settings.new_optimizer(model, round)
+    if optimizer is None:
+        optimizer = settings.new_optimizer(model, round)
+    for group in optimizer.param_groups:
+        group["lr"] = settings.lr_at(round)
     for _ in range(settings.local_epochs):
         for index in batches(len(data), settings.batch_size, rng):
             if whole_batches and len(index) < min(settings.batch_size, len(data)):
@@ -162,14 +168,16 @@ def augment(images: Tensor, flip: bool, translate: float, rng: torch.Generator) 
     return images
 
 
+def answered(answers: Answers, kind: type[A]) -> dict[str, A]:
+    """By client, the artifact of this kind in its answer, where there is one."""
+    return {
+        client: artifact for client, message in answers.items() for artifact in message if isinstance(artifact, kind)
+    }
+
+
 def model_state(answers: Answers) -> dict[str, dict[str, Tensor]]:
     """By client, the model state in its answer."""
-    return {
-        client: artifact.state
-        for client, message in answers.items()
-        for artifact in message
-        if isinstance(artifact, ModelState)
-    }
+    return {client: artifact.state for client, artifact in answered(answers, ModelState).items()}
 
 
 def average(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float] | None = None) -> dict[str, Tensor]:

@@ -16,6 +16,15 @@ from fdgpriv.artifact import (
     SampleCount,
     StyleDraft,
     StyleStatistics,
+    TensorState,
+)
+from fdgpriv.kinds import ValidationMetrics
+from fdgpriv.states import (
+    BatchNormStatistics,
+    ClassifierHead,
+    ImportanceWeights,
+    LabelMarginal,
+    RepresentationTranslator,
 )
 
 
@@ -52,6 +61,17 @@ def interpolated() -> InterpolationStyle:
     return InterpolationStyle(client="photo", round=0, mean=mean, std=std, at="stage3", rule="pooled_biased")
 
 
+def marginal() -> LabelMarginal:
+    return LabelMarginal(client="photo", round=0, share=torch.tensor([0.25, 0.75]))
+
+
+def metrics() -> ValidationMetrics:
+    return ValidationMetrics(client="photo", round=3, accuracy=torch.tensor(0.5, dtype=torch.float64))
+
+
+PARTS_OF_A_MODEL = (ClassifierHead, RepresentationTranslator, ImportanceWeights, BatchNormStatistics)
+
+
 def draft(n: int = 5, variances: bool = True) -> StyleDraft:
     rng = torch.Generator().manual_seed(3)
     return StyleDraft(
@@ -67,7 +87,12 @@ def draft(n: int = 5, variances: bool = True) -> StyleDraft:
 
 
 EACH = pytest.mark.parametrize(
-    "artifact", [style(), style(variances=False), state(), count(), interpolated()], ids=lambda a: str(a.kind)
+    "artifact",
+    [
+        *(style(), style(variances=False), state(), count(), interpolated(), marginal(), metrics()),
+        *(kind.of(network(), "photo", 1) for kind in PARTS_OF_A_MODEL),
+    ],
+    ids=lambda a: str(a.kind),
 )
 
 
@@ -163,6 +188,26 @@ def test_a_count_is_one_whole_number() -> None:
     for wrong in (torch.zeros(2, dtype=torch.int64), torch.tensor(1.5)):
         with pytest.raises(ValueError, match="want"):
             SampleCount(client="photo", round=0, count=wrong)
+
+
+def test_a_marginal_is_one_row_of_float32_and_an_accuracy_one_number() -> None:
+    for share in (torch.zeros(2, 2), torch.zeros(2, dtype=torch.float64)):
+        with pytest.raises(ValueError, match="want share"):
+            LabelMarginal(client="photo", round=0, share=share)
+    for accuracy in (torch.tensor(1), torch.zeros(1, dtype=torch.float64)):
+        with pytest.raises(ValueError, match="want accuracy"):
+            ValidationMetrics(client="photo", round=0, accuracy=accuracy)
+
+
+@pytest.mark.parametrize("kind", PARTS_OF_A_MODEL)
+def test_a_part_of_a_model_is_no_model_state_and_is_loaded_whole_or_refused_by_name(kind: type[TensorState]) -> None:
+    shared = kind.of(network(), "photo", 0)
+    assert not isinstance(shared, ModelState)
+    again = network()
+    shared.load_into(again)
+    assert all(torch.equal(tensor, shared.state[name]) for name, tensor in again.state_dict().items())
+    with pytest.raises(ValueError, match=f"this {kind.kind} is of another network"):
+        shared.load_into(nn.Conv2d(3, 4, 1))
 
 
 def test_a_style_is_of_what_stands_behind_it_and_a_server_s_model_of_all() -> None:

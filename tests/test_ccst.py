@@ -576,7 +576,7 @@ def test_a_transcript_of_the_new_kinds_is_read_back(tmp_path: Path) -> None:
         (lambda: AmplitudeSpectrum(client="a", round=0, amplitude=torch.zeros(8, 8), behind="image"), "amplitude"),
         (lambda: AmplitudeSpectrum(client="a", round=0, amplitude=torch.zeros(3, 8, 8), behind="pixel"), "behind"),
         (lambda: ValidationMetrics(client="a", round=0, accuracy=torch.zeros(1)), "accuracy"),
-        (lambda: ValidationMetrics(client="a", round=0, accuracy=torch.zeros((), dtype=torch.float64)), "float32"),
+        (lambda: ValidationMetrics(client="a", round=0, accuracy=torch.zeros((), dtype=torch.int64)), "float32"),
     ],
 )
 def test_a_malformed_artifact_is_refused(make: Any, told: str) -> None:

@@ -30,17 +30,20 @@ def federation(clients: int, classes: int = 7, network: str = "resnet18") -> Fed
     return Federation(tuple(f"client-{i}" for i in range(clients)), classes, 32, build, seed=0)
 
 
-def held(client: str, n: int) -> LocalData:
+def held(client: str, n: int, size: int = 32) -> LocalData:
     rng = generator(7, n)
     labels = torch.arange(n) % 2
-    return LocalData(client, torch.rand(n, 3, 32, 32, generator=rng), labels, torch.empty(0, 3, 32, 32), labels[:0], 7)
+    images = torch.rand(n, 3, size, size, generator=rng)
+    return LocalData(client, images, labels, images[:0], labels[:0], 7)
 
 
-def crossed(spec: str, clients: int, network: str = "resnet18", rounds: int = 1, **settings: Any) -> Transcript:
-    """The transcript of a run; client i trains on 3 + i images."""
+def crossed(
+    spec: str, clients: int, network: str = "resnet18", rounds: int = 1, size: int = 32, **settings: Any
+) -> Transcript:
+    """The transcript of a run; client i trains on 3 + i images of `size` px."""
     small = {"rounds": rounds, "participants": None, "local_epochs": 1, "batch_size": 8, "lr": 0.01}
     world = federation(clients, network=network)
-    data = {name: held(name, 3 + i) for i, name in enumerate(world.clients)}
+    data = {name: held(name, 3 + i, size) for i, name in enumerate(world.clients)}
     wire = Wire({name: len(part) for name, part in data.items()}, Defense.named("none")(), Transcript(keep="small"))
     LocalEngine(2).run(Method.named(spec).configured(small | settings), world, data, wire)
     return wire.transcript
@@ -271,3 +274,74 @@ def test_farthest_sharing_sends_one_style_down_to_each_and_no_client_its_own() -
     for record in told:
         distance = {name: float((vectors[record.receiver] - other).norm()) for name, other in vectors.items()}
         assert distance[record.origin] == pytest.approx(max(distance.values()))
+
+
+# LSI at the paper's size: ResNet-50, p = 512, h = 1024 (METHODS 7b and 12)
+
+LSI_SHORT = {
+    "pretrain_epochs": 1,
+    "inversion_steps": 1,
+    "inversion_batches": 1,
+    "translator_steps": 1,
+    "inversion_labels": "marginal",
+}
+MODEL, IMPORTANCE, HEAD, TRANSLATOR = 98_459_852, 98_242_844, 18_468, 8_439_808
+
+
+@pytest.mark.parametrize(
+    ("classes", "model", "importance", "head"),
+    [(7, MODEL, IMPORTANCE, 14_364 + 4_104), (65, 98_578_868, 98_361_860, 133_380 + 4_104)],
+)
+def test_a_model_of_lsi_has_54_layers_of_statistics_and_its_head_the_last(
+    classes: int, model: int, importance: int, head: int
+) -> None:
+    built: Any = Method.named("lsi")().model(federation(3, classes, "resnet50"), generator(0))
+    state = ModelState.of(built, SERVER, 0)
+    assert state.nbytes == model
+    assert 4 * sum(p.numel() for p in built.parameters()) == importance
+    assert sum(tensor.nbytes for tensor in built.head.state_dict().values()) == head
+    statistics = state.bn_statistics()
+    assert len(statistics) == 54
+    numbers = [layer[leaf].numel() for layer in statistics.values() for leaf in ("running_mean", "running_var")]
+    assert sum(numbers) == 54_144
+
+
+def test_a_run_of_lsi_is_heads_and_sizes_up_once_a_translator_down_once_then_models_and_importances() -> None:
+    transcript = crossed("lsi", 3, "resnet50", size=16, lr=1e-5, participants=1, **LSI_SHORT)
+    names = [f"client-{i}" for i in range(3)]
+    (fitted,) = {r.sender for r in transcript.records if r.verb == "fit"}
+    assert lines(transcript) == {
+        **{("pretrain", "model_state", SERVER, name, MODEL): 1 for name in names},
+        **{("pretrain", "classifier_head", name, SERVER, HEAD): 1 for name in names},
+        **{("pretrain", "label_marginal", name, SERVER, 28): 1 for name in names},
+        **{("pretrain", "sample_count", name, SERVER, 8): 1 for name in names},
+        **{("adopt", "representation_translator", SERVER, name, TRANSLATOR): 1 for name in names},
+        ("fit", "importance_weights", fitted, SERVER, IMPORTANCE): 1,
+        ("fit", "model_state", fitted, SERVER, MODEL): 1,
+        **{("validate", "model_state", SERVER, name, MODEL): 1 for name in names},
+    }
+    rows = {(row.kind, row.verb, row.sender): row for row in ledger(transcript.records)}
+    sent = rows["representation_translator", "adopt", "server"]
+    assert (sent.level, sent.samples_behind, sent.visible_to) == ("group", 3 + 4 + 5, ("server", "client"))
+    assert rows["classifier_head", "pretrain", "client"].shape == "5 tensors, 4,616 numbers"  # 3,591 + 1,024 + counter
+
+
+def test_a_later_round_of_lsi_sends_the_model_down_and_takes_model_importances_and_accuracy_up() -> None:
+    world = federation(2, network="small_resnet")
+    data = {name: held(name, 6) for name in world.clients}
+    data = {n: LocalData(n, d.images[:3], d.labels[:3], d.images[3:], d.labels[3:], 7) for n, d in data.items()}
+    short = {"latent_dim": 16, "hidden": 8, "rounds": 3, "local_epochs": 1, "lr": 0.01, "normaliser": "clients"}
+    wire = Wire(dict.fromkeys(world.clients, 3), Defense.named("none")(), Transcript(keep="small"))
+    method: Any = Method.named("lsi").configured(LSI_SHORT | short)
+    LocalEngine(2).run(method, world, data, wire)
+    built: Any = method.model(world, generator(0))
+    model, weights = ModelState.of(built, SERVER, 0).nbytes, 4 * sum(p.numel() for p in built.parameters())
+    later = [(r.verb, r.kind, r.sender == SERVER, r.nbytes) for r in wire.transcript.records if r.round == 1]
+    assert Counter(later) == {
+        ("fit", "model_state", True, model): 2,
+        ("fit", "validation_metrics", False, 8): 2,
+        ("fit", "importance_weights", False, weights): 2,
+        ("weigh", "importance_weights", True, weights): 2,  # the sum of all: for two clients, each learns the other's
+        ("weigh", "model_state", False, model): 2,
+    }
+    assert not relayed(wire.transcript)

@@ -36,7 +36,8 @@ class LocalEngine:
         watch: Told of each round and the global model sent in it, for evaluation outside the federation.
         count: Told of each answer: the verb, how many clients have answered it, how many were asked.
         wire_s: Seconds spent on the wire so far (defending, recording, delivering).
-        log: Means over clients of what they noted of their training, for the evaluator; it crosses no wire.
+        log: Means over clients of what they noted of their training, and what the server noted last of its own, for the
+            evaluator; it crosses no wire.
     """
 
     workers: int = 2
@@ -66,6 +67,7 @@ class LocalEngine:
         try:
             ask = next(server)
             while True:
+                self.log.update(ask.noted)
                 delivered = {name: self._down(wire, name, ask) for name in ask.messages}
                 watched = self._tell(ask, watched)
                 futures = {
@@ -91,7 +93,7 @@ class LocalEngine:
         for client in clients:
             for name, entry in getattr(client, "log", {}).items():
                 noted.setdefault(name, []).append(entry)
-        self.log = {name: sum(t for t, _ in e) / max(1, sum(n for _, n in e)) for name, e in noted.items()}
+        self.log |= {name: sum(t for t, _ in e) / max(1, sum(n for _, n in e)) for name, e in noted.items()}
 
     def _down(self, wire: Wire, name: str, ask: Ask) -> Message:
         start = perf_counter()

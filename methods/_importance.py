@@ -1,0 +1,115 @@
+"""Importance of parameters to a model's output (Aljundi et al., "Memory aware synapses", ECCV 2018), and averages by it."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.artifact import STATISTICS
+
+from ._federation import average
+from ._latent_classifier import LatentClassifier
+
+OUTPUTS = ("logits", "paper")
+PER = ("batch", "sample")
+SIGNS = ("absolute", "signed")
+DEAD = 1e-12  # a sum of importances that is no larger tells nothing: the clients weigh alike
+
+Named = Mapping[str, Tensor]
+
+
+def importance(
+    model: LatentClassifier, images: Tensor, batch_size: int, output: str, sign: str, device: torch.device
+) -> dict[str, Tensor]:
+    """By parameter, how fast the size of the output changes with it, a mean over images; in evaluation mode.
+
+    Args:
+        model: Left in evaluation mode.
+        images: (N, 3, H, W).
+        batch_size: Gradients of so many images are summed before their sign is dropped; 1 is the definition of MAS.
+        output: ``logits``: the squared norm of the logits, for all parameters (MAS, the released code). ``paper``: Eq. 17,
+            the norm of the latent for the encoder's and that of the logits for the head's, not squared.
+        sign: ``absolute``, or ``signed`` as Eq. 17 has it.
+        device: Where.
+    """
+    model.eval()
+    named = dict(model.named_parameters())
+    head = [f"head.{name}" for name, _ in model.head.named_parameters()]
+    encoder = [name for name in named if name not in head]
+    total = {name: torch.zeros_like(parameter) for name, parameter in named.items()}
+    for part in images.split(batch_size):
+        latents = model.embedding(part.to(device))
+        logits = model.head(latents)
+        if output == "logits":
+            sizes = [(logits.square().sum(), list(named))]
+        else:
+            sizes = [(latents.norm(dim=1).sum(), encoder), (logits.norm(dim=1).sum(), head)]
+        for size, names in sizes:
+            slopes = torch.autograd.grad(
+                size, [named[name] for name in names], retain_graph=True, materialize_grads=True
+            )
+            for name, slope in zip(names, slopes, strict=True):
+                total[name] += slope.abs() if sign == "absolute" else slope
+    return {name: (sum_ / len(images)).cpu() for name, sum_ in total.items()}
+
+
+def summed(states: Sequence[Named]) -> dict[str, Tensor]:
+    """The sum of what clients shared, name by name, in double precision."""
+    return {name: torch.stack([state[name].double() for state in states]).sum(0) for name in states[0]}
+
+
+def share(own: Named, total: Named, clients: int) -> dict[str, Tensor]:
+    """Each parameter's weight: its importance over all clients' sum, or 1 / clients where that sum is 0."""
+    return {
+        name: torch.where(total[name].abs() > DEAD, own[name].double() / total[name].double(), 1 / clients)
+        for name in own
+    }
+
+
+def weighted(state: Named, shares: Named) -> dict[str, Tensor]:
+    """Each parameter times its weight, in double precision."""
+    return {name: state[name].double() * weight for name, weight in shares.items()}
+
+
+def combined(states: Sequence[Named], weights: Sequence[Named]) -> dict[str, Tensor]:
+    """The parameters of `states`, each the mean by `weights` of the same names."""
+    total = summed(weights)
+    parts = [weighted(s, share(w, total, len(states))) for s, w in zip(states, weights, strict=True)]
+    return {name: tensor.to(states[0][name].dtype) for name, tensor in summed(parts).items()}
+
+
+def buffers(states: Sequence[Named], weights: Sequence[float] | None) -> dict[str, Tensor]:
+    """BatchNorm's statistics, averaged by `weights`; its counters, the largest."""
+    kept = [{name: t for name, t in state.items() if name.rpartition(".")[2] in STATISTICS} for state in states]
+    merged = average(kept, weights)
+    for name in merged:
+        if not merged[name].is_floating_point():
+            merged[name] = torch.stack([state[name] for state in kept]).amax(0)
+    return merged
+
+
+@torch.no_grad()
+def recalibrate(model: nn.Module, batches: Sequence[Tensor]) -> dict[str, Tensor]:
+    """The BatchNorm statistics of `model` under its own parameters: means over a pass through batches of images.
+
+    A layer that saw no batch large enough keeps what it had.
+    """
+    layers = {name: m for name, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)}
+    before = {name: {k: t.clone() for k, t in layer.named_buffers()} for name, layer in layers.items()}
+    momenta = {name: layer.momentum for name, layer in layers.items()}
+    for layer in layers.values():
+        layer.reset_running_stats()
+        layer.momentum = None  # a plain mean over batches
+    model.train()
+    for images in batches:
+        model(images)
+    model.eval()
+    for name, layer in layers.items():
+        layer.momentum = momenta[name]
+        if not int(layer.num_batches_tracked or 0):
+            layer.load_state_dict(before[name], strict=False)
+    return {
+        f"{name}.{leaf}": tensor.to("cpu", copy=True)
+        for name, layer in layers.items()
+        for leaf, tensor in layer.named_buffers()
+    }

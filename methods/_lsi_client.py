@@ -1,0 +1,157 @@
+"""LSI's client: trains alone and shares its head, then trains with the translator and shares its model and importances."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.artifact import Message, ModelState, SampleCount
+from fdgpriv.federation import Federation, LocalData
+from fdgpriv.kinds import ValidationMetrics
+from fdgpriv.states import (
+    BatchNormStatistics,
+    ClassifierHead,
+    ImportanceWeights,
+    LabelMarginal,
+    RepresentationTranslator,
+)
+
+from ._federation import Batch, batches, shared_state, train
+from ._importance import importance, recalibrate, share, weighted
+from ._latent_classifier import LatentClassifier
+from ._lsi_settings import LSISettings
+from ._translator import Translator
+
+
+class LSIClient:
+    """Answers ``pretrain``, ``adopt``, ``fit``, ``weigh``, ``recalibrate`` and ``validate``."""
+
+    def __init__(
+        self,
+        method: LSISettings,
+        model: LatentClassifier,
+        federation: Federation,
+        data: LocalData,
+        rng: torch.Generator,
+    ) -> None:
+        self.method, self.data, self.rng, self.device = method, data, rng, federation.device
+        self.model = model.to(self.device)
+        self.clients = len(federation.clients)
+        self.place = federation.clients.index(data.client)
+        self.round = 0
+        self.start: ModelState | None = None
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.translator: Translator | None = None
+        self.importance: dict[str, Tensor] = {}
+        self.log: dict[str, tuple[float, int]] = {}
+
+    def pretrain(self, message: Message) -> Message:
+        """Stage 1: the head of a model trained on its own data, and what the server's later stages ask for."""
+        self._receive(message)
+        if self.method.stage4_start == "global":
+            self.start = ModelState.of(self.model, self.data.client, 0)
+        if self.method.stage1_start == "own":
+            self.model.redraw(self.rng)
+            self.model.to(self.device)
+        alone = replace(self.method, local_epochs=self.method.pretrain_epochs)
+        train(self.model, self._entropy, self.data, alone, 0, self.rng, self.device)
+        who, answer = self.data.client, Message()
+        if self.method.invariance:
+            answer.append(ClassifierHead.of(self.model.head, who, 0))
+            if self.method.inversion_labels == "marginal":
+                counts = self.data.labels.bincount(minlength=self.data.classes)
+                answer.append(LabelMarginal(client=who, round=0, share=counts / len(self.data)))
+        if self.method.buffer_weights == "samples":
+            answer.append(SampleCount(client=who, round=0, count=torch.tensor(len(self.data))))
+        return answer
+
+    def adopt(self, message: Message) -> Message:
+        """Stage 3's end: keeps the translator; shares nothing."""
+        (sent,) = (artifact for artifact in message if isinstance(artifact, RepresentationTranslator))
+        translator = Translator(self.method.latent_dim, self.clients, self.method.adversaries, self.rng)
+        sent.load_into(translator)
+        self.translator = translator.to(self.device).eval().requires_grad_(False)
+        return []
+
+    def fit(self, message: Message) -> Message:
+        """Stage 4: the model after E epochs of Eq. 16, its importances, and how well the model it was sent did."""
+        answer = Message()
+        if message:
+            self._receive(message)
+            answer += self._validated()
+        elif self.start is not None:
+            self.start.load_into(self.model)
+        if self.optimizer is None or not self.method.keep_momentum:
+            self.optimizer = self.method.new_optimizer(self.model, self.round)
+        train(
+            self.model, self._loss, self.data, self.method, self.round, self.rng, self.device, optimizer=self.optimizer
+        )
+        if self.method.aggregation != "mean":
+            self.importance = importance(
+                self.model,
+                self.data.images,
+                self.method.batch_size if self.method.importance_per == "batch" else 1,
+                self.method.importance_output,
+                self.method.importance_sign,
+                self.device,
+            )
+            answer.append(ImportanceWeights(client=self.data.client, round=self.round, state=self.importance))
+        if self.method.normaliser == "server":
+            answer.append(self._shared())
+        return answer
+
+    def weigh(self, message: Message) -> Message:
+        """Stage 5 where clients divide: the model, its parameters times their share of all importances."""
+        (total,) = (artifact for artifact in message if isinstance(artifact, ImportanceWeights))
+        whole = self._shared()
+        participants = min(self.method.participants or self.clients, self.clients)
+        parts = weighted(whole.state, share(self.importance, total.state, participants))
+        return [replace(whole, state=whole.state | {name: part.float() for name, part in parts.items()})]
+
+    def recalibrate(self, message: Message) -> Message:
+        """BatchNorm statistics of the aggregated model on local data."""
+        self._receive(message)
+        index = batches(len(self.data), self.method.batch_size, self.rng)
+        statistics = recalibrate(self.model, [self.data.images[i].to(self.device) for i in index])
+        return [BatchNormStatistics(client=self.data.client, round=self.round, state=statistics)]
+
+    def validate(self, message: Message) -> Message:
+        """How well the model it is sent does on what the client holds out."""
+        self._receive(message)
+        return self._validated()
+
+    def _receive(self, message: Message) -> None:
+        for artifact in message:
+            if isinstance(artifact, ModelState):
+                artifact.load_into(self.model)
+                self.round = artifact.round
+
+    def _shared(self) -> ModelState:
+        return shared_state(self.model, self.data.client, self.round, self.method)
+
+    @torch.no_grad()
+    def _validated(self) -> Message:
+        images, labels = self.data.held_out_images, self.data.held_out_labels
+        if self.method.select != "validation" or not len(labels):
+            return []
+        self.model.eval()
+        guesses = torch.cat([self.model(part.to(self.device)).argmax(1).cpu() for part in images.split(256)])
+        accuracy = (guesses == labels).double().mean()
+        return [ValidationMetrics(client=self.data.client, round=self.round, accuracy=accuracy)]
+
+    def _entropy(self, batch: Batch) -> Tensor:
+        return nn.functional.cross_entropy(self.model(batch.images), batch.labels)
+
+    def _loss(self, batch: Batch) -> Tensor:
+        """Eq. 16: cross-entropy, and the distance of a latent to itself as it would be at a client drawn for it."""
+        latents = self.model.embedding(batch.images)
+        loss = nn.functional.cross_entropy(self.model.head(latents), batch.labels)
+        if self.translator is None:
+            return loss
+        other = torch.randint(self.clients, (len(latents),), generator=self.rng).to(self.device)
+        squared = (latents - self.translator(latents, torch.full_like(other, self.place), other)).square()
+        distance = squared.mean() if self.method.invariance_distance == "mean" else squared.sum(1).mean()
+        total, count = self.log.get("invariance_loss", (0.0, 0))
+        self.log["invariance_loss"] = (total + float(distance.detach()), count + 1)
+        combined: Tensor = loss + self.method.invariance * distance
+        return combined

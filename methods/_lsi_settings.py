@@ -1,0 +1,232 @@
+"""The settings of LSI: the paper's values, and an option for every formula on which paper, code and we differ."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from ._federation import FederatedSGD
+from ._importance import OUTPUTS, PER, SIGNS
+from ._latent_inversion import DISTANCES, HEAD_MODES, LABELS, STARTS, Inversion
+from ._translator import ACTIVATIONS, ADVERSARIALS, DROPOUTS, MINIBATCHES, MIXES, PAIRINGS, Adversaries
+
+_CHOICES = {
+    "stage1_start": ("common", "own"),
+    "stage4_start": ("local", "global"),
+    "inversion_labels": LABELS,
+    "inversion_distance": DISTANCES,
+    "inversion_mode": HEAD_MODES,
+    "inversion_start": STARTS,
+    "out_act": tuple(ACTIVATIONS),
+    "dropout": DROPOUTS,
+    "adversarial": ADVERSARIALS,
+    "minibatch": MINIBATCHES,
+    "pairing": PAIRINGS,
+    "penalty_mix": MIXES,
+    "invariance_distance": ("mean", "sum"),
+    "aggregation": ("importance", "literal", "mean"),
+    "importance_output": OUTPUTS,
+    "importance_sign": SIGNS,
+    "importance_per": PER,
+    "normaliser": ("server", "clients"),
+    "buffer_weights": ("samples", "uniform"),
+    "select": ("validation", "last"),
+}
+_POSITIVE = (
+    *("latent_dim", "pretrain_epochs", "inversion_steps", "inversion_lr", "inversion_batch", "inversion_batches"),
+    *("translator_steps", "translator_batch", "translator_lr", "critic_steps"),
+)
+_NOT_NEGATIVE = (
+    *("class_weight", "bn_weight", "norm_weight", "rec_weight", "cls_weight", "gp_weight", "head_weight"),
+    "invariance",
+)
+_RELEASED: Mapping[str, Any] = {
+    "stage1_start": "own",
+    "stage4_start": "global",
+    "keep_momentum": True,
+    "bn_weight": 0.01,
+    "norm_weight": 0.001,
+    "inversion_distance": "norm",
+    "inversion_mode": "train",
+    "inversion_start": "carried",
+    "out_act": "tanh",
+    "head_weight": 0.1,
+    "minibatch": "mixed",
+    "pairing": "permutation",
+    "penalty_mix": "released",
+    "translator_decay": False,
+    "invariance": 10.0,
+    "select": "validation",
+}
+
+
+@dataclass(frozen=True)
+class LSISettings(FederatedSGD):
+    """The defaults are the paper's (section IV-A.3), for PACS and Office-Home.
+
+    Attributes:
+        latent_dim: p.
+        pretrain_epochs: E of stage 1.
+        stage1_start: All clients begin in a ``common`` model, or each with a latent layer and a head of its ``own``.
+        stage4_start: Round 1 goes on from a client's ``local`` stage 1, or from the ``global`` model as it began.
+        keep_momentum: SGD's momentum outlives a round.
+        inversion_steps, inversion_lr, inversion_batch, inversion_batches: Of Adam, b, and how many batches a client.
+        class_weight, bn_weight, norm_weight: Of Eq. 4, 5 and 6 in Eq. 7.
+        inversion_labels: Classes drawn ``uniform``, or from the ``marginal`` that clients then share (the paper).
+        inversion_distance: In Eq. 5 and 6, ``squared`` L2 or ``norm``.
+        inversion_mode: BatchNorm in ``eval``, or in ``train``, which makes Eq. 5 vacuous (the released code).
+        inversion_start: Latents ``fresh`` for each client, or ``carried`` on from the client before, Adam's memory too.
+        hidden, out_act, dropout: Of G and D (`_translator.Adversaries`).
+        translator_steps, translator_batch, translator_lr, critic_steps, translator_decay: Of their training.
+        rec_weight, cls_weight, gp_weight, head_weight, adversarial, minibatch, pairing, penalty_mix: Of their losses.
+        invariance: lambda_di of Eq. 16; 0 leaves stages 2 and 3 out, and no head and no translator crosses.
+        invariance_distance: Eq. 15 as the ``mean`` over the latent's p squared differences, or their ``sum`` (the paper).
+        aggregation: By ``importance`` with weights that sum to 1; ``literal``, Eq. 18, which divides by m once more; or
+            the plain ``mean``, for which no importance is shared.
+        importance_output, importance_sign: Of which output, and whether absolute (`_importance.importance`).
+        importance_per: The sign is dropped after a ``batch`` (the released code) or each ``sample`` (MAS).
+        normaliser: Who divides: the ``server``, or the ``clients``, who are then sent the sum of all importances.
+        buffer_weights: BatchNorm's statistics are averaged by ``samples`` n_d or ``uniform``.
+        recalibrate_bn: Clients take the statistics anew under each aggregated model.
+        select: The round best in ``validation``, whose accuracies clients then share, or the ``last``.
+        code_compat: Options still at their defaults take the released code's values. Numbers of epochs, steps and
+            batches do not: it has local_epochs=20, translator_steps=10000.
+    """
+
+    rounds: int = 20
+    participants: int | None = None
+    local_epochs: int = 10
+    schedule: str = "constant"
+    latent_dim: int = 512
+    pretrain_epochs: int = 10
+    stage1_start: str = "common"
+    stage4_start: str = "local"
+    keep_momentum: bool = False
+    inversion_steps: int = 10_000
+    inversion_lr: float = 1e-4
+    inversion_batch: int = 32
+    inversion_batches: int = 200
+    class_weight: float = 1.0
+    bn_weight: float = 1e-3
+    norm_weight: float = 1e-4
+    inversion_labels: str = "uniform"
+    inversion_distance: str = "squared"
+    inversion_mode: str = "eval"
+    inversion_start: str = "fresh"
+    hidden: int = 1024
+    out_act: str = "none"
+    dropout: str = "first"
+    translator_steps: int = 200_000
+    translator_batch: int = 16
+    translator_lr: float = 1e-4
+    critic_steps: int = 5
+    translator_decay: bool = True
+    rec_weight: float = 10.0
+    cls_weight: float = 1.0
+    gp_weight: float = 10.0
+    head_weight: float = 0.0
+    adversarial: str = "wgan_gp"
+    minibatch: str = "single"
+    pairing: str = "uniform"
+    penalty_mix: str = "sample"
+    invariance: float = 1.0
+    invariance_distance: str = "mean"
+    aggregation: str = "importance"
+    importance_output: str = "logits"
+    importance_sign: str = "absolute"
+    importance_per: str = "batch"
+    normaliser: str = "server"
+    buffer_weights: str = "samples"
+    recalibrate_bn: bool = False
+    select: str = "validation"
+    code_compat: bool = False
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "quick": {
+            **FederatedSGD.presets["quick"],
+            "latent_dim": 32,
+            "pretrain_epochs": 1,
+            "inversion_steps": 30,
+            "inversion_lr": 0.05,
+            "inversion_batches": 4,
+            "hidden": 64,
+            "translator_steps": 60,
+            "translator_batch": 32,
+            "translator_lr": 1e-3,
+            "recalibrate_bn": True,
+        },
+        "default": {
+            **FederatedSGD.presets["default"],
+            "rounds": 12,
+            "lr": 0.03,
+            "latent_dim": 64,
+            "pretrain_epochs": 2,
+            "inversion_steps": 300,
+            "inversion_lr": 0.05,
+            "inversion_batches": 8,
+            "hidden": 128,
+            "translator_steps": 1500,
+            "translator_batch": 64,
+            "translator_lr": 1e-3,
+            "recalibrate_bn": True,
+        },
+        "paper": {},
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.code_compat:
+            for field in fields(self):
+                if field.name in _RELEASED and getattr(self, field.name) == field.default:
+                    object.__setattr__(self, field.name, _RELEASED[field.name])
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"lsi.{name}: want one of {', '.join(choices)}; got {getattr(self, name)!r}")
+        for name in _POSITIVE:
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ValueError(f"lsi.{name}: want more than 0, got {getattr(self, name)}")
+        for name in _NOT_NEGATIVE:
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"lsi.{name}: want at least 0, got {getattr(self, name)}")
+        if self.hidden < 2:
+            raise ValueError(f"lsi.hidden: want at least 2, got {self.hidden}")
+        if self.recalibrate_bn and self.buffers != "share":
+            raise ValueError(f"lsi.recalibrate_bn: want buffers=share, got buffers={self.buffers}")
+        if self.aggregation == "mean" and self.normaliser == "clients":
+            raise ValueError("lsi.normaliser: want server where aggregation=mean weighs by nothing, got clients")
+
+    @property
+    def inversion(self) -> Inversion:
+        """Stage 2."""
+        return Inversion(
+            steps=self.inversion_steps,
+            lr=self.inversion_lr,
+            batches=self.inversion_batches,
+            batch_size=self.inversion_batch,
+            class_weight=self.class_weight,
+            bn_weight=self.bn_weight,
+            norm_weight=self.norm_weight,
+            distance=self.inversion_distance,
+            mode=self.inversion_mode,
+        )
+
+    @property
+    def adversaries(self) -> Adversaries:
+        """Stage 3."""
+        return Adversaries(
+            hidden=self.hidden,
+            activation=self.out_act,
+            dropout=self.dropout,
+            steps=self.translator_steps,
+            batch_size=self.translator_batch,
+            lr=self.translator_lr,
+            critic_steps=self.critic_steps,
+            decay=self.translator_decay,
+            rec=self.rec_weight,
+            cls=self.cls_weight,
+            gp=self.gp_weight,
+            head=self.head_weight,
+            adversarial=self.adversarial,
+            minibatch=self.minibatch,
+            pairing=self.pairing,
+            mix=self.penalty_mix,
+        )

@@ -1,0 +1,444 @@
+"""LSI as a whole: who is asked what and when, what crosses, what each option changes, bad input, determinism."""
+
+from collections import Counter
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.artifact import SERVER, Artifact, Message, ModelState
+from fdgpriv.engine.local import LocalEngine
+from fdgpriv.federation import Federation, LocalData
+from fdgpriv.kinds import ValidationMetrics
+from fdgpriv.models.backbone import Backbone, drawing_from
+from fdgpriv.roles import Answers, Ask, Defense, Method
+from fdgpriv.states import ClassifierHead, ImportanceWeights, RepresentationTranslator
+from fdgpriv.transcript import Transcript
+from fdgpriv.wire import Wire
+
+part: Any = import_module("fdgpriv.methods.lsi")
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def network(rng: torch.Generator) -> Backbone:
+    """One convolution, four channels wide; 8 px images leave a map of 4 x 4."""
+    with drawing_from(rng):
+        stage = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.BatchNorm2d(4), nn.ReLU())
+    return Backbone({"layer1": stage}, {"layer1": 4}, (0.5,) * 3, (0.5,) * 3)
+
+
+def federation(clients: int = 3, seed: int = 0) -> Federation:
+    return Federation(tuple(f"client-{i}" for i in range(clients)), 3, 8, network, seed)
+
+
+def held(client: str = "client-0", n: int = 6, seed: int = 0, labels: Tensor | None = None, kept: int = 3) -> LocalData:
+    rng = seeded(100 + seed)
+    images, drawn = torch.rand(n + kept, 3, 8, 8, generator=rng), torch.randint(3, (n + kept,), generator=rng)
+    own = drawn[:n] if labels is None else labels
+    return LocalData(client, images[:n], own, images[n:], drawn[n:], 3)
+
+
+def lsi(**settings: Any) -> Any:
+    small = {"rounds": 2, "local_epochs": 1, "pretrain_epochs": 1, "batch_size": 4, "lr": 0.1, "latent_dim": 5}
+    stages = {"inversion_steps": 3, "inversion_lr": 0.05, "inversion_batch": 4, "inversion_batches": 2}
+    third = {"hidden": 8, "translator_steps": 5, "translator_batch": 4, "translator_lr": 1e-3}
+    return Method.named("lsi").configured(small | stages | third | settings)
+
+
+def run(method: Any, clients: int = 3, workers: int = 2, **kept: Any) -> tuple[dict[str, Tensor], Transcript, Any]:
+    """The final model, what crossed, and the engine; client i trains on 5 + i images."""
+    world = federation(clients)
+    data = {name: held(name, 5 + i, i, **kept) for i, name in enumerate(world.clients)}
+    wire = Wire({name: len(held) for name, held in data.items()}, Defense.named("none")(), Transcript(keep="all"))
+    engine = LocalEngine(workers)
+    model = engine.run(method, world, data, wire)
+    assert wire.transcript.records
+    return dict(model.state_dict()), wire.transcript, engine
+
+
+def crossings(transcript: Transcript) -> list[tuple[int, str, str, bool]]:
+    """(round, verb, kind, up), each once, in the order of the first."""
+    seen = [(r.round, r.verb, r.kind, r.receiver == SERVER) for r in transcript.records]
+    return list(dict.fromkeys(seen))
+
+
+def of(message: Message, kind: type[Artifact]) -> Any:
+    (found,) = (artifact for artifact in message if isinstance(artifact, kind))
+    return found
+
+
+# The protocol
+
+
+def test_the_five_stages_cross_in_order_and_nothing_else_does() -> None:
+    _, transcript, engine = run(lsi())
+    assert crossings(transcript) == [
+        (0, "pretrain", "model_state", False),
+        (0, "pretrain", "classifier_head", True),
+        (0, "pretrain", "sample_count", True),
+        (0, "adopt", "representation_translator", False),
+        (0, "fit", "importance_weights", True),
+        (0, "fit", "model_state", True),
+        (1, "fit", "model_state", False),
+        (1, "fit", "validation_metrics", True),
+        (1, "fit", "importance_weights", True),
+        (1, "fit", "model_state", True),
+        (1, "validate", "model_state", False),
+        (1, "validate", "validation_metrics", True),
+    ]
+    assert set(Counter((r.round, r.verb, r.kind, r.sender, r.receiver) for r in transcript.records).values()) == {1}
+    assert not any(record.relayed for record in transcript.records)
+    behind = {
+        (r.verb, r.kind): (r.samples, r.clients) for r in transcript.records if r.sender == SERVER and not r.round
+    }
+    assert behind == {("pretrain", "model_state"): (0, 0), ("adopt", "representation_translator"): (18, 3)}
+    assert set(engine.log) == {"bn_loss", "invariance_loss"}
+
+
+def test_what_crosses_is_whole_a_head_with_its_statistics_and_an_importance_per_parameter() -> None:
+    _, transcript, _ = run(lsi())
+    kept = {record.kind: artifact for record, artifact in transcript.seen_by("client-1")}
+    head, weights, model = kept["classifier_head"], kept["importance_weights"], kept["model_state"]
+    assert head is not None
+    assert weights is not None
+    assert model is not None
+    assert {name.rpartition(".")[2] for name in head.tensors()} == {
+        *("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    }
+    assert int(head.tensors()["norm.num_batches_tracked"]) == 2
+    buffers = {name for name in model.tensors() if name.rpartition(".")[2] in ("running_mean", "running_var")}
+    counters = {name for name in model.tensors() if name.endswith("num_batches_tracked")}
+    assert set(weights.tensors()) == set(model.tensors()) - buffers - counters
+    assert all(weights.tensors()[name].shape == model.tensors()[name].shape for name in weights.tensors())
+
+
+@pytest.mark.parametrize(
+    ("settings", "added", "missing"),
+    [
+        ({"inversion_labels": "marginal"}, {(0, "pretrain", "label_marginal", True)}, set()),
+        ({"buffer_weights": "uniform"}, set(), {"sample_count"}),
+        ({"aggregation": "mean"}, set(), {"importance_weights"}),
+        ({"invariance": 0.0}, set(), {"classifier_head", "representation_translator"}),
+        ({"select": "last"}, set(), {"validation_metrics"}),
+        ({"recalibrate_bn": True}, {(0, "recalibrate", "bn_statistics", True)}, set()),
+        (
+            {"normaliser": "clients"},
+            {(0, "weigh", "importance_weights", False), (0, "weigh", "model_state", True)},
+            set(),
+        ),
+    ],
+)
+def test_an_option_adds_or_spares_what_it_says(
+    settings: Mapping[str, Any], added: set[tuple[int, str, str, bool]], missing: set[str]
+) -> None:
+    _, transcript, _ = run(lsi(**settings))
+    crossed = set(crossings(transcript))
+    assert added <= crossed
+    assert not missing & {kind for _, _, kind, _ in crossed}
+    method = lsi(**settings)
+    most = Counter((r.kind, r.sender) for r in transcript.records if r.receiver == SERVER)
+    for (kind, _), often in most.items():
+        assert often <= method.releases(kind), kind
+    assert all(method.releases(kind) == 0 for kind in missing)
+
+
+def test_a_label_marginal_is_the_share_of_each_class() -> None:
+    client = lsi(inversion_labels="marginal").client(
+        federation(), held(n=4, labels=torch.tensor([2, 2, 0, 2])), seeded(0)
+    )
+    answer = client.pretrain([ModelState.of(client.model, SERVER, 0)])
+    assert answer[1].share.tolist() == [0.25, 0, 0.75]
+    assert answer[1].nbytes == 4 * 3
+
+
+@pytest.mark.parametrize("settings", [{}, {"recalibrate_bn": True}, {"normaliser": "clients"}, {"code_compat": True}])
+def test_a_run_is_the_same_again_and_with_one_worker(settings: Mapping[str, Any]) -> None:
+    first, again = run(lsi(**settings))[0], run(lsi(**settings), workers=1)[0]
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in first.values())
+
+
+# Stage 1 and 4
+
+
+def pretrained(**settings: Any) -> tuple[Any, dict[str, Tensor], dict[str, Tensor]]:
+    """A client after stage 1 whose stage 4 hardly moves, the start, and its model then."""
+    method = lsi(**settings)
+    client = method.client(federation(), held(), seeded(1))
+    start = {name: tensor.clone() for name, tensor in method.model(federation(), seeded(7)).state_dict().items()}
+    client.pretrain([ModelState(client=SERVER, round=0, state=start)])
+    after = {name: tensor.clone() for name, tensor in client.model.state_dict().items()}
+    object.__setattr__(client.method, "lr", 1e-12)
+    return client, start, after
+
+
+@pytest.mark.parametrize("where", ["local", "global"])
+def test_round_one_goes_on_from_stage_one_or_from_the_global_model(where: str) -> None:
+    client, start, after = pretrained(stage4_start=where)
+    sent = of(client.fit([]), ModelState).state
+    expected = after if where == "local" else start
+    for name, _ in client.model.named_parameters():
+        torch.testing.assert_close(sent[name], expected[name])
+    assert any(not torch.allclose(start[name], after[name]) for name, _ in client.model.named_parameters())
+
+
+def test_all_clients_begin_in_one_model_or_each_with_a_latent_of_its_own() -> None:
+    for start, alike in (("common", True), ("own", False)):
+        heads = []
+        for i in range(2):
+            method = lsi(stage1_start=start, lr=1e-12)
+            client = method.client(federation(), held(f"client-{i}"), seeded(i))
+            state = ModelState.of(method.model(federation(), seeded(7)), SERVER, 0)
+            heads.append(of(client.pretrain([state]), ClassifierHead).state["linear.weight"])
+        assert torch.allclose(*heads) == alike
+
+
+@pytest.mark.parametrize(("distance", "scale"), [("mean", 1.0), ("sum", 5.0)])
+def test_the_loss_is_eq_16_with_d_prime_from_all_clients(distance: str, scale: float) -> None:
+    method = lsi(invariance=0.7, invariance_distance=distance)
+    client = method.client(federation(), held("client-1"), seeded(1))
+    batch: Any = import_module("fdgpriv.methods._federation").Batch(
+        torch.arange(6), client.data.images, client.data.labels
+    )
+    seen = []
+
+    def translator(latents: Tensor, source: Tensor, target: Tensor) -> Tensor:
+        assert source.tolist() == [1] * 6
+        seen.extend(target.tolist())
+        return latents + 0.5 * target[:, None]
+
+    client.translator = translator
+    for _ in range(30):
+        client.model.train()
+        found = float(client._loss(batch).detach())
+        entropy = float(nn.functional.cross_entropy(client.model(batch.images), batch.labels).detach())
+        distances = [0.25 * d * d * scale for d in seen[-6:]]
+        assert found == pytest.approx(entropy + 0.7 * sum(distances) / 6, rel=1e-4)
+    assert set(seen) == {0, 1, 2}
+
+
+def test_the_translator_is_frozen_while_the_client_trains() -> None:
+    method = lsi()
+    client = method.client(federation(), held(), seeded(1))
+    built: Any = import_module("fdgpriv.methods._translator").Translator(5, 3, method.adversaries, seeded(2))
+    sent = RepresentationTranslator.of(built, SERVER, 0)
+    assert client.adopt([sent]) == []
+    client.pretrain([ModelState.of(client.model, SERVER, 0)])
+    client.fit([])
+    assert all(torch.equal(sent.state[name], tensor) for name, tensor in client.translator.state_dict().items())
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_momentum_outlives_a_round_only_where_asked(kept: bool) -> None:
+    client, _, _ = pretrained(keep_momentum=kept)
+    client.fit([])
+    first = client.optimizer
+    client.fit([])
+    assert (client.optimizer is first) == kept
+
+
+# Stage 5
+
+
+def one_round(method: Any, states: Mapping[str, ModelState], weights: Mapping[str, ImportanceWeights]) -> Any:
+    """The global model that a round of these models and importances makes."""
+    server = method.server(federation(), seeded(0))
+    ask: Ask = next(server)
+    while ask.verb != "fit":
+        ask = server.send(answers_to(ask, method))
+    with pytest.raises(StopIteration) as done:
+        server.send({name: [weights[name], states[name]] for name in states})
+    return done.value.value
+
+
+def answers_to(ask: Ask, method: Any) -> Answers:
+    rng = {name: seeded(i) for i, name in enumerate(ask.messages)}
+    clients = {n: method.client(federation(), held(n, 5 + i, i), rng[n]) for i, n in enumerate(ask.messages)}
+    return {name: getattr(client, ask.verb)(ask.messages[name]) for name, client in clients.items()}
+
+
+@pytest.mark.parametrize(("aggregation", "expected"), [("importance", 2.5), ("literal", 1.25), ("mean", 2.0)])
+def test_eq_18_as_resolved_as_printed_and_without_importance(aggregation: str, expected: float) -> None:
+    """METHODS 13.11 and 7c.1, with a third client of no importance for the first two to be alone."""
+    method = lsi(rounds=1, aggregation=aggregation, select="last", invariance=0.0)
+    model = method.model(federation(), seeded(3))
+    states, weights = {}, {}
+    values = {"client-0": (1.0, 1.0), "client-1": (3.0, 3.0), "client-2": (2.0, 0.0)}
+    for name, (value, weight) in values.items():
+        state = {k: torch.full_like(t, value) for k, t in model.state_dict().items()}
+        states[name] = ModelState(client=name, round=0, state=state)
+        important = {k: torch.full_like(t, weight) for k, t in model.named_parameters()}
+        weights[name] = ImportanceWeights(client=name, round=0, state=important)
+    merged = one_round(method, states, weights)
+    if aggregation == "literal":
+        expected = expected * 2 / 3  # three clients here, two there
+    for _, parameter in merged.named_parameters():
+        torch.testing.assert_close(parameter.detach(), torch.full_like(parameter, expected))
+    for name, buffer in merged.named_buffers():  # of sizes 5, 6, 7; a counter is the largest
+        wanted = 3.0 if name.endswith("tracked") else (5 * 1 + 6 * 3 + 7 * 2) / 18
+        torch.testing.assert_close(buffer.float(), torch.full_like(buffer.float(), wanted))
+
+
+@pytest.mark.parametrize("aggregation", ["importance", "literal"])
+def test_clients_who_divide_give_the_server_s_average(aggregation: str) -> None:
+    server, clients = (run(lsi(normaliser=who, aggregation=aggregation, rounds=1))[0] for who in ("server", "clients"))
+    for name in server:
+        torch.testing.assert_close(server[name], clients[name], atol=1e-5, rtol=1e-4)
+
+
+def test_recalibrated_statistics_are_averaged_by_size() -> None:
+    model, transcript, _ = run(lsi(recalibrate_bn=True, rounds=1, select="last"))
+    told = {record.origin: artifact for record, artifact in transcript.of_kind("bn_statistics")}
+    for name in ("backbone.body.layer1.1.running_var", "head.norm.running_mean"):
+        states = [told[f"client-{i}"].tensors()[name] for i in range(3)]  # type: ignore[union-attr]
+        torch.testing.assert_close(model[name], (5 * states[0] + 6 * states[1] + 7 * states[2]) / 18)
+
+
+def test_the_round_best_in_validation_is_returned() -> None:
+    model = nn.Linear(1, 1, bias=False)
+    best = part.Best(model)
+    for value, accuracy in ((1.0, 0.2), (2.0, 0.8), (3.0, 0.8), (4.0, 0.5)):
+        with torch.no_grad():
+            model.weight.fill_(value)
+        told = torch.tensor(accuracy, dtype=torch.float64)
+        best.hear({"a": [ValidationMetrics(client="a", round=0, accuracy=told)], "b": []})
+    assert float(best.model().weight.detach()) == 3  # of equals, the one trained longer
+
+
+def test_evaluation_changes_no_statistics_and_tells_the_share_of_hits() -> None:
+    """The released code never evaluates in evaluation mode: its statistics absorb the data it is tested on."""
+    client, _, after = pretrained()
+    (told,) = client.validate([ModelState(client=SERVER, round=1, state=after)])
+    assert all(torch.equal(after[name], tensor) for name, tensor in client.model.state_dict().items())
+    client.model.eval()
+    hits = [int(client.model(image[None]).argmax()) for image in client.data.held_out_images]
+    assert (
+        float(told.accuracy) == sum(a == b for a, b in zip(hits, client.data.held_out_labels.tolist(), strict=True)) / 3
+    )
+    assert told.nbytes == 8
+
+
+# Bad input and options
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 9])
+@pytest.mark.parametrize("settings", [{}, {"recalibrate_bn": True}, {"importance_per": "sample"}])
+def test_a_client_with_few_images_or_one_class_takes_part_with_all_of_them(n: int, settings: Mapping[str, Any]) -> None:
+    """Batches of 4: 1 image, fewer than a batch, and a last batch of one."""
+    world, method = federation(2), lsi(**settings)
+    data = {"client-0": held("client-0", n, labels=torch.ones(n, dtype=torch.int64)), "client-1": held("client-1", 6)}
+    wire = Wire({name: len(part) for name, part in data.items()}, Defense.named("none")(), Transcript(keep="all"))
+    model = LocalEngine(1).run(method, world, data, wire)
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in model.state_dict().values())
+    counters = [
+        a.state["backbone.body.layer1.1.num_batches_tracked"]
+        for r, a in wire.transcript.of_kind("model_state")
+        if r.sender == "client-0" and r.round == 0 and isinstance(a, ModelState)
+    ]
+    assert [int(counter) for counter in counters] == [2 * -(-n // 4)]
+
+
+def test_one_client_alone_and_clients_that_hold_nothing_out_work() -> None:
+    model, transcript, _ = run(lsi(), clients=1, kept=0)
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in model.values())
+    assert "validation_metrics" not in {record.kind for record in transcript.records}
+
+
+def test_only_participants_fit_and_all_are_inverted() -> None:
+    _, transcript, _ = run(lsi(participants=2, rounds=3))
+    fitted = Counter(
+        r.round for r in transcript.records if r.verb == "fit" and r.kind == "model_state" and r.sender != SERVER
+    )
+    assert fitted == {0: 2, 1: 2, 2: 2}
+    assert len({r.sender for r in transcript.records if r.kind == "classifier_head"}) == 3
+
+
+OPTIONS = [
+    (name, choice)
+    for name, choices in import_module("fdgpriv.methods._lsi_settings")._CHOICES.items()
+    for choice in choices
+    if choice not in ("literal",)
+]
+
+
+@pytest.mark.parametrize(("name", "choice"), OPTIONS)
+def test_every_choice_trains(name: str, choice: str) -> None:
+    settings: dict[str, Any] = {name: choice}
+    if choice == "signed":
+        settings["lr"] = 1e-3  # signed weights may cancel and blow up: that is the point of the option
+    assert getattr(lsi(**settings), name) == choice
+    run(lsi(**settings, rounds=1))
+
+
+def test_the_released_code_s_values_fill_what_is_not_set() -> None:
+    method = lsi(code_compat=True, out_act="none", bn_weight=0.5, hidden=8)
+    assert (method.bn_weight, method.norm_weight, method.invariance) == (0.5, 0.001, 10.0)
+    assert (method.inversion_mode, method.inversion_start, method.penalty_mix) == ("train", "carried", "released")
+    assert (method.stage1_start, method.stage4_start, method.keep_momentum) == ("own", "global", True)
+    plain = lsi()
+    assert (plain.bn_weight, plain.norm_weight, plain.invariance, plain.out_act) == (1e-3, 1e-4, 1.0, "none")
+
+
+def test_the_paper_s_preset_is_the_paper() -> None:
+    part_ = Method.named("lsi")
+    method: Any = part_.configured(getattr(part_, "presets")["paper"])  # noqa: B009
+    assert (method.rounds, method.local_epochs, method.batch_size, method.participants) == (20, 10, 32, None)
+    assert (method.lr, method.momentum, method.weight_decay, method.lr_at(19)) == (1e-3, 0.9, 5e-4, 1e-3)
+    assert (method.latent_dim, method.hidden, method.invariance) == (512, 1024, 1.0)
+    assert (method.inversion_steps, method.inversion_lr, method.inversion_batch) == (10_000, 1e-4, 32)
+    assert 3 * method.inversion_batches * method.inversion_batch * method.latent_dim == 9_830_400  # Table VI: 9.8M
+    assert (method.translator_steps, method.translator_batch, method.translator_lr) == (200_000, 16, 1e-4)
+    assert (method.rec_weight, method.cls_weight, method.gp_weight, method.critic_steps) == (10, 1, 10, 5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"latent_dim": "0"}, "lsi.latent_dim: want more than 0, got 0"),
+        ({"pretrain_epochs": "0"}, "lsi.pretrain_epochs: want more than 0, got 0"),
+        ({"inversion_lr": "-1"}, "lsi.inversion_lr: want more than 0, got -1.0"),
+        ({"translator_steps": "0"}, "lsi.translator_steps: want more than 0, got 0"),
+        ({"hidden": "1"}, "lsi.hidden: want at least 2, got 1"),
+        ({"invariance": "-1"}, "lsi.invariance: want at least 0, got -1.0"),
+        ({"out_act": "relu"}, "lsi.out_act: want one of none, tanh; got 'relu'"),
+        ({"aggregation": "sum"}, "lsi.aggregation: want one of importance, literal, mean; got 'sum'"),
+        ({"inversion_mode": "test"}, "lsi.inversion_mode: want one of eval, train; got 'test'"),
+        ({"recalibrate_bn": "true", "buffers": "freeze"}, "lsi.recalibrate_bn: want buffers=share, got buffers=freeze"),
+        (
+            {"aggregation": "mean", "normaliser": "clients"},
+            "lsi.normaliser: want server where aggregation=mean .* got clients",
+        ),
+        ({"rounds": "0"}, "lsi.rounds: want more than 0, got 0"),
+        ({"norm_weight": "nan"}, r"lsi\.norm_weight: want a finite number, got 'nan'"),
+    ],
+)
+def test_a_wrong_value_is_told_in_one_line(settings: Mapping[str, str], told: str) -> None:
+    with pytest.raises(ValueError, match=f"^{told}") as caught:
+        lsi(**settings)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("buffers", ["keep_local", "freeze"])
+def test_statistics_can_be_kept_back_or_frozen_the_head_s_too(buffers: str) -> None:
+    model, transcript, _ = run(lsi(buffers=buffers))
+    states = [a for _, a in transcript.of_kind("model_state") if isinstance(a, ModelState)]
+    if buffers == "keep_local":
+        assert all(state.bn_statistics() == {} for state in states)
+    else:
+        assert all(int(layer["num_batches_tracked"]) == 0 for s in states for layer in s.bn_statistics().values())
+    assert int(model["head.norm.num_batches_tracked"]) == 0
+
+
+def test_importance_and_invariance_off_leave_local_sgd_and_the_plain_mean() -> None:
+    method = lsi(aggregation="mean", invariance=0.0, buffer_weights="uniform", select="last", rounds=1)
+    model, transcript, _ = run(method)
+    sent = [a for r, a in transcript.of_kind("model_state") if r.verb == "fit" and isinstance(a, ModelState)]
+    for name, _ in method.model(federation(), seeded(0)).named_parameters():
+        torch.testing.assert_close(model[name], torch.stack([state.state[name] for state in sent]).mean(0))
+    assert {r.kind for r in transcript.records} == {"model_state"}

@@ -1,0 +1,426 @@
+"""LSI's parts one by one: head, inversion, translator against discriminator, importance, averages (METHODS 7d, 13.10-11)."""
+
+import math
+import statistics
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.models.backbone import Backbone, backbone, drawing_from
+
+classifier: Any = import_module("fdgpriv.methods._latent_classifier")
+inversion: Any = import_module("fdgpriv.methods._latent_inversion")
+translation: Any = import_module("fdgpriv.methods._translator")
+importance: Any = import_module("fdgpriv.methods._importance")
+part: Any = import_module("fdgpriv.methods.lsi")
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def how(**changes: Any) -> Any:
+    """Stage 2 and 3 of LSI, small."""
+    small = {"inversion_batches": 3, "inversion_batch": 5, "inversion_steps": 40, "inversion_lr": 0.05, "hidden": 16}
+    return part.LSI(**(small | {"translator_steps": 20, "translator_lr": 1e-3} | changes))
+
+
+def used_head(p: int = 4, classes: int = 3, seed: int = 1) -> Any:
+    """A head whose running statistics are not those of the start."""
+    with drawing_from(seeded(seed)):
+        head = classifier.Head(p, classes)
+        head.norm.running_mean.normal_()
+        head.norm.running_var.uniform_(0.5, 2)
+    return head
+
+
+def count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+# Sizes (METHODS 13.10)
+
+
+@pytest.mark.parametrize(
+    ("p", "hidden", "clients", "g", "d"),
+    [(512, 1024, 3, 2_109_952, 1_055_236), (4096, 2048, 5, 21_008_384, None)],
+)
+@pytest.mark.parametrize("dropout", ["first", "all"])
+def test_translator_and_discriminator_have_the_paper_s_sizes(
+    p: int, hidden: int, clients: int, g: int, d: int | None, dropout: str
+) -> None:
+    built = how(hidden=hidden, dropout=dropout).adversaries
+    assert count(translation.Translator(p, clients, built, seeded(0))) == g
+    assert d in (None, count(translation.Discriminator(p, clients, built, seeded(0))))
+
+
+def test_encoder_and_head_have_the_paper_s_sizes() -> None:
+    network = backbone("resnet50", mean=(0.5,) * 3, std=(0.5,) * 3, rng=seeded(0), small_input=True)
+    model = classifier.LatentClassifier(network, 512, 7, seeded(0))
+    assert count(model.backbone) + count(model.project) == 24_557_120
+    assert (count(model.head), count(classifier.Head(512, 65))) == (3_591, 33_345)
+    assert count(model) == 24_560_711
+
+
+# The head
+
+
+def test_the_head_normalises_without_an_affine_part_then_maps_linearly() -> None:
+    head, latents = used_head(), torch.randn(6, 4, generator=seeded(2))
+    head.eval()
+    rows = (latents - head.norm.running_mean) / (head.norm.running_var + 1e-5).sqrt()
+    torch.testing.assert_close(head(latents), rows @ head.linear.weight.T + head.linear.bias)
+    assert [name for name, _ in head.norm.named_parameters()] == []
+
+
+def test_a_batch_of_one_is_normalised_by_the_running_statistics_and_leaves_them() -> None:
+    head, latent = used_head().train(), torch.randn(1, 4, generator=seeded(2))
+    before = {name: tensor.clone() for name, tensor in head.state_dict().items()}
+    trained = head(latent)
+    assert all(torch.equal(before[name], tensor) for name, tensor in head.state_dict().items())
+    assert torch.equal(trained, head.eval()(latent))
+
+
+# Latent inversion
+
+
+@pytest.mark.parametrize("distance", ["squared", "norm"])
+def test_the_loss_is_eq_7_batch_by_batch(distance: str) -> None:
+    made = how(inversion_distance=distance, class_weight=0.5, bn_weight=0.3, norm_weight=0.2)
+    head, latents = used_head().eval(), torch.randn(3, 5, 4, generator=seeded(3))
+    labels = torch.randint(3, (3, 5), generator=seeded(4))
+    found = inversion.Latents(made.inversion, 4, seeded(0), torch.device("cpu")).loss(head, latents, labels)
+    expected = 0.0
+    for batch, classes in zip(latents, labels, strict=True):
+        logs = head(batch).log_softmax(1).detach()
+        expected -= 0.5 * statistics.fmean(float(logs[i, classes[i]]) for i in range(5))
+        mean = [statistics.fmean(map(float, batch[:, j])) - float(head.norm.running_mean[j]) for j in range(4)]
+        var = [statistics.pvariance(map(float, batch[:, j])) - float(head.norm.running_var[j]) for j in range(4)]
+        sizes = [sum(float(v) ** 2 for v in row) for row in batch]
+        moments = [sum(v * v for v in mean), sum(v * v for v in var)]
+        if distance == "norm":
+            sizes, moments = [math.sqrt(s) for s in sizes], [math.sqrt(m) for m in moments]
+        expected += 0.3 * sum(moments) + 0.2 * statistics.fmean(sizes)
+    assert float(found.detach()) == pytest.approx(expected, rel=1e-4)
+
+
+def test_moments_alone_reach_the_running_statistics() -> None:
+    made = how(
+        class_weight=0.0, norm_weight=0.0, bn_weight=1.0, inversion_steps=600, inversion_lr=0.05, inversion_batch=16
+    )
+    head = used_head()
+    latents = inversion.Latents(made.inversion, 4, seeded(0), torch.device("cpu"))
+    assert latents.fit(head, torch.zeros(3, 16, dtype=torch.int64)) < 1e-3
+    for batch in latents.value.detach():
+        torch.testing.assert_close(batch.mean(0), head.norm.running_mean, atol=0.05, rtol=0)
+        torch.testing.assert_close(batch.var(0, correction=0), head.norm.running_var, atol=0.05, rtol=0)
+
+
+def test_inversion_leaves_the_head_as_it_was_bit_by_bit_and_meets_the_classes() -> None:
+    head = used_head()
+    before = {name: tensor.clone() for name, tensor in head.state_dict().items()}
+    latents = inversion.Latents(how(inversion_steps=200).inversion, 4, seeded(0), torch.device("cpu"))
+    labels = inversion.labels_for(how().inversion, torch.ones(3), seeded(1))
+    latents.fit(head, labels)
+    assert all(torch.equal(before[name], tensor) for name, tensor in head.state_dict().items())
+    assert torch.equal(head(latents.value.flatten(0, 1)).argmax(1), labels.flatten())
+
+
+def test_batches_advance_together_as_they_would_one_by_one() -> None:
+    together = inversion.Latents(how().inversion, 4, seeded(0), torch.device("cpu"))
+    labels = torch.randint(3, (3, 5), generator=seeded(1))
+    starts = together.value.detach().clone()
+    together.fit(used_head(), labels)
+    for s in range(3):
+        alone = inversion.Latents(how(inversion_batches=1).inversion, 4, seeded(0), torch.device("cpu"))
+        with torch.no_grad():
+            alone.value.copy_(starts[s : s + 1])
+        alone.fit(used_head(), labels[s : s + 1])
+        torch.testing.assert_close(alone.value, together.value[s : s + 1], atol=1e-5, rtol=1e-4)
+
+
+def test_in_train_mode_the_statistics_follow_the_latents_though_these_stand_still() -> None:
+    """METHODS 7a: L_bn of the released code falls from 137 to 0.7 in 100 forwards of latents that are not optimised."""
+    far = used_head(p=64)
+    far.norm.running_mean.add_(10)
+    found = {}
+    for mode in ("eval", "train"):
+        head = classifier.Head(64, 3)
+        head.load_state_dict(far.state_dict())
+        made = how(
+            inversion_mode=mode, inversion_steps=100, inversion_lr=1e-12, inversion_batches=1, inversion_batch=32
+        )
+        latents = inversion.Latents(made.inversion, 64, seeded(0), torch.device("cpu"))
+        found[mode] = latents.fit(head, torch.zeros(1, 32, dtype=torch.int64))
+    assert found["eval"] > 64 * 50
+    assert found["train"] < 1e-3 * found["eval"]
+
+
+def test_classes_are_drawn_from_the_shares_they_are_given() -> None:
+    drawn = inversion.labels_for(
+        how(inversion_batches=100, inversion_batch=32).inversion, torch.tensor([0.0, 3, 1]), seeded(0)
+    )
+    share = drawn.flatten().bincount(minlength=3) / drawn.numel()
+    assert drawn.shape == (100, 32)
+    assert share[0] == 0
+    assert float(share[1]) == pytest.approx(0.75, abs=0.03)
+
+
+# Translator and discriminator
+
+
+def pair(p: int = 4, clients: int = 3, **changes: Any) -> tuple[Any, Any, Any]:
+    made = how(**changes).adversaries
+    return (
+        translation.Translator(p, clients, made, seeded(0)),
+        translation.Discriminator(p, clients, made, seeded(1)),
+        made,
+    )
+
+
+def training(heads: list[Any] | None = None, **changes: Any) -> tuple[Any, Any, Any]:
+    """G, D and their training on 60 latents: client d's lie around 3d - 3, in three classes."""
+    g, d, made = pair(**changes)
+    clients, labels = torch.arange(60) % 3, torch.arange(60) // 20
+    latents = torch.randn(60, 4, generator=seeded(2)) + 3 * clients[:, None] - 3
+    data = translation.Synthesised(latents, labels, clients)
+    return g, d, translation.Training(g, d, data, heads or [], made, seeded(3))
+
+
+@pytest.mark.parametrize(("activation", "bounded"), [("tanh", True), ("none", False)])
+def test_the_translator_keeps_shapes_and_with_tanh_stays_within_one(activation: str, bounded: bool) -> None:
+    g, d, _ = pair(out_act=activation)
+    place = torch.tensor([0, 1, 2, 0, 1])
+    made = g(40 * torch.randn(5, 4, generator=seeded(0)) + torch.arange(5.0)[:, None], place, place.flip(0))
+    with torch.no_grad():
+        g.layers[-2].weight.mul_(100)
+        wide = g(torch.randn(5, 4, generator=seeded(0)), place, place)
+    assert made.shape == wide.shape == (5, 4)
+    assert bool((wide.abs() <= 1).all()) == bounded
+    assert [tuple(out.shape) for out in d(made)] == [(5, 1), (5, 3)]
+
+
+class LinearCritic(nn.Module):
+    """D whose first output is w z."""
+
+    def __init__(self, w: Tensor) -> None:
+        super().__init__()
+        self.w = w
+
+    def forward(self, latents: Tensor) -> tuple[Tensor, Tensor]:
+        return latents @ self.w[:, None], latents
+
+
+@pytest.mark.parametrize("length", [1.0, 3.0])
+def test_the_gradient_penalty_of_a_linear_discriminator_is_known(length: float) -> None:
+    w = torch.tensor([0.6, 0.0, -0.8, 0.0]) * length
+    real, made = (torch.randn(5, 4, generator=seeded(i)) for i in range(2))
+    found = {
+        mix: translation.gradient_penalty(LinearCritic(w), real, made, mix, seeded(2)) for mix in translation.MIXES
+    }
+    assert float(found["sample"]) == pytest.approx((length - 1) ** 2, abs=1e-9)
+    assert float(found["released"]) == pytest.approx((length * math.sqrt(5) - 1) ** 2, abs=1e-4)  # five slopes as one
+
+
+@pytest.mark.parametrize("adversarial", ["wgan_gp", "log"])
+def test_the_losses_are_eq_13_and_14_with_dirt_s_weights(adversarial: str) -> None:
+    heads = [used_head(seed=i).eval() for i in range(3)]
+    weights = {"head_weight": 0.1, "rec_weight": 7.0, "cls_weight": 2.0, "gp_weight": 4.0}
+    g, d, made = training(heads, adversarial=adversarial, **weights)
+    g.eval(), d.eval()
+    z, y, source, target = made._drawn()
+    with torch.no_grad():
+        fake = g(z, source, target)
+        (real_score, real_client), (fake_score, fake_client) = d(z), d(fake)
+        back, known = g(fake, target, source), sum(entropy(head(fake), y) for head in heads)
+    state = made.rng.get_state()
+    penalty = float(translation.gradient_penalty(d, z, fake, "sample", made.rng).detach())
+    made.rng.set_state(state)
+    mean = [[float(v) for v in scores] for scores in (real_score, fake_score)]
+    if adversarial == "wgan_gp":
+        told = statistics.fmean(mean[1]) - statistics.fmean(mean[0]) + 4 * penalty
+        fooled = -statistics.fmean(mean[1])
+    else:  # Eq. 9: D maximises log D(z) + log(1 - D(G(z))), G minimises the second
+        real, false = ([1 / (1 + math.exp(-v)) for v in values] for values in mean)
+        fooled = statistics.fmean(math.log(1 - p) for p in false)
+        told = -statistics.fmean(map(math.log, real)) - fooled
+    assert float(made.critic_loss(z, source, target).detach()) == pytest.approx(
+        told + 2 * entropy(real_client, source), rel=1e-4
+    )
+    cycle = statistics.fmean(abs(float(a) - float(b)) for a, b in zip(z.flatten(), back.flatten(), strict=True))
+    assert float(made.translator_loss(z, y, source, target).detach()) == pytest.approx(
+        fooled + 2 * entropy(fake_client, target) + 7 * cycle + 0.1 * known, rel=1e-4
+    )
+
+
+def entropy(logits: Tensor, classes: Tensor) -> float:
+    """Mean cross-entropy, term by term."""
+    rows = logits.detach().log_softmax(1)
+    return -statistics.fmean(float(rows[i, c]) for i, c in enumerate(classes.tolist()))
+
+
+def test_a_minibatch_is_of_one_class_across_clients_and_d_prime_is_drawn_or_permuted() -> None:
+    classes, clients, same = set(), set(), 0
+    _, _, single = training()
+    for _ in range(40):
+        _, labels, source, target = single._drawn()
+        assert len(labels.unique()) == 1
+        classes.add(int(labels[0]))
+        clients |= set(source.tolist())
+        same += int((source == target).sum())
+    assert classes == clients == {0, 1, 2}
+    assert same / 640 == pytest.approx(1 / 3, abs=0.08)  # d' may equal d
+    _, _, mixed = training(minibatch="mixed", pairing="permutation")
+    _, labels, source, target = mixed._drawn()
+    assert len(labels.unique()) > 1
+    assert sorted(source.tolist()) == sorted(target.tolist())
+
+
+def test_training_moves_latents_to_the_other_client_and_draws_from_its_generator_only() -> None:
+    before = torch.random.get_rng_state()
+    quick = {"rec_weight": 1.0, "critic_steps": 1, "cls_weight": 3.0}
+    g, _, made = training(hidden=32, translator_steps=150, translator_batch=32, translator_lr=5e-3, **quick)
+    made.run()
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert not g.training
+    latents = made.data.latents[made.data.clients == 0]
+    place = torch.zeros(len(latents), dtype=torch.int64)
+    with torch.no_grad():
+        moved = [float(g(latents, place, place + other).mean()) for other in range(3)]
+    assert moved[0] < moved[1] < moved[2]
+    assert moved[2] - moved[0] > 3
+
+
+# Importance
+
+
+class Plain(nn.Module):
+    """g(x) = x; h(z) = W z; and a parameter that the output does not depend on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with drawing_from(seeded(5)):
+            self.head = nn.Linear(3, 2, bias=False)
+        self.unused = nn.Parameter(torch.ones(2))
+
+    def embedding(self, images: Tensor) -> Tensor:
+        return images.flatten(1)
+
+
+def test_the_importance_of_a_linear_map_is_known_and_that_of_an_unused_parameter_is_zero() -> None:
+    model, x = Plain(), torch.randn(1, 3, generator=seeded(1))
+    found = importance.importance(model, x, 8, "logits", "absolute", torch.device("cpu"))
+    expected = (2 * torch.outer(model.head.weight @ x[0], x[0])).abs()
+    torch.testing.assert_close(found["head.weight"], expected)
+    assert found["unused"].tolist() == [0, 0]
+
+
+def network(rng: torch.Generator) -> Backbone:
+    with drawing_from(rng):
+        stage = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.BatchNorm2d(4), nn.Tanh())
+    return Backbone({"layer1": stage}, {"layer1": 4}, (0.5,) * 3, (0.5,) * 3)
+
+
+@pytest.mark.parametrize("output", ["logits", "paper"])
+@pytest.mark.parametrize("sign", ["absolute", "signed"])
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_importance_is_what_finite_differences_give(output: str, sign: str, size: int) -> None:
+    model = classifier.LatentClassifier(network(seeded(0)), 5, 3, seeded(1)).double()
+    images = torch.rand(5, 3, 6, 6, generator=seeded(2), dtype=torch.float64)
+    found = importance.importance(model, images, size, output, sign, torch.device("cpu"))
+    assert set(found) == {name for name, _ in model.named_parameters()}
+    for name, parameter in model.named_parameters():
+        flat, reads_latent = parameter.data.view(-1), output == "paper" and not name.startswith("head.")
+
+        def outputs(reads_latent: bool = reads_latent) -> list[float]:
+            z = model.embedding(images)
+            if output == "logits":
+                return [float(row.square().sum()) for row in model.head(z)]
+            return [float(row.norm()) for row in (z if reads_latent else model.head(z))]
+
+        with torch.no_grad():
+            flat[0] += 1e-5
+            up = outputs()
+            flat[0] -= 2e-5
+            down = outputs()
+            flat[0] += 1e-5
+        slopes = [(a - b) / 2e-5 for a, b in zip(up, down, strict=True)]
+        groups = [sum(slopes[i : i + size]) for i in range(0, 5, size)]
+        expected = sum(map(abs, groups) if sign == "absolute" else groups) / 5
+        assert float(found[name].view(-1)[0]) == pytest.approx(expected, abs=1e-6)
+
+
+# Averages (METHODS 13.11 and 7d)
+
+
+def named(*values: float) -> dict[str, Tensor]:
+    return {"w": torch.tensor(values, dtype=torch.float32)}
+
+
+def test_the_numbers_of_the_specification() -> None:
+    assert importance.combined([named(1), named(3)], [named(1), named(3)])["w"].tolist() == [2.5]
+    assert importance.combined([named(1), named(3)], [named(0), named(0)])["w"].tolist() == [2.0]
+
+
+def test_weights_sum_to_one_and_the_average_is_convex_and_knows_no_scale() -> None:
+    rng = seeded(0)
+    states = [{"w": torch.randn(200, generator=rng)} for _ in range(3)]
+    weights = [{"w": torch.rand(200, generator=rng) ** 8} for _ in range(3)]
+    for weight in weights:
+        weight["w"][:20] = 0
+    total = importance.summed(weights)
+    shares = torch.stack([importance.share(weight, total, 3)["w"] for weight in weights])
+    torch.testing.assert_close(shares.sum(0), torch.ones(200, dtype=torch.float64), atol=1e-12, rtol=0)
+    found = importance.combined(states, weights)["w"]
+    stacked = torch.stack([state["w"] for state in states])
+    assert bool((found >= stacked.amin(0) - 1e-6).all())
+    assert bool((found <= stacked.amax(0) + 1e-6).all())
+    torch.testing.assert_close(found[:20], stacked[:, :20].mean(0))
+    scaled = importance.combined(states, [{"w": 1000 * weight["w"]} for weight in weights])["w"]
+    torch.testing.assert_close(scaled, found)
+    plain = importance.combined(states, [{"w": torch.full((200,), 0.3)}] * 3)["w"]
+    torch.testing.assert_close(plain, stacked.mean(0))
+    assert torch.equal(importance.combined([states[0]] * 3, weights)["w"], states[0]["w"])
+
+
+def test_statistics_are_averaged_by_size_and_counters_are_the_largest() -> None:
+    def state(mean: float, counter: int) -> dict[str, Tensor]:
+        return {
+            "n.running_mean": torch.tensor([float(mean)]),
+            "n.num_batches_tracked": torch.tensor(counter),
+            **named(9),
+        }
+
+    states = [state(1, 7), state(5, 4)]
+    by_size, alike = importance.buffers(states, [30, 10]), importance.buffers(states, None)
+    assert {name: tensor.tolist() for name, tensor in by_size.items()} == {
+        "n.running_mean": [2.0],
+        "n.num_batches_tracked": 7,
+    }
+    assert alike["n.running_mean"].tolist() == [3.0]
+
+
+def test_recalibration_gives_the_mean_over_batches_of_their_moments_and_nothing_else_changes() -> None:
+    model = classifier.LatentClassifier(network(seeded(0)), 5, 3, seeded(1))
+    parameters = {name: tensor.clone() for name, tensor in model.named_parameters()}
+    images = torch.rand(8, 3, 6, 6, generator=seeded(2))
+    found = importance.recalibrate(model, [images[:4], images[4:]])
+    before = [model.backbone.body["layer1"][0]((part - 0.5) / 0.5) for part in (images[:4], images[4:])]
+    mean = torch.stack([part.mean((0, 2, 3)) for part in before]).mean(0)
+    variance = torch.stack([part.var((0, 2, 3)) for part in before]).mean(0)
+    torch.testing.assert_close(found["backbone.body.layer1.1.running_mean"], mean)
+    torch.testing.assert_close(found["backbone.body.layer1.1.running_var"], variance)
+    assert int(found["head.norm.num_batches_tracked"]) == 2
+    assert model.head.norm.momentum == 0.1
+    assert all(torch.equal(parameters[name], tensor) for name, tensor in model.named_parameters())
+
+
+def test_a_layer_that_sees_no_batch_keeps_its_statistics() -> None:
+    model = classifier.LatentClassifier(network(seeded(0)), 5, 3, seeded(1))
+    model.head.norm.running_mean.fill_(2)
+    found = importance.recalibrate(model, [torch.rand(1, 3, 6, 6, generator=seeded(2))])
+    assert found["head.norm.running_mean"].tolist() == [2] * 5
+    assert int(found["backbone.body.layer1.1.num_batches_tracked"]) == 1
