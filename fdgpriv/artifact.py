@@ -97,29 +97,34 @@ Message = list[Artifact]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ModelState(Artifact):
+class NamedTensors(Artifact):
+    """What has one tensor for each of a network's: no kind of its own, the form of those below."""
+
+    state: dict[str, Tensor] = field(repr=False)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return dict(self.state)
+
+    @classmethod
+    def build(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Self:
+        if set(facts) != {"client", "round"}:
+            raise ValueError(f"want facts client and round of {cls.kind}, got {sorted(facts)}")
+        if not isinstance(facts["client"], str) or type(facts["round"]) is not int:
+            raise ValueError(f"want {cls.kind}.client a name and .round a whole number, got {dict(facts)}")
+        return cls(state=dict(tensors), client=facts["client"], round=facts["round"])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ModelState(NamedTensors):
     """Parameters and buffers of a network, BatchNorm counters included."""
 
     kind: ClassVar[str] = "model_state"
-
-    state: dict[str, Tensor] = field(repr=False)
 
     @classmethod
     def of(cls, model: nn.Module, client: str, round: int) -> "ModelState":
         """A copy of what `model` holds now."""
         state = {name: tensor.detach().to("cpu", copy=True) for name, tensor in model.state_dict().items()}
         return cls(client=client, round=round, state=state)
-
-    def tensors(self) -> dict[str, Tensor]:
-        return dict(self.state)
-
-    @classmethod
-    def build(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> "ModelState":
-        if set(facts) != {"client", "round"}:
-            raise ValueError(f"want facts client and round of {cls.kind}, got {sorted(facts)}")
-        if not isinstance(facts["client"], str) or type(facts["round"]) is not int:
-            raise ValueError(f"want {cls.kind}.client a name and .round a whole number, got {dict(facts)}")
-        return cls(state=dict(tensors), client=facts["client"], round=facts["round"])
 
     def load_into(self, model: nn.Module) -> None:
         """Give `model` this state; BatchNorm statistics that were not shared stay its own.
@@ -148,6 +153,39 @@ class ModelState(Artifact):
             if leaf in _STATISTICS:
                 layers.setdefault(layer, {})[leaf] = tensor
         return layers
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ModelUpdate(NamedTensors):
+    """What a client's training took away from the model it was sent: sent minus trained, a pseudo-gradient."""
+
+    kind: ClassVar[str] = "model_update"
+
+    @classmethod
+    def between(cls, sent: ModelState, trained: ModelState) -> "ModelUpdate":
+        """The update of the client that was sent the one and trained it into the other."""
+        state = {name: tensor - trained.state[name] for name, tensor in sent.state.items()}
+        return cls(client=trained.client, round=trained.round, state=state)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AutoencoderState(NamedTensors):
+    """The autoencoder that the server has its clients embed their data with: parameters, not a model of the task."""
+
+    kind: ClassVar[str] = "autoencoder_state"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClientEmbedding(Artifact):
+    """One client's coordinates for a hypernetwork, computed from its data: (e,)."""
+
+    kind: ClassVar[str] = "client_embedding"
+
+    vector: Tensor
+
+    def __post_init__(self) -> None:
+        if self.vector.ndim != 1:
+            raise ValueError(f"want vector (e,), got {tuple(self.vector.shape)}")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

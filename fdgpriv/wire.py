@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from fdgpriv.artifact import PEER, SERVER, Artifact, Message, ModelState, Outgoing
+from fdgpriv.artifact import PEER, SERVER, Artifact, Message, ModelState, ModelUpdate, Outgoing
 from fdgpriv.roles import Defense
 from fdgpriv.transcript import Record, Transcript
 
@@ -34,7 +34,7 @@ class Wire:
         message = [self.defense.protect(item, rng) for item in outgoing]
         for artifact in message:
             self._record(artifact, client, SERVER, verb)
-        if any(artifact.kind == ModelState.kind for artifact in message):
+        if any(isinstance(artifact, ModelState | ModelUpdate) for artifact in message):
             self._trained.add(client)
         return message
 

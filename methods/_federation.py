@@ -85,6 +85,17 @@ class FederatedSGD(Method):
         """The learning rate of this round."""
         return self.lr * SCHEDULES[self.schedule](round, self.rounds)
 
+    def optimizer(self, model: nn.Module, round: int) -> torch.optim.Optimizer:
+        """A fresh optimiser of a client's model in this round."""
+        return torch.optim.SGD(
+            model.parameters(), self.lr_at(round), self.momentum, weight_decay=self.weight_decay
+        )
+
+    def passes(self, n: int, rng: torch.Generator) -> Iterator[Tensor]:
+        """The mini-batches of one round, as indices into n samples: E shuffled passes."""
+        for _ in range(self.local_epochs):
+            yield from batches(n, self.batch_size, rng)
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
@@ -125,18 +136,15 @@ def train(
         for module in model.modules():
             if isinstance(module, nn.BatchNorm2d):
                 module.eval()
-    optimizer = torch.optim.SGD(
-        model.parameters(), settings.lr_at(round), settings.momentum, weight_decay=settings.weight_decay
-    )
-    for _ in range(settings.local_epochs):
-        for index in batches(len(data), settings.batch_size, rng):
-            if whole_batches and len(index) < min(settings.batch_size, len(data)):
-                continue
-            images = augment(data.images[index], data.flip, data.translate, rng)
-            images = images.to(device, memory_format=torch.channels_last)
-            optimizer.zero_grad()
-            loss(Batch(index, images, data.labels[index].to(device))).backward()
-            optimizer.step()
+    optimizer = settings.optimizer(model, round)
+    for index in settings.passes(len(data), rng):
+        if whole_batches and len(index) < min(settings.batch_size, len(data)):
+            continue
+        images = augment(data.images[index], data.flip, data.translate, rng)
+        images = images.to(device, memory_format=torch.channels_last)
+        optimizer.zero_grad()
+        loss(Batch(index, images, data.labels[index].to(device))).backward()
+        optimizer.step()
 
 
 def batches(n: int, size: int, rng: torch.Generator) -> Iterator[Tensor]:
