@@ -27,6 +27,8 @@ from fdgpriv.transcript import Transcript
 from fdgpriv.utility import personal_utility, utility
 from fdgpriv.wire import Diverged, Wire
 
+LOOKS = 10  # at most so many times is each client's own model tried during training
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -78,8 +80,10 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
         models[client].load_into(watcher)
         return watcher
 
+    every = -(-method.rounds // LOOKS) if method.personal else 1
+
     def watch(round: int, models: Mapping[str, ModelState]) -> None:
-        if round > 0:
+        if round > 0 and round % every == 0:
             found: Utility | PersonalUtility
             if method.personal:
                 found = personal_utility(lambda name: sent(models, name), list(models), population, federation.device)
@@ -87,6 +91,8 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
                 found = utility(sent(models, next(iter(models))), population, federation.device)
             rounds.append(_round(round, found))
             teller.step(task, f"{cell.folder}: round {round} of {method.rounds}, {_told(rounds[-1])}")
+        elif round > 0:
+            teller.step(task, f"{cell.folder}: round {round} of {method.rounds}")
 
     start = perf_counter()
     engine = LocalEngine(workers, watch)

@@ -87,9 +87,7 @@ class FederatedSGD(Method):
 
     def optimizer(self, model: nn.Module, round: int) -> torch.optim.Optimizer:
         """A fresh optimiser of a client's model in this round."""
-        return torch.optim.SGD(
-            model.parameters(), self.lr_at(round), self.momentum, weight_decay=self.weight_decay
-        )
+        return torch.optim.SGD(model.parameters(), self.lr_at(round), self.momentum, weight_decay=self.weight_decay)
 
     def passes(self, n: int, rng: torch.Generator) -> Iterator[Tensor]:
         """The mini-batches of one round, as indices into n samples: E shuffled passes."""

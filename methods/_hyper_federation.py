@@ -26,7 +26,7 @@ Settling = Generator[Ask, Answers, None]
 OPTIMIZERS: dict[str, Callable[[Any, float, float, float], Optimizer]] = {
     "sgd": lambda given, lr, momentum, decay: torch.optim.SGD(given, lr, weight_decay=decay),
     "sgd_momentum": lambda given, lr, momentum, decay: torch.optim.SGD(given, lr, momentum, weight_decay=decay),
-    "adam": lambda given, lr, momentum, decay: torch.optim.Adam(given, lr, weight_decay=decay),
+    "adam": lambda given, lr, momentum, decay: torch.optim.Adam(given, lr, weight_decay=decay, fused=True),
 }
 
 

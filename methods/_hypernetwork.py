@@ -126,7 +126,9 @@ class Hypernetwork(nn.Module):
 
     def accept(self, back: Pullback, theta: Tensor, nu: Tensor) -> None:
         """Set the gradients to the sums over clients with weights `theta` (M,) and `nu` (M,)."""
-        self.heads.weight.grad = (theta[:, None] * back.updates).T @ back.codes
+        if self.heads.weight.grad is None:
+            self.heads.weight.grad = torch.empty_like(self.heads.weight)
+        torch.mm(back.updates.T, theta[:, None] * back.codes, out=self.heads.weight.grad)
         self.heads.bias.grad = theta @ back.updates
         summed = (theta @ back.trunk).split([parameter.numel() for parameter in self.trunk.parameters()])
         for parameter, part in zip(self.trunk.parameters(), summed, strict=True):

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import SERVER, AutoencoderState, ClientEmbedding, Message, ModelState
+from fdgpriv.artifact import SERVER, AutoencoderState, ClientEmbedding, Message
 from fdgpriv.federation import Federation, LocalData
 from fdgpriv.roles import Ask
 
