@@ -710,23 +710,22 @@ def test_what_comes_back_is_the_model_of_the_mean_embedding_and_each_clients() -
     assert model.embeddings.shape == (3, 1)
 
 
-def test_a_global_model_is_every_clients(tiny: Dataset) -> None:
+def test_a_global_model_is_every_clients() -> None:
     fedavg, model = Method.named("fedavg")(), nn.Linear(1, 1)
     assert not fedavg.personal
     assert fedavg.model_of(model, "client-0") is model
 
 
-@pytest.mark.parametrize("name", ["hfedf", "pfedhn"])
-def test_the_audit_trains_it_and_tries_every_clients_model(name: str, tiny: Dataset, tmp_path: Path) -> None:
+def test_the_audit_trains_it_and_tries_every_clients_model(tiny: Dataset, tmp_path: Path) -> None:
     plan = Plan(
-        methods=(name,),
+        methods=("hfedf",),
         preset="quick",
         settings={"rounds": "2", "local_epochs": "1", "batch_size": "32", "hidden": "4"},
         clients=3,
         partition="domains:2",
         device="cpu",
     ).checked()
-    cell = Cell(name, tiny.default_target, 0, "none")
+    cell = Cell("hfedf", tiny.default_target, 0, "none")
     trained, proctor = train(plan, tiny, cell, tmp_path, Teller(), 2)
     found = trained.utility
     assert isinstance(found, Utility)
