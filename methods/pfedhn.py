@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from ._hyper_federation import HyperFederation
 
-
 _FEW_ROUNDS: Mapping[str, Any] = {  # Adam, the released code's other choice, gets somewhere in tens of rounds
     "participants": None,
     "local_steps": None,
@@ -28,8 +27,8 @@ class PFedHN(HyperFederation):
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {"rounds": 5, "server_lr": 2e-3, **_FEW_ROUNDS},
-        "default": {"rounds": 30, "server_lr": 1e-3, **_FEW_ROUNDS},
+        "quick": {"rounds": 4, "server_lr": 2e-3, **_FEW_ROUNDS},
+        "default": {"rounds": 25, "server_lr": 1e-3, **_FEW_ROUNDS},
         "paper": {},
     }
 
