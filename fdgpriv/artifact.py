@@ -99,7 +99,7 @@ Message = list[Artifact]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TensorState(Artifact):
-    """Tensors under the names a network gives them."""
+    """Tensors under the names a network gives them: no kind of its own, the form of those below."""
 
     state: dict[str, Tensor] = field(repr=False)
 

@@ -241,6 +241,9 @@ def verdicts(results: Results) -> str:
         if run.utility is not None:
             source, target = run.utility.source_accuracy, run.utility.target_accuracy
             lines.append(f"  accuracy: source {source.value:.3f}, target {target.value:.3f}")
+            if (own := run.utility.personal) is not None:
+                said = f"source {own.source_accuracy.value:.3f}, target {own.target_accuracy.value:.3f}"
+                lines.append(f"  each client with its own model: {said}")
         for row in run.attacks:
             lines.append(
                 f"  {row.attack:16} {row.threat.role:12} {row.artifact:24} "

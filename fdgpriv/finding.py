@@ -42,12 +42,14 @@ __all__ = [
     "ArtifactRow",
     "AttackFinding",
     "Claim",
+    "ClientUtility",
     "CurvePoint",
     "DatasetNote",
     "Direction",
     "EpsilonMeasured",
     "Leakage",
     "Measured",
+    "PersonalUtility",
     "PositiveControl",
     "Privacy",
     "Results",
@@ -83,7 +85,11 @@ class ArtifactRow(Entry):
 
 
 class RoundUtility(Entry):
-    """Accuracy after one round; null, with a reason, where training diverged."""
+    """Accuracy after one round; null, with a reason, where training diverged.
+
+    Of the global model, or, where each client has a model of its own, as in PersonalUtility over those that the server
+    sent.
+    """
 
     round: Count
     source_accuracy: Probability | None
@@ -97,13 +103,37 @@ class RoundUtility(Entry):
         return self
 
 
+class ClientUtility(Entry):
+    """What one client's own model is worth, on its held-out part and on the unseen domain."""
+
+    client: Word
+    source_accuracy: Probability | None
+    target_accuracy: Probability
+
+
+class PersonalUtility(Entry):
+    """What models of their own are worth to their clients: each on its client's held-out part, and on the unseen domain.
+
+    Source accuracy is over all held-out images, target accuracy the mean over the models.
+    """
+
+    source_accuracy: Measured
+    target_accuracy: Measured
+    clients: tuple[ClientUtility, ...]
+
+
 class Utility(Entry):
-    """What the trained model is worth, on the clients' held-out parts and on the unseen domain."""
+    """What the trained model is worth, on the clients' held-out parts and on the unseen domain.
+
+    Attributes:
+        personal: Of the clients' own models, where the method ends with such; the rest is of the model for everyone.
+    """
 
     source_accuracy: Measured
     target_accuracy: Measured
     calibration_error: Measured
     rounds: tuple[RoundUtility, ...] = ()
+    personal: PersonalUtility | None = None
 
 
 class EpsilonMeasured(Entry):

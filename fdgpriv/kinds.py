@@ -47,3 +47,16 @@ class ValidationMetrics(Artifact):
             raise ValueError(
                 f"want accuracy () float32 or float64, got {tuple(self.accuracy.shape)} {self.accuracy.dtype}"
             )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClientEmbedding(Artifact):
+    """One client's coordinates for a hypernetwork, computed from its data: (e,)."""
+
+    kind: ClassVar[str] = "client_embedding"
+
+    vector: Tensor
+
+    def __post_init__(self) -> None:
+        if self.vector.ndim != 1:
+            raise ValueError(f"want vector (e,), got {tuple(self.vector.shape)}")

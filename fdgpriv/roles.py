@@ -146,6 +146,7 @@ class Method(Role):
 
     folder = "methods"
     frozen_encoder: ClassVar[bool] = False  # whether styles come from a public network that training does not change
+    personal: ClassVar[bool] = False  # whether each client is sent a model of its own
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
 
     rounds: int
@@ -161,6 +162,10 @@ class Method(Role):
     @abstractmethod
     def client(self, federation: Federation, data: LocalData, rng: torch.Generator) -> object:
         """The paper's client: an object with one method per verb."""
+
+    def model_of(self, model: nn.Module, client: str) -> nn.Module:
+        """The model that `client` ends with, of what the server returned: here the global one."""
+        return model
 
     def check(self, model: nn.Module) -> None:
         """Raise ValueError where a setting does not fit the model that was built."""

@@ -1,4 +1,4 @@
-"""Kinds of artifact that are parts or companions of a model: a head, a translator, importances, statistics, marginals."""
+"""Kinds of artifact that are parts or companions of a model: a head, a translator, importances, updates."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import Artifact, TensorState
+from fdgpriv.artifact import Artifact, ModelState, TensorState
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -48,3 +48,23 @@ class LabelMarginal(Artifact):
     def __post_init__(self) -> None:
         if self.share.ndim != 1 or self.share.dtype != torch.float32:
             raise ValueError(f"want share (K,) float32, got {tuple(self.share.shape)} {self.share.dtype}")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ModelUpdate(TensorState):
+    """What a client's training took away from the model it was sent: sent minus trained, a pseudo-gradient."""
+
+    kind: ClassVar[str] = "model_update"
+
+    @classmethod
+    def between(cls, sent: ModelState, trained: ModelState) -> "ModelUpdate":
+        """The update of the client that was sent the one and trained it into the other."""
+        state = {name: tensor - trained.state[name] for name, tensor in sent.state.items()}
+        return cls(client=trained.client, round=trained.round, state=state)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AutoencoderState(TensorState):
+    """The autoencoder that the server has its clients embed their data with: parameters, not a model of the task."""
+
+    kind: ClassVar[str] = "autoencoder_state"

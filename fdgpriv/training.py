@@ -5,6 +5,7 @@ final model, and ``trained.json``. An interrupted one leaves nothing there and b
 """
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -12,19 +13,22 @@ from time import perf_counter
 from pydantic import BaseModel
 from rich.progress import TaskID
 from safetensors.torch import save_file
+from torch import nn
 
 from fdgpriv.artifact import ModelState
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.federation import Dataset, generator
-from fdgpriv.finding import RoundUtility, Utility
+from fdgpriv.finding import PersonalUtility, RoundUtility, Utility
 from fdgpriv.partition import populate
 from fdgpriv.plan import Plan
 from fdgpriv.proctor import Proctor
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Defense
 from fdgpriv.transcript import Transcript
-from fdgpriv.utility import utility
+from fdgpriv.utility import personal_utility, utility
 from fdgpriv.wire import Diverged, Wire
+
+LOOKS = 3  # at most so many times is each client's own model tried during training
 
 
 @dataclass(frozen=True)
@@ -84,22 +88,37 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
         if answered == asked:
             teller.done(stages[verb], f"{cell.folder}: {verb}, {asked} clients")
 
-    def watch(round: int, state: ModelState) -> None:
+    def sent(models: Mapping[str, ModelState], client: str) -> nn.Module:
+        models[client].load_into(watcher)
+        return watcher
+
+    every = -(-method.rounds // LOOKS) if method.personal else 1
+
+    def watch(round: int, models: Mapping[str, ModelState]) -> None:
         nonlocal begun
         begun = True
-        if round > 0:
-            state.load_into(watcher)
-            rounds.append(_round(round, utility(watcher, population, federation.device)))
+        if round > 0 and round % every == 0:
+            found: Utility | PersonalUtility
+            if method.personal:
+                found = personal_utility(lambda name: sent(models, name), list(models), population, federation.device)
+            else:
+                found = utility(sent(models, next(iter(models))), population, federation.device)
+            rounds.append(_round(round, found))
             teller.step(task, f"{cell.folder}: round {round} of {method.rounds}, {_told(rounds[-1])}")
+        elif round > 0:
+            teller.step(task, f"{cell.folder}: round {round} of {method.rounds}")
 
     start = perf_counter()
     engine = LocalEngine(workers, watch, count)
     try:
-        model = engine.run(method, federation, population.clients, wire)
-        final = utility(model, population, federation.device)
-        rounds.append(_round(method.rounds, final))
+        model = engine.run(method, federation, population.clients, wire).to(federation.device)
+        final, own = utility(model, population, federation.device), None
+        if method.personal:
+            names = list(population.clients)
+            own = personal_utility(lambda name: method.model_of(model, name), names, population, federation.device)
+        rounds.append(_round(method.rounds, own or final))
         trained = Trained(
-            utility=final.model_copy(update={"rounds": tuple(rounds)}),
+            utility=final.model_copy(update={"rounds": tuple(rounds), "personal": own}),
             train_s=perf_counter() - start,
             wire_s=engine.wire_s,
             log=engine.log,
@@ -128,7 +147,7 @@ def write_whole(path: Path, text: str) -> None:
     os.replace(part, path)
 
 
-def _round(round: int, found: Utility) -> RoundUtility:
+def _round(round: int, found: Utility | PersonalUtility) -> RoundUtility:
     return RoundUtility(
         round=round, source_accuracy=found.source_accuracy.value, target_accuracy=found.target_accuracy.value
     )

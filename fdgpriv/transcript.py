@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fdgpriv import kinds, states  # noqa: F401  # so that every kind of artifact is known where a transcript is read
-from fdgpriv.artifact import SERVER, Artifact, ModelState
+from fdgpriv.artifact import SERVER, Artifact, ModelState, TensorState
 
 MANIFEST, TENSORS = "manifest.jsonl", "tensors.safetensors"
 SMALL = 65_536  # bytes: what is no larger is always kept
@@ -87,7 +87,7 @@ class Transcript:
 
     Attributes:
         keep: ``ends`` keeps small artifacts always and model states of the first and the last round, ``all`` keeps all,
-            ``small`` keeps no model state.
+            ``small`` keeps no model state and no update of one.
     """
 
     keep: str = "ends"
@@ -106,7 +106,7 @@ class Transcript:
             for i in [i for i, a in self.kept.items() if a.nbytes > SMALL and a.round != first]:
                 del self.kept[i]
         self.records.append(record)
-        if self.keep != "small" or (record.nbytes <= SMALL and record.kind != ModelState.kind):
+        if self.keep != "small" or (record.nbytes <= SMALL and not isinstance(artifact, TensorState)):
             self.kept[index] = artifact
 
     def seen_by(self, name: str) -> Iterator[tuple[Record, Artifact | None]]:
@@ -121,12 +121,18 @@ class Transcript:
             if record.kind == kind:
                 yield record, self.kept.get(index)
 
+    def models_sent(self, round: int) -> dict[str, ModelState]:
+        """By client, the model that the server sent it in this round, where it is kept."""
+        return {
+            record.receiver: artifact
+            for record, artifact in self.of_kind(ModelState.kind)
+            if record.round == round and record.origin == SERVER and isinstance(artifact, ModelState)
+        }
+
     def model_sent(self, round: int) -> ModelState | None:
-        """The global model that the server sent in this round, where it is kept."""
-        for record, artifact in self.of_kind(ModelState.kind):
-            if record.round == round and record.origin == SERVER and isinstance(artifact, ModelState):
-                return artifact
-        return None
+        """The global model of this round; None where it is not kept, or where clients were sent one of their own each."""
+        models = {id(model): model for model in self.models_sent(round).values()}
+        return next(iter(models.values())) if len(models) == 1 else None
 
     def save(self, folder: Path) -> None:
         """Write the transcript into `folder`; each file appears whole or not at all."""

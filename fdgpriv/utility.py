@@ -1,12 +1,14 @@
 """What a trained model is worth: accuracy on the clients' held-out parts and on the unseen domain, and its calibration."""
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.finding import Measured, Utility
+from fdgpriv.finding import ClientUtility, Measured, PersonalUtility, Utility
 from fdgpriv.metrics.calibration import calibration_error
 from fdgpriv.partition import Population
-from fdgpriv.verdict import clopper_pearson
+from fdgpriv.verdict import clopper_pearson, mean_interval
 
 
 @torch.no_grad()
@@ -33,10 +35,45 @@ def utility(model: nn.Module, population: Population, device: torch.device) -> U
     )
 
 
+def personal_utility(
+    model_of: Callable[[str], nn.Module], clients: Sequence[str], population: Population, device: torch.device
+) -> PersonalUtility:
+    """Of the clients' own models.
+
+    Args:
+        model_of: A client's model; each is asked for once, and done with before the next.
+        clients: Whose.
+        population: What they are tried on.
+        device: Where.
+
+    Returns: Source accuracy over the held-out parts of these clients; target accuracy the mean over their models, with
+        the interval over target images.
+    """
+    rows, held_out, target = [], [], torch.zeros(len(population.target))
+    for name in clients:
+        model, data = model_of(name), population.clients[name]
+        own = logits(model, data.held_out_images, device).argmax(1) == data.held_out_labels
+        there = logits(model, population.target.images, device).argmax(1) == population.target.labels
+        held_out.append(own)
+        target += there / len(clients)
+        source = float(own.float().mean()) if len(own) else None
+        rows.append(ClientUtility(client=name, source_accuracy=source, target_accuracy=float(there.float().mean())))
+    found = mean_interval(target.numpy())
+    interval = None if found.lower is None or found.upper is None else (max(0.0, found.lower), min(1.0, found.upper))
+    return PersonalUtility(
+        source_accuracy=_share(torch.cat(held_out)),
+        target_accuracy=Measured(value=found.value, ci95=interval, n=found.n, direction="higher_better"),
+        clients=tuple(rows),
+    )
+
+
 def accuracy(logits: Tensor, labels: Tensor) -> Measured:
     """Share of right answers, with its exact interval."""
-    right = int((logits.argmax(1) == labels).sum())
-    found = clopper_pearson(right, len(labels))
+    return _share(logits.argmax(1) == labels)
+
+
+def _share(right: Tensor) -> Measured:
+    found = clopper_pearson(int(right.sum()), len(right))
     assert found.lower is not None
     assert found.upper is not None
     return Measured(value=found.value, ci95=(found.lower, found.upper), n=found.n, direction="higher_better")

@@ -90,6 +90,11 @@ class FederatedSGD(Method):
         """What a client trains with in this round, afresh."""
         return torch.optim.SGD(model.parameters(), self.lr_at(round), self.momentum, weight_decay=self.weight_decay)
 
+    def passes(self, n: int, rng: torch.Generator) -> Iterator[Tensor]:
+        """The mini-batches of one round, as indices into n samples: E shuffled passes."""
+        for _ in range(self.local_epochs):
+            yield from batches(n, self.batch_size, rng)
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
@@ -136,15 +141,14 @@ def train(
         optimizer = settings.new_optimizer(model, round)
     for group in optimizer.param_groups:
         group["lr"] = settings.lr_at(round)
-    for _ in range(settings.local_epochs):
-        for index in batches(len(data), settings.batch_size, rng):
-            if whole_batches and len(index) < min(settings.batch_size, len(data)):
-                continue
-            images = augment(data.images[index], data.flip, data.translate, rng)
-            images = images.to(device, memory_format=torch.channels_last)
-            optimizer.zero_grad()
-            loss(Batch(index, images, data.labels[index].to(device))).backward()
-            optimizer.step()
+    for index in settings.passes(len(data), rng):
+        if whole_batches and len(index) < min(settings.batch_size, len(data)):
+            continue
+        images = augment(data.images[index], data.flip, data.translate, rng)
+        images = images.to(device, memory_format=torch.channels_last)
+        optimizer.zero_grad()
+        loss(Batch(index, images, data.labels[index].to(device))).backward()
+        optimizer.step()
 
 
 def batches(n: int, size: int, rng: torch.Generator) -> Iterator[Tensor]:

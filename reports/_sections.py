@@ -69,6 +69,12 @@ def accuracies(runs: Sequence[Run]) -> tuple[Named, ...]:
             if run.utility
         ]
         lines += [
+            f"{defense(run.defense)}, each client with its own model: source {share(run.utility.personal.source_accuracy)}, "
+            f"target {share(run.utility.personal.target_accuracy)} (mean of {len(run.utility.personal.clients)} models)"
+            for run in group
+            if run.utility and run.utility.personal
+        ]
+        lines += [
             f"{defense(run.defense)}, round {entry.round}: {entry.reason}"
             for run in group
             if run.utility

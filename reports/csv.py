@@ -62,6 +62,9 @@ def _rows(run: Run) -> Iterator[Row]:
     if run.utility is not None:
         for name in ("source_accuracy", "target_accuracy", "calibration_error"):
             yield {**where, "metric": name, "source": "utility", **_figure(getattr(run.utility, name))}
+        for name in ("source_accuracy", "target_accuracy") if run.utility.personal else ():
+            figure = _figure(getattr(run.utility.personal, name))
+            yield {**where, "metric": name, "source": "utility of each client's own model", **figure}
     for entry, finding in enumerate(run.attacks, start=1):
         head: Row = {**where, "entry": entry, **_heading(finding)}
         if not finding.metrics:

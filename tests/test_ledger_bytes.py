@@ -1,6 +1,7 @@
-"""What crosses the wire, byte for byte: model states, styles and sample counts of StableFDG, PARDON and FedAvg."""
+"""What crosses the wire, byte for byte, in every method."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -345,3 +346,49 @@ def test_a_later_round_of_lsi_sends_the_model_down_and_takes_model_importances_a
         ("weigh", "model_state", False, model): 2,
     }
     assert not relayed(wire.transcript)
+
+
+# hFedF and pFedHN: models of their own for clients, and pseudo-gradients back
+
+
+@pytest.mark.parametrize("spec", ["hfedf", "pfedhn"])
+@pytest.mark.parametrize(("classes", "nbytes"), [(7, 3_712_796), (65, 3_772_420), (5, 3_710_740)])
+def test_a_client_model_of_hfedf_weighs_its_parameters(classes: int, nbytes: int, spec: str) -> None:
+    state = ModelState.of(Method.parse(spec).model(federation(3, classes), generator(0)), SERVER, 0)
+    assert state.nbytes == nbytes
+    assert state.bn_statistics() == {}
+
+
+@pytest.mark.parametrize("spec", ["hfedf", "pfedhn"])
+def test_a_round_of_hfedf_is_a_model_down_and_an_update_up_per_client(spec: str) -> None:
+    transcript, model = crossed(spec, 3, rounds=2, hidden=4, local_steps=1), 3_712_796
+    names = [f"client-{i}" for i in range(3)]
+    assert lines(transcript) == {
+        **{("fit", "model_state", SERVER, name, model): 2 for name in names},
+        **{("fit", "model_update", name, SERVER, model): 2 for name in names},
+    }
+    assert relayed(transcript) == []
+    for record in transcript.records:
+        assert sum(torch.Size(shape).numel() for shape in record.shapes.values()) == 928_199
+        assert set(record.dtypes.values()) == {"float32"}
+    rows = {(row.kind, row.sender, row.to): row for row in ledger(transcript.records)}
+    assert {where: (row.per_client_per_round_bytes, row.times) for where, row in rows.items()} == {
+        ("model_state", "server", "client"): (model, 6),
+        ("model_update", "client", "server"): (model, 6),
+    }
+    assert rows["model_update", "client", "server"].samples_behind == 3
+    assert rows["model_state", "server", "client"].samples_behind == 3 + 4 + 5
+
+
+@pytest.mark.parametrize(("e", "down"), [(1, 53_968), (8, 4 * (4_097 * 8 + 9_395))])
+def test_embeddings_made_of_data_cross_once(e: int, down: int) -> None:
+    method: Any = Method.named("hfedf").configured({"embedding": "autoencoder", "embedding_dim": e, "hidden": 4})
+    world = federation(3)
+    ask = next(method.server(world, generator(0)))
+    assert (ask.verb, set(ask.messages)) == ("embed", set(world.clients))
+    data = replace(held("client-0", 5), held_out_images=torch.rand(2, 3, 32, 32))
+    (embedding,) = method.client(world, data, generator(1)).embed(ask.messages["client-0"])
+    assert [artifact.nbytes for artifact in ask.messages["client-0"]] == [down]
+    assert embedding.nbytes == 4 * e
+    assert (method.releases("client_embedding"), method.releases("model_update")) == (1, 200)
+    assert Method.named("hfedf")().releases("client_embedding") == 0

@@ -24,7 +24,7 @@ from fdgpriv.reports.markdown import Markdown, code, safe
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fdgpriv.finding import AttackFinding, Measured, Results
+from fdgpriv.finding import AttackFinding, ClientUtility, Measured, PersonalUtility, Results
 
 REPORTS = (Html, Markdown, Csv)
 SEEN = HOSTILE.replace("\u202e", "�")
@@ -413,3 +413,22 @@ def test_a_leak_of_the_domain_is_not_told_as_a_leak_of_a_client() -> None:
     assert "against 13.5 [13.2, 13.8] for the best control (mean image)" in facts["Strongest attack"]
     assert "corrected p 0.0036" in facts["Strongest attack"]
     assert "personal data" not in facts["What to do"]
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.__name__)
+def test_what_clients_own_models_are_worth_is_told(report: Any, tmp_path: Path) -> None:
+    base = results(defenses=("none",))
+    (run,) = base.runs
+    assert run.utility is not None
+    own = PersonalUtility(
+        source_accuracy=measured(0.8125, 0.01, direction="higher_better"),
+        target_accuracy=measured(0.4375, 0.01, direction="higher_better"),
+        clients=(ClientUtility(client="client-00", source_accuracy=0.8125, target_accuracy=0.4375),),
+    )
+    told = base.model_copy(
+        update={"runs": (run.model_copy(update={"utility": run.utility.model_copy(update={"personal": own})}),)}
+    )
+    before, after = (report().render(given, tmp_path) for given in (base, told))
+    assert "own model" in after
+    assert "own model" not in before
+    assert "0.8125" in after or "81.2" in after or "0.81" in after

@@ -234,7 +234,7 @@ def test_the_engine_asks_whom_the_server_names_and_returns_their_answers(tiny: D
     federation, data = world(tiny)
     method = Echo()
     told: list[tuple[int, str]] = []
-    engine = LocalEngine(2, watch=lambda round, model: told.append((round, model.client)))
+    engine = LocalEngine(2, watch=lambda round, models: told.append((round, *{m.client for m in models.values()})))
     between = Wire({name: len(held) for name, held in data.items()}, Defense.parse("none"))
     assert isinstance(engine.run(method, federation, data, between), nn.Linear)
     assert [list(answers) for answers in method.answers] == [list(federation.clients), list(federation.clients[1:])]

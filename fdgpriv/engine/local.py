@@ -18,7 +18,7 @@ from fdgpriv.federation import Federation, LocalData, generator
 from fdgpriv.roles import Ask, Method
 from fdgpriv.wire import Wire
 
-Watch = Callable[[int, ModelState], None]
+Watch = Callable[[int, Mapping[str, ModelState]], None]
 Count = Callable[[str, int, int], None]
 
 
@@ -33,7 +33,8 @@ class LocalEngine:
 
     Attributes:
         workers: How many clients answer at once.
-        watch: Told of each round and the global model sent in it, for evaluation outside the federation.
+        watch: Told of each round and, by client, the model sent to it in that round: one object for all where the model is
+            global. For evaluation outside the federation.
         count: Told of each answer: the verb, how many clients have answered it, how many were asked.
         wire_s: Seconds spent on the wire so far (defending, recording, delivering).
         log: Means over clients of what they noted of their training, and what the server noted last of its own, for the
@@ -108,10 +109,13 @@ class LocalEngine:
         return message
 
     def _tell(self, ask: Ask, watched: int) -> int:
-        for message in ask.messages.values():
-            for artifact in message:
-                if isinstance(artifact, ModelState) and artifact.client == SERVER and artifact.round > watched:
-                    if self.watch is not None:
-                        self.watch(artifact.round, artifact)
-                    return artifact.round
-        return watched
+        models = {
+            name: artifact
+            for name, message in ask.messages.items()
+            for artifact in message
+            if isinstance(artifact, ModelState) and artifact.client == SERVER
+        }
+        round = max((model.round for model in models.values()), default=watched)
+        if round > watched and self.watch is not None:
+            self.watch(round, models)
+        return max(round, watched)

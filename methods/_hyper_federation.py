@@ -1,0 +1,191 @@
+"""Federations whose server keeps a hypernetwork: what pFedHN and hFedF share, which is all but the server's weighing.
+
+A client is sent the model that the hypernetwork makes of its embedding, trains it, and answers with the pseudo-gradient
+(sent minus trained); the server pulls that back through the hypernetwork and takes a step against it.
+"""
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.artifact import SERVER, Message, ModelState
+from fdgpriv.federation import Federation, LocalData
+from fdgpriv.roles import Answers, Ask, Server
+from fdgpriv.states import ModelUpdate
+
+from ._client_network import ClientNetwork
+from ._federation import Batch, FederatedSGD, train
+from ._hypernetwork import INITS, Hypernetwork, Pullback
+from ._moving_average import MovingAverage
+from ._personal_models import PersonalModels
+
+Optimizer = torch.optim.Optimizer
+Settling = Generator[Ask, Answers, None]
+OPTIMIZERS: dict[str, Callable[[Any, float, float, float], Optimizer]] = {
+    "sgd": lambda given, lr, momentum, decay: torch.optim.SGD(given, lr, weight_decay=decay),
+    "sgd_momentum": lambda given, lr, momentum, decay: torch.optim.SGD(given, lr, momentum, weight_decay=decay),
+    "adam": lambda given, lr, momentum, decay: torch.optim.Adam(given, lr, weight_decay=decay, fused=True),
+}
+
+
+@dataclass(frozen=True)
+class HyperFederation(FederatedSGD):
+    """The hyperparameters of a hypernetwork and of its step.
+
+    Attributes:
+        local_steps: Mini-batches a round, each drawn afresh; none for `local_epochs` passes.
+        client_optimizer: sgd (momentum 0), sgd_momentum, or adam.
+        embedding_dim: e; none for 1 + N // 4.
+        hidden, depth, slope, init: Of the hypernetwork (`_hypernetwork.Hypernetwork`).
+        server_optimizer, server_lr, server_momentum, server_weight_decay: Of its step.
+        clip: Largest norm of a client's gradient and of the server's.
+    """
+
+    personal: ClassVar[bool] = True
+
+    participants: int | None = None
+    local_epochs: int = 2
+    batch_size: int = 64
+    schedule: str = "constant"
+    local_steps: int | None = None
+    client_optimizer: str = "sgd_momentum"
+    embedding_dim: int | None = None
+    hidden: int = 50
+    depth: int = 3
+    slope: float = 0.01
+    init: str = "client"
+    server_optimizer: str = "adam"
+    server_lr: float = 1e-3
+    server_momentum: float = 0.9
+    server_weight_decay: float = 1e-5
+    clip: float = 50.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._want_one_of(client_optimizer=OPTIMIZERS, server_optimizer=OPTIMIZERS, init=INITS, buffers=("share",))
+        for name in ("local_steps", "embedding_dim", "hidden", "depth", "server_lr", "clip"):
+            if (given := getattr(self, name)) is not None and given <= 0:
+                raise ValueError(f"{self.name()}.{name}: want more than 0, got {given}")
+        for name in ("slope", "server_momentum", "server_weight_decay"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{self.name()}.{name}: want at least 0, got {getattr(self, name)}")
+
+    def _want_one_of(self, **choices: Any) -> None:
+        for name, known in choices.items():
+            if (given := getattr(self, name)) not in known:
+                raise ValueError(f"{self.name()}.{name}: want one of {', '.join(known)}; got {given!r}")
+
+    def new_optimizer(self, model: nn.Module, round: int) -> Optimizer:
+        build = OPTIMIZERS[self.client_optimizer]
+        optimizer = build(model.parameters(), self.lr_at(round), self.momentum, self.weight_decay)
+
+        def clip(*_: Any) -> None:
+            nn.utils.clip_grad_norm_(model.parameters(), self.clip)
+
+        optimizer.register_step_pre_hook(clip)
+        return optimizer
+
+    def passes(self, n: int, rng: torch.Generator) -> Iterator[Tensor]:
+        if self.local_steps is None:
+            yield from super().passes(n, rng)
+            return
+        for _ in range(self.local_steps):
+            yield torch.randperm(n, generator=rng)[: self.batch_size]
+
+    def model(self, federation: Federation, rng: torch.Generator) -> ClientNetwork:
+        return ClientNetwork(federation.classes, federation.image_size, rng)
+
+    def model_of(self, model: nn.Module, client: str) -> nn.Module:
+        assert isinstance(model, PersonalModels)
+        return model.of(client)
+
+    def releases(self, kind: str) -> int:
+        return self.rounds if kind in (ModelState.kind, ModelUpdate.kind) else 0
+
+    def hypernetwork(self, federation: Federation, rng: torch.Generator) -> Hypernetwork:
+        """The server's network as it starts."""
+        clients = len(federation.clients)
+        e = self.embedding_dim or 1 + clients // 4
+        network = self.model(federation, rng)
+        made = Hypernetwork(clients, e, self.hidden, self.depth, self.slope, network, self.init, rng)
+        return made.to(federation.device)
+
+    def embed(self, hypernetwork: Hypernetwork, federation: Federation, rng: torch.Generator) -> Settling:
+        """Settle the embeddings before the first round; may ask the clients. Here they stay as drawn, to be learned."""
+        yield from ()
+
+    def weigh(self, back: Pullback) -> tuple[Tensor, Tensor]:
+        """The weights (M,) of the clients' gradients, of theta and of nu: here equal."""
+        equal = back.updates.new_full((len(back.rows),), 1 / len(back.rows))
+        return equal, equal
+
+    def moving_average(self, hypernetwork: Hypernetwork) -> MovingAverage:
+        """What follows the hypernetwork, here nothing."""
+        return MovingAverage(hypernetwork, "off", 1.0, 0, True)
+
+    def after_step(self, hypernetwork: Hypernetwork, rng: torch.Generator) -> None:
+        """What else the server does to it after its step: here nothing."""
+
+    def server(self, federation: Federation, rng: torch.Generator) -> Server:
+        hypernetwork = self.hypernetwork(federation, rng)
+        yield from self.embed(hypernetwork, federation, rng)
+        average = self.moving_average(hypernetwork)
+        trained = [parameter for parameter in hypernetwork.parameters() if parameter.requires_grad]
+        build = OPTIMIZERS[self.server_optimizer]
+        optimizer = build(trained, self.server_lr, self.server_momentum, self.server_weight_decay)
+        for round in range(self.rounds):
+            clients = federation.sample(self.participants, rng)
+            rows = torch.tensor([federation.clients.index(client) for client in clients])
+            states = average.served.states(average.served.embeddings[rows])
+            sent = {
+                client: ModelState(client=SERVER, round=round, state=state)
+                for client, state in zip(clients, states, strict=True)
+            }
+            answers = yield Ask("fit", {client: [state] for client, state in sent.items()})
+            updates = torch.stack([_update(hypernetwork, answers[client]) for client in clients])
+            back = hypernetwork.pullback(rows, updates.to(federation.device))
+            hypernetwork.accept(back, *self.weigh(back))
+            nn.utils.clip_grad_norm_(trained, self.clip)
+            optimizer.step()
+            self.after_step(hypernetwork, rng)
+            average.follow(round)
+        return self._models(average.served, federation, rng)
+
+    def _models(self, hypernetwork: Hypernetwork, federation: Federation, rng: torch.Generator) -> PersonalModels:
+        nu = hypernetwork.embeddings.detach()
+        states = hypernetwork.states(torch.cat([nu.mean(0, keepdim=True), nu]))
+        networks: list[nn.Module] = []
+        for state in states:
+            network = self.model(federation, rng)
+            network.load_state_dict(state)
+            networks.append(network)
+        return PersonalModels(networks[0], dict(zip(federation.clients, networks[1:], strict=True)), nu)
+
+    def client(self, federation: Federation, data: LocalData, rng: torch.Generator) -> "HyperClient":
+        return HyperClient(self, federation, data, rng)
+
+
+class HyperClient:
+    """Answers ``fit``: trains the model it is sent, and answers with what that took away from it."""
+
+    def __init__(self, method: HyperFederation, federation: Federation, data: LocalData, rng: torch.Generator) -> None:
+        self.method, self.data, self.rng, self.device = method, data, rng, federation.device
+        self.model = method.model(federation, rng).to(self.device)
+
+    def fit(self, message: Message) -> Message:
+        """Delta: the model it was sent minus the one it trained."""
+        (sent,) = (artifact for artifact in message if isinstance(artifact, ModelState))
+        sent.load_into(self.model)
+        train(self.model, self._loss, self.data, self.method, sent.round, self.rng, self.device)
+        return [ModelUpdate.between(sent, ModelState.of(self.model, self.data.client, sent.round))]
+
+    def _loss(self, batch: Batch) -> Tensor:
+        return nn.functional.cross_entropy(self.model(batch.images), batch.labels)
+
+
+def _update(hypernetwork: Hypernetwork, message: Message) -> Tensor:
+    (update,) = (artifact for artifact in message if isinstance(artifact, ModelUpdate))
+    return hypernetwork.flat(update.state)

@@ -1,0 +1,745 @@
+"""hFedF and pFedHN: counts, products, weights and averages against plainer ones, and small federations end to end."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.artifact import SERVER, ModelState
+from fdgpriv.engine.local import LocalEngine, stream
+from fdgpriv.federation import Dataset, Federation, LocalData
+from fdgpriv.finding import Utility
+from fdgpriv.kinds import ClientEmbedding
+from fdgpriv.models.backbone import Backbone, drawing_from
+from fdgpriv.plan import Plan
+from fdgpriv.progress import Teller
+from fdgpriv.roles import Defense, Method
+from fdgpriv.states import ModelUpdate
+from fdgpriv.training import Cell, train
+from fdgpriv.transcript import Transcript
+from fdgpriv.wire import Diverged, Wire
+
+align: Any = import_module("fdgpriv.methods._grad_align")
+hyper: Any = import_module("fdgpriv.methods._hypernetwork")
+networks: Any = import_module("fdgpriv.methods._client_network")
+coding: Any = import_module("fdgpriv.methods._autoencoder")
+moving: Any = import_module("fdgpriv.methods._moving_average")
+HFedF: Any = Method.named("hfedf")
+PFedHN: Any = Method.named("pfedhn")
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+class Toy(nn.Module):
+    """A client network of 35 parameters: the means of three colours through a hidden layer."""
+
+    def __init__(self, rng: torch.Generator) -> None:
+        super().__init__()
+        with drawing_from(rng):
+            self.hidden, self.head = nn.Linear(3, 4), nn.Linear(4, 3)
+        self.backbone = Backbone({"layer1": nn.Identity()}, {"layer1": 3}, (0.5,) * 3, (0.5,) * 3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(torch.tanh(self.hidden(self.backbone(images).mean(dim=(2, 3)))))
+        return logits
+
+
+@dataclass(frozen=True)
+class SmallHFedF(HFedF):  # type: ignore[misc]
+    """hFedF with a toy network."""
+
+    def model(self, federation: Federation, rng: torch.Generator) -> Any:
+        return Toy(rng)
+
+
+@dataclass(frozen=True)
+class SmallPFedHN(PFedHN):  # type: ignore[misc]
+    """pFedHN with a toy network."""
+
+    def model(self, federation: Federation, rng: torch.Generator) -> Any:
+        return Toy(rng)
+
+
+SMALL = {"rounds": 3, "batch_size": 4, "lr": 0.1, "local_epochs": 1, "hidden": 5, "server_lr": 0.05}
+
+
+def federation(clients: int = 3, classes: int = 3, size: int = 8, seed: int = 0) -> Federation:
+    def build(rng: torch.Generator) -> Backbone:
+        raise AssertionError("these methods have a network of their own")
+
+    return Federation(tuple(f"client-{i}" for i in range(clients)), classes, size, build, seed)
+
+
+def held(client: str, n: int = 9, classes: int = 3, size: int = 8, seed: int = 0) -> LocalData:
+    rng = seeded(100 + seed)
+    images, labels = torch.rand(n, 3, size, size, generator=rng), torch.randint(classes, (n,), generator=rng)
+    kept = torch.rand(2, 3, size, size, generator=rng)
+    return LocalData(client, images, labels, kept, torch.zeros(2, dtype=torch.int64), classes)
+
+
+def run(
+    method: Any, clients: int = 3, data: Mapping[str, LocalData] | None = None, workers: int = 2, keep: str = "all"
+) -> tuple[Any, Transcript]:
+    world = federation(clients)
+    own = data or {name: held(name, seed=i) for i, name in enumerate(world.clients)}
+    wire = Wire({name: len(part) for name, part in own.items()}, Defense.parse("none"), Transcript(keep))
+    return LocalEngine(workers).run(method, world, own, wire), wire.transcript
+
+
+def small(**settings: Any) -> Any:
+    return SmallHFedF(**(SMALL | settings))
+
+
+def network_of(clients: int = 3, e: int = 2, seed: int = 0, init: str = "default", double: bool = True) -> Any:
+    made = hyper.Hypernetwork(clients, e, 5, 3, 0.01, Toy(seeded(seed + 1)), init, seeded(seed))
+    return made.double() if double else made
+
+
+# Sizes: METHODS 13.9
+
+
+@pytest.mark.parametrize(
+    ("classes", "client", "whole"), [(7, 928_199, 47_345_899), (65, 943_105, 48_106_105), (5, 927_685, 47_319_685)]
+)
+def test_the_networks_have_the_papers_parameters(classes: int, client: int, whole: int) -> None:
+    network = networks.ClientNetwork(classes, 32, seeded(0))
+    assert sum(p.numel() for p in network.parameters()) == client
+    assert list(network.state_dict()) == [name for name, _ in network.named_parameters()]  # no buffers
+    with torch.device("meta"):
+        made = hyper.Hypernetwork(3, 1, 50, 3, 0.01, network, "default", seeded(0))
+    assert sum(p.numel() for p in made.theta().values()) == whole == 51 * client + 7_750
+    assert made.embeddings.shape == (3, 1)
+    linear = [layer for layer in made.trunk if isinstance(layer, nn.Linear)]
+    assert [(layer.in_features, layer.out_features) for layer in linear] == [(1, 50), (50, 50), (50, 50), (50, 50)]
+    assert isinstance(made.trunk[-1], nn.Linear)  # no activation before the heads
+
+
+@pytest.mark.parametrize(("clients", "e"), [(1, 1), (3, 1), (4, 2), (12, 4), (30, 8)])
+def test_the_embedding_is_one_and_a_quarter_of_the_clients_long(clients: int, e: int) -> None:
+    assert small().hypernetwork(federation(clients), seeded(0)).embeddings.shape == (clients, e)
+    assert small(embedding_dim=6).hypernetwork(federation(clients), seeded(0)).embeddings.shape == (clients, 6)
+
+
+def test_the_layers_have_the_shapes_of_table_9() -> None:
+    network = networks.ClientNetwork(7, 32, seeded(0)).eval()
+    images = torch.rand(2, 3, 32, 32)
+    shapes = {stage: tuple(network.backbone.features(images, stage).shape[1:]) for stage in network.backbone.stages}
+    assert shapes == {
+        "stem": (32, 16, 16),
+        "layer1": (32, 16, 16),
+        "layer2": (64, 8, 8),
+        "layer3": (176, 8, 8),
+        "layer4": (288, 8, 8),
+    }
+    assert network.pool(network.backbone(images)).shape == (2, 2592)
+    assert network(images).shape == (2, 7)
+
+
+def test_an_inception_module_is_its_branches_side_by_side() -> None:
+    inception, features = networks.Inception(8), torch.randn(2, 8, 6, 6, generator=seeded(0))
+    padded = nn.functional.pad(features, (1, 1, 1, 1), value=-math.inf)
+    highest = torch.stack([padded[:, :, i : i + 6, j : j + 6] for i in range(3) for j in range(3)]).amax(0)
+    parts = inception(features).split([32, 64, 16, 8], dim=1)
+    expected = [inception.one(features), inception.three(features), inception.five(features), highest]
+    for part, branch in zip(parts, expected, strict=True):
+        torch.testing.assert_close(part, branch.clamp_min(0))
+
+
+def test_dropout_draws_from_its_own_generator_and_keeps_the_mean() -> None:
+    ones, state = torch.ones(200, 100), torch.random.get_rng_state()
+    first, again = (networks.Dropout(0.2, seeded(3))(ones) for _ in range(2))
+    assert torch.equal(first, again)
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert set(first.unique().tolist()) == {0.0, 1.25}
+    assert float(first.mean()) == pytest.approx(1, abs=5 * 1.25 * math.sqrt(0.16 / ones.numel()))
+    assert networks.Dropout(0.2, seeded(3)).eval()(ones) is ones
+
+
+@pytest.mark.parametrize(("e", "parameters"), [(1, 13_492), (8, 4_097 * 8 + 9_395)])
+def test_the_autoencoder_has_the_parameters_of_table_6(e: int, parameters: int) -> None:
+    autoencoder = coding.Autoencoder(e, 32, seeded(0))
+    assert sum(p.numel() for p in autoencoder.parameters()) == parameters
+    images = torch.rand(2, 3, 32, 32)
+    assert autoencoder.encoder(images).shape == (2, e)
+    assert autoencoder(images).shape == images.shape
+    assert 0 <= float(autoencoder(images).detach().min()) <= float(autoencoder(images).detach().max()) <= 1
+
+
+# The hypernetwork and its products
+
+
+def test_a_flat_model_is_the_networks_parameters_in_order_and_back() -> None:
+    toy, made = Toy(seeded(4)), network_of(double=False)
+    flat = made.flat(toy.state_dict())
+    assert torch.equal(flat, torch.cat([p.detach().flatten() for p in toy.parameters()]))
+    state = made.state(flat)
+    assert list(state) == list(toy.state_dict())
+    other = Toy(seeded(5))
+    other.load_state_dict(state)
+    assert torch.equal(made.flat(other.state_dict()), flat)
+
+
+def parts_of(made: Any, back: Any, i: int) -> dict[str, Tensor]:
+    """Client i's gradient, in full."""
+    made.zero_grad()
+    one = torch.zeros(len(back.rows), dtype=back.updates.dtype)
+    one[i] = 1
+    made.accept(back, one, one)
+    return {name: p.grad.clone() for name, p in made.named_parameters()}
+
+
+def test_the_products_are_the_explicit_jacobians() -> None:
+    made, rows = network_of(), torch.tensor([2, 0])
+    updates = torch.randn(2, 31, generator=seeded(1), dtype=torch.float64)
+    back = made.pullback(rows, updates)
+    names = [name for name, _ in made.named_parameters()]
+    for i, row in enumerate(rows):
+
+        def model(*values: Tensor, row: Tensor = row) -> Tensor:
+            given = dict(zip(names, values, strict=True))
+            made_of = {name: value for name, value in given.items() if name != "embeddings"}
+            flat = torch.func.functional_call(made, made_of, (given["embeddings"][row][None],))
+            assert isinstance(flat, Tensor)
+            return flat[0]
+
+        jacobians = torch.autograd.functional.jacobian(model, tuple(p.detach() for p in made.parameters()))
+        found = parts_of(made, back, i)
+        for name, jacobian in zip(names, jacobians, strict=True):
+            expected = torch.tensordot(updates[i], jacobian, dims=1)
+            torch.testing.assert_close(found[name], expected, rtol=1e-12, atol=1e-14)
+
+
+def test_the_products_are_autograd_of_the_inner_product() -> None:
+    made, rows = network_of(4), torch.tensor([0, 1, 3])
+    updates = torch.randn(3, 31, generator=seeded(2), dtype=torch.float64)
+    weights = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
+    loss = (weights @ (made(made.embeddings[rows]) * updates)).sum()
+    expected = torch.autograd.grad(loss, list(made.parameters()))
+    made.accept(made.pullback(rows, updates), weights, weights)
+    for parameter, gradient in zip(made.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-12, atol=1e-14)
+    assert float(made.embeddings.grad[2].abs().max()) == 0
+
+
+def test_inner_products_of_factors_are_those_of_whole_gradients() -> None:
+    made, rows = network_of(4), torch.arange(4)
+    back = made.pullback(rows, torch.randn(4, 31, generator=seeded(3), dtype=torch.float64))
+    whole = [parts_of(made, back, i) for i in range(4)]
+    theta = torch.stack([torch.cat([g.flatten() for n, g in one.items() if n != "embeddings"]) for one in whole])
+    nu = torch.stack([one["embeddings"].flatten() for one in whole])
+    torch.testing.assert_close(back.gram_theta(), theta @ theta.T, rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(back.gram_embeddings(), nu @ nu.T, rtol=1e-11, atol=1e-12)
+
+
+def test_the_products_never_hold_a_copy_of_theta_for_each_client() -> None:
+    made = hyper.Hypernetwork(12, 4, 50, 3, 0.01, nn.Linear(50, 400), "default", seeded(0))
+    back = made.pullback(torch.arange(12), torch.randn(12, 20_400, generator=seeded(1)))
+    theta = sum(p.numel() for p in made.theta().values())
+    held_in_all = sum(part.numel() for part in (back.updates, back.codes, back.trunk, back.embeddings))
+    assert held_in_all < 12 * (20_400 + 8_200) < theta
+
+
+def test_clients_start_near_an_ordinary_model() -> None:
+    images, labels = torch.rand(32, 3, 32, 32, generator=seeded(0)), torch.arange(32) % 7
+    network = networks.ClientNetwork(7, 32, seeded(1))
+    made = hyper.Hypernetwork(3, 1, 50, 3, 0.01, network, "client", seeded(2))
+    states = made.states(made.embeddings)
+    for state in states:
+        network.load_state_dict(state)
+        loss = float(nn.functional.cross_entropy(network.eval()(images), labels).detach())
+        assert loss == pytest.approx(math.log(7), abs=0.3)
+    flats = [made.flat(state) for state in states]
+    assert 0 < float((flats[0] - flats[1]).norm() / flats[0].norm()) < 0.36
+
+
+# GradAlign
+
+
+def gram(*vectors: Sequence[float]) -> Tensor:
+    g = torch.tensor(vectors, dtype=torch.float64)
+    return g @ g.T
+
+
+def test_grad_align_on_the_example() -> None:
+    three = gram((1, 0), (0, 1), (1, 1))
+    torch.testing.assert_close(align.cosines(three), torch.tensor([0.5**0.5, 0.5**0.5, 1.0], dtype=torch.float64))
+    for how, expected in (
+        ("towards", [0.2994, 0.2994, 0.4013]),
+        ("away", [0.3642, 0.3642, 0.2717]),
+        ("off", [1 / 3] * 3),
+    ):
+        torch.testing.assert_close(align.weights(three, how), torch.tensor(expected).double(), rtol=0, atol=5e-5)
+
+
+def test_cosines_are_those_of_the_vectors() -> None:
+    g = torch.randn(5, 40, generator=seeded(0), dtype=torch.float64)
+    expected = torch.cosine_similarity(g, g.mean(0, keepdim=True))
+    torch.testing.assert_close(align.cosines(g @ g.T), expected)
+
+
+@pytest.mark.parametrize("how", ["towards", "away", "off"])
+def test_weights_sum_to_one_and_are_equal_among_equals(how: str) -> None:
+    assert align.weights(gram((3, 4)), how).tolist() == [1.0]
+    torch.testing.assert_close(align.weights(gram(*[(1, 2)] * 4), how), torch.full((4,), 0.25).double())
+    torch.testing.assert_close(align.weights(gram(*[(0, 0)] * 4), how), torch.full((4,), 0.25).double())
+    assert float(align.weights(gram((1, 2), (-1, -2), (5, 0)), how).sum()) == pytest.approx(1)
+
+
+def test_a_zero_gradient_has_no_direction_but_keeps_its_share() -> None:
+    three = gram((1, 0), (0, 0), (2, 0))
+    assert align.cosines(three).tolist() == pytest.approx([1, 0, 1])
+    assert float(align.weights(three, "towards")[1]) == pytest.approx(1 / (1 + 2 * math.e))
+    opposite = align.cosines(gram((1, 0), (-1, 0)))  # the mean is 0
+    assert opposite.tolist() == [0, 0]
+
+
+def test_the_cosine_of_an_embedding_is_its_share_of_all_gradients() -> None:
+    made = network_of(3)
+    back = made.pullback(torch.arange(3), torch.randn(3, 31, generator=seeded(3), dtype=torch.float64))
+    norms = back.embeddings.norm(dim=1)
+    torch.testing.assert_close(align.cosines(back.gram_embeddings()), norms / norms.norm())
+
+
+# The server's step, with a hand on each side
+
+
+def step(method: Any, updates: Mapping[str, float], clients: int = 3) -> tuple[Any, Any, dict[str, ModelState]]:
+    """Models before and after one step of the server, where each client moved all parameters by this much; what was sent."""
+    world = federation(clients)
+    server = method.server(world, seeded(0))
+    ask = next(server)
+    sent: dict[str, ModelState] = {name: message[0] for name, message in ask.messages.items()}
+    answers = {
+        name: [
+            ModelUpdate(
+                client=name, round=0, state={k: torch.full_like(t, updates[name]) for k, t in state.state.items()}
+            )
+        ]
+        for name, state in sent.items()
+    }
+    with pytest.raises(StopIteration) as done:
+        server.send(answers)
+    start = method.hypernetwork(world, seeded(0))
+    return start, done.value.value, sent
+
+
+PLAIN = {"rounds": 1, "server_optimizer": "sgd", "server_weight_decay": 0.0, "server_lr": 1e-3}
+
+
+def test_a_step_moves_each_model_towards_what_its_client_trained() -> None:
+    moves = {"client-0": 0.1, "client-1": -0.2, "client-2": 0.15}
+    method = small(**PLAIN)
+    _, end, sent = step(method, moves)
+    for name, move in moves.items():
+        before = torch.cat([t.flatten() for t in sent[name].state.values()])
+        after = torch.cat([p.detach().flatten() for p in end.of(name).parameters()])
+        trained = before - move
+        if name != "client-1":  # alone against two
+            assert float((after - trained).norm()) < float((before - trained).norm())
+    _, end, sent = step(small(**PLAIN), {"client-0": 0.3}, clients=1)
+    before = torch.cat([t.flatten() for t in sent["client-0"].state.values()])
+    after = torch.cat([p.detach().flatten() for p in end.of("client-0").parameters()])
+    assert float((after - before + 0.3).norm()) < 0.3 * math.sqrt(len(before))
+
+
+def test_one_client_makes_hfedf_a_step_of_pfedhn() -> None:
+    alike = SMALL | PLAIN | {"server_optimizer": "sgd_momentum", "weight_decay": 0.0}
+    _, one, _ = step(SmallHFedF(**alike, warmup=5), {"client-0": 0.2}, clients=1)
+    _, other, _ = step(SmallPFedHN(**alike, init="client", slope=0.01), {"client-0": 0.2}, clients=1)
+    for (name, a), b in zip(one.state_dict().items(), other.state_dict().values(), strict=True):
+        assert torch.equal(a, b), name
+
+
+def test_a_client_that_did_not_move_contributes_nothing_but_its_share() -> None:
+    moves = {"client-0": 0.2, "client-1": 0.0, "client-2": 0.2}
+    start, end, _ = step(small(**PLAIN, align="off", ema="off", clip=1e9), moves)
+    assert torch.equal(end.embeddings[1], start.embeddings[1])
+    two = start.pullback(torch.tensor([0, 2]), torch.full((2, 31), 0.2))
+    start.accept(two, torch.full((2,), 1 / 3), torch.full((2,), 1 / 3))
+    torch.optim.SGD(start.parameters(), 1e-3).step()
+    torch.testing.assert_close(end.embeddings, start.embeddings.detach())
+    torch.testing.assert_close(end.of("client-1").state_dict(), start.states(start.embeddings[1:2])[0])
+
+
+def test_who_takes_no_part_keeps_its_embedding() -> None:
+    method = small(**(PLAIN | {"rounds": 2, "server_lr": 1.0}), participants=1)
+    model, transcript = run(method)
+    took_part = {record.receiver for record in transcript.records} - {SERVER}
+    start = method.hypernetwork(federation(), stream(0, SERVER))
+    for i, name in enumerate(model.names):
+        assert torch.equal(model.embeddings[i], start.embeddings[i]) == (name not in took_part)
+    assert len(took_part) < 3
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "sgd_momentum", "adam"])
+def test_the_servers_optimisers_are_torchs(optimizer: str) -> None:
+    method = small(
+        **(PLAIN | {"server_optimizer": optimizer, "server_weight_decay": 0.01}), ema="off", align="off", clip=0.05
+    )
+    moves = {"client-0": 0.2, "client-1": -0.1, "client-2": 0.3}
+    start, end, sent = step(method, moves)
+    loss = torch.zeros(())
+    for i, (name, state) in enumerate(sent.items()):
+        update = torch.full((31,), moves[name])
+        loss = loss + start(start.embeddings[i][None])[0] @ update / 3
+        torch.testing.assert_close(state.state, start.states(start.embeddings[i][None])[0])
+    loss.backward()
+    gradients = [p.grad for p in start.parameters()]
+    norm = math.sqrt(sum(float(g.square().sum()) for g in gradients))
+    rule: dict[str, Any] = {
+        "sgd": lambda: torch.optim.SGD(start.parameters(), 1e-3, weight_decay=0.01),
+        "sgd_momentum": lambda: torch.optim.SGD(start.parameters(), 1e-3, 0.9, weight_decay=0.01),
+        "adam": lambda: torch.optim.Adam(start.parameters(), 1e-3, weight_decay=0.01),
+    }
+    for gradient in gradients:
+        gradient.mul_(min(1.0, 0.05 / norm))
+    rule[optimizer]().step()
+    for i, name in enumerate(end.names):
+        torch.testing.assert_close(
+            end.of(name).state_dict(), start.states(start.embeddings[i][None])[0], rtol=1e-4, atol=1e-6
+        )
+
+
+# The moving average
+
+
+def moved(mode: str, decay: float, warmup: int = 0, steps: Sequence[float] = (0, 1, 2, -1), **more: Any) -> list[float]:
+    """What is served after each of these steps, from 0."""
+    made = network_of(double=True)
+    average = moving.MovingAverage(made, mode, decay, warmup, more.get("embeddings", True))
+    served = []
+    for parameter in (*made.parameters(), *average.average.parameters()):
+        parameter.data.zero_()
+    for round, change in enumerate(steps):
+        for parameter in made.parameters():
+            parameter.data += change
+        average.follow(round)
+        values = {
+            float(p.detach().flatten()[0]) for n, p in average.served.named_parameters() if n in more.get("names", (n,))
+        }
+        assert len(values) == 1
+        served.append(values.pop())
+    return served
+
+
+def test_a_replacing_average_scales_the_step_and_does_nothing_else() -> None:
+    assert moved("replace", 0.75) == pytest.approx([0, 0.75, 2.25, 1.5])
+
+
+def test_a_shadow_is_the_average_of_what_trains_on() -> None:
+    shadow = [0.0]
+    for live in (1, 3, 2):
+        shadow.append(0.75 * live + 0.25 * shadow[-1])
+    assert moved("shadow", 0.75) == pytest.approx(shadow)
+
+
+@pytest.mark.parametrize("mode", moving.EMAS)
+def test_an_average_of_weight_one_changes_nothing(mode: str) -> None:
+    assert moved(mode, 1.0) == moved("off", 0.5) == [0, 1, 3, 2]
+
+
+@pytest.mark.parametrize("mode", ["replace", "shadow"])
+def test_until_the_warmup_ends_nothing_is_averaged(mode: str) -> None:
+    assert moved(mode, 0.5, warmup=3) == [0, 1, 3, 2]
+    assert moved(mode, 0.5, warmup=2)[:3] == [0, 1, 3]
+    assert moved(mode, 0.5, warmup=2)[3] == pytest.approx(2.5)
+
+
+def test_embeddings_are_averaged_only_where_asked() -> None:
+    assert moved("replace", 0.5, embeddings=False, names=("embeddings",)) == [0, 1, 3, 2]
+    assert moved("replace", 0.5, embeddings=False, names=("heads.bias",)) == pytest.approx([0, 0.5, 1.5, 1])
+
+
+def test_replacing_is_a_smaller_learning_rate() -> None:
+    plain = {"server_optimizer": "sgd", "server_weight_decay": 0.0, "warmup": 0}
+    averaged, _ = run(small(**plain, server_lr=0.04, ema_decay=0.75, rounds=1))
+    first, _ = run(small(**plain, server_lr=0.04, ema="off", rounds=1))
+    assert torch.equal(averaged.embeddings, first.embeddings)  # round 0 is the warm-up
+    one, _ = run(small(**plain, server_lr=0.04, ema_decay=0.75, rounds=4))
+    other, _ = run(small(**plain, server_lr=0.04, ema="off", rounds=4))
+    assert not torch.equal(one.embeddings, other.embeddings)
+
+
+# The client
+
+
+def test_a_client_answers_with_what_plain_training_took_away() -> None:
+    data, method = (
+        held("client-0", n=6),
+        small(client_optimizer="sgd_momentum", momentum=0.9, weight_decay=0.01, clip=0.2),
+    )
+    client = method.client(federation(), data, seeded(1))
+    sent = ModelState.of(Toy(seeded(7)), SERVER, 2)
+    rng = seeded(1)
+    toy = Toy(rng)
+    sent.load_into(toy)
+    optimizer = torch.optim.SGD(toy.parameters(), 0.1, 0.9, weight_decay=0.01)
+    clipped = 0
+    for index in torch.randperm(6, generator=rng).split(4):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(toy(data.images[index]), data.labels[index]).backward()
+        norm = math.sqrt(sum(float(p.grad.square().sum()) for p in toy.parameters() if p.grad is not None))
+        clipped += norm > 0.2
+        for parameter in toy.parameters():
+            assert parameter.grad is not None
+            parameter.grad.mul_(min(1.0, 0.2 / norm))
+        optimizer.step()
+    assert clipped
+    (update,) = client.fit([sent])
+    assert (update.kind, update.client, update.round) == ("model_update", "client-0", 2)
+    assert list(update.state) == list(sent.state)
+    for name, parameter in toy.state_dict().items():
+        torch.testing.assert_close(update.state[name], sent.state[name] - parameter, rtol=1e-4, atol=1e-6)
+
+
+def test_local_steps_are_fresh_batches() -> None:
+    drawn = list(small(local_steps=5).passes(9, seeded(0)))
+    assert [len(index) for index in drawn] == [4] * 5
+    assert all(len(set(index.tolist())) == 4 for index in drawn)
+    assert [len(index) for index in small(local_steps=2).passes(3, seeded(0))] == [3, 3]
+    everything = list(small(local_epochs=2).passes(9, seeded(0)))
+    assert sorted(torch.cat(everything).tolist()) == sorted([*range(9)] * 2)
+
+
+def test_a_client_computes_its_embedding_from_its_validation_images() -> None:
+    data = held("client-0", n=12, size=8)
+    method = small(embedding="autoencoder", autoencoder_images=5, autoencoder_epochs=2)
+    server = method.server(federation(), seeded(0))
+    ask = next(server)
+    assert (ask.verb, list(ask.messages)) == ("embed", list(federation().clients))
+    client = method.client(federation(), data, seeded(1))
+    (embedding,) = client.embed(ask.messages["client-0"])
+    assert isinstance(embedding, ClientEmbedding)
+    assert embedding.vector.shape == (1,)
+    told = {
+        name: [ClientEmbedding(client=name, round=0, vector=torch.tensor([float(i)]))]
+        for i, name in enumerate(ask.messages)
+    }
+    ask = server.send(told)
+    assert ask.verb == "fit"
+    start = method.hypernetwork(federation(), seeded(0))
+    for i, message in enumerate(ask.messages.values()):
+        expected = start.states(torch.tensor([[float(i)]]))[0]
+        torch.testing.assert_close(message[0].tensors(), expected)
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"align": "away"},
+        {"align": "off"},
+        {"ema": "shadow", "warmup": 0},
+        {"ema": "off"},
+        {"ema_embedding": False, "warmup": 0},
+        {"embedding": "random"},
+        {"embedding": "random", "ema": "shadow", "warmup": 0},
+        {"embedding": "autoencoder", "autoencoder_epochs": 1, "embedding_dim": 3},
+        {"client_optimizer": "adam"},
+        {"client_optimizer": "sgd"},
+        {"server_optimizer": "sgd"},
+        {"server_optimizer": "sgd_momentum"},
+        {"init": "default"},
+        {"slope": 0.2},
+        {"depth": 1},
+        {"participants": 2},
+        {"local_steps": 2},
+        {"clip": 0.01},
+    ],
+    ids=str,
+)
+def test_every_option_trains_and_changes_the_outcome(settings: dict[str, Any]) -> None:
+    usual, _ = run(small(warmup=0))
+    model, transcript = run(small(**({"warmup": 0} | settings)))
+    assert all(torch.isfinite(t).all() for t in model.state_dict().values())
+    assert any(not torch.equal(a, b) for a, b in zip(model.common.parameters(), usual.common.parameters(), strict=True))
+    kinds = {record.kind for record in transcript.records}
+    told = {"autoencoder_state", "client_embedding"} if settings.get("embedding") == "autoencoder" else set()
+    assert kinds == {"model_state", "model_update"} | told
+
+
+def test_random_embeddings_are_drawn_anew_after_each_step() -> None:
+    world = federation()
+    method = small(embedding="random", server_lr=1e-9, ema="off")
+    server = method.server(world, seeded(0))
+    ask, seen = next(server), []
+    for _ in range(3):
+        seen.append(torch.cat([t.flatten() for t in ask.messages["client-0"][0].tensors().values()]))
+        answers = {
+            name: [
+                ModelUpdate(client=name, round=0, state={k: torch.zeros_like(t) for k, t in message[0].state.items()})
+            ]
+            for name, message in ask.messages.items()
+        }
+        try:
+            ask = server.send(answers)
+        except StopIteration:
+            break
+    assert len(seen) == 3
+    assert not torch.allclose(seen[0], seen[1], atol=1e-6)
+    assert not torch.allclose(seen[1], seen[2], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("hfedf:align=never", r"hfedf\.align: want one of towards, away, off; got 'never'"),
+        ("hfedf:ema=never", r"hfedf\.ema: want one of replace, shadow, off; got 'never'"),
+        ("hfedf:embedding=none", r"hfedf\.embedding: want one of learned, random, autoencoder; got 'none'"),
+        ("hfedf:ema_decay=0", r"hfedf\.ema_decay: want more than 0 and at most 1, got 0"),
+        ("hfedf:ema_decay=1.5", r"hfedf\.ema_decay: want more than 0 and at most 1, got 1.5"),
+        ("hfedf:warmup=-1", r"hfedf\.warmup: want at least 0, got -1"),
+        ("hfedf:autoencoder_images=0", r"hfedf\.autoencoder_images: want at least 1, got 0"),
+        ("hfedf:autoencoder_epochs=0", r"hfedf\.autoencoder_epochs: want at least 1, got 0"),
+        ("hfedf:client_optimizer=lbfgs", r"hfedf\.client_optimizer: want one of sgd, sgd_momentum, adam; got 'lbfgs'"),
+        ("hfedf:server_optimizer=lbfgs", r"hfedf\.server_optimizer: want one of sgd, sgd_momentum, adam; got 'lbfgs'"),
+        ("hfedf:init=zero", r"hfedf\.init: want one of client, default; got 'zero'"),
+        ("hfedf:buffers=freeze", r"hfedf\.buffers: want one of share; got 'freeze'"),
+        ("pfedhn:embedding_dim=0", r"pfedhn\.embedding_dim: want more than 0, got 0"),
+        ("pfedhn:hidden=0", r"pfedhn\.hidden: want more than 0, got 0"),
+        ("pfedhn:local_steps=0", r"pfedhn\.local_steps: want more than 0, got 0"),
+        ("pfedhn:clip=0", r"pfedhn\.clip: want more than 0, got 0"),
+        ("pfedhn:server_lr=-1", r"pfedhn\.server_lr: want more than 0, got -1"),
+        ("pfedhn:slope=-0.1", r"pfedhn\.slope: want at least 0, got -0.1"),
+        ("pfedhn:align=off", r"pfedhn: want a field of .*; got 'align'"),
+        ("hfedf:rounds=0", r"hfedf\.rounds: want more than 0, got 0"),
+        ("hfedf:lr=nan", r"hfedf\.lr: want"),
+    ],
+)
+def test_a_wrong_value_is_told_in_one_line(spec: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told) as caught:
+        Method.parse(spec)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_the_paper_preset_is_the_papers() -> None:
+    part = HFedF.configured(HFedF.presets["paper"])
+    assert (part.rounds, part.local_epochs, part.batch_size, part.participants) == (200, 2, 64, None)
+    assert (part.lr, part.weight_decay, part.schedule, part.local_steps) == (1e-3, 1e-3, "constant", None)
+    assert (part.server_optimizer, part.server_lr, part.server_weight_decay) == ("adam", 1e-3, 1e-5)
+    assert (part.hidden, part.depth, part.slope, part.ema, part.ema_decay) == (50, 3, 0.01, "replace", 0.95)
+    ancestor = PFedHN.configured(PFedHN.presets["paper"])
+    assert (ancestor.rounds, ancestor.participants, ancestor.local_steps) == (5000, 1, 50)
+    assert (ancestor.lr, ancestor.momentum, ancestor.weight_decay) == (5e-3, 0.9, 5e-5)
+    assert (ancestor.server_lr, ancestor.server_weight_decay, ancestor.hidden, ancestor.slope) == (1e-2, 1e-3, 100, 0.0)
+
+
+# Odd data
+
+
+@pytest.mark.parametrize("part", [SmallHFedF, SmallPFedHN])
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_client_alone_with_few_images_of_one_class_trains(part: Any, n: int) -> None:
+    data = held("client-0", n=n)
+    data.labels.zero_()
+    model, transcript = run(part(**(SMALL | {"participants": None})), 1, {"client-0": data})
+    assert len(transcript.records) == 6
+    assert all(torch.isfinite(t).all() for t in model.state_dict().values())
+    for a, b in zip(model.common.parameters(), model.of("client-0").parameters(), strict=True):
+        torch.testing.assert_close(a, b)  # the mean of one embedding is that embedding
+
+
+def test_the_real_network_trains_on_one_image() -> None:
+    method = HFedF(rounds=1, local_epochs=1)
+    client = method.client(federation(), held("client-0", n=1), seeded(0))
+    (update,) = client.fit([ModelState.of(method.model(federation(), seeded(1)), SERVER, 0)])
+    assert update.not_finite() is None
+    assert sum(int(t.count_nonzero()) for t in update.state.values()) > 1000
+
+
+def test_too_small_images_are_refused_in_one_line() -> None:
+    with pytest.raises(ValueError, match="want images of at least 4 px, got 3"):
+        HFedF().model(federation(size=3), seeded(0))
+    with pytest.raises(ValueError, match="divisible by 4 for an autoencoder, got 30 px"):
+        HFedF(embedding="autoencoder").model(federation(size=30), seeded(0))
+
+
+def test_an_autoencoder_without_validation_images_is_refused() -> None:
+    data = held("client-0")
+    bare = LocalData("client-0", data.images, data.labels, data.images[:0], data.labels[:0], 3)
+    with pytest.raises(ValueError, match=r"hfedf\.embedding: want validation images at client-0, got none"):
+        run(small(embedding="autoencoder"), 1, {"client-0": bare})
+
+
+def test_training_that_diverges_is_told() -> None:
+    with pytest.raises(Diverged, match="try a smaller lr"):
+        run(small(server_optimizer="sgd", server_lr=1e30, clip=1e30, rounds=9))
+
+
+# Federations
+
+
+@pytest.mark.parametrize("part", [SmallHFedF, SmallPFedHN])
+def test_the_same_seed_gives_the_same_models_however_many_work(part: Any) -> None:
+    settings = SMALL | {"participants": 2}
+    (one, first), (other, second) = (run(part(**settings), workers=workers) for workers in (1, 2))
+    for (name, a), b in zip(one.state_dict().items(), other.state_dict().values(), strict=True):
+        assert torch.equal(a, b), name
+    assert first.records == second.records
+
+
+def test_each_client_is_sent_a_model_of_its_own_and_only_that() -> None:
+    _, transcript = run(small(init="default"))
+    sent = transcript.models_sent(1)
+    assert sorted(sent) == list(federation().clients)
+    flats = [torch.cat([t.flatten() for t in state.state.values()]) for state in sent.values()]
+    assert not torch.equal(flats[0], flats[1])
+    assert transcript.model_sent(1) is None
+    shared = [r for r in transcript.records if r.receiver != SERVER]
+    assert all((r.kind, r.origin, r.level, r.relayed) == ("model_state", SERVER, "group", False) for r in shared)
+    updates = [r for r in transcript.records if r.receiver == SERVER]
+    assert all((r.kind, r.level, r.clients) == ("model_update", "client", 1) for r in updates)
+    assert {r.clients for r in shared if r.round == 1} == {3}  # all trained into theta
+
+
+def test_what_comes_back_is_the_model_of_the_mean_embedding_and_each_clients() -> None:
+    model, _ = run(small())
+    images = torch.rand(4, 3, 8, 8)
+    assert torch.equal(model(images), model.common(images))
+    method = small()
+    for name in federation().clients:
+        assert method.model_of(model, name) is model.of(name)
+    assert model.embeddings.shape == (3, 1)
+
+
+def test_a_global_model_is_every_clients() -> None:
+    fedavg, model = Method.named("fedavg")(), nn.Linear(1, 1)
+    assert not fedavg.personal
+    assert fedavg.model_of(model, "client-0") is model
+
+
+def test_the_audit_trains_it_and_tries_every_clients_model(tiny: Dataset, tmp_path: Path) -> None:
+    plan = Plan(
+        methods=("hfedf",),
+        preset="quick",
+        settings={"rounds": "2", "local_epochs": "1", "batch_size": "32", "hidden": "4"},
+        clients=3,
+        partition="domains:2",
+        device="cpu",
+    ).checked()
+    cell = Cell("hfedf", tiny.default_target, 0, "none")
+    trained, proctor = train(plan, tiny, cell, tmp_path, Teller(), 2)
+    found = trained.utility
+    assert isinstance(found, Utility)
+    assert found.personal is not None
+    assert [row.client for row in found.personal.clients] == list(proctor.population.clients)
+    assert [entry.round for entry in found.rounds] == [1, 2]
+    last = found.rounds[-1]
+    assert last.target_accuracy == pytest.approx(sum(r.target_accuracy for r in found.personal.clients) / 3, abs=1e-6)
+    assert (last.source_accuracy, last.target_accuracy) == (
+        found.personal.source_accuracy.value,
+        found.personal.target_accuracy.value,
+    )
+    assert not proctor.shares_styles
+    again, _ = train(plan, tiny, cell, tmp_path, Teller(), 2)  # read from disk
+    assert again == trained
