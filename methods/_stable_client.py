@@ -1,0 +1,141 @@
+"""StableFDG's client: takes its style, and trains with styles shifted, explored and mixed, and with the highlighter.
+
+Reference: Park et al., "StableFDG", NeurIPS 2023, Algorithm 1, Steps 1-5.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.artifact import Message, ModelState, Outgoing, StyleDraft, StyleStatistics
+from fdgpriv.federation import Federation, LocalData
+from fdgpriv.style import DASSL, PAPER_EPS
+
+from ._federation import Batch, augment, batches, shared_state, train
+from ._stable_batch import StyledBatch, StyleLearning, partners
+
+if TYPE_CHECKING:
+    from .stablefdg import StableFDG
+
+
+class StableFDGClient:
+    """Answers ``style`` with its style information and ``fit`` with its trained model."""
+
+    def __init__(self, method: "StableFDG", federation: Federation, data: LocalData, rng: torch.Generator) -> None:
+        self.method, self.data, self.rng, self.device = method, data, rng, federation.device
+        self.model = method.model(federation, rng).to(self.device)
+        self.own: StyleStatistics | None = None
+        self.round = 0
+        self.log: dict[str, tuple[float, int]] = {}
+        self.how = StyleLearning(
+            layer=method.style_layer,
+            explore_layers=method.explore_layers if method.style_learning else (),
+            p=method.p if method.style_learning else 0.0,
+            alpha=method.exploration,
+            oversample_size=method.oversample_size,
+            balanced=method.oversample == "balanced",
+            kmeans=method.shift_select == "kmeans++",
+            literal=method.literal_shift,
+            center_concat=method.center == "concat",
+            clamp=method.clamp_sigma,
+            mixing=method.mixing,
+            released=method.code_compat,
+            classes=federation.classes,
+        )
+
+    def style(self, message: Message) -> Outgoing:
+        """Phi_n of the global model it is sent: Eq. 2-3, over all local samples."""
+        self._receive(message)
+        draft = self._draft_as_released() if self.method.code_compat else self._draft()
+        self.own = draft.finish()
+        return [draft]
+
+    def fit(self, message: Message) -> Message:
+        """The model after E local epochs of Steps 2-5 and the highlighter."""
+        self._receive(message)
+        styles = [artifact for artifact in message if isinstance(artifact, StyleStatistics)]
+        train(
+            self.model,
+            lambda batch: self._loss(batch, styles),
+            self.data,
+            self.method,
+            self.round,
+            self.rng,
+            self.device,
+            whole_batches=self.method.code_compat,
+        )
+        return [shared_state(self.model, self.data.client, self.round, self.method)]
+
+    def _receive(self, message: Message) -> None:
+        for artifact in message:
+            if isinstance(artifact, ModelState):
+                artifact.load_into(self.model)
+                self.round = artifact.round
+
+    @torch.no_grad()
+    def _draft(self) -> StyleDraft:
+        self.model.eval()
+        moments = [
+            PAPER_EPS(self.model.backbone.features(images.to(self.device), self.method.style_layer))
+            for images in self.data.images.split(256)
+        ]
+        mean, std = (torch.cat(parts).cpu() for parts in zip(*moments, strict=True))
+        return self._as_draft(mean, std, PAPER_EPS.name)
+
+    @torch.no_grad()
+    def _draft_as_released(self) -> StyleDraft:
+        self.model.train()
+        size = min(self.method.batch_size, len(self.data))
+        moments = [
+            DASSL(self.model.backbone.features(images.to(self.device), self.method.style_layer))
+            for index in batches(len(self.data), size, self.rng)
+            if len(index) == size
+            for images in [augment(self.data.images[index], self.data.flip, self.data.translate, self.rng)]
+        ]
+        mean, std = (torch.cat(parts).cpu() for parts in zip(*moments, strict=True))
+        return self._as_draft(mean, std, DASSL.name)
+
+    def _as_draft(self, mean: Tensor, std: Tensor, rule: str) -> StyleDraft:
+        return StyleDraft(
+            client=self.data.client,
+            round=self.round,
+            mean=mean,
+            std=std,
+            variances=True,
+            behind="client",
+            at=self.method.style_layer,
+            rule=rule,
+        )
+
+    def _loss(self, batch: Batch, styles: Sequence[StyleStatistics]) -> Tensor:
+        extra = self._lonely(batch) if self.method.attention in ("mix", "cross") else batch.index[:0]
+        styled = StyledBatch(
+            self.how, batch.labels, batch.index, styles, self.own, self.rng, extras=len(extra), log=self.log
+        )
+        images = torch.cat([batch.images, self.data.images[extra].to(self.device)]) if len(extra) else batch.images
+        z = self.model.backbone(images, styled.after())
+        labels = torch.cat([styled.labels, self.data.labels[extra].to(self.device)])
+        partner = partners(labels, torch.cat([styled.ids, extra]), self.rng).to(self.device)
+        rows = len(styled.labels)
+        if not self.method.qk_norm and self.model.highlighter is not None:
+            styled.note("attention_entropy", entropy(self.model.highlighter.scores(z.detach(), partner)))
+        return nn.functional.cross_entropy(self.model.classify(z, partner)[:rows], styled.labels)
+
+    def _lonely(self, batch: Batch) -> Tensor:
+        """Another local sample for each class that this batch holds one image of, where the client has another."""
+        counts = batch.labels.cpu().bincount(minlength=self.how.classes)
+        picks = []
+        for label in (counts == 1).nonzero().flatten().tolist():
+            mine = (self.data.labels == label).nonzero().flatten()
+            others = mine[~torch.isin(mine, batch.index)]
+            if len(others):
+                picks.append(others[torch.randint(len(others), (1,), generator=self.rng)])
+        return torch.cat(picks) if picks else batch.index[:0]
+
+
+@torch.no_grad()
+def entropy(attention: Tensor) -> float:
+    """Mean entropy in nats of attention (B, HW): 0 where one position takes all, ln HW where all are alike."""
+    return float(torch.special.entr(attention).sum(1).mean())
