@@ -23,6 +23,7 @@ from fdgpriv.style import RULES
 from fdgpriv.wire import Wire
 
 part: Any = import_module("fdgpriv.methods.stablefdg")
+client_part: Any = import_module("fdgpriv.methods._stable_client")
 
 SURE = 1e-4
 STAGES = ("layer1", "layer2", "layer3", "layer4")
@@ -447,14 +448,14 @@ Seen = list[tuple[Tensor, Tensor, Tensor]]
 def classified(monkeypatch: pytest.MonkeyPatch) -> Seen:
     """(labels, ids, partner) of all rows that reach attention, forward by forward."""
     seen: Seen = []
-    find: Callable[..., Tensor] = part.partners
+    find: Callable[..., Tensor] = client_part.partners
 
     def noting(labels: Tensor, ids: Tensor, rng: torch.Generator) -> Tensor:
         chosen = find(labels, ids, rng)
         seen.append((labels, ids, chosen))
         return chosen
 
-    monkeypatch.setattr(part, "partners", noting)
+    monkeypatch.setattr(client_part, "partners", noting)
     return seen
 
 
