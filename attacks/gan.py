@@ -46,7 +46,7 @@ class Gan(Attack):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"steps": 5}, "paper": {"steps": 20_000}}
 
-    steps: int = 80
+    steps: int = 60
     batch_size: int = 32
     lr: float = 2e-3
     generator: str = "auto"

@@ -5,7 +5,7 @@ them. Every client computes on one thread with its own generator, so that result
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import perf_counter
 from zlib import crc32
@@ -62,6 +62,7 @@ class LocalEngine:
         clients = {name: method.client(federation, data[name], rngs[name]) for name in federation.clients}
         server = method.server(federation, stream(seed, SERVER))
         watched = -1
+        told: Future[None] | None = None  # what watches a round looks at its model while clients already train on
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         pool = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
@@ -70,10 +71,14 @@ class LocalEngine:
             while True:
                 self.log.update(ask.noted)
                 delivered = {name: self._down(wire, name, ask) for name in ask.messages}
-                watched = self._tell(ask, watched)
                 futures = {
                     name: pool.submit(getattr(clients[name], ask.verb), message) for name, message in delivered.items()
                 }
+                if (models := _models(ask)) and self.watch is not None:
+                    round = max(model.round for model in models.values())
+                    if round > watched:
+                        _ = told and told.result()
+                        told, watched = pool.submit(self.watch, round, models), round
                 outgoing = {}
                 for name, future in futures.items():
                     outgoing[name] = future.result()
@@ -82,6 +87,7 @@ class LocalEngine:
                 answers = {name: self._up(wire, name, ask, out, noise[name]) for name, out in outgoing.items()}
                 ask = server.send(answers)
         except StopIteration as done:
+            _ = told and told.result()
             model: nn.Module = done.value
             self._collect(clients.values())
             return model
@@ -108,14 +114,12 @@ class LocalEngine:
         self.wire_s += perf_counter() - start
         return message
 
-    def _tell(self, ask: Ask, watched: int) -> int:
-        models = {
-            name: artifact
-            for name, message in ask.messages.items()
-            for artifact in message
-            if isinstance(artifact, ModelState) and artifact.client == SERVER
-        }
-        round = max((model.round for model in models.values()), default=watched)
-        if round > watched and self.watch is not None:
-            self.watch(round, models)
-        return max(round, watched)
+
+def _models(ask: Ask) -> dict[str, ModelState]:
+    """By client, the model that the server sends it."""
+    return {
+        client: artifact
+        for client, message in ask.messages.items()
+        for artifact in message
+        if isinstance(artifact, ModelState) and artifact.client == SERVER
+    }
