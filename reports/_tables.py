@@ -135,15 +135,14 @@ def privacy(runs: Sequence[Run]) -> Table:
 
 def claims(found: Sequence[Claim]) -> Table:
     """The claims ledger."""
-    heads = ("Claim", "The paper says", "Measured by", "Verdict", "Why", "Evidence")
+    heads = ("Claim", "The paper says", "Measured by", "Verdict", "Why, and the evidence")
     body = (
         (
             code(claim.id),
             text(f"“{claim.quote}”"),
             text(claim.measurement),
             verdict(claim.verdict),
-            text(claim.reason),
-            text("; ".join(claim.evidence) or "–"),
+            text(claim.reason, "; ".join(claim.evidence)),
         )
         for claim in found
     )
