@@ -103,7 +103,7 @@ def join(monkeypatch: pytest.MonkeyPatch, group: str, name: str, part: type[Role
     def entry_points(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
         return (point,) if group == point.group else ()
 
-    monkeypatch.setattr(roles, "entry_points", entry_points)
+    monkeypatch.setattr("fdgpriv.role.entry_points", entry_points)
 
 
 def identification_from_elsewhere() -> type[Attack]:
