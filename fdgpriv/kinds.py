@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import LEVELS, Artifact
+from fdgpriv.artifact import LEVELS, Artifact, StyleStatistics
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -60,3 +60,32 @@ class ClientEmbedding(Artifact):
     def __post_init__(self) -> None:
         if self.vector.ndim != 1:
             raise ValueError(f"want vector (e,), got {tuple(self.vector.shape)}")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class InterpolationStyle(Artifact):
+    """One style that the server makes of its clients' styles, for all of them.
+
+    Attributes:
+        mean, std: (C,).
+        at: The layer that the clients' styles come from.
+        rule: By which they are taken (fdgpriv.style).
+    """
+
+    kind: ClassVar[str] = "interpolation_style"
+    made_of: ClassVar[str] = StyleStatistics.kind
+
+    mean: Tensor
+    std: Tensor
+    at: str
+    rule: str
+
+    def __post_init__(self) -> None:
+        if self.mean.ndim != 1 or self.mean.shape != self.std.shape:
+            raise ValueError(
+                f"want mean and std of one shape (C,), got {tuple(self.mean.shape)}, {tuple(self.std.shape)}"
+            )
+
+    @property
+    def layer(self) -> str | None:
+        return self.at

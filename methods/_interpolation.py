@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import SERVER, InterpolationStyle, StyleStatistics
+from fdgpriv.artifact import SERVER, StyleStatistics
 from fdgpriv.finch import finch
+from fdgpriv.kinds import InterpolationStyle
 
 
 def interpolation_style(

@@ -7,18 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import (
-    LEVELS,
-    SERVER,
-    Artifact,
-    InterpolationStyle,
-    ModelState,
-    SampleCount,
-    StyleDraft,
-    StyleStatistics,
-    TensorState,
-)
-from fdgpriv.kinds import ValidationMetrics
+from fdgpriv.artifact import LEVELS, SERVER, Artifact, ModelState, SampleCount, StyleDraft, StyleStatistics, TensorState
+from fdgpriv.kinds import InterpolationStyle, ValidationMetrics
 from fdgpriv.states import (
     BatchNormStatistics,
     ClassifierHead,

@@ -15,11 +15,12 @@ import torch
 from conftest import Fitted, fit
 from torch import Tensor, nn
 
-from fdgpriv.artifact import SERVER, Artifact, InterpolationStyle, ModelState, SampleCount, StyleDraft, StyleStatistics
+from fdgpriv.artifact import SERVER, Artifact, ModelState, SampleCount, StyleDraft, StyleStatistics
 from fdgpriv.audit import main
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.federation import Dataset, Federation, LocalData
 from fdgpriv.finch import finch
+from fdgpriv.kinds import InterpolationStyle
 from fdgpriv.ledger import ledger
 from fdgpriv.models.backbone import Backbone, drawing_from
 from fdgpriv.models.style_codec import digits_codec

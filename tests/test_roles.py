@@ -13,7 +13,6 @@ import pytest
 import torch
 
 import fdgpriv
-from fdgpriv import roles
 from fdgpriv.artifact import Artifact, ModelState, SampleCount, StyleDraft, StyleStatistics
 from fdgpriv.audit import main
 from fdgpriv.plan import PRESETS

@@ -12,7 +12,6 @@ from fdgpriv.artifact import (
     PEER,
     SERVER,
     Artifact,
-    InterpolationStyle,
     Message,
     ModelState,
     Outgoing,
@@ -22,6 +21,7 @@ from fdgpriv.artifact import (
 )
 from fdgpriv.engine.local import LocalEngine, stream
 from fdgpriv.federation import Dataset, Federation, LocalData
+from fdgpriv.kinds import InterpolationStyle
 from fdgpriv.partition import populate
 from fdgpriv.plan import Plan
 from fdgpriv.roles import Ask, Defense, Guarantee, Method, Server
