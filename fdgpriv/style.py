@@ -109,9 +109,14 @@ def pooled_style(features: Tensor) -> Moments:
     return over_pixels(*POOLED(features))
 
 
-def adain(features: Tensor, mean: Tensor, std: Tensor, rule: StyleRule = PAPER_EPS) -> Tensor:
-    """Features (B, C, H, W) with each channel's own mean and std replaced by `mean` and `std`, (C,) or (B, C)."""
-    own_mean, own_std = rule(features)
+def adain(
+    features: Tensor, mean: Tensor, std: Tensor, rule: StyleRule = PAPER_EPS, own: Moments | None = None
+) -> Tensor:
+    """Features (B, C, H, W) with each channel's own mean and std replaced by `mean` and `std`, (C,) or (B, C).
+
+    `own` are the features' moments by `rule`, where they are known already.
+    """
+    own_mean, own_std = rule(features) if own is None else own
     scale = std / own_std
     shift = mean - own_mean * scale
     return features * scale[..., None, None] + shift[..., None, None]

@@ -27,6 +27,7 @@ class Wire:
     sizes: Mapping[str, int]
     defense: Defense
     transcript: Transcript = field(default_factory=Transcript)
+    _checked: Artifact | None = None  # one that is sent to many is looked through once
     _shared: dict[str, set[str]] = field(default_factory=dict)  # by kind, the clients that shared one
 
     def up(self, client: str, verb: str, outgoing: Outgoing, rng: torch.Generator) -> Message:
@@ -58,7 +59,9 @@ class Wire:
         behind = sorted(self._shared.get(artifact.made_of, ())) if origin == SERVER else [origin]
         samples = 1 if artifact.level == "image" else sum(self.sizes[c] for c in behind)
         record = Record.of(artifact, sender, receiver, verb, samples, len(behind))
-        if (name := artifact.not_finite()) is not None:
+        name = None if artifact is self._checked else artifact.not_finite()
+        self._checked = artifact
+        if name is not None:
             raise Diverged(
                 f"{sender} sent a {artifact.kind} in round {artifact.round} whose {name} is not finite: training diverged; "
                 "try a smaller lr"

@@ -139,8 +139,7 @@ class StyledBatch:
         batch = len(features) - self._appended
         if self._appended and not (self.how.released and self._explored):
             center = features if self.how.center_concat else features[:batch]
-            tail = explore(features[batch:], center, self.how.alpha, self.how.clamp)
-            self._note_negative(features[batch:], center)
+            tail = explore(features[batch:], center, self.how.alpha, self.how.clamp, self._note_negative)
             features = torch.cat([features[:batch], tail])
         self._explored = True
         partner = torch.randperm(len(features), generator=self.rng)
@@ -164,11 +163,8 @@ class StyledBatch:
         total, count = self.log.get(name, (0.0, 0))
         self.log[name] = (total + value, count + 1)
 
-    def _note_negative(self, features: Tensor, center: Tensor) -> None:
-        _, std = PAPER_EPS(features.detach())
-        mean_std = PAPER_EPS(center.detach())[1].mean(0)
-        negative = (std + self.how.alpha * (std - mean_std) < 0).float().mean()
-        self.note("negative_std_share", float(negative))
+    def _note_negative(self, new_std: Tensor) -> None:
+        self.note("negative_std_share", float((new_std < 0).float().mean()))
 
 
 def partners(labels: Tensor, ids: Tensor, rng: torch.Generator) -> Tensor:

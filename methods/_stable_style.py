@@ -4,6 +4,8 @@ Reference: Park et al., "StableFDG", NeurIPS 2023, section 3.1, steps 2-5. Funct
 Every AdaIN here takes std = sqrt(biased variance + 1e-6): dead channels have no spread, and Eq. 1 would divide by it.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -68,24 +70,35 @@ def shift(features: Tensor, kept: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     return torch.where(stays[:, None, None, None], features, moved)
 
 
-def explore(features: Tensor, center: Tensor, alpha: float, clamp: bool = False) -> Tensor:
+def explore(
+    features: Tensor,
+    center: Tensor,
+    alpha: float,
+    clamp: bool = False,
+    told: Callable[[Tensor], None] = lambda new_std: None,
+) -> Tensor:
     """Features (B, C, H, W) whose styles are extrapolated away from the mean style of `center` (M, C, H, W); Eq. 4-5.
 
-    The new std may be negative for alpha > 0, as Eq. 5 and the released code have it; `clamp` cuts it at 0.
+    The new std may be negative for alpha > 0, as Eq. 5 and the released code have it; `clamp` cuts it at 0. `told` hears
+    the new std (B, C) as Eq. 5 gives it.
     """
-    mean, std = (moment.detach() for moment in PAPER_EPS(features))
-    center_mean, center_std = (moment.detach().mean(0) for moment in PAPER_EPS(center))
+    own = PAPER_EPS(features)
+    mean, std = own[0].detach(), own[1].detach()
+    center_mean, center_std = (moment.mean(0) for moment in PAPER_EPS(center.detach()))
     new_mean = mean + alpha * (mean - center_mean)
     new_std = std + alpha * (std - center_std)
-    return adain(features, new_mean, new_std.clamp_min(0) if clamp else new_std)
+    told(new_std)
+    return adain(features, new_mean, new_std.clamp_min(0) if clamp else new_std, own=own)
 
 
 def mix(features: Tensor, partner: Tensor, weight: Tensor) -> Tensor:
     """Features (B, C, H, W) with styles mixed: weight (B,) of their own, the rest of `partner`'s (B,); Step 5, MixStyle."""
-    mean, std = (moment.detach() for moment in PAPER_EPS(features))
+    moments = PAPER_EPS(features)
+    mean, std = moments[0].detach(), moments[1].detach()
     own = weight.to(features)[:, None]
     partner = partner.to(features.device)
-    return adain(features, own * mean + (1 - own) * mean[partner], own * std + (1 - own) * std[partner])
+    new_mean, new_std = own * mean + (1 - own) * mean[partner], own * std + (1 - own) * std[partner]
+    return adain(features, new_mean, new_std, own=moments)
 
 
 def beta(alpha: float, size: int, rng: torch.Generator) -> Tensor:
