@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fdgpriv.artifact import StyleStatistics
 from fdgpriv.exam import View
@@ -64,7 +64,7 @@ def practise(view: View, per_size: int, rng: torch.Generator, single_repeats: in
     labels = torch.cat([domain.labels for domain in domains])
     of_domain = torch.cat([torch.full((len(domain),), d) for d, domain in enumerate(domains)])
     mean, std = (torch.cat(parts) for parts in zip(*(view.styles(domain.images) for domain in domains), strict=True))
-    maps = torch.cat([view.maps(domain.images) for domain in domains])
+    maps = _stacked([view.maps(domain.images) for domain in domains])
     members = list(torch.arange(len(images))[:, None].repeat(single_repeats, 1)) if 1 in view.sizes else []
     for size in view.sizes:
         for turn in range(per_size if size > 1 else 0):
@@ -73,3 +73,9 @@ def practise(view: View, per_size: int, rng: torch.Generator, single_repeats: in
     shared = [vector(view.share(mean[index], std[index], rng, maps[index])) for index in members]
     sizes = torch.tensor([len(index) for index in members])
     return Practice(torch.stack(shared), members, sizes, images, torch.cat([mean, std], dim=1), labels, of_domain)
+
+
+def _stacked(maps: Sequence[Tensor]) -> Tensor:
+    """Each domain's maps (n, D) under the last one's, widened by zeros: inner products within a domain stay as they are."""
+    width = max(part.shape[1] for part in maps)
+    return torch.cat([nn.functional.pad(part, (0, width - part.shape[1])) for part in maps])

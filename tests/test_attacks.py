@@ -2,6 +2,8 @@
 
 import dataclasses
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +20,8 @@ from fdgpriv.partition import populate
 from fdgpriv.roles import Attack
 from fdgpriv.threat import NotGranted, threat
 from fdgpriv.verdict import LEVEL, Line, mean_interval
+
+reading: Any = import_module("fdgpriv.attacks._reading")
 
 CASTS = [(name, role) for name in Attack.names() for role in Attack.named(name).threats]
 EACH_CAST = pytest.mark.parametrize(("name", "role"), CASTS, ids=[f"{name}@{role}" for name, role in CASTS])
@@ -415,3 +419,24 @@ def test_a_domain_is_guessed_among_the_sources(little: Fitted) -> None:
     question = Question(little.proctor().template, 1, torch.zeros(1, 1, dtype=torch.int64))
     guesses, _ = attack.read(view, [question], generator(0))
     assert guesses[0].shape == (len(view.sources),)
+
+
+def test_practice_on_clustered_styles_joins_domains_of_different_sizes(digits: Dataset) -> None:
+    """What PARDON clusters images by is as wide as a domain has images: each domain's own inner products must survive."""
+    domains = tuple(domain.take(torch.arange(60 + 4 * i)) for i, domain in enumerate(digits.domains))
+    uneven = dataclasses.replace(digits, domains=domains)
+    proctor = fit(uneven, clients=6, method="pardon", settings={"rounds": "1"}).proctor()
+    sittings = proctor.sittings(threat("server"), (1, 2), reconstruction=False)
+    view = sittings[0].view
+    made = reading.practise(view, 3, torch.Generator().manual_seed(0))
+    assert len({len(domain) for domain in view.auxiliary}) > 1
+    widths = [view.maps(domain.images).shape[1] for domain in view.auxiliary]
+    assert len(set(widths)) > 1
+    parts = [view.maps(domain.images) for domain in view.auxiliary]
+    joined = reading._stacked(parts)
+    assert joined.shape == (len(made.images), max(widths))
+    start = 0
+    for part in parts:
+        mine = joined[start : start + len(part)]
+        torch.testing.assert_close(mine @ mine.T, part @ part.T)
+        start += len(part)
