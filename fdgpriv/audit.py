@@ -2,12 +2,12 @@
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from fdgpriv._contract import write_text
 from fdgpriv.finding import Results
 from fdgpriv.plan import PRESETS, Plan
 from fdgpriv.progress import Teller
@@ -225,9 +225,7 @@ def write(results: Results, out: Path) -> list[Path]:
     for name in Report.names():
         report = Report.named(name)()
         path = out / report.filename
-        part = path.with_name(f".{path.name}.part")
-        part.write_text(report.render(results, out), encoding="utf-8")
-        os.replace(part, path)
+        write_text(path, report.render(results, out))
         paths.append(path)
     return paths
 

@@ -12,6 +12,7 @@ import torch
 from pydantic import BaseModel, TypeAdapter
 
 from fdgpriv import figures
+from fdgpriv._contract import write_text
 from fdgpriv.exam import Guess, Truth
 from fdgpriv.federation import generator
 from fdgpriv.judge import Paper
@@ -19,7 +20,7 @@ from fdgpriv.marks import Marks, examine
 from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Attack, Defense
 from fdgpriv.threat import ThreatModel
-from fdgpriv.training import slug, write_whole
+from fdgpriv.training import slug
 
 Shown = Mapping[int | None, Sequence[tuple[Truth, Mapping[str, Guess]]]]
 
@@ -71,7 +72,8 @@ class Examination:
             start = perf_counter()
             examined = self._examined()
             examined.attack_s = perf_counter() - start
-            write_whole(file, examined.model_dump_json())
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_text(file, examined.model_dump_json())
         return self._as_paper(examined), examined.attack_s
 
     @property

@@ -4,7 +4,6 @@ One cell is one method, target, seed and defense. A finished training lies in ``
 final model, and ``trained.json``. An interrupted one leaves nothing there and begins anew.
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from rich.progress import TaskID
 from safetensors.torch import save_file
 from torch import nn
 
+from fdgpriv._contract import write_text
 from fdgpriv.artifact import ModelState
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.federation import Dataset, generator
@@ -130,21 +130,13 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
         trained = Trained(utility=None, diverged=str(error), train_s=perf_counter() - start, wire_s=engine.wire_s)
         wire.transcript.save(folder)
         teller.done(task, f"{cell.folder}: {error}")
-    write_whole(note, trained.model_dump_json())
+    write_text(note, trained.model_dump_json())
     return trained, proctor(wire.transcript)
 
 
 def slug(text: str) -> str:
     """`text` as part of a file's name."""
     return "".join(c if c.isalnum() or c in "-_.=" else "_" for c in text)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """The whole file or none of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
 
 
 def _round(round: int, found: Utility | PersonalUtility) -> RoundUtility:

@@ -7,8 +7,6 @@ Eq. 1-8 and Appendix E.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +14,7 @@ from torch import Tensor, nn
 from fdgpriv.artifact import Artifact, Outgoing, StyleDraft, StyleStatistics
 from fdgpriv.exam import styles_of
 from fdgpriv.kinds import AmplitudeSpectrum
-from fdgpriv.models.adain_vgg import adain_vgg
-from fdgpriv.models.style_codec import StyleCodec, digits_codec
+from fdgpriv.models.style_codec import StyleCodec
 from fdgpriv.style import POOLED
 
 CODECS = {"small": (4, 8), "adain_vgg": (1, 16)}  # by name: what must divide an image's side, and the least side
@@ -139,10 +136,3 @@ def resized(images: Tensor, side: int | None) -> Tensor:
     if side is None or images.shape[-2:] == (side, side):
         return images
     return nn.functional.interpolate(images, size=(side, side), mode="bilinear", antialias=True)
-
-
-@cache
-def codec(name: str, weights: Path | None, device: torch.device) -> StyleCodec:
-    """The frozen codec called `name`, once for all who use it; `weights` is the folder of AdaIN's two files."""
-    made = digits_codec() if name == "small" else adain_vgg(weights, weights)
-    return made.to(device)

@@ -15,6 +15,7 @@ from fdgpriv.states import (
     LabelMarginal,
     RepresentationTranslator,
 )
+from fdgpriv.utility import logits
 
 from ._federation import Batch, batches, shared_state, train
 from ._importance import importance, recalibrate, share, weighted
@@ -129,14 +130,11 @@ class LSIClient:
     def _shared(self) -> ModelState:
         return shared_state(self.model, self.data.client, self.round, self.method)
 
-    @torch.no_grad()
     def _validated(self) -> Message:
         images, labels = self.data.held_out_images, self.data.held_out_labels
         if self.method.select != "validation" or not len(labels):
             return []
-        self.model.eval()
-        guesses = torch.cat([self.model(part.to(self.device)).argmax(1).cpu() for part in images.split(256)])
-        accuracy = (guesses == labels).double().mean()
+        accuracy = (logits(self.model, images, self.device).argmax(1) == labels).double().mean()
         return [ValidationMetrics(client=self.data.client, round=self.round, accuracy=accuracy)]
 
     def _entropy(self, batch: Batch) -> Tensor:

@@ -3,30 +3,15 @@
 Reference: Huang and Belongie, "Arbitrary style transfer in real-time with adaptive instance normalization", ICCV 2017.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
-import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from fdgpriv.models.adain_vgg import adain_vgg
-from fdgpriv.models.style_codec import StyleCodec, digits_codec
+from fdgpriv.models.style_codec import StyleCodec
 from fdgpriv.style import PER_IMAGE_UNBIASED, Moments, adain
 
 LEAST_SIDE = {"digits": 8, "adain_vgg": 16}  # pixels, by codec
-_BUILD: dict[str, Callable[[Path | None], StyleCodec]] = {
-    "digits": lambda _: digits_codec(),
-    "adain_vgg": lambda weights: adain_vgg(weights, weights),
-}
-
-
-@cache
-def codec_on(device: torch.device, name: str, weights: Path | None) -> StyleCodec:
-    """The frozen codec `name` of `LEAST_SIDE`, loaded once; of files not our own, `weights` is the folder."""
-    return _BUILD[name](weights).to(device)
 
 
 @dataclass(frozen=True, eq=False)

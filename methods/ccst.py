@@ -15,7 +15,8 @@ from fdgpriv.roles import Ask, Server
 
 from ._averaging import AveragingClient, FederatedAveraging
 from ._ccst_bank import Bank
-from ._ccst_styles import CODECS, AmplitudeStyle, FeatureStyle, Style, codec
+from ._ccst_styles import CODECS, AmplitudeStyle, FeatureStyle, Style
+from ._codec import codec_on
 
 _CHOICES = {
     "style": ("overall", "single"),
@@ -114,7 +115,7 @@ class CCST(FederatedAveraging):
         return AmplitudeStyle(self.window) if self.style_of == "amplitude" else self._feature_style(device)
 
     def _feature_style(self, device: torch.device) -> FeatureStyle:
-        return FeatureStyle(codec(self.codec, self.codec_weights, device), self.side, device)
+        return FeatureStyle(codec_on(device, self.codec, self.codec_weights), self.side, device)
 
     def features(self, model: nn.Module, layer: str) -> Callable[[Tensor], Tensor]:
         style = self._feature_style(torch.device("cpu"))

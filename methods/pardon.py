@@ -21,11 +21,12 @@ from fdgpriv.roles import Ask, Server
 from fdgpriv.style import POOLED, StyleRule, clustered
 
 from ._averaging import AveragingClient, FederatedAveraging
+from ._codec import codec_on
 from ._contrastive import contrast, pull
 from ._embedding import EmbeddingClassifier
 from ._federation import Batch, FederatedSGD, augment
 from ._interpolation import interpolation_style
-from ._transfer import LEAST_SIDE, StyleTransfer, codec_on
+from ._transfer import LEAST_SIDE, StyleTransfer
 
 _CHOICES = {
     "optimizer": ("adam", "sgd"),

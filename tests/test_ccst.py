@@ -397,7 +397,7 @@ def test_a_model_weighs_what_it_weighs_in_the_paper(network: str, classes: int, 
 def test_styles_and_bank_weigh_what_they_weigh_in_the_paper(
     mode: str, target: str, up: dict[str, int], down: int, vgg: StyleCodec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(part, "codec", lambda *which: vgg)
+    monkeypatch.setattr(part, "codec_on", lambda *which: vgg)
     method = Method.named("ccst").configured({"style": mode, "codec": "adain_vgg"})
     names = tuple(name for name in PACS if name != target)
     world = Federation(names, 7, 16, network, 0)

@@ -111,16 +111,21 @@ def _refused(row: AttackFinding) -> bool:
 
 
 def _wire_line(row: AttackFinding) -> str:
-    """The client line, or the domain line where the attack asks for nothing else."""
+    """The verdict on the artifact that crossed."""
     if not row.shared:
         return "not_shared"
+    return _own_line(row)
+
+
+def _own_line(row: AttackFinding) -> str:
+    """The client line, or the domain line where the attack asks for nothing else."""
     return row.verdict_domain if row.verdict == "not_applicable" else row.verdict
 
 
 def _image_line(row: AttackFinding) -> str:
     """Whether a single image's artifact is read: by the row itself where that is what it attacks, else by its control."""
     if not row.shared or row.artifact.endswith(":image"):
-        return row.verdict_domain if row.verdict == "not_applicable" else row.verdict
+        return _own_line(row)
     if row.positive_control is None or row.positive_control.succeeded is None:
         return "inconclusive"
     return "leak" if row.positive_control.succeeded else "inconclusive"

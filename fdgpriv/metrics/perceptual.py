@@ -4,6 +4,7 @@ Reference: Zhang et al., "The unreasonable effectiveness of deep features as a p
 """
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +25,7 @@ HEADS = Path(lpips.__file__).parent / "weights" / "v0.1"
 _FILES = {"alex": "alexnet-owt-7be5be79.pth", "vgg": "vgg16-397923af.pth"}
 
 
-class Perceptual(nn.Module):
+class Perceptual(nn.Module, ABC):
     """A perceptual distance under its name; differentiable, so that it may also be a loss.
 
     Never score with the network that an attack took as its own loss.
@@ -35,9 +36,9 @@ class Perceptual(nn.Module):
 
     name: str
 
+    @abstractmethod
     def forward(self, images: Tensor, truth: Tensor) -> Tensor:
         """Distances (N,) of images (N, 3, H, W) **in [-1, 1]**, as the lpips package takes them."""
-        raise NotImplementedError
 
 
 class FormulaLpips(Perceptual):
