@@ -15,7 +15,7 @@ from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.roles import Attack
 
 from ._probe import probe
-from ._reading import practise, vector
+from ._reading import practise, vectors
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class ClassProbe(Attack):
     """A linear probe on the styles of single images; several images behind a style have no one class."""
 
     family: ClassVar[str] = "property"
-    reads: ClassVar[str] = StyleStatistics.kind
+    reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind,)
     headline: ClassVar[str] = "balanced_accuracy"
     higher_leaks: ClassVar[bool] = True
     threats: ClassVar[tuple[str, ...]] = ("server", "client", "third_party")
@@ -35,7 +35,7 @@ class ClassProbe(Attack):
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
         made = practise(view, 0, rng)
         labels = made.labels[torch.cat(list(made.members))]
-        asked = torch.stack([vector(question.artifact) for question in questions])
+        asked = vectors(view, questions)
         behind = torch.tensor([question.images_behind for question in questions])
         guesses = probe(made, labels, asked, behind, view.classes)
         share = labels.bincount(minlength=view.classes).float()

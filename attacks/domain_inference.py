@@ -12,7 +12,7 @@ from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.roles import Attack
 
 from ._probe import probe
-from ._reading import practise, vector, want_practice
+from ._reading import practise, vectors, want_practice
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class DomainInference(Attack):
     """
 
     family: ClassVar[str] = "property"
-    reads: ClassVar[str] = StyleStatistics.kind
+    reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind,)
     headline: ClassVar[str] = "accuracy"
     higher_leaks: ClassVar[bool] = True
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
@@ -41,7 +41,7 @@ class DomainInference(Attack):
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
         made = practise(view, self.practice, rng)
         domains = torch.stack([made.domains[members[0]] for members in made.members])
-        asked = torch.stack([vector(question.artifact) for question in questions])
+        asked = vectors(view, questions)
         behind = torch.tensor([question.images_behind for question in questions])
         guesses = probe(made, domains, asked, behind, len(view.sources))
         count = len(view.sources)

@@ -21,7 +21,7 @@ from fdgpriv.roles import Attack
 
 from ._images import identified, lpips, psnr, realism, ssim
 from ._perceptual import LOSSES, distance
-from ._reading import Practice, practise, vector
+from ._reading import Practice, practise, vectors
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Gan(Attack):
     """
 
     family: ClassVar[str] = "reconstruction"
-    reads: ClassVar[str] = StyleStatistics.kind
+    reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind,)
     headline: ClassVar[str] = "psnr"
     higher_leaks: ClassVar[bool] = True
     threats: ClassVar[tuple[str, ...]] = ("insider", "client", "third_party")
@@ -69,7 +69,7 @@ class Gan(Attack):
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
         practice = practise(view, 60, rng)
         network = self._trained(practice, view.image_size, rng)
-        asked = torch.stack([vector(question.artifact) for question in questions])
+        asked = vectors(view, questions)
         drawn = _draw(network, practice.standardised(asked))
         return list(drawn), self._blind(view, practice, network, rng)
 

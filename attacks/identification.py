@@ -31,7 +31,7 @@ class Identification(Attack):
     """
 
     family: ClassVar[str] = "identification"
-    reads: ClassVar[str] = StyleStatistics.kind
+    reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind,)
     headline: ClassVar[str] = "top1"
     higher_leaks: ClassVar[bool] = True
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
@@ -49,7 +49,7 @@ class Identification(Attack):
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
         candidates = torch.cat(view.styles(view.candidates), dim=1)
         made = practise(view, self.practice, rng)
-        styles = made.styles
+        styles = torch.cat([torch.cat(view.styles(domain.images), dim=1) for domain in view.auxiliary])
         center = styles.mean(0)
         spread = (styles - center).square().mean(0).clamp_min(1e-12)
         length = styles.shape[1]
@@ -62,7 +62,7 @@ class Identification(Attack):
         known = torch.tensor(sorted(roots))
         guesses: list[Guess] = []
         for question in questions:
-            artifact = torch.cat([question.artifact.mean, question.artifact.std])
+            artifact = view.vector(question.artifact)[:length]
             n = question.images_behind
             nearest = int(known[(known - n).abs().argmin()])
             expected = center + (candidates[question.candidates] - center) / n

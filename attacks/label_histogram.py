@@ -12,11 +12,11 @@ import torch
 from sklearn.linear_model import RidgeCV
 from torch import Tensor
 
-from fdgpriv.artifact import StyleStatistics
+from fdgpriv.artifact import ModelState, StyleStatistics
 from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.roles import Attack
 
-from ._reading import held, vector, want_practice
+from ._reading import held, vectors, want_practice
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class LabelHistogram(Attack):
     """
 
     family: ClassVar[str] = "property"
-    reads: ClassVar[str] = StyleStatistics.kind
+    reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind,)
     headline: ClassVar[str] = "l1"
     higher_leaks: ClassVar[bool] = False
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 2.0)
@@ -52,13 +52,13 @@ class LabelHistogram(Attack):
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
         held(view)
-        asked = torch.stack([vector(question.artifact) for question in questions])
+        asked = vectors(view, questions)
         behind = torch.tensor([question.images_behind for question in questions])
         known = torch.tensor(view.sizes)
         reader = known[(behind[:, None] - known[None, :]).abs().argmin(1)]
         guesses = torch.empty(len(questions), view.classes)
         for size in reader.unique().tolist():
-            inputs, shares = self._simulated(view, size, rng)
+            inputs, shares = self._simulated(view, size, questions[0].sent, rng)
             center, spread = inputs.mean(0), inputs.std(0) + 1e-8
             model = RidgeCV(alphas=np.logspace(-1, 4, 11)).fit(((inputs - center) / spread).numpy(), shares.numpy())
             read = reader == size
@@ -70,22 +70,20 @@ class LabelHistogram(Attack):
         blind = {"noise": list(noise / noise.sum(1, keepdim=True)), "mean_image": [mean / mean.sum()]}
         return list(guesses), blind
 
-    def _simulated(self, view: View, size: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    def _simulated(self, view: View, size: int, sent: ModelState | None, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """Vectors (M, D) of simulated clients' artifacts, and their label distributions (M, K)."""
         domains = view.auxiliary
         draws = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
-        vectors, shares = [], []
+        told, shares = [], []
         for turn in range(self.practice):
             domain = domains[turn % len(domains)]
-            mean, std = view.styles(domain.images)
-            maps = view.maps(domain.images)
             skew = (
                 torch.from_numpy(draws.dirichlet([self.alphas[turn % len(self.alphas)]] * view.classes)).float() + 1e-9
             )
             index = torch.multinomial(skew[domain.labels], min(size, len(domain)), generator=rng)
-            vectors.append(vector(view.share(mean[index], std[index], rng, maps[index])))
+            told.append(view.vector(view.make(domain.images, domain.labels, index, rng, sent), sent))
             shares.append(domain.labels[index].bincount(minlength=view.classes) / len(index))
-        return torch.stack(vectors), torch.stack(shares)
+        return torch.stack(told), torch.stack(shares)
 
     def score(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
         return torch.stack(

@@ -27,7 +27,7 @@ from fdgpriv.proctor import Proctor
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Attack
 from fdgpriv.style_space import style_space
-from fdgpriv.threat import threat
+from fdgpriv.threat import ThreatModel, threat
 from fdgpriv.training import Cell, Trained, train
 from fdgpriv.transcript import Record
 
@@ -110,18 +110,20 @@ class Conductor:
         folder, papers = done.cell.folder, done.papers
         few_layers = self.plan.preset == "quick"
         asked = [
-            Examination(proctor, spec, self.plan.attack(spec), threat(role), few_layers, self.out, folder)
+            Examination(proctor, spec, attack, kind, threat(role), few_layers, self.out, folder)
             for spec in self.plan.attacks
+            for attack in (self.plan.attack(spec),)
             for role in self.plan.threats
-            if role in self.plan.attack(spec).threats
+            if role in attack.threats
+            for kind in _readable(attack, threat(role), proctor)
         ]
         task = self.teller.task(f"attacking {folder}", len(asked))
         pool = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
         pending: dict[Future[tuple[Paper, float]], str] = {}
         try:
             for one in asked:
-                key = f"{folder}/{one.spec}@{one.who.role}"
-                papers[key] = Paper(one.attack, one.who, "client", False, not_applicable=_NOT_YET)
+                key = f"{folder}/{one.spec}@{one.who.role} on {one.kind}"
+                papers[key] = Paper(one.attack, one.who, one.kind, "client", False, not_applicable=_NOT_YET)
                 pending[pool.submit(one.paper)] = key
             while pending:
                 finished, _ = wait(pending, return_when=FIRST_COMPLETED)
@@ -189,6 +191,13 @@ class Conductor:
         return (RunFigure(file=path.as_posix(), caption=caption),)
 
 
+def _readable(attack: Attack, who: ThreatModel, proctor: Proctor) -> Sequence[str]:
+    """The kinds that this adversary reads here; where there is none, the one of which it is said why."""
+    there = [kind for kind in attack.reads if kind in proctor.subjects]
+    seen = [kind for kind in there if proctor.subjects[kind].refused(who) is None]
+    return seen or there[:1] or attack.reads[:1]
+
+
 def environment(plan: Plan, workers: int) -> dict[str, Any]:
     """What the figures were measured on."""
     return {
@@ -207,7 +216,7 @@ def _not_measured(trained: Trained, proctor: Proctor) -> tuple[str, ...]:
     if trained.diverged is not None:
         found.append(f"Nothing was attacked: {trained.diverged}.")
     kinds = {record.kind for record in proctor.transcript.records}
-    for kind in sorted(kinds - {part.reads for part in map(Attack.named, Attack.names())}):
+    for kind in sorted(kinds.difference(*(part.reads for part in map(Attack.named, Attack.names())))):
         found.append(f"{kind}: no attack of this version reads it.")
     if StyleStatistics.kind in kinds and not proctor.shares_styles:
         found.append("Style statistics crossed, but no model they were taken under was kept: use keep=all.")

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 
 from fdgpriv.artifact import SERVER, StyleStatistics
-from fdgpriv.exam import styles_and_maps_of
 from fdgpriv.federation import Federation, generator
 from fdgpriv.roles import Method
-from fdgpriv.style import RULES
+from fdgpriv.style import RULES, styles_and_maps_of
 from fdgpriv.transcript import Transcript
 
 

@@ -4,19 +4,22 @@ The evaluator lays out questions, each an artifact to read: the target's own, an
 alike to the adversary. `View` is what the threat model grants; `Truth` stays here until the guesses are in.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import StyleDraft, StyleStatistics
+from fdgpriv.artifact import Artifact, ModelState
 from fdgpriv.federation import Domain
-from fdgpriv.finch import compact
-from fdgpriv.style import StyleRule
+from fdgpriv.subjects import Craft, Holding, StyleCraft
 from fdgpriv.threat import Capability, ThreatModel
 
-Guess = Tensor  # an image (3, H, W), scores of candidates (T, N), of domains (D,), of classes (K,), a distribution (K,)
+# an image (3, H, W), images (M, 3, H, W), scores of candidates (T, N), of suspects (N,), of domains (D,), of classes
+# (K,), a distribution (K,), a number ()
+Guess = Tensor
+C = TypeVar("C", bound=Craft)
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,14 +27,18 @@ class Question:
     """One artifact to read.
 
     Attributes:
-        artifact: The style statistics; whose they are is not said.
-        images_behind: How many images were averaged into it (public, as in the accounting).
+        artifact: Whose it is is not said.
+        images_behind: How many images are behind it (public, as in the accounting).
         candidates: (T, N) indices into `View.candidates`: T line-ups, in each of which one image may be behind it.
+        suspects: (N,) indices into `View.candidates`: some of these are behind it.
+        sent: The model that its sender was sent in that round, where anything hangs on it.
     """
 
-    artifact: StyleStatistics
+    artifact: Artifact
     images_behind: int
     candidates: Tensor
+    suspects: Tensor
+    sent: ModelState | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +53,9 @@ class Truth:
         positions: (T,) where in each line-up the true image stands.
         candidates: (T, N) indices into the pool: the line-ups.
         pool: (P, 3, H, W) all candidate images, one tensor for all truths.
+        members: (N,) which of the suspects are behind the artifact.
+        count: How many images are behind it.
+        place: Where the client's own earlier artifact stands in `View.earlier`; -1 where there is none.
     """
 
     images: Tensor
@@ -55,6 +65,9 @@ class Truth:
     positions: Tensor
     candidates: Tensor
     pool: Tensor
+    members: Tensor
+    count: int
+    place: int
 
     @property
     def line_up(self) -> Tensor:
@@ -80,11 +93,9 @@ class View:
     sizes: tuple[int, ...]
     image_size: int
     _auxiliary: tuple[Domain, ...]
-    _styles: Callable[[Tensor], tuple[Tensor, Tensor]]
-    _share: Callable[[StyleDraft, torch.Generator], StyleStatistics]
-    _maps: Callable[[Tensor], Tensor]
-    _template: StyleStatistics
+    _craft: Craft
     _candidates: Tensor
+    _earlier: tuple[Artifact, ...] = ()
 
     @property
     def auxiliary(self) -> tuple[Domain, ...]:
@@ -93,57 +104,37 @@ class View:
 
     @property
     def candidates(self) -> Tensor:
-        """(P, 3, H, W): the images that line-ups are made of."""
+        """(P, 3, H, W): the images that line-ups and suspects are made of."""
         self.threat.require(Capability.HAS_CANDIDATES)
         return self._candidates
 
+    @property
+    def earlier(self) -> tuple[Artifact, ...]:
+        """What all clients shared in an earlier round, in an order of its own."""
+        self.threat.require(Capability.SEES_ALL_ROUNDS)
+        return self._earlier
+
+    def craft(self, kind: type[C], using: Capability = Capability.KNOWS_DEFENSE) -> C:
+        """The craft of the artifacts, which must be of this kind, to whoever may use it."""
+        self.threat.require(using)
+        if not isinstance(self._craft, kind):
+            raise TypeError(f"want artifacts of {kind.__name__}, got {type(self._craft).__name__}")
+        return self._craft
+
+    def vector(self, artifact: Artifact, sent: ModelState | None = None) -> Tensor:
+        """(D,): what readers of properties look at in an artifact."""
+        return self._craft.vector(artifact, sent)
+
+    def make(
+        self, images: Tensor, labels: Tensor, index: Tensor, rng: torch.Generator, sent: ModelState | None = None
+    ) -> Artifact:
+        """The artifact that a client holding the images at `index` (m,) would have shared, defense included."""
+        self.threat.require(Capability.KNOWS_DEFENSE)
+        return self._craft.make(Holding(images, labels, sent), index, rng)
+
     def styles(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and std (N, C) of each image's features, as clients compute them."""
-        self.threat.require(Capability.KNOWS_ENCODER)
-        return self._styles(images)
-
-    def maps(self, images: Tensor) -> Tensor:
-        """(N, D): what clients cluster images by besides their styles; D is 0 where they do not."""
-        self.threat.require(Capability.KNOWS_ENCODER)
-        return self._maps(images)
-
-    def share(self, mean: Tensor, std: Tensor, rng: torch.Generator, maps: Tensor | None = None) -> StyleStatistics:
-        """The artifact that a client holding images of these styles (n, C) and maps would have shared, defense included."""
-        self.threat.require(Capability.KNOWS_DEFENSE)
-        return self._share(draft_like(self._template, mean, std, "client", maps), rng)
-
-
-def styles_of(images: Tensor, features: Callable[[Tensor], Tensor], rule: StyleRule) -> tuple[Tensor, Tensor]:
-    """Mean and std (N, C) of the features of images (N, 3, H, W), in parts that fit in memory."""
-    mean, std, _ = styles_and_maps_of(images, features, rule)
-    return mean, std
-
-
-@torch.no_grad()
-def styles_and_maps_of(
-    images: Tensor, features: Callable[[Tensor], Tensor], rule: StyleRule
-) -> tuple[Tensor, Tensor, Tensor]:
-    """As `styles_of`, and what the rule clusters images by besides, (N, D) with D <= N; D is 0 where it does not."""
-    parts = [(*rule(made), rule.maps(made)) for part in images.split(256) for made in [features(part)]]
-    mean, std, maps = (torch.cat(part) for part in zip(*parts, strict=True))
-    return mean, std, compact(maps)
-
-
-def draft_like(
-    template: StyleStatistics, mean: Tensor, std: Tensor, behind: str, maps: Tensor | None = None
-) -> StyleDraft:
-    """A draft of styles (n, C), and maps (n, D) where images are clustered by them, for an artifact of the template's form."""
-    return StyleDraft(
-        client=template.client,
-        round=template.round,
-        mean=mean,
-        std=std,
-        variances=len(template.mean_var) > 0,
-        behind=behind,
-        at=template.at,
-        rule=template.rule,
-        maps=maps,
-    )
+        return self.craft(StyleCraft, Capability.KNOWS_ENCODER).styles(images)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ from fdgpriv.judge import Paper
 from fdgpriv.marks import Marks, examine
 from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Attack, Defense
+from fdgpriv.subjects import Craft, Subject
 from fdgpriv.threat import ThreatModel
 from fdgpriv.training import slug
 
@@ -49,6 +50,7 @@ class Examination:
         proctor: Of the federation.
         spec: The attack, as the command line names it.
         attack: The same, configured.
+        kind: Of the artifacts it reads here, one of those it can read.
         who: The threat model.
         few_layers: Look only at the layer on the wire and the last one.
         out: Where everything goes.
@@ -58,6 +60,7 @@ class Examination:
     proctor: Proctor
     spec: str
     attack: Attack
+    kind: str
     who: ThreatModel
     few_layers: bool
     out: Path
@@ -78,18 +81,23 @@ class Examination:
 
     @property
     def _name(self) -> str:
-        return f"{slug(self.spec)}@{self.who.role}"
+        return f"{slug(self.spec)}@{self.who.role}-{self.kind}"
 
     @property
     def _draws_images(self) -> bool:
         return self.attack.family == "reconstruction"
 
+    @property
+    def _subject(self) -> Subject[Craft] | None:
+        return self.proctor.subjects.get(self.kind)
+
     def _as_paper(self, examined: Examined) -> Paper:
-        level = self.proctor.template.level if self.proctor.shares_styles else "client"
-        on_wire = self.proctor.shares_styles and (level == "image" or None in self.attack.sizes)
+        level = self._subject.level if self._subject else "client"
+        on_wire = self._subject is not None and (level == "image" or None in self.attack.sizes)
         return Paper(
             attack=self.attack,
             threat=self.who,
+            kind=self.kind,
             level=level if on_wire else "image",
             shared=on_wire,
             auxiliary_images=examined.auxiliary_images,
@@ -103,33 +111,41 @@ class Examination:
         )
 
     def _examined(self) -> Examined:
-        if not self.proctor.shares_styles:
-            return Examined(not_applicable=f"{self.proctor.method.name()} shares no {self.attack.reads}")
+        subject = self._subject
+        if subject is None:
+            kinds = " and no ".join(kind.replace("_", " ") for kind in self.attack.reads)
+            return Examined(not_applicable=f"{self.proctor.method.name()} shares no {kinds}")
+        reason = subject.refused(self.who) or self.attack.refuses(subject)
+        if reason is not None:
+            return Examined(not_applicable=reason)
         rng = generator(self.proctor.seed, 8)
         sizes = tuple(size for size in self.attack.sizes if size is None or size in self.proctor.per_client)
-        sittings = self.proctor.sittings(self.who, sizes, reconstruction=self._draws_images)
+        sittings = self.proctor.sittings(subject, self.who, sizes, reconstruction=self._draws_images)
         if not sittings:
-            return Examined(not_applicable="no client was sent another client's style")
+            return Examined(not_applicable=f"no client was sent another client's {self.kind.replace('_', ' ')}")
         marks, shown = examine(self.attack, sittings, (1, None), rng)
         view, first = sittings[0].view, sittings[0].items[0]
         return Examined(
             marks=list(marks.items()),
-            by_layer=self._by_layer(marks, rng),
+            by_layer=self._by_layer(subject, marks, rng),
             undefended=self._undefended(rng),
             auxiliary_images=sum(len(domain) for domain in view.auxiliary),
             chance=self.attack.chance(view, first.truth),
             figures=self._grid(shown) if self._draws_images else (),
         )
 
-    def _by_layer(self, marks: Mapping[int | None, Marks], rng: torch.Generator) -> dict[str, Marks]:
-        """Marks on single images' styles at each stage of the network."""
-        wire, layers = self.proctor.template.at, self.proctor.layers() if self.attack.by_layer else ()
+    def _by_layer(
+        self, subject: Subject[Craft], marks: Mapping[int | None, Marks], rng: torch.Generator
+    ) -> dict[str, Marks]:
+        """Marks on single images' artifacts at each layer of the network."""
+        layers = subject.craft.layers() if self.attack.by_layer else ()
+        wire = self.proctor.template.at if layers else ""
         found: dict[str, Marks] = {}
         for layer in (wire, layers[-1]) if self.few_layers and layers else layers:
             if layer == wire:
                 found[layer] = marks[1]
             else:
-                sittings = self.proctor.sittings(self.who, (1,), reconstruction=False, layer=layer)
+                sittings = self.proctor.sittings(subject.at(layer), self.who, (1,), reconstruction=False)
                 found[layer] = examine(self.attack, sittings, (), rng)[0][1]
         return found
 
@@ -139,7 +155,8 @@ class Examination:
         if self.proctor.defense == none or 1 not in self.attack.sizes:
             return None
         bare = replace(self.proctor, defense=none)
-        return examine(self.attack, bare.sittings(self.who, (1,), reconstruction=self._draws_images), (), rng)[0][1]
+        sittings = bare.sittings(bare.subject(self.kind), self.who, (1,), reconstruction=self._draws_images)
+        return examine(self.attack, sittings, (), rng)[0][1]
 
     def _grid(self, shown: Shown) -> tuple[str, ...]:
         rows, labels = [], []

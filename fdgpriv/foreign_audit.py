@@ -131,12 +131,18 @@ def _papers(styles: ForeignStyles, seed: int) -> Mapping[str, Paper]:
     papers = {}
     for name in Attack.names():
         attack = Attack.named(name)()
-        if attack.reads != StyleStatistics.kind:
+        if StyleStatistics.kind not in attack.reads:
             continue
         if name == "domain_inference" and styles.groups is not None and len(set(styles.groups.tolist())) > 1:
             chance = float(np.bincount(styles.groups).max() / len(styles.groups))
             papers[name] = Paper(
-                attack, HOLDER, "client", True, marks={None: domain_marks(styles, seed)}, chance=chance
+                attack,
+                HOLDER,
+                StyleStatistics.kind,
+                "client",
+                True,
+                marks={None: domain_marks(styles, seed)},
+                chance=chance,
             )
             continue
         why = (
@@ -144,5 +150,5 @@ def _papers(styles: ForeignStyles, seed: int) -> Mapping[str, Paper]:
             if name == "domain_inference"
             else "want the encoder and images: only the artifacts were given"
         )
-        papers[name] = Paper(attack, threat("server"), "client", True, not_applicable=why)
+        papers[name] = Paper(attack, threat("server"), StyleStatistics.kind, "client", True, not_applicable=why)
     return papers

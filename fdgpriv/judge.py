@@ -36,7 +36,8 @@ class Paper:
 
     Attributes:
         attack, threat: Who was examined.
-        level: Of the artifact on the wire: image or client.
+        kind: Of the artifact.
+        level: Of the artifact on the wire: image, client or group.
         shared: Whether that artifact is on the wire at all.
         auxiliary_images: How many images the adversary held.
         marks: By number of images behind the artifact; None is the whole client.
@@ -50,6 +51,7 @@ class Paper:
 
     attack: Attack
     threat: ThreatModel
+    kind: str
     level: str
     shared: bool
     auxiliary_images: int = 0
@@ -143,7 +145,7 @@ def _finding(paper: Paper, key: str, answers: Mapping[str, Answer]) -> AttackFin
     return AttackFinding(
         attack=attack.name(),
         family=attack.family,
-        artifact=f"{attack.reads}:{paper.level}",
+        artifact=f"{paper.kind}:{paper.level}",
         shared=paper.shared,
         threat=Threat(
             role=paper.threat.role,

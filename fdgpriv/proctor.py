@@ -6,23 +6,25 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import StyleDraft, StyleStatistics
+from fdgpriv.artifact import ModelState, StyleStatistics
 from fdgpriv.evidence import Evidence
-from fdgpriv.exam import Item, Sitting, View, draft_like
+from fdgpriv.exam import Item, Sitting, View
 from fdgpriv.federation import Domain, Federation, generator
 from fdgpriv.partition import Population
 from fdgpriv.questions import ARTIFACTS_PER_CLIENT, Questions
 from fdgpriv.roles import Defense, Method
+from fdgpriv.subjects import Craft, Holding, StyleCraft, Subject, subjects_of
 from fdgpriv.threat import Auxiliary, ThreatModel
 from fdgpriv.transcript import Transcript
 
 LEAKED_SHARE = 0.5
 PUBLIC_ARTIFACTS = 20  # per domain, to learn the public distribution from
+PUBLIC_COSTLY = 4  # where making one takes long
 
 
 @dataclass(eq=False)
 class Proctor:
-    """Lays out examinations of one run's style statistics.
+    """Lays out examinations of what one run shared.
 
     Attributes:
         population: All that the evaluator knows.
@@ -40,9 +42,13 @@ class Proctor:
     seed: int
     per_client: Mapping[int, int] = field(default_factory=lambda: ARTIFACTS_PER_CLIENT)
     evidence: Evidence | None = field(default=None, init=False)
+    subjects: Mapping[str, Subject[Craft]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.evidence = Evidence.of(self.transcript, self.method, self.federation, self.seed)
+        self.subjects = subjects_of(
+            self.transcript, self.method, self.federation, self.defense, self.population, self.evidence
+        )
 
     @property
     def shares_styles(self) -> bool:
@@ -50,125 +56,100 @@ class Proctor:
         return self.evidence is not None
 
     @property
-    def _shared(self) -> Evidence:
-        if self.evidence is None:
-            raise ValueError(f"{self.method.name()} shared no style statistics: there is nothing to examine")
-        return self.evidence
-
-    @property
     def template(self) -> StyleStatistics:
-        """One artifact as it is on the wire."""
-        return self._shared.template
+        """One style as it is on the wire."""
+        craft = self.subject(StyleStatistics.kind).craft
+        assert isinstance(craft, StyleCraft)
+        return craft.template
 
-    def layers(self) -> tuple[str, ...]:
-        """The stages at which styles could be taken."""
-        return self._shared.layers()
+    def subject(self, kind: str) -> Subject[Craft]:
+        """The artifacts of this kind; raises ValueError where none can be examined."""
+        if kind not in self.subjects:
+            raise ValueError(f"{self.method.name()} shared no {kind.replace('_', ' ')}: there is nothing to examine")
+        return self.subjects[kind]
 
     def sittings(
         self,
+        subject: Subject[Craft],
         threat: ThreatModel,
         sizes: Sequence[int | None],
         *,
         reconstruction: bool,
-        layer: str | None = None,
     ) -> list[Sitting]:
         """The adversaries of this threat model, each with its items: one sitting for each distinct auxiliary data.
 
         Args:
+            subject: What they are examined on.
             threat: Who is examined.
             sizes: Numbers of images behind the artifacts; None for the whole client.
             reconstruction: Whether bounds for images (nearest_own, autoencoder) are wanted.
-            layer: Take styles at this stage instead of where the method does; nothing on the wire is used then.
         """
         rng = generator(self.seed, 5)
-        template = self.template
-        if layer is not None:
-            template = StyleStatistics.build(template.tensors(), {**template.facts(), "at": layer})
-        leaked = self._leak(rng) if threat.auxiliary is Auxiliary.LEAKED else {}
-        questions = Questions(
-            population=self.population,
-            styles={
-                name: self._shared.styles(self.population.data(name).images, template.at) for name in self._names()
-            },
-            maps={name: self._shared.maps(self.population.data(name).images, template.at) for name in self._names()},
-            template=template,
-            wire=self._shared.wire if layer is None and template.level == "client" else {},
-            share=self._share,
-            rng=rng,
-        )
+        questions = Questions(self.population, subject, rng)
+        leaked = self._leak(questions.names, rng) if threat.auxiliary is Auxiliary.LEAKED else {}
         groups = questions.groups(sizes, self.per_client, leaked)
-        public = {size: self._public(template, size, rng) for size in sizes}
+        public = {size: self._public(subject, size, rng) for size in sizes}
         by_holder: dict[str, list[Item]] = {}
-        for group in groups:
-            if (holder := self._holder(threat, group.client)) is not None:
-                item = questions.item(group, groups, public[group.size], reconstruction)
+        for item in questions.items(groups, public, reconstruction):
+            if (holder := self._holder(subject, threat, item.client)) is not None:
                 by_holder.setdefault(holder, []).append(item)
         return [
-            Sitting(self._view(threat, template, sizes, questions.pool, self._auxiliary(threat, holder, leaked)), items)
+            Sitting(self._view(questions, threat, sizes, self._auxiliary(threat, holder, leaked)), items)
             for holder, items in sorted(by_holder.items())
         ]
 
-    def _names(self) -> list[str]:
-        return [*self._shared.wire, *self.population.shadows]
-
-    def _share(self, draft: StyleDraft, rng: torch.Generator) -> StyleStatistics:
-        shared = self.defense.protect(draft, rng)
-        assert isinstance(shared, StyleStatistics)
-        return shared
-
-    def _holder(self, threat: ThreatModel, client: str) -> str | None:
+    def _holder(self, subject: Subject[Craft], threat: ThreatModel, client: str) -> str | None:
         """Which adversary reads this client's artifact: the domain of the client that received it, or one for all."""
         if threat.auxiliary is not Auxiliary.OWN_DOMAIN:
             return ""
-        receiver = self._shared.receiver.get(client)
+        receiver = subject.receiver.get(client)
         if receiver is None:
             return None
         return self.population.sources[self.population.main_domain(receiver)]
 
-    def _leak(self, rng: torch.Generator) -> dict[str, Tensor]:
+    def _leak(self, names: Sequence[str], rng: torch.Generator) -> dict[str, Tensor]:
         leaked = {}
-        for name in self._names():
+        for name in names:
             n = len(self.population.data(name))
             leaked[name] = torch.randperm(n, generator=rng)[: int(LEAKED_SHARE * n)]
         return leaked
 
-    def _public(self, template: StyleStatistics, size: int | None, rng: torch.Generator) -> Tensor:
-        """Vectors (M, D) of artifacts of this size shared from the public images of every source domain."""
-        vectors = []
-        for domain in self.population.auxiliary.values():
-            mean, std = self._shared.styles(domain.images, template.at)
-            maps = self._shared.maps(domain.images, template.at)
-            count = min(len(mean), self._typical() if size is None else size)
-            for _ in range(PUBLIC_ARTIFACTS):
-                index = torch.randperm(len(mean), generator=rng)[:count]
-                draft = draft_like(template, mean[index], std[index], "client", maps[index])
-                vectors.append(self._share(draft, rng).vector())
-        return torch.stack(vectors)
+    def _public(self, subject: Subject[Craft], size: int | None, rng: torch.Generator) -> Tensor:
+        """Rows (M, F) of artifacts of this size made of the public images of every source domain."""
+        rows = []
+        for d, domain in enumerate(self.population.auxiliary.values()):
+            held = Holding(domain.images, domain.labels, self._sent_to_domain(subject, d))
+            count = min(len(domain), self._typical(subject) if size is None else size)
+            for _ in range(PUBLIC_COSTLY if subject.costly else PUBLIC_ARTIFACTS):
+                index = torch.randperm(len(domain), generator=rng)[:count]
+                rows.append(subject.craft.flat(subject.craft.make(held, index, rng), held.sent))
+        return torch.stack(rows)
 
-    def _typical(self) -> int:
-        sizes = sorted(len(self.population.data(name)) for name in self._names())
+    def _sent_to_domain(self, subject: Subject[Craft], domain: int) -> ModelState | None:
+        """What a client of this domain was sent; any client's where none has it."""
+        near = [name for name in subject.sent if self.population.main_domain(name) == domain]
+        return subject.sent[(near or list(subject.sent))[0]] if subject.sent else None
+
+    def _typical(self, subject: Subject[Craft]) -> int:
+        sizes = sorted(len(self.population.data(name)) for name in (*subject.clients, *self.population.shadows))
         return sizes[len(sizes) // 2]
 
     def _view(
-        self,
-        threat: ThreatModel,
-        template: StyleStatistics,
-        sizes: Sequence[int | None],
-        pool: Tensor,
-        auxiliary: tuple[Domain, ...],
+        self, questions: Questions, threat: ThreatModel, sizes: Sequence[int | None], auxiliary: tuple[Domain, ...]
     ) -> View:
+        subject = questions.subject
         return View(
             threat=threat,
             classes=self.federation.classes,
             sources=self.population.sources,
-            sizes=tuple(self._typical() if size is None else size for size in sizes),
+            sizes=tuple(self._typical(subject) if size is None else size for size in sizes),
             image_size=self.federation.image_size,
             _auxiliary=auxiliary,
-            _styles=lambda images: self._shared.styles(images, template.at),
-            _share=self._share,
-            _maps=lambda images: self._shared.maps(images, template.at),
-            _template=template,
-            _candidates=pool,
+            _craft=subject.craft,
+            _candidates=questions.pool,
+            _earlier=tuple(
+                subject.craft.alike(subject.earlier[name], subject.earlier[name].level) for name in questions.earlier
+            ),
         )
 
     def _auxiliary(self, threat: ThreatModel, holder: str, leaked: Mapping[str, Tensor]) -> tuple[Domain, ...]:

@@ -1,20 +1,21 @@
-"""What adversaries are asked at one layer: the targets' artifacts, and those of the controls in their place.
+"""What adversaries are asked of one subject: the targets' artifacts, and those of the controls in their place.
 
 Per client and size, groups of images are drawn and shared through the client's defense as its own artifact was. The whole
 client's artifact is the one on the wire; a shadow client's is made in the same way, and each client's where the wire
-carried styles of single images. AUDIT sections 3 and 6.
+carried artifacts of single images. AUDIT sections 3 and 6.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import PEER, StyleDraft, StyleStatistics
-from fdgpriv.exam import Asked, Item, Question, Truth, draft_like
+from fdgpriv.artifact import Artifact
+from fdgpriv.exam import Asked, Item, Question, Truth
 from fdgpriv.partition import Population
+from fdgpriv.subjects import Craft, Holding, Subject
 
 ARTIFACTS_PER_CLIENT: dict[int, int] = {
     1: 6,
@@ -23,7 +24,7 @@ ARTIFACTS_PER_CLIENT: dict[int, int] = {
     20: 2,
 }  # images behind an artifact: how many artifacts per client
 ALTERNATIVES = 3  # how many artifacts stand in for each control
-RANDOM_STYLES = 12  # and for a random style, where reading one is cheap
+RANDOM_ARTIFACTS = 12  # and for a random one, where reading one is cheap
 LINE_UPS, CANDIDATES = 4, 100
 SCORED = 12  # at most so many of the images behind an artifact are scored
 
@@ -36,100 +37,129 @@ class Group:
     size: int | None
     number: int
     index: Tensor
-    artifact: StyleStatistics
+    artifact: Artifact
 
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """Asks about the clients and shadows of one population at one layer.
+    """Asks about the clients and shadows of one population.
 
     Attributes:
         population: All that the evaluator knows.
-        styles: By client and shadow, (mean, std) (n, C) of its images.
-        maps: By the same, (n, D) what its images are clustered by besides; D is 0 where they are not.
-        template: One artifact of this layer.
-        wire: By client, what it shared; empty at a layer that nobody shared, and where styles of images were.
-        share: A draft, as the clients' defense lets it out.
+        subject: What is asked about.
         rng: Of all draws.
     """
 
     population: Population
-    styles: Mapping[str, tuple[Tensor, Tensor]]
-    maps: Mapping[str, Tensor]
-    template: StyleStatistics
-    wire: Mapping[str, StyleStatistics]
-    share: Callable[[StyleDraft, torch.Generator], StyleStatistics]
+    subject: Subject[Craft]
     rng: torch.Generator
+    _asked: dict[int, tuple[object, Question]] = field(default_factory=dict, init=False)
+    _drawn: dict[tuple[int | None, int], Sequence[Artifact]] = field(default_factory=dict, init=False)
+
+    def holding(self, name: str) -> Holding:
+        """What this client or shadow holds."""
+        data = self.population.data(name)
+        return Holding(data.images, data.labels, self.subject.sent.get(name))
 
     def groups(
         self, sizes: Sequence[int | None], per_client: Mapping[int, int], leaked: Mapping[str, Tensor]
     ) -> list[Group]:
         """Disjoint groups of each client's images by size, none of them among the leaked ones."""
-        found = []
-        for name, (mean, std) in self.styles.items():
-            maps = self.maps[name]
-            order = torch.randperm(len(mean), generator=self.rng)
+        found, craft = [], self.subject.craft
+        for name in self.names:
+            held = self.holding(name)
+            order = torch.randperm(len(held.images), generator=self.rng)
             order = order[~torch.isin(order, leaked[name])] if name in leaked else order
             for size in sizes:
                 if size is None:
-                    whole = self.wire.get(name)
+                    whole = self.subject.wire.get(name)
                     if whole is None:
-                        whole = self.share(draft_like(self.template, mean, std, "client", maps), self.rng)
+                        whole = craft.make(held, torch.arange(len(held.images)), self.rng)
                     found.append(Group(name, None, 0, order, whole))
                     continue
                 behind = "image" if size == 1 else "cluster"
                 for number, index in enumerate(order.split(size)[: per_client[size]]):
                     if len(index) == size:
-                        draft = draft_like(self.template, mean[index], std[index], behind, maps[index])
-                        found.append(Group(name, size, number, index, self.share(draft, self.rng)))
+                        artifact = craft.make(held, index, self.rng, behind=behind)
+                        found.append(Group(name, size, number, index, artifact))
         return found
 
-    def item(self, group: Group, groups: Sequence[Group], public: Tensor, reconstruction: bool) -> Item:
-        """All that is asked about one group.
+    def items(self, groups: Sequence[Group], public: Mapping[int | None, Tensor], reconstruction: bool) -> list[Item]:
+        """All that is asked, one item for each group.
 
         Args:
-            group: The target.
-            groups: All targets, of which other clients' stand in as controls.
-            public: (M, D) vectors of public artifacts of its size, whose distribution random styles are drawn from.
-            reconstruction: Whether the bounds for images are wanted; random styles are fewer then.
+            groups: The targets, of which other clients' stand in as controls.
+            public: By size, (M, F) rows of public artifacts, whose distribution random artifacts are drawn from.
+            reconstruction: Whether the bounds for images are wanted; random artifacts are fewer then.
         """
+        return [self._item(group, groups, public[group.size], reconstruction) for group in groups]
+
+    def _item(self, group: Group, groups: Sequence[Group], public: Tensor, reconstruction: bool) -> Item:
         candidates, positions = self._line_ups(group)
-        mine = self._truth(group, group.index, candidates, positions)
+        suspects, members = self._suspects(group)
+        mine = self._truth(group, group.index, candidates, positions, suspects, members)
         domain = self._domain[group.client]
-        unit = group.artifact.level
-        behind = len(self.population.data(group.client)) if group.size is None else group.size
 
-        def asked(artifact: StyleStatistics) -> Asked:
-            return Asked(Question(_alike(artifact, unit), behind, candidates), mine)
+        def asked(other: Group | Artifact) -> Asked:
+            if not (reconstruction and self.subject.costly):
+                return Asked(self._question(group, other, candidates, suspects), mine)
+            if id(other) not in self._asked:  # read alike wherever it stands, so read once
+                target = other if isinstance(other, Group) else group
+                self._asked[id(other)] = other, self._question(target, other, candidates, suspects)
+            return Asked(self._asked[id(other)][1], mine)
 
-        draws = ALTERNATIVES if reconstruction else RANDOM_STYLES
         ask = {
-            "attack": [asked(group.artifact)],
-            "random_style": [asked(artifact) for artifact in _random(self.template, public, draws, self.rng)],
+            "attack": [asked(group)],
+            "random_style": [asked(artifact) for artifact in self._random(group, public, reconstruction)],
         }
         peers = [g for g in groups if g.size == group.size and g.client != group.client]
         for name, near in (("other_client", True), ("other_domain", False)):
             others = [g for g in peers if (self._domain[g.client] == domain) is near]
             drawn = torch.randperm(len(others), generator=self.rng)[:ALTERNATIVES].tolist()
             if drawn:
-                ask[name] = [asked(others[i].artifact) for i in drawn]
+                ask[name] = [asked(others[i]) for i in drawn]
         given: dict[str, list[tuple[Tensor, Truth]]] = {}
         if reconstruction:
-            few = [(int(i), self._truth(group, i[None], candidates, positions)) for i in group.index[:ALTERNATIVES]]
-            images = self.population.data(group.client).images
-            ask["autoencoder"] = [
-                Asked(Question(_alike(self._own(group.client, i), unit), 1, candidates), truth) for i, truth in few
+            few = [
+                (int(i), self._truth(group, i[None], candidates, positions, suspects, members))
+                for i in group.index[:ALTERNATIVES]
             ]
-            given["nearest_own"] = [(_nearest_other(images, i), truth) for i, truth in few]
+            held = self.holding(group.client)
+            given["nearest_own"] = [(_nearest_other(held.images, i), truth) for i, truth in few]
+            if not self.subject.costly:
+                ask["autoencoder"] = [
+                    Asked(self._question(group, self._own(held, i), candidates, suspects, 1), truth) for i, truth in few
+                ]
         name = group.client if group.size is None else f"{group.client}/{group.size}/{group.number}"
         return Item(name, group.client, group.size, mine, ask, given)
 
-    def _own(self, client: str, image: int) -> StyleStatistics:
-        """The undefended style of one image."""
-        (mean, std), maps = self.styles[client], self.maps[client]
-        return draft_like(self.template, mean[image][None], std[image][None], "image", maps[image][None]).finish()
+    def _question(
+        self, target: Group, other: Group | Artifact, candidates: Tensor, suspects: Tensor, behind: int | None = None
+    ) -> Question:
+        """Asks of `other` as if it were the target's."""
+        artifact, whose = (other.artifact, other.client) if isinstance(other, Group) else (other, target.client)
+        if behind is None:
+            behind = len(self.population.data(target.client)) if target.size is None else target.size
+        alike = self.subject.craft.alike(artifact, target.artifact.level)
+        return Question(alike, behind, candidates, suspects, self.subject.sent.get(whose))
 
-    def _truth(self, group: Group, index: Tensor, candidates: Tensor, positions: Tensor) -> Truth:
+    def _random(self, group: Group, public: Tensor, reconstruction: bool) -> Sequence[Artifact]:
+        """Artifacts drawn from the public distribution; where reading them takes long, the same few for all targets."""
+        sent = self.subject.sent.get(group.client)
+        if not (reconstruction or self.subject.costly):
+            return self.subject.craft.random(public, RANDOM_ARTIFACTS, sent, self.rng)
+        key = (group.size, id(sent))
+        if key not in self._drawn:
+            self._drawn[key] = self.subject.craft.random(public, ALTERNATIVES, sent, self.rng)
+        return self._drawn[key]
+
+    def _own(self, held: Holding, image: int) -> Artifact:
+        """The undefended artifact of one image."""
+        return self.subject.craft.make(held, torch.tensor([image]), self.rng, behind="image", defended=False)
+
+    def _truth(
+        self, group: Group, index: Tensor, candidates: Tensor, positions: Tensor, suspects: Tensor, members: Tensor
+    ) -> Truth:
         data = self.population.data(group.client)
         whole = data.labels if group.size is None else data.labels[index]
         scored = index[:SCORED]
@@ -141,63 +171,63 @@ class Questions:
             positions=positions,
             candidates=candidates,
             pool=self.pool,
+            members=members,
+            count=len(whole),
+            place=self.earlier.index(group.client) if group.client in self.earlier else -1,
         )
 
     @cached_property
+    def names(self) -> tuple[str, ...]:
+        """All clients that shared one, and the shadows."""
+        return (*self.subject.clients, *self.population.shadows)
+
+    @cached_property
+    def earlier(self) -> tuple[str, ...]:
+        """Whose earlier artifacts stand in `View.earlier`, in that order, which says nothing."""
+        known = sorted(self.subject.earlier)
+        return tuple(known[i] for i in torch.randperm(len(known), generator=self.rng))
+
+    @cached_property
     def pool(self) -> Tensor:
-        """(P, 3, H, W): all private images in one row."""
-        return torch.cat([self.population.data(name).images for name in self.styles])
+        """(P, 3, H, W): all private images in one row, then all that were held out."""
+        held = [self.population.data(name) for name in self.names]
+        return torch.cat([data.images for data in held] + [data.held_out_images for data in held])
 
     @cached_property
     def _domain(self) -> dict[str, int]:
         """Each client's main domain."""
-        return {name: self.population.main_domain(name) for name in self.styles}
+        return {name: self.population.main_domain(name) for name in self.names}
 
     @cached_property
-    def _place(self) -> dict[str, int]:
-        """Where in the pool each client's images begin."""
-        place, start = {}, 0
-        for name in self.styles:
-            place[name] = start
-            start += len(self.population.data(name))
-        return place
+    def _place(self) -> dict[str, tuple[int, int]]:
+        """Where in the pool each client's images begin, and those that it held out."""
+        sizes = [len(self.population.data(name)) for name in self.names]
+        out = [len(self.population.data(name).held_out_images) for name in self.names]
+        starts = torch.tensor([0, *sizes, *out]).cumsum(0).tolist()
+        return {name: (starts[i], starts[len(sizes) + i]) for i, name in enumerate(self.names)}
+
+    def _suspects(self, group: Group) -> tuple[Tensor, Tensor]:
+        """(N,) all images behind the artifact, then what clients of its main domain held out; and which those are."""
+        near = [name for name in self.names if self._domain[name] == self._domain[group.client]]
+        out = [torch.arange(len(self.population.data(name).held_out_images)) + self._place[name][1] for name in near]
+        inside, outside = group.index + self._place[group.client][0], torch.cat(out)
+        return torch.cat([inside, outside]), torch.arange(len(inside) + len(outside)) < len(inside)
 
     def _line_ups(self, group: Group) -> tuple[Tensor, Tensor]:
         """Line-ups of one image of the group among images of other clients of its main domain (others if too few)."""
         domain = self._domain[group.client]
-        names = [name for name in self.styles if name != group.client]
+        names = [name for name in self.names if name != group.client]
         near = [name for name in names if self._domain[name] == domain] or names
-        others = torch.cat([torch.arange(len(self.population.data(name))) + self._place[name] for name in near])
+        others = torch.cat([torch.arange(len(self.population.data(name))) + self._place[name][0] for name in near])
         count = min(CANDIDATES, len(others) + 1)
         rows, positions = [], []
         for image in group.index[:LINE_UPS]:
             row = others[torch.randperm(len(others), generator=self.rng)[:count]]
             position = min(int(torch.randint(count, (), generator=self.rng)), len(row) - 1)
-            row[position] = int(image) + self._place[group.client]
+            row[position] = int(image) + self._place[group.client][0]
             rows.append(row)
             positions.append(position)
         return torch.stack(rows), torch.tensor(positions)
-
-
-def _random(template: StyleStatistics, like: Tensor, count: int, rng: torch.Generator) -> list[StyleStatistics]:
-    """`count` artifacts drawn from the Gaussian with the mean and covariance of the vectors `like` (M, D)."""
-    spread = (like - like.mean(0)) / max(1, len(like) - 1) ** 0.5
-    drawn = like.mean(0) + torch.randn(count, len(like), generator=rng) @ spread
-    return [_from_vector(template, row) for row in drawn]
-
-
-def _alike(artifact: StyleStatistics, unit: str) -> StyleStatistics:
-    """The artifact without its sender's name, labelled as the target's is: nothing but its numbers tells them apart."""
-    return StyleStatistics.build(artifact.tensors(), {**artifact.facts(), "client": PEER, "behind": unit})
-
-
-def _from_vector(template: StyleStatistics, vector: Tensor) -> StyleStatistics:
-    parts = vector.chunk(4 if len(template.mean_var) else 2)
-    mean, std = parts[0], parts[1].clamp_min(0)
-    nothing = mean.new_empty(0)
-    mean_var, std_var = (parts[2].clamp_min(0), parts[3].clamp_min(0)) if len(parts) == 4 else (nothing, nothing)
-    tensors = {"mean": mean, "std": std, "mean_var": mean_var, "std_var": std_var}
-    return StyleStatistics.build(tensors, template.facts())
 
 
 def _nearest_other(images: Tensor, index: int) -> Tensor:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fdgpriv.exam import Guess, Question, Truth, View
     from fdgpriv.finding import Measured, Results
     from fdgpriv.models.backbone import Backbone
+    from fdgpriv.subjects import Craft, Subject
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Method(Role):
 
     folder = "methods"
     frozen_encoder: ClassVar[bool] = False  # whether styles come from a public network that training does not change
+    trains_plainly: ClassVar[bool] = False  # whether `train_plainly` says what clients do
     personal: ClassVar[bool] = False  # whether each client is sent a model of its own
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
 
@@ -72,6 +74,12 @@ class Method(Role):
     def check(self, model: nn.Module) -> None:
         """Raise ValueError where a setting does not fit the model that was built."""
         return
+
+    def train_plainly(
+        self, model: nn.Module, data: LocalData, round: int, rng: torch.Generator, device: torch.device
+    ) -> None:
+        """Train `model` in place as a client does in this round, on cross-entropy alone; where `trains_plainly`."""
+        raise NotImplementedError(f"{self.name()} does not say how its clients train")
 
     def features(self, model: nn.Module, layer: str) -> Callable[[torch.Tensor], torch.Tensor]:
         """The public encoder whose features' styles this method shares: here a layer of the global model itself."""
@@ -150,7 +158,7 @@ class Attack(Role):
 
     Attributes:
         family: reconstruction, identification, membership, property or algebra.
-        reads: The kind of artifact.
+        reads: The kinds of artifact, the first the one it is best known for; it is examined on each that a run shared.
         headline: The metric that `score` returns; `higher_leaks` is its direction, `bounds` its range if it has one.
         lines: The verdict lines it can speak to.
         presets: Fields that a preset of the audit sets.
@@ -161,7 +169,7 @@ class Attack(Role):
 
     folder = "attacks"
     family: ClassVar[str]
-    reads: ClassVar[str]
+    reads: ClassVar[tuple[str, ...]]
     headline: ClassVar[str]
     higher_leaks: ClassVar[bool]
     bounds: ClassVar[tuple[float, float] | None] = None
@@ -180,6 +188,10 @@ class Attack(Role):
         Controls that depend on what only some adversaries know carry it in their name: ``domain_mean:NAME``,
         ``class_mean:LABEL``. Several guesses under one name are averaged.
         """
+
+    def refuses(self, subject: "Subject[Craft]") -> str | None:
+        """Why it makes no sense on artifacts of this subject, in one sentence; None where it does."""
+        return None
 
     def budget(self) -> str:
         """What it may spend, in words, for the reason of a verdict."""

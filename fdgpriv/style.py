@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fdgpriv.finch import finch
+from fdgpriv.finch import compact, finch
 
 Moments = tuple[Tensor, Tensor]
 POOLED_EPS = 1e-5
@@ -133,3 +133,19 @@ def clustered(by_maps: bool, coarsest: bool, mixture: bool) -> StyleRule:
 _ALL = (False, True)
 CLUSTERED = tuple(clustered(by_maps, coarsest, mixture) for by_maps in _ALL for coarsest in _ALL for mixture in _ALL)
 RULES = {rule.name: rule for rule in (PER_IMAGE_UNBIASED, DASSL, PAPER, PAPER_EPS, POOLED, *CLUSTERED)}
+
+
+def styles_of(images: Tensor, features: Callable[[Tensor], Tensor], rule: StyleRule) -> tuple[Tensor, Tensor]:
+    """Mean and std (N, C) of the features of images (N, 3, H, W), in parts that fit in memory."""
+    mean, std, _ = styles_and_maps_of(images, features, rule)
+    return mean, std
+
+
+@torch.no_grad()
+def styles_and_maps_of(
+    images: Tensor, features: Callable[[Tensor], Tensor], rule: StyleRule
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As `styles_of`, and what the rule clusters images by besides, (N, D) with D <= N; D is 0 where it does not."""
+    parts = [(*rule(made), rule.maps(made)) for part in images.split(256) for made in [features(part)]]
+    mean, std, maps = (torch.cat(part) for part in zip(*parts, strict=True))
+    return mean, std, compact(maps)

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from fdgpriv.artifact import Artifact, Outgoing, StyleDraft, StyleStatistics
-from fdgpriv.exam import styles_of
 from fdgpriv.kinds import AmplitudeSpectrum
 from fdgpriv.models.style_codec import StyleCodec
-from fdgpriv.style import POOLED
+from fdgpriv.style import POOLED, styles_of
 
 CODECS = {"small": (4, 8), "adain_vgg": (1, 16)}  # by name: what must divide an image's side, and the least side
 _PIXELS = 2**21  # that are encoded at once, and never more than 64 images

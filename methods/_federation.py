@@ -58,6 +58,8 @@ class FederatedSGD(Method):
         "paper": {},
     }
 
+    trains_plainly: ClassVar[bool] = True
+
     rounds: int = 50
     participants: int | None = 10
     local_epochs: int = 5
@@ -89,6 +91,14 @@ class FederatedSGD(Method):
     def new_optimizer(self, model: nn.Module, round: int) -> torch.optim.Optimizer:
         """What a client trains with in this round, afresh."""
         return torch.optim.SGD(model.parameters(), self.lr_at(round), self.momentum, weight_decay=self.weight_decay)
+
+    def train_plainly(
+        self, model: nn.Module, data: LocalData, round: int, rng: torch.Generator, device: torch.device
+    ) -> None:
+        def loss(batch: Batch) -> Tensor:
+            return nn.functional.cross_entropy(model(batch.images), batch.labels)
+
+        train(model, loss, data, self, round, rng, device)
 
     def passes(self, n: int, rng: torch.Generator) -> Iterator[Tensor]:
         """The mini-batches of one round, as indices into n samples: E shuffled passes."""

@@ -13,12 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from fdgpriv.artifact import Message, Outgoing, StyleDraft, StyleStatistics
-from fdgpriv.exam import styles_and_maps_of
 from fdgpriv.federation import Federation, LocalData
 from fdgpriv.kinds import InterpolationStyle
 from fdgpriv.models.backbone import Backbone
 from fdgpriv.roles import Ask, Server
-from fdgpriv.style import POOLED, StyleRule, clustered
+from fdgpriv.style import POOLED, StyleRule, clustered, styles_and_maps_of
 
 from ._averaging import AveragingClient, FederatedAveraging
 from ._codec import codec_on

@@ -1,6 +1,6 @@
 """What the tests share: the digits, a small federation trained on them by StableFDG, and its evaluator."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
@@ -8,12 +8,15 @@ import torch
 from hypothesis import settings
 
 from fdgpriv import data
+from fdgpriv.artifact import StyleStatistics
 from fdgpriv.engine.local import LocalEngine
+from fdgpriv.exam import Sitting
 from fdgpriv.federation import Dataset, Federation
 from fdgpriv.partition import Population, populate
 from fdgpriv.plan import Plan
 from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Defense, Method
+from fdgpriv.threat import ThreatModel
 from fdgpriv.transcript import Transcript
 from fdgpriv.wire import Wire
 
@@ -29,6 +32,18 @@ class Evaluator(Proctor):
     def __repr__(self) -> str:
         return f"evaluator of seed {self.seed}"
 
+    def style_sittings(
+        self, who: ThreatModel, sizes: Sequence[int | None], *, reconstruction: bool, layer: str | None = None
+    ) -> list[Sitting]:
+        """The adversaries of the style statistics, where they cross or at another layer."""
+        subject = self.subject(StyleStatistics.kind)
+        moved = subject if layer is None else subject.at(layer)
+        return self.sittings(moved, who, sizes, reconstruction=reconstruction)
+
+    def layers(self) -> tuple[str, ...]:
+        """The stages at which styles could be taken."""
+        return self.subject(StyleStatistics.kind).craft.layers()
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fitted:
@@ -40,7 +55,7 @@ class Fitted:
     defense: Defense
     transcript: Transcript
 
-    def proctor(self, population: Population | None = None) -> Proctor:
+    def proctor(self, population: Population | None = None) -> Evaluator:
         """A fresh evaluator, of this population or of an equal one."""
         chosen = self.population if population is None else population
         return Evaluator(chosen, self.method, self.federation, self.defense, self.transcript, self.federation.seed)
@@ -113,6 +128,6 @@ def fitted(digits: Dataset) -> Fitted:
 
 
 @pytest.fixture(scope="session")
-def proctor(fitted: Fitted) -> Proctor:
+def proctor(fitted: Fitted) -> Evaluator:
     """Its evaluator."""
     return fitted.proctor()

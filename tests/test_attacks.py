@@ -18,6 +18,7 @@ from fdgpriv.judge import Paper
 from fdgpriv.marks import Marks, examine
 from fdgpriv.partition import populate
 from fdgpriv.roles import Attack
+from fdgpriv.subjects import StyleCraft
 from fdgpriv.threat import NotGranted, threat
 from fdgpriv.verdict import LEVEL, Line, mean_interval
 
@@ -89,11 +90,11 @@ def test_truth_is_sealed(little: Fitted, tiny: Dataset, name: str, role: str) ->
     """
     attack = quick(name)
     who, reconstruction = threat(role), attack.family == "reconstruction"
-    plain = few(little.proctor().sittings(who, sizes(attack), reconstruction=reconstruction), 2)
+    plain = few(little.proctor().style_sittings(who, sizes(attack), reconstruction=reconstruction), 2)
     said = read(attack, plain)
 
     copy = populate(shortened(tiny, 64), "blend", "single", 12, 0)  # images of its own, to be destroyed
-    sealed = few(little.proctor(copy).sittings(who, sizes(attack), reconstruction=reconstruction), 2)
+    sealed = few(little.proctor(copy).style_sittings(who, sizes(attack), reconstruction=reconstruction), 2)
     for a, b in zip(asked(plain), asked(sealed), strict=True):
         assert torch.equal(a.question.artifact.vector(), b.question.artifact.vector())
     candidates = {id(sitting.view.candidates) for sitting in sealed}
@@ -133,7 +134,7 @@ def truths(sitting: Sitting) -> list[Truth]:
 def test_the_seal_would_show_a_peek(little: Fitted, name: str) -> None:
     """What the attack says does depend on the artifacts: the seal compares no constants."""
     attack = quick(name)
-    (sitting, *_) = little.proctor().sittings(threat(attack.threats[0]), sizes(attack), reconstruction=False)
+    (sitting, *_) = little.proctor().style_sittings(threat(attack.threats[0]), sizes(attack), reconstruction=False)
     (one,) = few([sitting], 2)
     other = [dataclasses.replace(item, asked={**item.asked, "attack": [noisy(item)]}) for item in one.items]
     said, changed = read(attack, [one]), read(attack, [Sitting(one.view, other)])
@@ -147,7 +148,7 @@ def test_the_seal_would_show_a_peek(little: Fitted, name: str) -> None:
 def test_an_attack_uses_no_capability_that_its_adversary_lacks(little: Fitted, name: str, role: str) -> None:
     """With no capability at all it is stopped, and the one it missed is named."""
     attack = quick(name)
-    (sitting, *_) = few(little.proctor().sittings(threat(role), (1,), reconstruction=False), 2)
+    (sitting, *_) = few(little.proctor().style_sittings(threat(role), (1,), reconstruction=False), 2)
     bare = dataclasses.replace(sitting.view.threat, capabilities=frozenset())
     with pytest.raises(NotGranted, match=f"{role!r} does not grant [a-z_]+"):
         read(attack, [Sitting(dataclasses.replace(sitting.view, threat=bare), sitting.items)])
@@ -156,7 +157,7 @@ def test_an_attack_uses_no_capability_that_its_adversary_lacks(little: Fitted, n
 @EACH_ATTACK
 def test_an_attack_without_auxiliary_images_says_so(little: Fitted, name: str) -> None:
     attack = quick(name)
-    (sitting, *_) = few(little.proctor().sittings(threat(attack.threats[0]), (1,), reconstruction=False), 2)
+    (sitting, *_) = few(little.proctor().style_sittings(threat(attack.threats[0]), (1,), reconstruction=False), 2)
     with pytest.raises(ValueError, match="auxiliary"):
         read(attack, [Sitting(dataclasses.replace(sitting.view, _auxiliary=()), sitting.items)])
 
@@ -164,7 +165,7 @@ def test_an_attack_without_auxiliary_images_says_so(little: Fitted, name: str) -
 @EACH_ATTACK
 def test_an_attack_draws_from_the_given_generator_only(little: Fitted, name: str) -> None:
     attack = quick(name)
-    (sitting, *_) = few(little.proctor().sittings(threat(attack.threats[0]), (1,), reconstruction=False), 2)
+    (sitting, *_) = few(little.proctor().style_sittings(threat(attack.threats[0]), (1,), reconstruction=False), 2)
     state = torch.random.get_rng_state()
     said = read(attack, [sitting])
     assert bool((torch.random.get_rng_state() == state).all())
@@ -178,7 +179,9 @@ def test_an_attack_draws_from_the_given_generator_only(little: Fitted, name: str
 def test_every_guess_is_scored_and_every_score_is_a_number(little: Fitted, name: str) -> None:
     attack = quick(name)
     reconstruction = attack.family == "reconstruction"
-    chosen = few(little.proctor().sittings(threat(attack.threats[0]), sizes(attack), reconstruction=reconstruction), 2)
+    chosen = few(
+        little.proctor().style_sittings(threat(attack.threats[0]), sizes(attack), reconstruction=reconstruction), 2
+    )
     marks, shown = examine(attack, chosen, (), generator(0))
     assert set(marks) == set(sizes(attack))
     for size, found in marks.items():
@@ -208,7 +211,8 @@ class Tried:
 
     def line(self, marks: Marks) -> Line:
         name = "client" if "client" in self.attack.lines else "domain"
-        found = Paper(self.attack, threat(self.attack.threats[0]), "image", False, marks={1: marks}).line(name, marks)
+        who = threat(self.attack.threats[0])
+        found = Paper(self.attack, who, "style_statistics", "image", False, marks={1: marks}).line(name, marks)
         assert isinstance(found, Line)
         return found
 
@@ -238,7 +242,7 @@ def with_stand_ins(item: Item) -> Item:
 def tried(fitted: Fitted, attack: Attack) -> Tried:
     proctor = fitted.proctor()
     layer = proctor.layers()[-1] if attack.by_layer else None  # where such an attack has its positive control
-    sittings = proctor.sittings(threat(attack.threats[0]), (1,), reconstruction=False, layer=layer)
+    sittings = proctor.style_sittings(threat(attack.threats[0]), (1,), reconstruction=False, layer=layer)
     sittings = [Sitting(sitting.view, [with_stand_ins(item) for item in sitting.items]) for sitting in sittings]
     marks = examine(attack, sittings, (), generator(7))[0][1]
 
@@ -304,7 +308,7 @@ def test_the_whole_client_s_style_says_less_of_an_image_than_its_own(fitted: Fit
     attack = Attack.named(name)
     if None not in attack.sizes or attack.family not in ("identification",):
         return
-    sittings = fitted.proctor().sittings(threat("server"), (1, None), reconstruction=False)
+    sittings = fitted.proctor().style_sittings(threat("server"), (1, None), reconstruction=False)
     marks, _ = examine(attack(), sittings, (), generator(1))
     assert np.mean(marks[1].headline["attack"]) > 0.8
     assert np.mean(marks[None].headline["attack"]) < 0.2
@@ -314,9 +318,11 @@ def test_the_whole_client_s_style_says_less_of_an_image_than_its_own(fitted: Fit
 def test_the_gan_draws_digits_that_no_control_draws(digits: Dataset) -> None:
     """AUDIT 3: a `gan` whose positive control fails on digits has a bug; as it comes, on all of them."""
     whole = fit(digits, clients=12)
-    sittings = few(whole.proctor().sittings(threat("insider"), (1,), reconstruction=True), 40)
+    sittings = few(whole.proctor().style_sittings(threat("insider"), (1,), reconstruction=True), 40)
     marks = examine(Attack.named("gan")(), sittings, (), generator(2))[0][1]
-    line = Paper(Attack.named("gan")(), threat("insider"), "image", False, marks={1: marks}).line("client", marks)
+    line = Paper(Attack.named("gan")(), threat("insider"), "style_statistics", "image", False, marks={1: marks}).line(
+        "client", marks
+    )
     assert isinstance(line, Line)
     assert {"unconditional", "domain_mean", "other_client"} <= set(line.controls)
     p = verdict.test(line, np.random.default_rng(0), 4000).p
@@ -331,7 +337,9 @@ def test_the_gan_draws_digits_that_no_control_draws(digits: Dataset) -> None:
 def image_truth(images: Tensor) -> Truth:
     zero = torch.zeros(1, 1, dtype=torch.int64)
     histogram = torch.ones(10) / 10
-    return Truth(images, torch.zeros(len(images), dtype=torch.int64), histogram, 0, zero[0], zero, images)
+    return Truth(
+        images, torch.zeros(len(images), dtype=torch.int64), histogram, 0, zero[0], zero, images, zero[0] == 0, 1, -1
+    )
 
 
 def test_a_reconstruction_is_scored_in_decibels_image_by_image(rng: torch.Generator) -> None:
@@ -355,6 +363,9 @@ def ranked(scores: Tensor, positions: list[int]) -> tuple[float, dict[str, float
         positions=torch.tensor(positions),
         candidates=rows,
         pool=torch.zeros(scores.shape[1], 3, 2, 2),
+        members=torch.ones(1, dtype=torch.bool),
+        count=1,
+        place=-1,
     )
     described = attack.describe([scores], [truth])
     return float(attack.score([scores], [truth])), {name: float(value) for name, value in described.items()}
@@ -403,40 +414,38 @@ def test_a_score_keeps_the_bounds_that_its_attack_declares(rng: torch.Generator)
 
 @pytest.mark.parametrize("name", [name for name in Attack.names() if name == "label_histogram"])
 def test_guessed_histograms_are_distributions(little: Fitted, name: str) -> None:
-    (sitting, *_) = few(little.proctor().sittings(threat("server"), (1, None), reconstruction=False), 10)
+    (sitting, *_) = few(little.proctor().style_sittings(threat("server"), (1, None), reconstruction=False), 10)
     for _, guess in read(quick(name), [sitting]):
         assert float(guess.sum()) == pytest.approx(1, abs=1e-4)
         assert float(guess.min()) >= 0
 
 
 def views(little: Fitted, role: str) -> list[View]:
-    return [sitting.view for sitting in little.proctor().sittings(threat(role), (1,), reconstruction=False)]
+    return [sitting.view for sitting in little.proctor().style_sittings(threat(role), (1,), reconstruction=False)]
 
 
 def test_a_domain_is_guessed_among_the_sources(little: Fitted) -> None:
     (view,) = views(little, "server")
     attack = quick("domain_inference")
-    question = Question(little.proctor().template, 1, torch.zeros(1, 1, dtype=torch.int64))
+    question = Question(
+        little.proctor().template, 1, torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
+    )
     guesses, _ = attack.read(view, [question], generator(0))
     assert guesses[0].shape == (len(view.sources),)
 
 
-def test_practice_on_clustered_styles_joins_domains_of_different_sizes(digits: Dataset) -> None:
-    """What PARDON clusters images by is as wide as a domain has images: each domain's own inner products must survive."""
+def test_practice_on_clustered_styles_is_made_domain_by_domain(digits: Dataset) -> None:
+    """What PARDON clusters images by is as wide as a domain has images, and domains differ in size."""
     domains = tuple(domain.take(torch.arange(60 + 4 * i)) for i, domain in enumerate(digits.domains))
     uneven = dataclasses.replace(digits, domains=domains)
     proctor = fit(uneven, clients=6, method="pardon", settings={"rounds": "1"}).proctor()
-    sittings = proctor.sittings(threat("server"), (1, 2), reconstruction=False)
-    view = sittings[0].view
+    (sitting, *_) = proctor.style_sittings(threat("server"), (1, 2), reconstruction=False)
+    view = sitting.view
+    assert len({view.craft(StyleCraft).maps(domain.images).shape[1] for domain in view.auxiliary}) > 1
     made = reading.practise(view, 3, torch.Generator().manual_seed(0))
-    assert len({len(domain) for domain in view.auxiliary}) > 1
-    widths = [view.maps(domain.images).shape[1] for domain in view.auxiliary]
-    assert len(set(widths)) > 1
-    parts = [view.maps(domain.images) for domain in view.auxiliary]
-    joined = reading._stacked(parts)
-    assert joined.shape == (len(made.images), max(widths))
-    start = 0
-    for part in parts:
-        mine = joined[start : start + len(part)]
-        torch.testing.assert_close(mine @ mine.T, part @ part.T)
-        start += len(part)
+    for inputs, members in zip(made.inputs, made.members, strict=True):
+        domain = view.auxiliary[int(made.domains[members[0]])]
+        images, labels = made.images[members], made.labels[members]
+        assert all(any(torch.equal(image, other) for other in domain.images) for image in images)
+        alone = view.make(images, labels, torch.arange(len(members)), torch.Generator().manual_seed(0))
+        torch.testing.assert_close(inputs, view.vector(alone), atol=1e-4, rtol=1e-3)

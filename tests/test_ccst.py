@@ -20,7 +20,6 @@ from fdgpriv.artifact import PEER, SERVER, Artifact, Message, ModelState, StyleD
 from fdgpriv.audit import main
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.evidence import Evidence
-from fdgpriv.exam import draft_like
 from fdgpriv.federation import Dataset, Federation, LocalData
 from fdgpriv.kinds import AmplitudeSpectrum, ValidationMetrics
 from fdgpriv.ledger import ledger
@@ -28,7 +27,9 @@ from fdgpriv.models.adain_vgg import decoder_layers, encoder_layers
 from fdgpriv.models.backbone import Backbone, backbone, drawing_from
 from fdgpriv.models.style_codec import StyleCodec, digits_codec
 from fdgpriv.plan import Plan
+from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Defense, Method
+from fdgpriv.subjects import StyleCraft
 from fdgpriv.threat import threat
 from fdgpriv.transcript import Transcript
 from fdgpriv.wire import Wire
@@ -729,6 +730,12 @@ def test_a_seed_names_a_run_however_many_work_at_once(mode: str) -> None:
     assert len(crossed.records) == len(run(method)[1].records)
 
 
+def style_craft(proctor: Proctor) -> StyleCraft:
+    craft = proctor.subject("style_statistics").craft
+    assert isinstance(craft, StyleCraft)
+    return craft
+
+
 def test_the_whole_clients_question_is_about_the_style_on_the_wire(tiny: Dataset) -> None:
     proctor = fit(tiny, clients=3, method="ccst", settings={"augmentation": "2"}).proctor()
     evidence = proctor.evidence
@@ -737,10 +744,10 @@ def test_the_whole_clients_question_is_about_the_style_on_the_wire(tiny: Dataset
     assert proctor.layers() == ("stage1", "stage2", "stage3")
     for name, artifact in evidence.wire.items():
         mean, std = evidence.styles(proctor.population.data(name).images, "stage3")
-        again = draft_like(artifact, mean, std, "client").finish()
+        again = style_craft(proctor).draft(mean, std, "client").finish()
         assert all(torch.allclose(again.tensors()[k], t, atol=1e-6) for k, t in artifact.tensors().items())
         assert evidence.receiver[name] != name
-    (sitting,) = proctor.sittings(threat("server"), (1, None), reconstruction=True)
+    (sitting,) = proctor.style_sittings(threat("server"), (1, None), reconstruction=True)
     whole = [item for item in sitting.items if item.size is None and item.client in evidence.wire]
     assert len(whole) == 3
     for item in whole:
@@ -754,7 +761,7 @@ def test_where_single_styles_cross_the_whole_clients_question_is_not_one_of_them
     assert proctor.template.level == "image"
     evidence = proctor.evidence
     assert evidence is not None
-    sittings = proctor.sittings(threat("client"), (1, None), reconstruction=False)
+    sittings = proctor.style_sittings(threat("client"), (1, None), reconstruction=False)
     items = [item for sitting in sittings for item in sitting.items]
     assert {item.size for item in items} == {1, None}
     for item in items:
@@ -762,7 +769,7 @@ def test_where_single_styles_cross_the_whole_clients_question_is_not_one_of_them
         question = item.asked["attack"][0].question
         assert question.artifact.level == ("image" if item.size == 1 else "client")
         if item.size is None:
-            expected = draft_like(proctor.template, mean, std, "client").finish().vector()
+            expected = style_craft(proctor).draft(mean, std, "client").finish().vector()
             torch.testing.assert_close(question.artifact.vector(), expected)
 
 
@@ -777,11 +784,12 @@ def test_a_malicious_client_holds_another_domain_where_every_style_goes_to_every
 def test_the_gaussian_mechanism_protects_what_is_shared_and_refuses_an_uncountable_budget(tiny: Dataset) -> None:
     defended = fit(tiny, clients=3, method="ccst", settings={"augmentation": "2"}, defense="gaussian:epsilon=4")
     assert vars(defended.defense)["releases"] == 1
-    evidence = defended.proctor().evidence
+    proctor = defended.proctor()
+    evidence = proctor.evidence
     assert evidence is not None
     for name, artifact in evidence.wire.items():
         mean, std = evidence.styles(defended.population.data(name).images, "stage3")
-        assert not torch.equal(artifact.mean, draft_like(artifact, mean, std, "client").finish().mean)
+        assert not torch.equal(artifact.mean, style_craft(proctor).draft(mean, std, "client").finish().mean)
     single = ccst(style="single")
     assert single.by_image("style_statistics")
     assert not ccst().by_image("style_statistics")

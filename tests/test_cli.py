@@ -415,7 +415,7 @@ def test_a_method_that_shares_no_style_is_not_applicable(tmp_path: Path) -> None
     assert main([*SHORT, "--method", "fedavg", "--attack", "domain_inference", "--out", str(tmp_path / "out")]) == 0
     ((row,),) = (run.attacks for run in results(tmp_path / "out").runs)
     assert (row.verdict, row.verdict_domain) == ("not_applicable", "not_applicable")
-    assert "fedavg shares no style_statistics" in (row.reason or "")
+    assert "fedavg shares no style statistics" in (row.reason or "")
 
 
 def test_diverged_training_is_reported_and_not_attacked(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ from conftest import TARGET, Fitted, fit
 from torch import Tensor
 
 from fdgpriv.artifact import SERVER, StyleStatistics
-from fdgpriv.exam import Asked, Guess, Item, Question, Sitting, Truth, View, styles_of
+from fdgpriv.exam import Asked, Guess, Item, Question, Sitting, Truth, View
 from fdgpriv.federation import Dataset
 from fdgpriv.marks import examine
 from fdgpriv.proctor import Proctor
 from fdgpriv.questions import ALTERNATIVES, ARTIFACTS_PER_CLIENT, CANDIDATES, LINE_UPS, SCORED
 from fdgpriv.roles import Attack
-from fdgpriv.style import RULES
+from fdgpriv.style import RULES, styles_of
 from fdgpriv.threat import THREATS, Auxiliary, Capability, NotGranted, ThreatModel, threat
 
 
@@ -28,13 +28,14 @@ class Sittings(dict[str, list[Sitting]]):
         return f"sittings of {', '.join(self)}"
 
 
+PAIR = torch.zeros(2, 3, 32, 32), torch.zeros(2, dtype=torch.int64)
 EACH_ROLE = pytest.mark.parametrize("role", THREATS)
 
 
 @pytest.fixture(scope="module")
 def sat(proctor: Proctor) -> Sittings:
     """By role, the sittings for single images, pairs and whole clients."""
-    return Sittings({role: proctor.sittings(threat(role), (1, 2, None), reconstruction=True) for role in THREATS})
+    return Sittings({role: proctor.style_sittings(threat(role), (1, 2, None), reconstruction=True) for role in THREATS})
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +91,7 @@ def test_a_capability_is_granted_or_refused_by_name(role: str, capability: Capab
         (Capability.KNOWS_ENCODER, lambda view: view.styles(torch.zeros(2, 3, 32, 32))),
         (
             Capability.KNOWS_DEFENSE,
-            lambda view: view.share(torch.zeros(2, 64), torch.ones(2, 64), torch.Generator().manual_seed(0)),
+            lambda view: view.make(*PAIR, torch.arange(2), torch.Generator().manual_seed(0)),
         ),
     ],
 )
@@ -109,7 +110,7 @@ def test_a_view_refuses_what_the_threat_model_does_not_grant(
 
 def test_who_has_no_auxiliary_data_holds_none(proctor: Proctor) -> None:
     nobody = ThreatModel("nobody", "Nobody.", Auxiliary.NONE, threat("server").capabilities, "outside")
-    (sitting,) = proctor.sittings(nobody, (1,), reconstruction=False)
+    (sitting,) = proctor.style_sittings(nobody, (1,), reconstruction=False)
     assert sitting.view.auxiliary == ()
 
 
@@ -174,9 +175,29 @@ def test_nobody_else_holds_a_private_image(sat: Sittings, role: str, owners: Map
 
 @EACH_ROLE
 def test_nobody_holds_what_a_client_keeps_for_validation(sat: Sittings, role: str, owners: Mapping[str, str]) -> None:
+    """But among the suspects, some of which are no members."""
     for sitting in sat[role]:
-        held = [*sitting.view.candidates, *(image for domain in sitting.view.auxiliary for image in domain.images)]
+        held = [image for domain in sitting.view.auxiliary for image in domain.images]
         assert not any(owners.get(key(image), "").startswith("held out") for image in held)
+        for item in sitting.items:
+            lined_up = sitting.view.candidates[item.truth.candidates.unique()]
+            assert not any(owners.get(key(image), "").startswith("held out") for image in lined_up)
+
+
+@EACH_ROLE
+def test_the_suspects_are_the_images_behind_the_artifact_and_as_good_as_them(
+    sat: Sittings, proctor: Proctor, role: str, owners: Mapping[str, str]
+) -> None:
+    """Members are the target's, in the order of its truth; the others were held out by clients of its main domain."""
+    for sitting in sat[role]:
+        for item in sitting.items[::4]:
+            suspects = sitting.view.candidates[attacked(item).suspects]
+            assert len(suspects) == len(item.truth.members)
+            inside = suspects[item.truth.members]
+            assert len(inside) == item.truth.count if item.size else len(inside) > 10
+            assert torch.equal(inside[: len(item.truth.images)], item.truth.images)
+            outside = {owners[key(image)] for image in suspects[~item.truth.members]}
+            assert all(name.startswith("held out") for name in outside)
 
 
 @EACH_ROLE
@@ -184,7 +205,8 @@ def test_what_an_adversary_shares_itself_is_what_a_client_would_share(sat: Sitti
     view = sat[role][0].view
     (domain, *_) = view.auxiliary
     mean, std = view.styles(domain.images)
-    made = view.share(mean[:7], std[:7], torch.Generator().manual_seed(0))
+    made = view.make(domain.images, domain.labels, torch.arange(7), torch.Generator().manual_seed(0))
+    assert isinstance(made, StyleStatistics)
     assert torch.allclose(made.mean, mean[:7].mean(0), atol=1e-6)
     assert torch.allclose(made.std_var, std[:7].var(0, correction=0), atol=1e-6)
     on_wire = attacked(items(sat[role], None)[0]).artifact
@@ -367,7 +389,7 @@ def test_groups_of_one_client_share_no_image(sat: Sittings) -> None:
 
 
 def test_the_same_seed_sits_the_same_examination(fitted: Fitted, sat: Sittings) -> None:
-    again = fitted.proctor().sittings(threat("client"), (1, 2, None), reconstruction=True)
+    again = fitted.proctor().style_sittings(threat("client"), (1, 2, None), reconstruction=True)
     for one, other in zip(sat["client"], again, strict=True):
         assert [item.unit for item in one.items] == [item.unit for item in other.items]
         for a, b in zip(one.items, other.items, strict=True):
@@ -383,7 +405,7 @@ def test_another_layer_has_its_own_channels_and_nothing_from_the_wire(fitted: Fi
     proctor = fitted.proctor()
     assert proctor.template.at in proctor.layers()
     for layer in proctor.layers()[::2]:
-        (sitting,) = proctor.sittings(threat("server"), (1,), reconstruction=False, layer=layer)
+        (sitting,) = proctor.style_sittings(threat("server"), (1,), reconstruction=False, layer=layer)
         artifact = attacked(sitting.items[0]).artifact
         assert artifact.at == layer
         expected = sitting.view.styles(sitting.view.auxiliary[0].images)[0].shape[1]
@@ -397,7 +419,7 @@ def test_another_layer_has_its_own_channels_and_nothing_from_the_wire(fitted: Fi
 def test_shadows_sit_beside_the_federated_where_these_are_few(tiny: Dataset) -> None:
     found = fit(tiny, clients=3)
     assert len(found.population.shadows) == 9
-    (sitting,) = found.proctor().sittings(threat("server"), (None,), reconstruction=False)
+    (sitting,) = found.proctor().style_sittings(threat("server"), (None,), reconstruction=False)
     assert {item.client for item in sitting.items} == {*found.population.clients, *found.population.shadows}
     encoder = dataclasses.replace(sitting.view, threat=threat("server"))
     for item in sitting.items:
@@ -411,7 +433,7 @@ def test_shadows_sit_beside_the_federated_where_these_are_few(tiny: Dataset) -> 
 def test_a_malicious_client_is_not_asked_about_shadows(tiny: Dataset) -> None:
     """Nobody sends it theirs."""
     found = fit(tiny, clients=3)
-    sittings = found.proctor().sittings(threat("client"), (None,), reconstruction=False)
+    sittings = found.proctor().style_sittings(threat("client"), (None,), reconstruction=False)
     assert {item.client for sitting in sittings for item in sitting.items} == set(found.population.clients)
 
 
@@ -433,7 +455,7 @@ class Counter(Attack):
     """Guesses the first entry of the artifact, and scores by the distance to the first pixel."""
 
     family = "property"
-    reads = "style_statistics"
+    reads = ("style_statistics",)
     headline = "score"
     higher_leaks = True
     threats = ("server",)
@@ -471,7 +493,7 @@ def made_up(client: str, number: int, size: int | None, label: int, with_other: 
             at="layer1",
             rule="paper",
         )
-        return Question(style, 1, torch.zeros(1, 1, dtype=torch.int64))
+        return Question(style, 1, torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
 
     truth = Truth(
         images=torch.full((1, 3, 2, 2), float(number)),
@@ -481,6 +503,9 @@ def made_up(client: str, number: int, size: int | None, label: int, with_other: 
         positions=torch.zeros(1, dtype=torch.int64),
         candidates=torch.zeros(1, 1, dtype=torch.int64),
         pool=torch.zeros(1, 3, 2, 2),
+        members=torch.ones(1, dtype=torch.bool),
+        count=1,
+        place=-1,
     )
     asked = {"attack": [Asked(question(100.0), truth)]}
     if with_other:

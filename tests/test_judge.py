@@ -26,7 +26,7 @@ class Reader(Attack):
     """Reads nothing: its marks are made up."""
 
     family = "property"
-    reads = "style_statistics"
+    reads = ("style_statistics",)
     headline = "accuracy"
     higher_leaks = True
     threats = ("server",)
@@ -83,6 +83,8 @@ def marks(
 LEAKS = marks(1, 2.0, per_client=4)
 FAILS = marks(2, 0.0, per_client=4)
 
+STYLES = "style_statistics"
+
 
 def paper(
     whole: Marks | None, single: Marks | None = LEAKS, attack: Attack | None = None, role: str = "server"
@@ -91,6 +93,7 @@ def paper(
     return Paper(
         attack=attack or Reader(),
         threat=threat(role),
+        kind="style_statistics",
         level="client",
         shared=True,
         auxiliary_images=1234,
@@ -165,7 +168,14 @@ def test_what_was_significant_before_the_correction_only_is_inconclusive() -> No
 
 
 def test_what_was_not_examined_is_not_applicable_with_the_reason() -> None:
-    one = Paper(Reader(), threat("server"), "client", shared=False, not_applicable="fedavg shares no style_statistics")
+    one = Paper(
+        Reader(),
+        threat("server"),
+        "style_statistics",
+        "client",
+        shared=False,
+        not_applicable="fedavg shares no style_statistics",
+    )
     found = judged(one)
     assert (found.verdict, found.verdict_domain) == ("not_applicable", "not_applicable")
     assert found.reason == found.reason_domain == "fedavg shares no style_statistics"
@@ -174,7 +184,7 @@ def test_what_was_not_examined_is_not_applicable_with_the_reason() -> None:
 
 def test_what_is_not_applicable_does_not_weigh_on_the_rest() -> None:
     """Family 1 leaves not-applicable cells out of the correction."""
-    none = {f"n{i}": Paper(Reader(), threat("server"), "client", False, not_applicable="no") for i in range(50)}
+    none = {f"n{i}": Paper(Reader(), threat("server"), STYLES, "client", False, not_applicable="no") for i in range(50)}
     alone, among = judged(paper(LEAKS)), judge({"x": paper(LEAKS), **none}, 0)["x"]
     assert alone.leakage.p_corrected == among.leakage.p_corrected
 
@@ -321,7 +331,7 @@ def test_leakage_is_null_with_a_reason_where_there_is_no_bound() -> None:
 
 
 def test_an_attack_on_every_layer_is_proved_on_the_deepest() -> None:
-    one = Paper(Reader(), threat("server"), "image", shared=False, marks={1: FAILS})
+    one = Paper(Reader(), threat("server"), STYLES, "image", shared=False, marks={1: FAILS})
     one.by_layer = {"layer1": FAILS, "layer4": LEAKS}
     found = judged(one)
     assert found.verdict == "no_leak_found"

@@ -693,7 +693,7 @@ def audited(tiny: Dataset) -> Fitted:
 def test_the_examination_makes_the_artifact_of_any_group_of_images(audited: Fitted) -> None:
     proctor = audited.proctor()
     assert proctor.layers() == ("stage1", "stage2", "stage3")
-    sittings = proctor.sittings(threat("server"), (1, 5, None), reconstruction=False)
+    sittings = proctor.style_sittings(threat("server"), (1, 5, None), reconstruction=False)
     (sitting,) = sittings
     data = audited.population.clients
     clustered = 0
@@ -713,15 +713,15 @@ def test_the_examination_makes_the_artifact_of_any_group_of_images(audited: Fitt
         clustered += int(finch(draft.maps)[-1].max()) > 0
     assert clustered > 3
     view, domain = sitting.view, sitting.view.auxiliary[0]
-    mean, std = view.styles(domain.images)
-    made = view.share(mean[:9], std[:9], seeded(0), view.maps(domain.images)[:9])
+    made = view.make(domain.images, domain.labels, torch.arange(9), seeded(0))
+    assert isinstance(made, StyleStatistics)
     local = replace(data[next(iter(data))], images=domain.images[:9], labels=domain.labels[:9])
     mine: Any = audited.method.client(audited.federation, local, seeded(0))
     torch.testing.assert_close(made.vector(), mine.style([])[0].finish().vector(), rtol=1e-4, atol=1e-5)
 
 
 def test_nobody_but_the_server_s_kind_reads_a_style(audited: Fitted) -> None:
-    assert audited.proctor().sittings(threat("client"), (1,), reconstruction=False) == []
+    assert audited.proctor().style_sittings(threat("client"), (1,), reconstruction=False) == []
 
 
 def test_noise_scaled_to_plain_averages_is_refused_and_that_of_a_whole_client_holds(

@@ -1,0 +1,31 @@
+"""The kinds of artifact that adversaries are examined on, each with the craft of making it."""
+
+from collections.abc import Mapping
+
+from fdgpriv.evidence import Evidence
+from fdgpriv.federation import Federation
+from fdgpriv.partition import Population
+from fdgpriv.roles import Defense, Method
+from fdgpriv.transcript import Transcript
+
+from .style import StyleCraft, style_subject
+from .subject import Craft, Holding, Subject
+from .training import TrainingCraft, training_subject
+
+__all__ = ["Craft", "Holding", "StyleCraft", "Subject", "TrainingCraft", "subjects_of"]
+
+
+def subjects_of(
+    transcript: Transcript,
+    method: Method,
+    federation: Federation,
+    defense: Defense,
+    population: Population,
+    evidence: Evidence | None,
+) -> Mapping[str, Subject[Craft]]:
+    """By kind, what this run shared that can be examined."""
+    found = (
+        style_subject(evidence, defense),
+        training_subject(transcript, method, federation, defense, population),
+    )
+    return {subject.kind: subject for subject in found if subject is not None}

@@ -1,0 +1,125 @@
+"""What is examined: artifacts of one kind that crossed the wire, and the craft of making more of them.
+
+The craft is public: architecture, encoder, hyperparameters, defense. Whoever holds images can make artifacts as a client
+would have; adversaries practise so, and the evaluator makes artifacts of few images so. The subject is the evaluator's.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifact import PEER, Artifact, ModelState
+from fdgpriv.threat import Capability, ThreatModel
+
+
+@dataclass(frozen=True, eq=False)
+class Holding:
+    """Images that one party holds, of which an artifact may be made.
+
+    Attributes:
+        images, labels: (n, 3, H, W) in [0, 1] and (n,).
+        sent: The model that the party was sent in the round of the artifact; None where nothing hangs on it.
+    """
+
+    images: Tensor
+    labels: Tensor
+    sent: ModelState | None = None
+
+
+class Craft(ABC):
+    """How artifacts of one kind come to be of images."""
+
+    kind: str
+
+    @abstractmethod
+    def make(
+        self, held: Holding, index: Tensor, rng: torch.Generator, *, behind: str = "client", defended: bool = True
+    ) -> Artifact:
+        """What a client with only the images at `index` (m,) would have shared.
+
+        Args:
+            held: The images.
+            index: Which of them.
+            rng: Of the client's and the defense's randomness.
+            behind: image, cluster or client.
+            defended: Through the defense of the run, or bare.
+        """
+
+    @abstractmethod
+    def vector(self, artifact: Artifact, sent: ModelState | None) -> Tensor:
+        """(D,): what readers of properties look at; the same length for every artifact of the subject."""
+
+    def flat(self, artifact: Artifact, sent: ModelState | None) -> Tensor:
+        """(F,): all that the artifact says, in one row, such that a Gaussian of rows makes sense."""
+        return self.vector(artifact, sent)
+
+    @abstractmethod
+    def unflat(self, row: Tensor, sent: ModelState | None) -> Artifact:
+        """The artifact of such a row (F,)."""
+
+    def random(self, like: Tensor, count: int, sent: ModelState | None, rng: torch.Generator) -> list[Artifact]:
+        """`count` artifacts drawn from the Gaussian with the mean and covariance of the rows `like` (M, F)."""
+        spread = (like - like.mean(0)) / max(1, len(like) - 1) ** 0.5
+        drawn = like.mean(0) + torch.randn(count, len(like), generator=rng) @ spread
+        return [self.unflat(row, sent) for row in drawn]
+
+    def alike(self, artifact: Artifact, behind: str) -> Artifact:
+        """The artifact without its sender's name: nothing but its numbers tells it from others."""
+        return artifact.seen_as(PEER)
+
+    def layers(self) -> tuple[str, ...]:
+        """The layers at which artifacts of this kind could be taken; none where the question makes no sense."""
+        return ()
+
+    def at(self, layer: str) -> "Craft":
+        """The craft of the same kind at another layer."""
+        raise ValueError(f"{self.kind} is taken at no layer, got {layer!r}")
+
+
+C = TypeVar("C", bound=Craft)
+
+
+@dataclass(frozen=True, eq=False)
+class Subject(Generic[C]):
+    """Artifacts of one kind in one trained federation.
+
+    Attributes:
+        craft: Of making them.
+        level: Of the artifact on the wire: image, client or group.
+        wire: By client, what it shared last; of a group's artifact, what stands for it. Empty where only artifacts of
+            single images crossed.
+        clients: All that shared one.
+        sent: By client or shadow, the model it was sent in that round, where anything hangs on it.
+        receiver: By client, another client that was sent its artifact.
+        earlier: By client, what it shared in the first round of which any is kept, if that is another.
+        needs: What an adversary must be granted to see them.
+        costly: Whether making or reading one takes long, so that fewer stand for each control.
+    """
+
+    craft: C
+    level: str
+    wire: Mapping[str, Artifact]
+    clients: Sequence[str]
+    sent: Mapping[str, ModelState] = field(default_factory=dict)
+    receiver: Mapping[str, str] = field(default_factory=dict)
+    earlier: Mapping[str, Artifact] = field(default_factory=dict)
+    needs: frozenset[Capability] = frozenset()
+    costly: bool = False
+
+    @property
+    def kind(self) -> str:
+        """Of the artifacts."""
+        return self.craft.kind
+
+    def refused(self, threat: ThreatModel) -> str | None:
+        """Why this adversary does not see them, or None."""
+        missing = sorted(self.needs - threat.capabilities)
+        return f"the {threat.role} is not granted {', '.join(missing)}" if missing else None
+
+    def at(self, layer: str) -> "Subject[Craft]":
+        """The same at another layer, where nothing crossed."""
+        return Subject(self.craft.at(layer), "client", {}, self.clients, self.sent, self.receiver, {}, self.needs)

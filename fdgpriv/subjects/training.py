@@ -1,0 +1,143 @@
+"""What a client's training sends, as a subject: its model, or how its model changed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.artifact import SERVER, STATISTICS, Artifact, ModelState, TensorState
+from fdgpriv.federation import Federation, LocalData, generator
+from fdgpriv.partition import Population
+from fdgpriv.roles import Defense, Method
+from fdgpriv.states import ModelUpdate
+from fdgpriv.threat import Capability
+from fdgpriv.transcript import Transcript
+
+from .subject import Craft, Holding, Subject
+
+_HEAD = 2  # of the last parameters, how many a reader of properties looks at
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingCraft(Craft):
+    """Local training on cross-entropy with the method's own optimiser, batches, epochs and augmentation.
+
+    What else a method adds to its clients' loss is left out: the artifacts of few images that are made here are those
+    of its plain client.
+
+    Attributes:
+        kind: Of what is sent: model_state or model_update.
+        method, federation, defense: As trained.
+        like: One client's data, for its augmentation.
+        round: Of the artifacts, from 0.
+    """
+
+    kind: str
+    method: Method
+    federation: Federation
+    defense: Defense
+    like: LocalData
+    round: int
+
+    def network(self) -> nn.Module:
+        """The network whose states these are, as it starts."""
+        return self.method.model(self.federation, generator(self.federation.seed, 4)).to(self.federation.device)
+
+    def trained(self, held: Holding, index: Tensor, rng: torch.Generator) -> ModelState:
+        """The model that a client with the images at `index` (m,) trains of the one it was sent, undefended."""
+        assert held.sent is not None
+        model = self.network()
+        held.sent.load_into(model)
+        data = replace(self.like, client=SERVER, images=held.images[index], labels=held.labels[index])
+        self.method.train_plainly(model, data, self.round, rng, self.federation.device)
+        return ModelState.of(model, SERVER, self.round)
+
+    def make(
+        self, held: Holding, index: Tensor, rng: torch.Generator, *, behind: str = "client", defended: bool = True
+    ) -> Artifact:
+        assert held.sent is not None
+        made: TensorState = self.trained(held, index, rng)
+        if self.kind == ModelUpdate.kind:
+            assert isinstance(made, ModelState)
+            made = ModelUpdate.between(held.sent, made)
+        return self.defense.protect(made, rng) if defended else made
+
+    def after(self, artifact: Artifact, sent: ModelState) -> ModelState:
+        """The model that the client ended with."""
+        if isinstance(artifact, ModelUpdate):
+            state = {name: tensor - artifact.state[name] for name, tensor in sent.state.items()}
+            return ModelState(client=artifact.client, round=artifact.round, state=state)
+        assert isinstance(artifact, ModelState)
+        return artifact
+
+    def change(self, artifact: Artifact, sent: ModelState) -> dict[str, Tensor]:
+        """What training took away from the model that was sent, by name: sent minus trained, counters too."""
+        after = self.after(artifact, sent).state
+        return {name: sent.state[name].float() - tensor.float() for name, tensor in after.items()}
+
+    def vector(self, artifact: Artifact, sent: ModelState | None) -> Tensor:
+        """Changes of the BatchNorm statistics and of the last layer, in one row."""
+        assert sent is not None
+        change = self.change(artifact, sent)
+        statistics = [name for name in change if name.endswith(STATISTICS[:2])]
+        parameters = [name for name in change if not name.endswith(STATISTICS)]
+        return torch.cat([change[name].flatten() for name in (*statistics, *parameters[-_HEAD:])])
+
+    def flat(self, artifact: Artifact, sent: ModelState | None) -> Tensor:
+        assert sent is not None
+        change = self.change(artifact, sent)
+        return torch.cat([tensor.flatten() for name, tensor in change.items() if sent.state[name].is_floating_point()])
+
+    def unflat(self, row: Tensor, sent: ModelState | None) -> Artifact:
+        assert sent is not None
+        state, start = {}, 0
+        for name, tensor in sent.state.items():
+            if not tensor.is_floating_point():
+                state[name] = tensor.clone()
+                continue
+            state[name] = tensor - row[start : start + tensor.numel()].view_as(tensor)
+            start += tensor.numel()
+            if name.endswith("running_var"):
+                state[name].clamp_min_(1e-5)
+        after = ModelState(client=SERVER, round=self.round, state=state)
+        return after if self.kind == ModelState.kind else ModelUpdate.between(sent, after)
+
+
+def training_subject(
+    transcript: Transcript, method: Method, federation: Federation, defense: Defense, population: Population
+) -> Subject[Craft] | None:
+    """Models or updates that clients sent in the last round of which they are kept with the models they began with."""
+    if not method.trains_plainly:
+        return None
+    uploads: dict[int, dict[str, Artifact]] = {}
+    for kind in (ModelState.kind, ModelUpdate.kind):
+        for record, artifact in transcript.of_kind(kind):
+            if record.receiver == SERVER and artifact is not None:
+                uploads.setdefault(record.round, {})[record.origin] = artifact
+    rounds = [round for round, by_client in uploads.items() if by_client.keys() <= transcript.models_sent(round).keys()]
+    if not rounds:
+        return None
+    last, first = max(rounds), min(rounds)
+    wire, sent = uploads[last], transcript.models_sent(last)
+    like = next(iter(population.clients.values()))
+    empty = replace(like, held_out_images=like.images[:0], held_out_labels=like.labels[:0])
+    kind = next(iter(wire.values())).kind
+    return Subject(
+        craft=TrainingCraft(kind, method, federation, defense, empty, last),
+        level="client",
+        wire=wire,
+        clients=tuple(wire),
+        sent=_for_everybody(sent, population),
+        earlier=uploads[first] if first != last else {},
+        needs=frozenset({Capability.HAS_UPDATES}),
+        costly=True,
+    )
+
+
+def _for_everybody(sent: Mapping[str, ModelState], population: Population) -> dict[str, ModelState]:
+    """The model that each client was sent; a shadow stands where a client of its domain does."""
+    domain = {name: population.main_domain(name) for name in population.domain_of}
+    stand_in = {domain[name]: model for name, model in sent.items()}
+    anybody = next(iter(sent.values()))
+    return {name: sent.get(name) or stand_in.get(domain[name], anybody) for name in domain}
