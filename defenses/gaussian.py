@@ -13,7 +13,7 @@ from fdgpriv.artifact import Artifact, StyleDraft, StyleStatistics
 from fdgpriv.privacy.accounting import noise_multiplier
 from fdgpriv.privacy.sensitivity import mean_replace_one, whole_vector
 from fdgpriv.roles import Defense, Guarantee, Method
-from fdgpriv.style import RULES, StyleRule
+from fdgpriv.style import RULES, StyleRule, over_pixels
 
 UNITS = ("image", "client")
 _N = 20  # images in the worlds that epsilon is measured on; the bound is the same for every n
@@ -24,7 +24,8 @@ class Gaussian(Defense):
     """(epsilon, delta)-differential privacy of one client's style statistics over a whole run, and of nothing else.
 
     An image's moments are v = (mean, std, mean^2 / scale, std^2 / scale), of which the last two stand only where
-    variances are shared. v is clipped to norm `clip`; the mean over images gets N(0, (z Delta)^2) noise on each entry;
+    variances are shared; where the std is taken over all pixels of all images (CCST), whose sensitivity is no C / n,
+    v = (mean, (mean^2 + std^2) / scale), and that std is read off the noised second moment. v is clipped to norm `clip`; the mean over images gets N(0, (z Delta)^2) noise on each entry;
     mean, std and their variances are read off the noised moments (post-processing). z is calibrated exactly so that all
     releases of the run together cost epsilon. Delta is 2 clip / n for the unit ``image`` (replace one image, n public),
     2 clip for the unit ``client`` (replace all of a client's images; also where only the finished style is at hand).
@@ -76,6 +77,12 @@ class Gaussian(Defense):
         if isinstance(outgoing, StyleDraft) and RULES[outgoing.rule].clustering is not None:
             self._want_bounded(RULES[outgoing.rule], outgoing.rule)
             outgoing = outgoing.finish()
+        if isinstance(outgoing, StyleDraft) and _over_pixels(outgoing.rule):
+            mean, second = outgoing.mean, outgoing.mean.square() + outgoing.std.square()
+            (released,) = self.release(torch.cat([mean, second / self.scale], dim=1), 1, rng)
+            mean, second = released.chunk(2)
+            std = (self.scale * second - mean.square()).clamp_min(0).sqrt()
+            return replace(outgoing, variances=False).pooled(mean, std, mean, mean)
         if isinstance(outgoing, StyleDraft):
             moments = self.moments(outgoing.mean, outgoing.std, outgoing.variances)
             (released,) = self.release(moments, 1, rng)
@@ -171,6 +178,11 @@ class Gaussian(Defense):
                 (style.std.square() + style.std_var) / self.scale,
             ]
         return torch.cat(parts)
+
+
+def _over_pixels(rule: str) -> bool:
+    """Whether the rule's std is that of all pixels of all images."""
+    return RULES[rule].pool is over_pixels and RULES[rule].clustering is None
 
 
 def _clipped(moments: Tensor, norm: float) -> Tensor:

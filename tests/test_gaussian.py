@@ -18,6 +18,7 @@ from fdgpriv.finding import Privacy
 from fdgpriv.privacy.measured import Bound
 from fdgpriv.privacy.release import Measurement, measure, privacies
 from fdgpriv.roles import Defense, Guarantee, Method
+from fdgpriv.style import RULES
 
 # z of one release at delta = 1e-5, by epsilon: AUDIT 5.1
 CALIBRATED = {9.997: 0.5, 4.377: 1.0, 1.993: 2.0, 0.926: 4.0, 0.434: 8.0}
@@ -204,6 +205,20 @@ def test_without_noise_and_clipping_the_style_is_rebuilt_exactly(n: int, unit: s
     again = shared(silent(clip=1e6, unit=unit), plain)
     for name, tensor in plain.tensors().items():
         assert torch.allclose(again.tensors()[name], tensor, atol=1e-5), name
+
+
+def test_without_noise_the_std_over_all_pixels_is_rebuilt_from_second_moments(rng: torch.Generator) -> None:
+    """CCST's style: what numpy says of all pixels of all images, not the mean of the images' own stds."""
+    features = torch.rand(7, 5, 6, 6, generator=rng) * torch.arange(1, 8)[:, None, None, None]
+    mean, std = RULES["pooled_biased"](features)
+    made = StyleDraft(
+        client="c", round=0, mean=mean, std=std, variances=False, behind="client", at="layer1", rule="pooled_biased"
+    )
+    found = shared(silent(clip=1e6), made)
+    pixels = features.permute(1, 0, 2, 3).flatten(1).double().numpy()
+    np.testing.assert_allclose(found.mean.numpy(), pixels.mean(1), rtol=1e-5)
+    np.testing.assert_allclose(found.std.numpy(), pixels.std(1), rtol=1e-4)
+    assert np.abs(std.mean(0).numpy() / pixels.std(1) - 1).max() > 0.1  # the mean of stds is another number
 
 
 def test_a_huge_epsilon_gives_nearly_the_plain_style() -> None:
