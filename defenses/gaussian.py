@@ -24,12 +24,13 @@ class Gaussian(Defense):
     """(epsilon, delta)-differential privacy of one client's style statistics over a whole run, and of nothing else.
 
     An image's moments are v = (mean, std, mean^2 / scale, std^2 / scale), of which the last two stand only where
-    variances are shared; where the std is taken over all pixels of all images (CCST), whose sensitivity is no C / n,
-    v = (mean, (mean^2 + std^2) / scale), and that std is read off the noised second moment. v is clipped to norm `clip`; the mean over images gets N(0, (z Delta)^2) noise on each entry;
-    mean, std and their variances are read off the noised moments (post-processing). z is calibrated exactly so that all
-    releases of the run together cost epsilon. Delta is 2 clip / n for the unit ``image`` (replace one image, n public),
-    2 clip for the unit ``client`` (replace all of a client's images; also where only the finished style is at hand).
-    Of images that are clustered first (PARDON) only the unit ``client`` is bounded: their finished style is clipped.
+    variances are shared. Where the std is taken over all pixels of all images (CCST), which has no sensitivity of C / n,
+    v = (mean, (mean^2 + std^2) / scale), and that std is read off the noised second moment. v is clipped to norm `clip`;
+    the mean over images gets N(0, (z Delta)^2) noise on each entry; the style is read off the noised moments
+    (post-processing). z is calibrated exactly so that all releases of the run together cost epsilon. Delta is 2 clip / n
+    for the unit ``image`` (replace one image, n public), 2 clip for the unit ``client`` (replace all of a client's
+    images; also where only the finished style is at hand). Of images that are clustered first (PARDON) only the unit
+    ``client`` is bounded: their finished style is clipped.
 
     What it does not protect: model states, sample counts, anything but style statistics.
 
