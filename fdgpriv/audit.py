@@ -13,6 +13,7 @@ from fdgpriv.plan import PRESETS, Plan
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Attack, Defense, Method, Report
 from fdgpriv.threat import THREATS
+from fdgpriv.told import verdicts
 
 USAGE, INTERRUPTED = 2, 3
 
@@ -42,7 +43,9 @@ def parser() -> Parser:
         "--partition", default="single", metavar="KIND", help="single, dirichlet:A, heterogeneity:L, domains:D"
     )
     p.add_argument("--set", nargs="+", default=[], metavar="FIELD=VALUE", dest="settings", help="of the method")
-    p.add_argument("--attack", nargs="+", default=["all"], metavar="SPEC", help="name or name:field=value,... or all")
+    p.add_argument(
+        "--attack", nargs="+", default=["all"], metavar="SPEC", help="name or name:field=value,...; all; none"
+    )
     p.add_argument("--threat", nargs="+", default=[], metavar="ROLE", help=", ".join(THREATS))
     p.add_argument("--defense", nargs="+", default=["none"], metavar="SPEC", help="each is one row of the frontier")
     p.add_argument("--seed", nargs="+", type=int, default=[0], metavar="S")
@@ -228,26 +231,6 @@ def write(results: Results, out: Path) -> list[Path]:
         write_text(path, report.render(results, out))
         paths.append(path)
     return paths
-
-
-def verdicts(results: Results) -> str:
-    """One line per attack: what leaks, client line and domain line."""
-    lines = []
-    for run in results.runs:
-        aimed = f", target {run.target}" if run.target else ""
-        lines.append(f"{run.method} on {run.dataset}{aimed}, seed {run.seed}, defense {run.defense}")
-        if run.utility is not None:
-            source, target = run.utility.source_accuracy, run.utility.target_accuracy
-            lines.append(f"  accuracy: source {source.value:.3f}, target {target.value:.3f}")
-            if (own := run.utility.personal) is not None:
-                said = f"source {own.source_accuracy.value:.3f}, target {own.target_accuracy.value:.3f}"
-                lines.append(f"  each client with its own model: {said}")
-        for row in run.attacks:
-            lines.append(
-                f"  {row.attack:16} {row.threat.role:12} {row.artifact:24} "
-                f"client: {row.verdict.replace('_', ' '):16} domain: {row.verdict_domain.replace('_', ' ')}"
-            )
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

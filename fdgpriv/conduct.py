@@ -87,7 +87,7 @@ class Conductor:
             for cell in self.cells():
                 trained, proctor = train(self.plan, self.dataset, cell, self.out, self.teller, self.workers)
                 done.append(self._begun(cell, trained, proctor))
-                if trained.diverged is None:
+                if trained.diverged is None and self.plan.attacks:
                     self._examine(done[-1], proctor)
         except KeyboardInterrupt:
             interrupted = True
@@ -101,7 +101,7 @@ class Conductor:
             trained=trained,
             artifacts=ledger(proctor.transcript.records),
             measurement=measure(proctor.defense, dim, DRAWS[self.plan.preset], cell.seed),
-            not_measured=_not_measured(trained, proctor),
+            not_measured=_not_measured(self.plan, trained, proctor),
             records=proctor.transcript.records,
             facts=style_space(proctor) if trained.diverged is None else {},
         )
@@ -211,14 +211,21 @@ def environment(plan: Plan, workers: int) -> dict[str, Any]:
     }
 
 
-def _not_measured(trained: Trained, proctor: Proctor) -> tuple[str, ...]:
+def _not_measured(plan: Plan, trained: Trained, proctor: Proctor) -> tuple[str, ...]:
     found = []
     if trained.diverged is not None:
         found.append(f"Nothing was attacked: {trained.diverged}.")
+    elif not plan.attacks:
+        found.append("Nothing was attacked: --attack none was asked for.")
     kinds = {record.kind for record in proctor.transcript.records}
     for kind in sorted(kinds.difference(*(part.reads for part in map(Attack.named, Attack.names())))):
         found.append(f"{kind}: no attack of this version reads it.")
     if StyleStatistics.kind in kinds and not proctor.shares_styles:
         found.append("Style statistics crossed, but no model they were taken under was kept: use keep=all.")
-    found.append("Training was done once per seed: intervals of accuracies are over images, not over trainings.")
+    if len(plan.seeds) == 1:
+        found.append("Training was done once per seed: intervals of accuracies are over images, not over trainings.")
+    else:
+        found.append(
+            "The intervals of this one training's accuracies are over images; those over seeds are over trainings."
+        )
     return tuple(found)

@@ -27,7 +27,7 @@ class Plan:
 
     Attributes:
         methods, targets, seeds, defenses: One run for each combination; defenses as written on the command line.
-        attacks: Specifications of the attacks, as written.
+        attacks: Specifications of the attacks, as written; ("none",) trains without attacking.
         threats: Roles; empty for all that each attack can be played in.
         dataset, data_root, image_size, backbone, weights: What is trained on and with.
         preset, clients, partition, settings: Of the federation and the method.
@@ -65,7 +65,7 @@ class Plan:
         for role in self.threats:
             threat(role)
         methods = Method.names() if self.methods == ("all",) else self.methods
-        attacks = Attack.names() if self.attacks == ("all",) else self.attacks
+        attacks = self._attacks()
         plan = replace(
             self,
             methods=methods,
@@ -95,6 +95,15 @@ class Plan:
         if any(seed < 0 for seed in self.seeds):
             raise ValueError(f"--seed: want numbers of at least 0, got {' '.join(map(str, self.seeds))}")
         return plan
+
+    def _attacks(self) -> tuple[str, ...]:
+        if "none" not in self.attacks:
+            return Attack.names() if self.attacks == ("all",) else self.attacks
+        if self.attacks != ("none",):
+            raise ValueError(f"--attack: want none alone, or attacks without it; got {' '.join(self.attacks)}")
+        if self.threats:
+            raise ValueError(f"--threat: want an attack to play, got --attack none and {' '.join(self.threats)}")
+        return ()
 
     @property
     def artifacts_per_client(self) -> Mapping[int, int]:

@@ -30,7 +30,7 @@ def privacy_and_utility(runs: Sequence[Run]) -> Named:
     """One point and one row per defense, compared by the attack that is strongest without any."""
     table = rows(runs)
     mark = benchmark(table)
-    lines = []
+    lines = [] if any(run.attacks for run in runs) else ["Nothing was attacked: the table has accuracies alone."]
     if {row.defense for row in table} <= {"none"}:
         lines.append(
             "Only the undefended method was run, so this report says nothing about what protection would cost."

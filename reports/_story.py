@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fdgpriv.finding import Results, Run
+from fdgpriv.finding import Results, Run, RunFigure
 
 from . import _attack_tables, _tables
+from ._accuracy import over_trainings
 from ._cards import Card, Picture, card
 from ._numbers import plain
 from ._sections import Named, accuracies, privacy_and_utility
@@ -16,7 +17,7 @@ from ._words import defense, joined, title, unique
 
 @dataclass(frozen=True)
 class Part:
-    """One run's attacks."""
+    """One run's attacks; no table and no card where nothing was attacked."""
 
     title: str
     glances: tuple[Table, ...]
@@ -36,6 +37,7 @@ class Story:
     sight: tuple[Named, ...]
     parts: tuple[Part, ...]
     pictures: tuple[Named, ...]
+    trainings: Named | None
     tradeoff: Named
     accuracy: tuple[Named, ...]
     privacy: Table
@@ -62,12 +64,9 @@ def story(results: Results) -> Story:
         verdicts=verdicts(results),
         ledgers=_same(runs, [_tables.ledger(run.artifacts) for run in runs]),
         sight=_same(runs, [_tables.sight(run) for run in runs]),
-        parts=tuple(_part(run) for run in runs),
-        pictures=tuple(
-            Named(title(run), pictures=tuple(Picture(figure.file, figure.caption) for figure in run.figures))
-            for run in runs
-            if run.figures
-        ),
+        parts=tuple(_part(run) for run in runs) if any(run.attacks for run in runs) else (),
+        pictures=_pictured(runs),
+        trainings=over_trainings(results),
         tradeoff=privacy_and_utility(runs),
         accuracy=accuracies(runs),
         privacy=_tables.privacy(runs),
@@ -89,6 +88,18 @@ def _same(runs: Sequence[Run], tables: Sequence[Table]) -> tuple[Named, ...]:
             groups.setdefault(table, []).append(title(run))
     whole = len(groups) == 1 and len(next(iter(groups.values()))) == len(runs)
     return tuple(Named("" if whole else "; ".join(names), table) for table, names in groups.items())
+
+
+def _pictured(runs: Sequence[Run]) -> tuple[Named, ...]:
+    groups: dict[tuple[RunFigure, ...], list[str]] = {}
+    for run in runs:
+        if run.figures:
+            groups.setdefault(run.figures, []).append(title(run))
+    every = len(groups) == 1 < len(runs) and len(next(iter(groups.values()))) == len(runs)
+    return tuple(
+        Named("" if every else "; ".join(names), pictures=tuple(Picture(f.file, f.caption) for f in figures))
+        for figures, names in groups.items()
+    )
 
 
 def _listed(runs: Sequence[Run]) -> tuple[Named, ...]:

@@ -1,12 +1,14 @@
 """The verdict in plain words: what leaks, to whom, how sure, by which attack, and what a defense changes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from fdgpriv.accuracy import accuracies
 from fdgpriv.finding import AttackFinding, Results, Run
 
 from ._evidence import bound, sentence
 from ._numbers import p_value, share
-from ._pool import Row, key, pooled, rows, strength
+from ._pool import key, strength
 from ._words import artifact, defense, joined, learns, role, sight, spoken, unique
 from ._worst import leaking, undecided, worst
 
@@ -28,12 +30,20 @@ def verdicts(results: Results) -> tuple[Verdict, ...]:
     for run in results.runs:
         found.setdefault((run.method, run.defense), []).append(run)
     first = {method: group for (method, _), group in reversed(found.items())}
+    over_seeds = {(row.method, row.defense): row.target for row in reversed(accuracies(results))}
+
+    def worth(runs: list[Run]) -> str:
+        (run, *more), utility = runs, runs[0].utility
+        figure = over_seeds.get((run.method, run.defense)) if more else utility.target_accuracy if utility else None
+        return share(figure)
+
     return tuple(
-        _verdict(group, first[method] if group is not first[method] else None) for (method, _), group in found.items()
+        _verdict(group, first[method] if group is not first[method] else None, worth)
+        for (method, _), group in found.items()
     )
 
 
-def _verdict(runs: list[Run], base: list[Run] | None) -> Verdict:
+def _verdict(runs: list[Run], base: list[Run] | None, worth: Callable[[list[Run]], str]) -> Verdict:
     found = worst(runs)
     client = [a for a in found if a.verdict == "leak"]
     domain = [a for a in found if a.verdict_domain == "leak" and a.verdict != "leak"]
@@ -48,6 +58,9 @@ def _verdict(runs: list[Run], base: list[Run] | None) -> Verdict:
             "leak",
             f"{method}{with_defense} gives away {_what(domain)}; no leak about a single client was shown.",
         )
+    elif not any(run.attacks for run in runs):
+        word = "not_attacked"
+        said = f"Nothing was attacked, so this says nothing about what {method} gives away{with_defense}."
     elif not found:
         word, said = "not_applicable", f"No attack of this audit applies to what {method} shares{with_defense}."
     elif pending:
@@ -60,7 +73,7 @@ def _verdict(runs: list[Run], base: list[Run] | None) -> Verdict:
             "no_leak_found",
             f"No leak was found in what {method} shares{with_defense}. That is no proof of privacy.",
         )
-    facts = [*_leaks(runs, client, domain), *_sure(runs, found, pending), *_silent(quiet), *_change(runs, base)]
+    facts = [*_leaks(runs, client, domain), *_sure(runs, found, pending), *_silent(quiet), *_change(runs, base, worth)]
     facts.append(_advice(word, client, domain))
     return Verdict(word, method, runs[0].defense, said, tuple(fact for fact in facts if fact[1]))
 
@@ -121,7 +134,7 @@ def _silent(quiet: list[AttackFinding]) -> list[tuple[str, str]]:
     return [("No leak found by", f"{_upper(names)}. {limit}".strip())]
 
 
-def _change(runs: list[Run], base: list[Run] | None) -> list[tuple[str, str]]:
+def _change(runs: list[Run], base: list[Run] | None, worth: Callable[[list[Run]], str]) -> list[tuple[str, str]]:
     if base is None:
         return []
     before = {key(a): a for a in worst(base) if leaking(a)}
@@ -137,7 +150,7 @@ def _change(runs: list[Run], base: list[Run] | None) -> list[tuple[str, str]]:
             f"{learns(finding)} ({spoken(finding.attack)}, {role(finding.threat.role)})"
         )
     told = [f"{word}: {joined(unique(names))}" for word, names in groups.items() if names]
-    cost = f"target accuracy {_accuracy(rows(base))} with {defense(base[0].defense)}, {_accuracy(rows(runs))} now"
+    cost = f"target accuracy {worth(base)} with {defense(base[0].defense)}, {worth(runs)} now"
     return [(f"Against {defense(base[0].defense)}", _upper("; ".join([*told, cost]) + "."))]
 
 
@@ -147,11 +160,6 @@ def _after(finding: AttackFinding | None) -> str:
     if leaking(finding):
         return "still leaks"
     return "undecided now" if undecided(finding) else "no longer found"
-
-
-def _accuracy(table: tuple[Row, ...]) -> str:
-    figures = [run.utility.target_accuracy if run.utility else None for row in table for run in row.runs]
-    return share(pooled(figures))
 
 
 def _advice(word: str, client: list[AttackFinding], domain: list[AttackFinding]) -> tuple[str, str]:

@@ -75,9 +75,10 @@ def _upper(said: str) -> str:
 
 
 def tradeoff(runs: Sequence[Run]) -> Table:
-    """Privacy against utility: one row per method, target and defense, its seeds pooled."""
+    """Privacy against utility: one row per method, target and defense, its seeds pooled; utility alone if unattacked."""
     table = rows(runs)
     mark = benchmark(table)
+    attacked = any(run.attacks for run in runs)
     several = len({(row.method, row.target) for row in table}) > 1
     head = f"{metric(mark.headline)} of {spoken(mark.attack)}" if mark else "Strongest attack"
     body = []
@@ -86,6 +87,7 @@ def tradeoff(runs: Sequence[Run]) -> Table:
         told = [run.utility for run in row.runs]
         figure = of(row, mark, headline) if mark else None
         found = [a for run in row.runs for a in run.attacks if a.shared and a.verdict != "not_applicable"]
+        leaks = f"{sum(a.verdict == 'leak' for a in found)} of {len(found)}"
         plain_epsilon = plain(row.runs[0].privacy.epsilon_proved)
         body.append(
             (
@@ -94,8 +96,7 @@ def tradeoff(runs: Sequence[Run]) -> Table:
                 number(share(pooled([u.target_accuracy if u else None for u in told]))),
                 number(share(pooled([u.source_accuracy if u else None for u in told]))),
                 number(measured(pooled([u.calibration_error if u else None for u in told]))),
-                number(measured(figure)),
-                count(f"{sum(a.verdict == 'leak' for a in found)} of {len(found)}"),
+                *((number(measured(figure)), count(leaks)) if attacked else ()),
                 count("none" if plain_epsilon == "–" else plain_epsilon),
             )
         )
@@ -105,8 +106,7 @@ def tradeoff(runs: Sequence[Run]) -> Table:
         "Target accuracy",
         "Source accuracy",
         "Calibration error",
-        head,
-        "Client leaks",
+        *((head, "Client leaks") if attacked else ()),
         "Proved ε",
     )
     return Table(heads, tuple(body))

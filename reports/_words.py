@@ -7,6 +7,7 @@ VERDICTS = {
     "no_leak_found": "No leak found",
     "inconclusive": "Inconclusive",
     "not_applicable": "Not applicable",
+    "not_attacked": "Not attacked",
     "supported": "Supported",
     "refuted": "Refuted",
     "undecided": "Undecided",
@@ -16,6 +17,8 @@ VERDICTS = {
     "no_guarantee": "No guarantee",
     "not_measured": "Proved, not measured",
 }
+
+NOT_ATTACKED = "Nothing was attacked; why not stands under “What was not measured”."
 
 MEANINGS = (
     ("leak", "The attack beats every control that the adversary could have used instead (corrected p at most 0.025)."),

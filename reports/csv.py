@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
+from fdgpriv.accuracy import accuracies, several_trainings
 from fdgpriv.finding import AttackFinding, Measured, Results, Run
 from fdgpriv.roles import Report
 
@@ -24,7 +25,8 @@ class Csv(Report):
     """One row per run, attack, metric and source.
 
     `source` is attack, control, upper_bound, chance, positive_control, positive_control_control, curve, curve_control or
-    utility; `name` says which control or bound; `entry` counts a run's attacks from 1.
+    utility; `name` says which control or bound; `entry` counts a run's attacks from 1. Rows of the source over_seeds
+    stand last: means over n seeds, of each target, and where no target is named over targets first.
     """
 
     filename: ClassVar[str] = "results.csv"
@@ -37,6 +39,8 @@ class Csv(Report):
         for run in results.runs:
             for row in _rows(run):
                 table.writerow({name: _plain(value) for name, value in row.items()})
+        for row in _over_seeds(results) if several_trainings(results) else ():
+            table.writerow({name: _plain(value) for name, value in row.items()})
         return page.getvalue()
 
 
@@ -71,6 +75,17 @@ def _rows(run: Run) -> Iterator[Row]:
             yield {**head, "source": "attack", "reason": finding.reason}
         for row in _figures(finding):
             yield {**head, "headline": row["metric"] == finding.headline, **row}
+
+
+def _over_seeds(results: Results) -> Iterator[Row]:
+    for row in accuracies(results):
+        where: Row = {"method": row.method, "dataset": results.dataset.name, "defense": row.defense}
+        lacking = f"missing: {'; '.join(row.missing)}" if row.missing else None
+        means = {"target_accuracy": row.target, "source_accuracy": row.source}
+        for line in _table("over_seeds", row.model, means):
+            yield {**where, **line, "reason": line["reason"] or lacking}
+        for target, figure in row.by_target.items():
+            yield {**where, "target": target, **next(_table("over_seeds", row.model, {"target_accuracy": figure}))}
 
 
 def _heading(finding: AttackFinding) -> Row:

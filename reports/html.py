@@ -14,7 +14,7 @@ from fdgpriv.roles import Report
 
 from ._dots import NOTES
 from ._story import story
-from ._words import MEANINGS, VERDICTS
+from ._words import MEANINGS, NOT_ATTACKED, VERDICTS
 
 PNG = b"\x89PNG\r\n\x1a\n"
 LARGEST_PICTURE = 8 * 2**20  # bytes
@@ -29,7 +29,7 @@ class Html(Report):
     def render(self, results: Results, folder: Path) -> str:
         """The page; pictures that the findings name are read from `folder`."""
         template = _environment().get_template("report.html")
-        words = {"verdicts": VERDICTS, "meanings": MEANINGS, "notes": NOTES}
+        words = {"verdicts": VERDICTS, "meanings": MEANINGS, "notes": NOTES, "not_attacked": NOT_ATTACKED}
         page = template.render(story=story(results), picture=lambda name: picture(folder, name), **words)
         return page.rstrip() + "\n"
 

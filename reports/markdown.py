@@ -13,7 +13,7 @@ from ._cards import Card, Picture
 from ._sections import Named
 from ._story import Part, Story, story
 from ._table import Cell, Table
-from ._words import VERDICTS, defense
+from ._words import NOT_ATTACKED, VERDICTS, defense
 
 _SPECIAL = re.compile(r"([\\`*\[\]{}|~#!$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 
@@ -35,8 +35,9 @@ class Markdown(Report):
             *_or(told.claims, folder, "No claim of a paper was put to the test in this run."),
         ]
         blocks += [*_wire(told), "## Attacks, controls and intervals"]
-        blocks += [block for part in told.parts for block in _part(part, folder)]
+        blocks += [block for part in told.parts for block in _part(part, folder)] or [NOT_ATTACKED]
         blocks += ["## Pictures", *(block for entry in told.pictures for block in _named(entry, folder))]
+        blocks += ["## Accuracy over targets and seeds", *_named(told.trainings, folder)] if told.trainings else []
         blocks += ["## Privacy against utility", *_named(told.tradeoff, folder)]
         blocks += ["## Accuracy over rounds", *(block for entry in told.accuracy for block in _named(entry, folder))]
         blocks += ["## Differential privacy", _table(told.privacy)]
@@ -82,6 +83,7 @@ def _wire(told: Story) -> list[str]:
 def _part(part: Part, folder: Path) -> list[str]:
     blocks = [f"### {safe(part.title)}", *(_table(data) for data in part.glances)]
     blocks += [block for card in part.cards for block in _card(card, folder)]
+    blocks += [] if part.glances or part.refusals else [NOT_ATTACKED]
     return [*blocks, *(["#### Attacks that do not apply", _table(part.refusals)] if part.refusals else [])]
 
 

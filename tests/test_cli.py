@@ -349,6 +349,10 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
         (["--attack", "gan:steps"], "gan"),
         (["--attack", "gan:loss=kl"], "gan.loss"),
         (["--attack", "identification", "identification"], "once"),
+        (["--attack", "none", "gan"], "--attack: want none alone, or attacks without it; got none gan"),
+        (["--attack", "all", "none"], "--attack: want none alone"),
+        (["--attack", "none", "none"], "--attack: want none alone"),
+        (["--attack", "none", "--threat", "server"], "--threat: want an attack to play"),
         (["--threat", "nsa"], "server, client, third_party, insider; got 'nsa'"),
         (["--defense", "wall"], "gaussian, none; got 'wall'"),
         (["--defense", "gaussian:epsilon=-1"], "gaussian.epsilon"),
@@ -416,6 +420,24 @@ def test_a_method_that_shares_no_style_is_not_applicable(tmp_path: Path) -> None
     ((row,),) = (run.attacks for run in results(tmp_path / "out").runs)
     assert (row.verdict, row.verdict_domain) == ("not_applicable", "not_applicable")
     assert "fedavg shares no style statistics" in (row.reason or "")
+
+
+def test_without_attacks_it_trains_every_target_and_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--method", "fedavg", "stablefdg", "--target", "scan", "blend", "--seed", "0", "1", "--attack", "none"]
+    assert main([*SHORT, "--clients", "3", *words, "--out", str(tmp_path / "out")]) == 0
+    found = results(tmp_path / "out")
+    assert len(found.runs) == 8
+    assert all(run.attacks == () and run.utility for run in found.runs)
+    assert all("Nothing was attacked: --attack none was asked for." in run.not_measured for run in found.runs)
+    assert not (tmp_path / "out" / "marks").exists()
+    said = capsys.readouterr().out.splitlines()
+    assert "nothing was attacked" in said
+    begin = said.index("accuracy over targets and seeds:") + 1
+    assert all("(2 seeds); scan " in line for line in said[begin : begin + 2])
+    assert [line.partition(",")[0].strip() for line in said[begin:-1]] == ["fedavg", "stablefdg"]
+    for name in ("report.md", "report.html"):
+        assert "Accuracy over targets and seeds" in (tmp_path / "out" / name).read_text(encoding="utf-8")
+    assert "over_seeds" in (tmp_path / "out" / "results.csv").read_text(encoding="utf-8")
 
 
 def test_diverged_training_is_reported_and_not_attacked(tmp_path: Path) -> None:

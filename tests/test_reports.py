@@ -121,12 +121,12 @@ def test_pictures_are_carried_inside_and_only_pictures_of_this_folder(tmp_path: 
     good = (inside / "figures/adain.png").read_bytes()
     sources = [v for t, n, v in Page(Html().render(told, inside)).attributes if (t, n) == ("img", "src")]
     assert base64.b64encode(good).decode() in {source.partition(",")[2] for source in sources}
-    assert len(sources) == 2 * 3 + 2
+    assert len(sources) == 2 * 3 + 1  # three attacks a run, and one picture that both runs have in common
     (inside / "figures/adain.png").unlink()
     (inside / "figures/adain.png").symlink_to(outside)
     (inside / "figures/gan_server_image.png").write_text("<svg onload=alert(1)>" * 9)
     page = Html().render(told, inside)
-    assert len([1 for t, n, v in Page(page).attributes if (t, n) == ("img", "src")]) == len(sources) - 3
+    assert len([1 for t, n, v in Page(page).attributes if (t, n) == ("img", "src")]) == len(sources) - 2
     assert "figures/adain.png is not in the folder of this run, or is not a PNG" in page
 
 
@@ -203,7 +203,7 @@ def _only(*positions: int) -> Results:
         ((0, 3), "inconclusive", "1 of 2 attacks could not decide"),
         ((0, 4), "leak", "the client's domain; no leak about a single client was shown"),
         ((8,), "not_applicable", "No attack of this audit applies"),
-        ((), "not_applicable", "No attack of this audit applies"),
+        ((), "not_attacked", "Nothing was attacked"),
     ],
 )
 def test_the_verdict_claims_no_more_than_the_wire_showed(positions: tuple[int, ...], word: str, said: str) -> None:

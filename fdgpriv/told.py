@@ -1,0 +1,52 @@
+"""What an audit says in plain lines when it is done: accuracies, and one line for each attack."""
+
+from collections.abc import Iterator
+
+from fdgpriv.accuracy import accuracies, several_trainings
+from fdgpriv.finding import Measured, Results, Run
+
+
+def verdicts(results: Results) -> str:
+    """Each run, with one line per attack: client line and domain line; then accuracies over several trainings."""
+    lines = [line for run in results.runs for line in _run(run)]
+    if results.runs and not any(run.attacks for run in results.runs):
+        lines.append("nothing was attacked")
+    if several_trainings(results):
+        lines += ["accuracy over targets and seeds:", *_over_trainings(results)]
+    return "\n".join(lines)
+
+
+def _run(run: Run) -> Iterator[str]:
+    aimed = f", target {run.target}" if run.target else ""
+    yield f"{run.method} on {run.dataset}{aimed}, seed {run.seed}, defense {run.defense}"
+    if run.utility is not None:
+        yield f"  accuracy: {_accuracy(run.utility.source_accuracy, run.utility.target_accuracy)}"
+        if (own := run.utility.personal) is not None:
+            yield f"  each client with its own model: {_accuracy(own.source_accuracy, own.target_accuracy)}"
+    for row in run.attacks:
+        yield (
+            f"  {row.attack:16} {row.threat.role:12} {row.artifact:24} "
+            f"client: {row.verdict.replace('_', ' '):16} domain: {row.verdict_domain.replace('_', ' ')}"
+        )
+
+
+def _accuracy(source: Measured, target: Measured) -> str:
+    return f"source {_share(source)}, target {_share(target)}"
+
+
+def _over_trainings(results: Results) -> Iterator[str]:
+    for row in accuracies(results):
+        ends = f" [{row.target.ci95[0]:.3f}, {row.target.ci95[1]:.3f}]" if row.target.ci95 else ""
+        over = f"{row.target.n} seeds" if ends else row.target.reason
+        each = ", ".join(f"{target} {_share(figure)}" for target, figure in row.by_target.items())
+        yield (
+            f"  {row.method}, defense {row.defense}{row.model and f', {row.model}'}: "
+            f"target {_share(row.target)}{ends} ({over}); {each}; source {_share(row.source)}"
+        )
+        if row.left_out:
+            seeds = (row.target.n or 0) + len(row.left_out)
+            yield f"    {len(row.left_out)} of {seeds} seeds left out of the means; missing: {'; '.join(row.missing)}"
+
+
+def _share(figure: Measured) -> str:
+    return "not available" if figure.value is None else f"{figure.value:.3f}"

@@ -1,0 +1,218 @@
+"""Accuracies over targets and seeds: the plain means and t intervals, and nothing that is missing is averaged."""
+
+import csv
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from _results import HOSTILE, measured, results
+from fdgpriv.reports.csv import Csv
+from fdgpriv.reports.html import Html
+from fdgpriv.reports.markdown import Markdown
+from scipy import stats
+
+from fdgpriv.accuracy import ONE_SEED, Accuracy, accuracies, several_trainings
+from fdgpriv.finding import ClientUtility, PersonalUtility, Results, Run, Utility
+from fdgpriv.told import verdicts
+
+Values = Mapping[tuple[str, int], float | None]  # by target and seed: target accuracy, None where training diverged
+TARGETS = ("scan", "blend", "type", "outline")
+TABLE = "ccuracy over targets and seeds"
+
+
+def worth(target: float, source: float, own: float | None = None) -> Utility:
+    personal = None
+    if own is not None:
+        client = ClientUtility(client="client-00", source_accuracy=0.99, target_accuracy=own)
+        figures = {name: measured(value, 0.001) for name, value in (("target", own), ("source", 0.99))}
+        personal = PersonalUtility(
+            source_accuracy=figures["source"], target_accuracy=figures["target"], clients=(client,)
+        )
+    return Utility(
+        source_accuracy=measured(source, 0.01),
+        target_accuracy=measured(target, 0.01),
+        calibration_error=measured(0.1, 0.01),
+        personal=personal,
+    )
+
+
+def trained(values: Values, method: str = "fedavg", defense: str = "none", own: float | None = None) -> list[Run]:
+    """Runs without attacks; source accuracy is target accuracy plus 0.1, own accuracy target accuracy plus `own`."""
+    (run,) = results(defenses=("none",)).runs
+    return [
+        run.model_copy(
+            update={
+                "method": method,
+                "defense": defense,
+                "target": target,
+                "seed": seed,
+                "attacks": (),
+                "claims": (),
+                "utility": None if v is None else worth(v, v + 0.1, None if own is None else v + own),
+            }
+        )
+        for (target, seed), v in values.items()
+    ]
+
+
+def report(*groups: list[Run]) -> Results:
+    return results().model_copy(update={"runs": tuple(run for group in groups for run in group)})
+
+
+def made_up(seeds: int, targets: tuple[str, ...] = TARGETS) -> dict[tuple[str, int], float | None]:
+    draws = np.random.default_rng(seeds)
+    return {(target, seed): float(draws.uniform(0.2, 0.8)) for target in targets for seed in range(seeds)}
+
+
+def only(*groups: list[Run]) -> Accuracy:
+    (row,) = accuracies(report(*groups))
+    return row
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_the_unit_is_the_seed(seeds: int) -> None:
+    values = made_up(seeds)
+    row = only(trained(values))
+    by_seed = [np.mean([values[target, seed] for target in TARGETS]) for seed in range(seeds)]
+    wanted = stats.t.interval(0.95, seeds - 1, np.mean(by_seed), stats.sem(by_seed))
+    assert row.target.value == pytest.approx(np.mean(by_seed))
+    assert row.target.ci95 == pytest.approx(wanted)
+    assert row.target.n == row.source.n == seeds
+    assert row.source.value == pytest.approx(np.mean(by_seed) + 0.1)
+    assert row.source.ci95 == pytest.approx([end + 0.1 for end in wanted])
+    for target in TARGETS:
+        assert row.by_target[target].value == pytest.approx(np.mean([values[target, s] for s in range(seeds)]))
+    assert (row.left_out, row.missing) == ((), ())
+
+
+def test_one_seed_has_a_mean_and_no_interval() -> None:
+    row = only(trained(made_up(1)))
+    assert row.target.value == pytest.approx(np.mean([v for v in made_up(1).values() if v is not None]))
+    assert (row.target.ci95, row.target.n, row.target.reason) == (None, 1, ONE_SEED)
+
+
+def test_only_whole_seeds_enter_the_mean_and_what_lacks_is_named() -> None:
+    """fedavg diverged once and was not trained once; the mean is over the two other seeds."""
+    values = made_up(4)
+    values["type", 1] = None
+    del values["scan", 3]
+    first, second = accuracies(report(trained(values), trained(made_up(4), method="ccst")))
+    by_seed = [np.mean([values[target, seed] for target in TARGETS]) for seed in (0, 2)]  # type: ignore[misc]
+    assert first.target.value == pytest.approx(np.mean(by_seed))
+    assert first.target.ci95 == pytest.approx(stats.t.interval(0.95, 1, np.mean(by_seed), stats.sem(by_seed)))
+    assert first.left_out == (1, 3)
+    assert first.missing == ("target type, seed 1: training diverged", "target scan, seed 3: not trained")
+    assert [first.by_target[target].n for target in TARGETS] == [3, 4, 3, 4]
+    assert first.by_target["type"].value == pytest.approx(np.mean([values["type", s] for s in (0, 2, 3)]))  # type: ignore[misc]
+    assert (second.target.n, second.left_out) == (4, ())
+
+
+def test_where_no_seed_is_whole_there_is_no_mean() -> None:
+    values = made_up(2)
+    values["scan", 0] = values["scan", 1] = None
+    row = only(trained(values))
+    assert (row.target.value, row.target.reason) == (None, "no seed has every target")
+    assert row.by_target["scan"].value is None
+    assert row.by_target["blend"].n == 2
+
+
+def test_targets_of_any_row_are_wanted_of_all() -> None:
+    """Interrupted at its first target, a method does not look as if it had been tried on all."""
+    _, second = accuracies(report(trained(made_up(2)), trained(made_up(2, ("scan",)), method="ccst")))
+    assert second.target.value is None
+    assert len(second.missing) == 6
+
+
+def test_models_of_their_own_have_a_row_of_their_own() -> None:
+    values = made_up(3)
+    everyone, own = accuracies(report(trained(values, own=-0.05)))
+    assert (everyone.model, own.model) == ("the model for everyone", "each client its own model")
+    assert own.target.value == pytest.approx((everyone.target.value or 0) - 0.05)
+    assert own.source.value == pytest.approx(0.99)
+
+
+def test_a_method_with_own_models_that_diverged_once_lacks_it_in_both_rows() -> None:
+    values = made_up(3)
+    values["scan", 2] = None
+    assert [row.left_out for row in accuracies(report(trained(values, own=-0.05)))] == [(2,), (2,)]
+
+
+def test_each_defense_is_a_row() -> None:
+    found = accuracies(report(trained(made_up(2)), trained(made_up(3), defense="gaussian:epsilon=1")))
+    assert [(row.defense, row.target.n, row.left_out) for row in found] == [
+        ("none", 2, (2,)),
+        ("gaussian:epsilon=1", 3, ()),
+    ]
+
+
+def test_runs_that_differ_in_their_defense_alone_are_one_training() -> None:
+    assert not several_trainings(results())
+    assert several_trainings(results(seeds=2))
+    assert accuracies(report()) == ()
+
+
+@pytest.mark.parametrize("form", [Html, Markdown])
+def test_reports_of_one_training_have_no_such_table(form: type[Html], tmp_path: Path) -> None:
+    assert TABLE not in form().render(results(tmp_path), tmp_path)
+    assert TABLE in form().render(results(tmp_path, seeds=2), tmp_path)
+
+
+@pytest.mark.parametrize("form", [Html, Markdown])
+def test_reports_tell_what_was_found_and_what_lacks(form: type[Html], tmp_path: Path) -> None:
+    values = {("scan", 0): 0.5, ("scan", 1): 0.6, ("scan", 2): 0.25, (HOSTILE, 0): 0.7, (HOSTILE, 1): 0.8}
+    text = form().render(report(trained({**values, (HOSTILE, 2): None}, own=0.1)), tmp_path)
+    assert "65.0% [1.5, 128.5]" in text.replace("\\", "")  # t = 12.706 with one degree of freedom, times 0.05
+    assert "45.0%" in text
+    assert "each client its own model" in text
+    assert "3 seeds" in text  # of scan, whose third seed is in its own column
+    assert "1 left out" in text
+    assert "seed 2: training diverged" in text
+    assert 'Target ">' not in text
+
+
+@pytest.mark.parametrize("form", [Html, Markdown])
+def test_reports_of_nothing_attacked_say_so_and_show_no_empty_table(form: type[Html], tmp_path: Path) -> None:
+    text = form().render(report(trained(made_up(2))), tmp_path)
+    assert "Not attacked" in text
+    assert "Nothing was attacked, so this says nothing about what fedavg gives away." in text
+    assert "Nothing was attacked; why not stands under" in text
+    for empty in (
+        "0 of 0",
+        "Client leaks",
+        "Strongest attack",
+        "No attack of this audit applies",
+        "attacks at a glance",
+    ):
+        assert empty not in text
+
+
+def test_the_csv_has_the_means_last() -> None:
+    values = made_up(2)
+    values["scan", 1] = None
+    table = list(csv.DictReader(io.StringIO(Csv().render(report(trained(values, own=-0.05)), Path()))))
+    means = [row for row in table if row["source"] == "over_seeds"]
+    assert means == table[-len(means) :]
+    assert [(row["name"], row["metric"], row["target"], row["n"]) for row in means[:3]] == [
+        ("the model for everyone", "target_accuracy", "", "1"),
+        ("the model for everyone", "source_accuracy", "", "1"),
+        ("the model for everyone", "target_accuracy", "scan", "1"),
+    ]
+    first = accuracies(report(trained(values)))[0]
+    assert float(means[0]["value"]) == first.target.value
+    assert means[0]["ci_low"] == means[0]["seed"] == ""
+    assert "over_seeds" not in Csv().render(results(), Path())
+
+
+def test_the_printed_lines_have_it_too() -> None:
+    values = {("scan", 0): 0.5, ("scan", 1): 0.6, ("blend", 0): 0.7, ("blend", 1): 0.8}
+    said = verdicts(report(trained(values), trained({**values, ("blend", 1): None}, method="ccst"))).splitlines()
+    assert said[-5:] == [
+        "nothing was attacked",
+        "accuracy over targets and seeds:",
+        "  fedavg, defense none: target 0.650 [0.015, 1.285] (2 seeds); scan 0.550, blend 0.750; source 0.750",
+        f"  ccst, defense none: target 0.600 ({ONE_SEED}); scan 0.550, blend 0.700; source 0.700",
+        "    1 of 2 seeds left out of the means; missing: target blend, seed 1: training diverged",
+    ]
+    assert "over targets and seeds" not in verdicts(results())
