@@ -8,6 +8,7 @@ from fdgpriv.finding import Results, Run, RunFigure
 from . import _attack_tables, _tables
 from ._accuracy import over_trainings
 from ._cards import Card, Picture, card
+from ._matrix import matrix
 from ._numbers import plain
 from ._sections import Named, accuracies, privacy_and_utility
 from ._summary import Verdict, verdicts
@@ -35,6 +36,7 @@ class Story:
     verdicts: tuple[Verdict, ...]
     ledgers: tuple[Named, ...]
     sight: tuple[Named, ...]
+    matrix: Table | None
     parts: tuple[Part, ...]
     pictures: tuple[Named, ...]
     trainings: Named | None
@@ -64,6 +66,7 @@ def story(results: Results) -> Story:
         verdicts=verdicts(results),
         ledgers=_same(runs, [_tables.ledger(run.artifacts) for run in runs]),
         sight=_same(runs, [_tables.sight(run) for run in runs]),
+        matrix=matrix(runs),
         parts=tuple(_part(run) for run in runs) if any(run.attacks for run in runs) else (),
         pictures=_pictured(runs),
         trainings=over_trainings(results),

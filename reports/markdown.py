@@ -35,6 +35,7 @@ class Markdown(Report):
             *_or(told.claims, folder, "No claim of a paper was put to the test in this run."),
         ]
         blocks += [*_wire(told), "## Attacks, controls and intervals"]
+        blocks += [_table(told.matrix)] if told.matrix else []
         blocks += [block for part in told.parts for block in _part(part, folder)] or [NOT_ATTACKED]
         blocks += ["## Pictures", *(block for entry in told.pictures for block in _named(entry, folder))]
         blocks += ["## Accuracy over targets and seeds", *_named(told.trainings, folder)] if told.trainings else []
