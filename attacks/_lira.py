@@ -18,6 +18,12 @@ def log_odds(logits: Tensor, labels: Tensor) -> Tensor:
     return wide[own].view(wide.shape[:-1]) - wide.masked_fill(own, -torch.inf).logsumexp(-1)
 
 
+def likelihood(logits: Tensor, labels: Tensor) -> Tensor:
+    """The probability (..., N) of each label (N,), of logits (..., N, K)."""
+    own = labels.expand(logits.shape[:-1])[..., None]
+    return logits.double().softmax(-1).gather(-1, own).squeeze(-1)
+
+
 def offline(phi: Tensor, out: Tensor) -> Tensor:
     """One-sided: how many standard deviations (N,) phi (N,) lies above those of models (S, N) that never saw it.
 

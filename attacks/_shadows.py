@@ -10,10 +10,71 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from fdgpriv.artifact import SERVER, ModelState
-from fdgpriv.federation import generator
+from fdgpriv.federation import Domain, generator
 from fdgpriv.subjects import Holding, TrainingCraft
 
 _SMALL = 8  # images; with fewer a step is mostly overhead, which shadows trained together share (tests/bench)
+
+
+class Shadows:
+    """Makes shadows of public images, and knows of them what a receiver knows of a client.
+
+    Args:
+        craft: Of the artifacts.
+        domains: The public images.
+        rng: Of what shadows hold, and of their trainings.
+    """
+
+    def __init__(self, craft: TrainingCraft, domains: Sequence[Domain], rng: torch.Generator) -> None:
+        self.craft, self.rng = craft, rng
+        self.images = torch.cat([domain.images for domain in domains])
+        self.labels = torch.cat([domain.labels for domain in domains])
+        self.domains = torch.cat([torch.full((len(domain),), d) for d, domain in enumerate(domains)])
+        self.least = min(len(domain) for domain in domains)
+        self.count = len(domains)
+
+    def draw(self, size: int, turn: int) -> Tensor:
+        """Indices of the public images that a shadow holds: of one domain in turn, as a client's.
+
+        Where a domain has fewer than `size` images, they are of all domains, and at most half of all.
+        """
+        own = (self.domains == turn % self.count).nonzero().flatten()
+        if size > self.least:
+            own, size = torch.arange(len(self.labels)), min(size, max(1, len(self.labels) // 2))
+        return own[torch.randperm(len(own), generator=self.rng)[:size]]
+
+    def of(self, drawn: Sequence[Tensor], sent: ModelState) -> list[ModelState]:
+        """The models of shadows that hold these public images each and were sent this model, as `known`."""
+        return self.known([Holding(self.images[index], self.labels[index], sent) for index in drawn])
+
+    def with_some_of(
+        self, images: Tensor, labels: Tensor, size: int, sent: ModelState, count: int
+    ) -> tuple[list[ModelState], Tensor]:
+        """Shadows of which each holds a random half of these images (N, 3, H, W), or as many as it may, among public ones.
+
+        Returns: the models, and which saw which image (S, N).
+        """
+        share = min(size, max(1, len(images) // 2))
+        order = torch.randperm(len(images), generator=self.rng)
+        saw = torch.zeros(count, len(images), dtype=torch.bool)
+        holdings = []
+        for turn in range(count):
+            if share > 1:
+                order = torch.randperm(len(images), generator=self.rng)
+            mine, rest = order.roll(-turn)[:share], self.draw(size, turn)[: size - share]
+            saw[turn, mine] = True
+            given = torch.cat([images[mine], self.images[rest]]), torch.cat([labels[mine], self.labels[rest]])
+            holdings.append(Holding(*given, sent))
+        return self.known(holdings), saw
+
+    def known(self, holdings: Sequence[Holding]) -> list[ModelState]:
+        """What is known of the models that clients with these holdings train, once they passed the defense."""
+        found = []
+        for held, state in zip(holdings, train_shadows(self.craft, holdings, self.rng), strict=True):
+            assert held.sent is not None
+            made = self.craft.defense.protect(self.craft.form(state, held.sent), self.rng)
+            found.append(self.craft.after(made, held.sent))
+        return found
 
 
 def train_shadows(craft: TrainingCraft, holdings: Sequence[Holding], rng: torch.Generator) -> list[ModelState]:

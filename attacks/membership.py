@@ -15,13 +15,13 @@ from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.finding import Measured
 from fdgpriv.roles import Attack
 from fdgpriv.states import ModelUpdate
-from fdgpriv.subjects import Craft, Holding, Subject, TrainingCraft
+from fdgpriv.subjects import Craft, Subject, TrainingCraft
 from fdgpriv.utility import logits
 
-from ._lira import log_odds, offline, online, rmia
+from ._lira import likelihood, log_odds, offline, online, rmia
 from ._membership import at_few_false_accusations, auc
 from ._reading import held
-from ._shadows import train_shadows
+from ._shadows import Shadows
 
 STATISTICS = ("lira", "rmia", "change", "loss")
 _PUBLIC = 100  # public images that RMIA compares a suspect with
@@ -118,11 +118,9 @@ class _Reader:
     def __post_init__(self) -> None:
         self.craft = self.view.craft(TrainingCraft)
         self.network = self.craft.network()
-        domains = held(self.view)
-        self.images = torch.cat([domain.images for domain in domains])
-        self.labels = torch.cat([domain.labels for domain in domains])
-        self.domains = torch.cat([torch.full((len(domain),), d) for d, domain in enumerate(domains)])
-        self.public = torch.randperm(len(self.labels), generator=self.rng)[:_PUBLIC]
+        self.makes = Shadows(self.craft, held(self.view), self.rng)
+        self.halves: dict[tuple[tuple[int, int], int], tuple[Tensor, Tensor]] = {}
+        self.public = torch.randperm(len(self.makes.labels), generator=self.rng)[:_PUBLIC]
 
     def read(self, questions: Sequence[Question]) -> list[Guess]:
         """A score (N,) of each question's suspects."""
@@ -152,8 +150,8 @@ class _Reader:
         if self.attack.statistic == "loss" or self.attack.online:
             return None
         size = self._start(questions[0])[1]
-        drawn = [self._draw(size, turn) for turn in range(count)]
-        told = self._tell(self._trained(drawn, _sent(questions[0])), questions)
+        drawn = [self.makes.draw(size, turn) for turn in range(count)]
+        told = self._tell(self.makes.of(drawn, _sent(questions[0])), questions)
         saw = torch.stack([torch.isin(self.public, index) for index in drawn])
         return _Told(told.index, told.suspects, told.public.masked_fill(saw[:, :, None], torch.nan))
 
@@ -165,58 +163,33 @@ class _Reader:
         if name == "loss":
             return phi
         if compared is None:
-            return online(phi, *self._half_seen(question, labels, count))
+            shadows, saw = self._half_seen(question, count)
+            return online(phi, log_odds(shadows, labels), saw)
         others = compared.of(suspects)
         if name == "change":
             return phi - log_odds(others[0], labels)
         if name == "lira":
             return offline(phi, log_odds(others, labels))
-        known = self.labels[self.public]
-        unseen = _likelihood(compared.public, known).nanmean(0).nan_to_num(1.0)
-        mean = _likelihood(others, labels).mean(0)
-        public = _likelihood(told.public[0], known)
-        return rmia(_likelihood(own, labels), mean, public, unseen, self.attack.gamma, self.attack.a)
+        known = self.makes.labels[self.public]
+        unseen = likelihood(compared.public, known).nanmean(0).nan_to_num(1.0)
+        mean = likelihood(others, labels).mean(0)
+        public = likelihood(told.public[0], known)
+        return rmia(likelihood(own, labels), mean, public, unseen, self.attack.gamma, self.attack.a)
 
-    def _half_seen(self, question: Question, labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Log-odds (S, N) of shadows that held some of the suspects each, and which saw which (S, N)."""
-        suspects, size = question.suspects, self._start(question)[1]
-        images = self.view.candidates[suspects]
-        (guessed,) = self._logits([_sent(question)], images).argmax(2)
-        share = min(size, max(1, len(suspects) // 2))
-        order = torch.randperm(len(suspects), generator=self.rng)
-        saw = torch.zeros(count, len(suspects), dtype=torch.bool)
-        holdings = []
-        for turn in range(count):
-            turned = order.roll(turn) if share == 1 else torch.randperm(len(suspects), generator=self.rng)
-            mine, rest = turned[:share], self._draw(size, turn)[: size - share]
-            saw[turn, mine] = True
-            given = torch.cat([images[mine], self.images[rest]]), torch.cat([guessed[mine], self.labels[rest]])
-            holdings.append(Holding(*given, _sent(question)))
-        return log_odds(self._logits(self._shared(holdings), images), labels), saw
-
-    def _draw(self, size: int, turn: int) -> Tensor:
-        """Indices of public images that a shadow holds: of one domain where each has enough, at most half of all else."""
-        own = (self.domains == turn % (int(self.domains.max()) + 1)).nonzero().flatten()
-        if size > int(self.domains.bincount().min()):
-            own, size = torch.arange(len(self.domains)), min(size, max(1, len(self.domains) // 2))
-        return own[torch.randperm(len(own), generator=self.rng)[:size]]
-
-    def _trained(self, drawn: Sequence[Tensor], sent: ModelState) -> list[ModelState]:
-        return self._shared([Holding(self.images[index], self.labels[index], sent) for index in drawn])
-
-    def _shared(self, holdings: Sequence[Holding]) -> list[ModelState]:
-        """What is known of the models that clients with these holdings train: as sent through the defense."""
-        found = []
-        for held_, state in zip(holdings, train_shadows(self.craft, holdings, self.rng), strict=True):
-            assert held_.sent is not None
-            made = self.craft.defense.protect(self.craft.form(state, held_.sent), self.rng)
-            found.append(self.craft.after(made, held_.sent))
-        return found
+    def _half_seen(self, question: Question, count: int) -> tuple[Tensor, Tensor]:
+        """Logits (S, N, K) of shadows that held some of the suspects each, and which saw which (S, N)."""
+        key = (self._start(question), id(question.suspects))
+        if key not in self.halves:
+            images = self.view.candidates[question.suspects]
+            (guessed,) = self._logits([_sent(question)], images).argmax(2)
+            states, saw = self.makes.with_some_of(images, guessed, key[0][1], _sent(question), count)
+            self.halves[key] = self._logits(states, images), saw
+        return self.halves[key]
 
     def _tell(self, states: Sequence[ModelState], questions: Sequence[Question]) -> _Told:
         index = torch.cat([question.suspects for question in questions]).unique()
         some = self.public if self.attack.statistic == "rmia" else self.public[:0]
-        told = self._logits(states, torch.cat([self.view.candidates[index], self.images[some]]))
+        told = self._logits(states, torch.cat([self.view.candidates[index], self.makes.images[some]]))
         return _Told(index, told[:, : len(index)], told[:, len(index) :])
 
     @torch.no_grad()
@@ -232,9 +205,3 @@ class _Reader:
 def _sent(question: Question) -> ModelState:
     assert question.sent is not None
     return question.sent
-
-
-def _likelihood(told: Tensor, labels: Tensor) -> Tensor:
-    """The probability (..., N) of each label (N,), of logits (..., N, K)."""
-    own = labels.expand(told.shape[:-1])[..., None]
-    return told.double().softmax(-1).gather(-1, own).squeeze(-1)
