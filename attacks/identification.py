@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from sklearn.covariance import LedoitWolf
 from torch import Tensor
 
 from fdgpriv.artifact import StyleStatistics
@@ -16,6 +15,7 @@ from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.roles import Attack
 
 from ._reading import practise, want_practice
+from ._whitening import shrunk, whitener
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Identification(Attack):
             some = (made.sizes == size).nonzero().flatten()
             member = torch.stack([styles[made.members[i][0]] for i in some.tolist()])
             rest = made.inputs[some, :length] - center - (member - center) / size
-            roots[size] = _whitener(rest, spread)
+            roots[size] = whitener(shrunk(rest, spread), spread)
         known = torch.tensor(sorted(roots))
         guesses: list[Guess] = []
         for question in questions:
@@ -87,15 +87,6 @@ class Identification(Attack):
             "top5": torch.stack([(rank < 5).float().mean() for rank in ranks]),
             "mrr": torch.stack([(1 / (rank + 1)).mean() for rank in ranks]),
         }
-
-
-def _whitener(rest: Tensor, spread: Tensor) -> Tensor:
-    """(D, D) root of the inverse covariance of remainders (M, D); never finer than a thousandth of a style's spread."""
-    unit = spread.sqrt()
-    covariance = torch.from_numpy(LedoitWolf().fit((rest / unit).double().numpy()).covariance_)
-    values, vectors = torch.linalg.eigh(covariance + 1e-6 * torch.eye(len(unit), dtype=torch.float64))
-    root: Tensor = ((vectors / values.clamp_min(1e-6).sqrt()) / unit[:, None].double()).float()
-    return root
 
 
 def _ranks(scores: Guess, truth: Truth) -> Tensor:

@@ -93,7 +93,7 @@ class Examination:
 
     def _as_paper(self, examined: Examined) -> Paper:
         level = self._subject.level if self._subject else "client"
-        on_wire = self._subject is not None and (level == "image" or None in self.attack.sizes)
+        on_wire = self._subject is not None and (level == "image" or None in self.attack.sizes_on(self._subject))
         return Paper(
             attack=self.attack,
             threat=self.who,
@@ -119,7 +119,7 @@ class Examination:
         if reason is not None:
             return Examined(not_applicable=reason)
         rng = generator(self.proctor.seed, 8)
-        sizes = tuple(size for size in self.attack.sizes if size is None or size in self.proctor.per_client)
+        sizes = tuple(size for size in self.attack.sizes_on(subject) if size is None or size in self.proctor.per_client)
         sittings = self.proctor.sittings(subject, self.who, sizes, reconstruction=self._draws_images)
         if not sittings:
             return Examined(not_applicable=f"no client was sent another client's {self.kind.replace('_', ' ')}")
@@ -128,7 +128,7 @@ class Examination:
         return Examined(
             marks=list(marks.items()),
             by_layer=self._by_layer(subject, marks, rng),
-            undefended=self._undefended(rng),
+            undefended=self._undefended(subject, rng),
             auxiliary_images=sum(len(domain) for domain in view.auxiliary),
             chance=self.attack.chance(view, first.truth),
             figures=self._grid(shown) if self._draws_images else (),
@@ -149,10 +149,10 @@ class Examination:
                 found[layer] = examine(self.attack, sittings, (), rng)[0][1]
         return found
 
-    def _undefended(self, rng: torch.Generator) -> Marks | None:
+    def _undefended(self, subject: Subject[Craft], rng: torch.Generator) -> Marks | None:
         """The positive control: one image, no defense, the same attack and budget; None where nothing was defended."""
         none = Defense.named("none")()
-        if self.proctor.defense == none or 1 not in self.attack.sizes:
+        if self.proctor.defense == none or 1 not in self.attack.sizes_on(subject):
             return None
         bare = replace(self.proctor, defense=none)
         sittings = bare.sittings(bare.subject(self.kind), self.who, (1,), reconstruction=self._draws_images)

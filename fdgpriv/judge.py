@@ -136,6 +136,8 @@ def _finding(paper: Paper, key: str, answers: Mapping[str, Answer]) -> AttackFin
     single = paper.marks.get(1)
     for name, figures in (single.realism if single else {}).items():
         tables.setdefault(name, {}).update({f"single_image {metric}": figure for metric, figure in figures.items()})
+    for name, figures in (marks.realism if paper.size is None else {}).items():
+        tables.setdefault(name, {}).update(figures)
     metrics = tables.pop("attack", {})
     bounds = {name: tables.pop(name) for name in BOUNDS if name in tables}
     for layer, layer_marks in paper.by_layer.items():

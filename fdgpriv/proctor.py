@@ -62,11 +62,11 @@ class Proctor:
         assert isinstance(craft, StyleCraft)
         return craft.template
 
-    def subject(self, kind: str) -> Subject[Craft]:
-        """The artifacts of this kind; raises ValueError where none can be examined."""
-        if kind not in self.subjects:
-            raise ValueError(f"{self.method.name()} shared no {kind.replace('_', ' ')}: there is nothing to examine")
-        return self.subjects[kind]
+    def subject(self, name: str) -> Subject[Craft]:
+        """The subject of this name; raises ValueError where none can be examined."""
+        if name not in self.subjects:
+            raise ValueError(f"{self.method.name()} shared no {name.replace('_', ' ')}: there is nothing to examine")
+        return self.subjects[name]
 
     def sittings(
         self,
@@ -130,6 +130,12 @@ class Proctor:
         near = [name for name in subject.sent if self.population.main_domain(name) == domain]
         return subject.sent[(near or list(subject.sent))[0]] if subject.sent else None
 
+    def _behind(self, subject: Subject[Craft]) -> int:
+        """How many images are behind an artifact on the wire: of all clients, or of one in the middle of them."""
+        if subject.alone:
+            return sum(len(self.population.data(name)) for name in subject.clients)
+        return self._typical(subject)
+
     def _typical(self, subject: Subject[Craft]) -> int:
         sizes = sorted(len(self.population.data(name)) for name in (*subject.clients, *self.population.shadows))
         return sizes[len(sizes) // 2]
@@ -142,7 +148,7 @@ class Proctor:
             threat=threat,
             classes=self.federation.classes,
             sources=self.population.sources,
-            sizes=tuple(self._typical(subject) if size is None else size for size in sizes),
+            sizes=tuple(self._behind(subject) if size is None else size for size in sizes),
             image_size=self.federation.image_size,
             _auxiliary=auxiliary,
             _craft=subject.craft,

@@ -6,7 +6,7 @@ carried artifacts of single images. AUDIT sections 3 and 6.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -114,10 +114,14 @@ class Questions:
         }
         peers = [g for g in groups if g.size == group.size and g.client != group.client]
         for name, near in (("other_client", True), ("other_domain", False)):
+            if self.subject.alone and group.size is None:
+                ask[name] = [self._never_there(group, mine, one) for one in self._strangers(domain, near)]
+                continue
             others = [g for g in peers if (self._domain[g.client] == domain) is near]
             drawn = torch.randperm(len(others), generator=self.rng)[:ALTERNATIVES].tolist()
             if drawn:
                 ask[name] = [asked(others[i]) for i in drawn]
+        ask = {name: asks for name, asks in ask.items() if asks}
         given: dict[str, list[tuple[Tensor, Truth]]] = {}
         if reconstruction:
             few = [
@@ -139,9 +143,26 @@ class Questions:
         """Asks of `other` as if it were the target's."""
         artifact, whose = (other.artifact, other.client) if isinstance(other, Group) else (other, target.client)
         if behind is None:
-            behind = len(self.population.data(target.client)) if target.size is None else target.size
+            behind = self._behind(target.client) if target.size is None else target.size
         alike = self.subject.craft.alike(artifact, target.artifact.level)
         return Question(alike, behind, candidates, suspects, self.subject.sent.get(whose))
+
+    def _behind(self, client: str) -> int:
+        """How many images are behind the artifact on the wire that this client's stands for."""
+        return sum(len(self.population.data(name)) for name in (self.names if self.subject.alone else (client,)))
+
+    def _strangers(self, domain: int, near: bool) -> list[Tensor]:
+        """Of this domain, or of others: images (indices into the pool) that nobody trained on, in random orders."""
+        domains = {d for d in self._domain.values() if (d == domain) is near}
+        out = [self._held_out(d) for d in domains]
+        drawn = [out[i % len(out)] for i in range(ALTERNATIVES if out else 0)]
+        return [some[torch.randperm(len(some), generator=self.rng)] for some in drawn if len(some) > 1]
+
+    def _never_there(self, group: Group, mine: Truth, strangers: Tensor) -> Asked:
+        """The same artifact asked about images that are not behind it, half of which pass for members."""
+        members = torch.arange(len(strangers)) < len(strangers) // 2
+        truth = replace(mine, suspects=strangers, members=members)
+        return Asked(self._question(group, group, mine.candidates, strangers), truth)
 
     def _random(self, group: Group, public: Tensor, reconstruction: bool) -> Sequence[Artifact]:
         """Artifacts drawn from the public distribution; where reading them takes long, the same few for all targets."""
@@ -172,14 +193,15 @@ class Questions:
             candidates=candidates,
             pool=self.pool,
             members=members,
-            count=len(whole),
+            count=self._behind(group.client) if group.size is None else len(whole),
             place=self.earlier.index(group.client) if group.client in self.earlier else -1,
+            suspects=suspects,
         )
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """All clients that shared one, and the shadows."""
-        return (*self.subject.clients, *self.population.shadows)
+        """All clients that shared one, and the shadows, except where one artifact stands for all who took part."""
+        return (*self.subject.clients, *(() if self.subject.alone else self.population.shadows))
 
     @cached_property
     def earlier(self) -> tuple[str, ...]:
@@ -208,10 +230,15 @@ class Questions:
 
     def _suspects(self, group: Group) -> tuple[Tensor, Tensor]:
         """(N,) all images behind the artifact, then what clients of its main domain held out; and which those are."""
-        near = [name for name in self.names if self._domain[name] == self._domain[group.client]]
-        out = [torch.arange(len(self.population.data(name).held_out_images)) + self._place[name][1] for name in near]
-        inside, outside = group.index + self._place[group.client][0], torch.cat(out)
+        inside = group.index + self._place[group.client][0]
+        outside = self._held_out(self._domain[group.client])
         return torch.cat([inside, outside]), torch.arange(len(inside) + len(outside)) < len(inside)
+
+    def _held_out(self, domain: int) -> Tensor:
+        """(N,) indices into the pool of what clients of this main domain held out."""
+        near = [name for name in self.names if self._domain[name] == domain]
+        out = [torch.arange(len(self.population.data(name).held_out_images)) + self._place[name][1] for name in near]
+        return torch.cat(out)
 
     def _line_ups(self, group: Group) -> tuple[Tensor, Tensor]:
         """Line-ups of one image of the group among images of other clients of its main domain (others if too few)."""

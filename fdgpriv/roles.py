@@ -1,7 +1,7 @@
 """The roles a part can play: what a Method, a Defense, an Attack and a Report promise."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
@@ -50,6 +50,7 @@ class Method(Role):
     folder = "methods"
     frozen_encoder: ClassVar[bool] = False  # whether styles come from a public network that training does not change
     trains_plainly: ClassVar[bool] = False  # whether `train_plainly` says what clients do
+    steps_alone: ClassVar[bool] = False  # whether its clients' optimiser moves each entry of a parameter by itself
     personal: ClassVar[bool] = False  # whether each client is sent a model of its own
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
 
@@ -79,6 +80,18 @@ class Method(Role):
         self, model: nn.Module, data: LocalData, round: int, rng: torch.Generator, device: torch.device
     ) -> None:
         """Train `model` in place as a client does in this round, on cross-entropy alone; where `trains_plainly`."""
+        raise NotImplementedError(f"{self.name()} does not say how its clients train")
+
+    def plain_batches(self, data: LocalData, rng: torch.Generator) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """The batches, augmented, of which `train_plainly` makes a step each: images (B, 3, H, W) and labels (B,)."""
+        raise NotImplementedError(f"{self.name()} does not say how its clients train")
+
+    def ready(self, model: nn.Module) -> None:
+        """Put `model` into the mode in which clients train it."""
+        model.train()
+
+    def new_optimizer(self, model: nn.Module, round: int) -> torch.optim.Optimizer:
+        """What a client trains with in this round, afresh."""
         raise NotImplementedError(f"{self.name()} does not say how its clients train")
 
     def features(self, model: nn.Module, layer: str) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -188,6 +201,10 @@ class Attack(Role):
         Controls that depend on what only some adversaries know carry it in their name: ``domain_mean:NAME``,
         ``class_mean:LABEL``. Several guesses under one name are averaged.
         """
+
+    def sizes_on(self, subject: "Subject[Craft]") -> tuple[int | None, ...]:
+        """The numbers of images behind this subject's artifacts that it is examined on: `sizes`, or fewer."""
+        return self.sizes
 
     def refuses(self, subject: "Subject[Craft]") -> str | None:
         """Why it makes no sense on artifacts of this subject, in one sentence; None where it does."""

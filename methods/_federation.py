@@ -59,6 +59,7 @@ class FederatedSGD(Method):
     }
 
     trains_plainly: ClassVar[bool] = True
+    steps_alone: ClassVar[bool] = True
 
     rounds: int = 50
     participants: int | None = 10
@@ -99,6 +100,17 @@ class FederatedSGD(Method):
             return nn.functional.cross_entropy(model(batch.images), batch.labels)
 
         train(model, loss, data, self, round, rng, device)
+
+    def plain_batches(self, data: LocalData, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in mini_batches(data, self, rng):
+            yield batch.images, batch.labels
+
+    def ready(self, model: nn.Module) -> None:
+        model.train()
+        if self.buffers == "freeze":
+            for module in model.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
 
     def passes(self, n: int, rng: torch.Generator) -> Iterator[Tensor]:
         """The mini-batches of one round, as indices into n samples: E shuffled passes."""
@@ -142,23 +154,27 @@ def train(
         whole_batches: Leave out the last batch of an epoch where it is short and not the only one.
         optimizer: Of the model's parameters, with what it remembers of earlier rounds; None for a fresh one.
     """
-    model.train().to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # 1.2 times the images/s on a CPU
-    if settings.buffers == "freeze":
-        for module in model.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                module.eval()
+    settings.ready(model)
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # 1.2 times the images/s on a CPU
     if optimizer is None:
         optimizer = settings.new_optimizer(model, round)
     for group in optimizer.param_groups:
         group["lr"] = settings.lr_at(round)
+    for batch in mini_batches(data, settings, rng, whole_batches):
+        images = batch.images.to(device, memory_format=torch.channels_last)
+        optimizer.zero_grad()
+        loss(Batch(batch.index, images, batch.labels.to(device))).backward()
+        optimizer.step()
+
+
+def mini_batches(
+    data: LocalData, settings: FederatedSGD, rng: torch.Generator, whole_batches: bool = False
+) -> Iterator[Batch]:
+    """The augmented mini-batches of one round, without short ones where `whole_batches` (see `train`)."""
     for index in settings.passes(len(data), rng):
         if whole_batches and len(index) < min(settings.batch_size, len(data)):
             continue
-        images = augment(data.images[index], data.flip, data.translate, rng)
-        images = images.to(device, memory_format=torch.channels_last)
-        optimizer.zero_grad()
-        loss(Batch(index, images, data.labels[index].to(device))).backward()
-        optimizer.step()
+        yield Batch(index, augment(data.images[index], data.flip, data.translate, rng), data.labels[index])
 
 
 def batches(n: int, size: int, rng: torch.Generator) -> Iterator[Tensor]:

@@ -45,6 +45,7 @@ class HyperFederation(FederatedSGD):
     """
 
     personal: ClassVar[bool] = True
+    steps_alone: ClassVar[bool] = False  # a client's gradient is clipped as a whole
 
     participants: int | None = None
     local_epochs: int = 2

@@ -17,6 +17,7 @@ from fdgpriv.artifact import Artifact, ModelState, SampleCount, StyleDraft, Styl
 from fdgpriv.audit import main
 from fdgpriv.plan import PRESETS
 from fdgpriv.roles import Attack, Defense, Method, Report, Role
+from fdgpriv.subjects.shared_model import GLOBAL_MODEL
 from fdgpriv.threat import THREATS
 
 ROOT = Path(fdgpriv.__file__).resolve().parent.parent
@@ -247,7 +248,7 @@ EACH_ATTACK = pytest.mark.parametrize("name", Attack.names())
 def test_an_attack_declares_what_it_is(name: str) -> None:
     part = Attack.named(name)
     assert part.family in FAMILIES
-    assert set(part.reads) <= set(Artifact.kinds)
+    assert set(part.reads) <= {*Artifact.kinds, GLOBAL_MODEL}
     assert part.headline
     assert isinstance(part.higher_leaks, bool)
     assert part.bounds is None or part.bounds[0] < part.bounds[1]

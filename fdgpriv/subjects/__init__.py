@@ -8,6 +8,7 @@ from fdgpriv.partition import Population
 from fdgpriv.roles import Defense, Method
 from fdgpriv.transcript import Transcript
 
+from .shared_model import shared_model_subject
 from .style import StyleCraft, style_subject
 from .subject import Craft, Holding, Subject
 from .training import TrainingCraft, training_subject
@@ -23,9 +24,10 @@ def subjects_of(
     population: Population,
     evidence: Evidence | None,
 ) -> Mapping[str, Subject[Craft]]:
-    """By kind, what this run shared that can be examined."""
+    """By name, what this run shared that can be examined."""
     found = (
         style_subject(evidence, defense),
         training_subject(transcript, method, federation, defense, population),
+        shared_model_subject(transcript, method, federation, defense, population),
     )
-    return {subject.kind: subject for subject in found if subject is not None}
+    return {subject.called: subject for subject in found if subject is not None}

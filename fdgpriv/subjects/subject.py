@@ -98,6 +98,7 @@ class Subject(Generic[C]):
         earlier: By client, what it shared in the first round of which any is kept, if that is another.
         needs: What an adversary must be granted to see them.
         costly: Whether making or reading one takes long, so that fewer stand for each control.
+        name: What it is called where that is not its kind.
     """
 
     craft: C
@@ -109,11 +110,22 @@ class Subject(Generic[C]):
     earlier: Mapping[str, Artifact] = field(default_factory=dict)
     needs: frozenset[Capability] = frozenset()
     costly: bool = False
+    name: str = ""
 
     @property
     def kind(self) -> str:
         """Of the artifacts."""
         return self.craft.kind
+
+    @property
+    def called(self) -> str:
+        """Its name: the kind of its artifacts, or one of its own beside another subject of that kind."""
+        return self.name or self.kind
+
+    @property
+    def alone(self) -> bool:
+        """Whether one artifact stands for all clients, so that none of them can stand in for another."""
+        return self.level == "group"
 
     def refused(self, threat: ThreatModel) -> str | None:
         """Why this adversary does not see them, or None."""

@@ -49,19 +49,27 @@ class TrainingCraft(Craft):
         assert held.sent is not None
         model = self.network()
         held.sent.load_into(model)
-        data = replace(self.like, client=SERVER, images=held.images[index], labels=held.labels[index])
-        self.method.train_plainly(model, data, self.round, rng, self.federation.device)
+        self.method.train_plainly(model, self._data(held, index), self.round, rng, self.federation.device)
         return ModelState.of(model, SERVER, self.round)
+
+    def batches(self, held: Holding, index: Tensor, rng: torch.Generator) -> list[tuple[Tensor, Tensor]]:
+        """The batches, augmented, of which `trained` makes a step each: images (B, 3, H, W) and labels (B,)."""
+        return list(self.method.plain_batches(self._data(held, index), rng))
+
+    def _data(self, held: Holding, index: Tensor) -> LocalData:
+        return replace(self.like, client=SERVER, images=held.images[index], labels=held.labels[index])
 
     def make(
         self, held: Holding, index: Tensor, rng: torch.Generator, *, behind: str = "client", defended: bool = True
     ) -> Artifact:
         assert held.sent is not None
-        made: TensorState = self.trained(held, index, rng)
-        if self.kind == ModelUpdate.kind:
-            assert isinstance(made, ModelState)
-            made = ModelUpdate.between(held.sent, made)
+        made = self.form(self.trained(held, index, rng), held.sent)
         return self.defense.protect(made, rng) if defended else made
+
+    def form(self, trained: ModelState, sent: ModelState) -> TensorState:
+        """What a client sends of the model it trained: no more than the names it was sent, or how they changed."""
+        kept = replace(trained, state={name: trained.state[name] for name in sent.state})
+        return ModelUpdate.between(sent, kept) if self.kind == ModelUpdate.kind else kept
 
     def after(self, artifact: Artifact, sent: ModelState) -> ModelState:
         """The model that the client ended with."""

@@ -1,0 +1,61 @@
+"""How membership attacks are marked: area under the curve of each target, and hits at few false accusations."""
+
+from collections.abc import Sequence
+
+import torch
+from scipy.stats import rankdata
+from torch import Tensor
+
+from fdgpriv.exam import Guess, Truth
+from fdgpriv.finding import Measured
+from fdgpriv.verdict import clopper_pearson
+
+FALSE_ACCUSATIONS = (0.01, 0.001)
+
+
+def auc(guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
+    """How often (M,) a member scores above a non-member, of all their pairs; ties count half. 0.5 where one is missing.
+
+    Args:
+        guesses: A score of each suspect (N,), or of each image of the pool (P,); higher means "member".
+        truths: Which suspects are members.
+    """
+    return torch.tensor([_area(*_apart(g, t)) for g, t in zip(guesses, truths, strict=True)], dtype=torch.float64)
+
+
+def at_few_false_accusations(guesses: Sequence[Guess], truths: Sequence[Truth]) -> dict[str, Measured]:
+    """The share of members found while few others are accused, all targets judged by one threshold.
+
+    The interval is Clopper and Pearson's. Null where the rate is below three false accusations' worth of others
+    (AUDIT 5.6): even none seen would not show that it is met.
+    """
+    apart = [_apart(g, t) for g, t in zip(guesses, truths, strict=True)]
+    members, others = torch.cat([inside for inside, _ in apart]), torch.cat([out for _, out in apart])
+    return {f"tpr_at_fpr_{rate}": tpr_at_fpr(members, others, rate) for rate in FALSE_ACCUSATIONS}
+
+
+def tpr_at_fpr(members: Tensor, others: Tensor, rate: float) -> Measured:
+    """The share of members (N,) above a threshold that at most `rate` of the others (M,) exceed; `rate` is chance."""
+    if not len(members) or rate * len(others) < 3 - 1e-9:
+        reason = f"a false positive rate of {rate} wants at least {round(3 / rate):,} non-members, got {len(others):,}"
+        return Measured(value=None, reason=reason, n=len(members), direction="higher_leaks")
+    threshold = others.sort(descending=True).values[int(rate * len(others) + 1e-9)]
+    found = clopper_pearson(int((members > threshold).sum()), len(members))
+    assert found.lower is not None
+    assert found.upper is not None
+    ends = (found.lower, found.upper)
+    return Measured(value=found.value, ci95=ends, n=len(members), direction="higher_leaks")
+
+
+def _apart(guess: Guess, truth: Truth) -> tuple[Tensor, Tensor]:
+    """Scores of members, and of the others."""
+    scores = guess if len(guess) == len(truth.members) else guess[truth.suspects]
+    return scores[truth.members].double(), scores[~truth.members].double()
+
+
+def _area(members: Tensor, others: Tensor) -> float:
+    if not len(members) or not len(others):
+        return 0.5
+    ranks = rankdata(torch.cat([members, others]).numpy())
+    below = float(ranks[: len(members)].sum()) - len(members) * (len(members) + 1) / 2
+    return below / (len(members) * len(others))

@@ -1,0 +1,207 @@
+"""Membership: was this image trained on, judged by a client's training in one round or by the model of all?
+
+References: as in `_lira.py`; AUDIT 5.6.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifact import ModelState
+from fdgpriv.exam import Guess, Question, Truth, View
+from fdgpriv.finding import Measured
+from fdgpriv.roles import Attack
+from fdgpriv.states import ModelUpdate
+from fdgpriv.subjects import Craft, Subject, TrainingCraft
+from fdgpriv.utility import logits
+
+from ._lira import likelihood, log_odds, offline, online, rmia
+from ._membership import at_few_false_accusations, auc
+from ._reading import held
+from ._shadows import Shadows
+
+STATISTICS = ("lira", "rmia", "change", "loss")
+_PUBLIC = 100  # public images that RMIA compares a suspect with
+
+
+@dataclass(frozen=True)
+class Membership(Attack):
+    """Scores each suspect by how sure the trained model is of it, against shadow models trained without it.
+
+    Shadows begin with the model that the sender was sent, hold as many public images as are behind the artifact (of
+    one domain where one has so many), and pass through the run's defense. A suspect's label is unknown to all roles
+    here: the class that the trained model gives it stands in, which flatters non-members that it misreads.
+
+    Of a model that all clients trained, the shadows are that model trained on by one client that holds public images:
+    what it forgets, it had learned.
+
+    Attributes:
+        statistic: ``lira``; ``rmia``; ``change`` of log-odds from the model sent; ``loss`` of the trained model, as
+            log-odds.
+        online: LiRA with shadows that saw half of the suspects each; trained anew for each line of suspects.
+        shadows: Of each number of images; a quarter where every client was sent a model of its own.
+        gamma: RMIA's.
+        a: RMIA's, offline.
+    """
+
+    family: ClassVar[str] = "membership"
+    reads: ClassVar[tuple[str, ...]] = (ModelState.kind, ModelUpdate.kind, "global_model")
+    headline: ClassVar[str] = "auc"
+    higher_leaks: ClassVar[bool] = True
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+    sizes: ClassVar[tuple[int | None, ...]] = (1, 5, 20, None)
+    threats: ClassVar[tuple[str, ...]] = ("server", "client", "third_party")
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"shadows": 4}}
+
+    statistic: str = "lira"
+    online: bool = False
+    shadows: int = 16
+    gamma: float = 1.0
+    a: float = 0.3
+
+    def __post_init__(self) -> None:
+        if self.statistic not in STATISTICS:
+            raise ValueError(f"membership.statistic: want one of {', '.join(STATISTICS)}; got {self.statistic!r}")
+        if self.shadows < 2:
+            raise ValueError(f"membership.shadows: want at least 2, got {self.shadows}")
+        if self.online and self.statistic != "lira":
+            raise ValueError(f"membership.online: want statistic=lira, got {self.statistic}")
+        if self.gamma <= 0 or not 0 <= self.a <= 1:
+            raise ValueError(f"membership: want gamma above 0 and a in [0, 1], got {self.gamma} and {self.a}")
+
+    def sizes_on(self, subject: Subject[Craft]) -> tuple[int | None, ...]:
+        return (1, None) if subject.alone else self.sizes
+
+    def read(
+        self, view: View, questions: Sequence[Question], rng: torch.Generator
+    ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
+        public = torch.cat([domain.images for domain in held(view)])
+        guesses = _Reader(self, view, rng).read(questions)
+        prior = -(view.candidates - public.mean(0)).square().mean(dim=(1, 2, 3))
+        return guesses, {"noise": list(torch.rand(5, len(prior), generator=rng)), "mean_image": [prior]}
+
+    def chance(self, view: View, truth: Truth) -> float | None:
+        return 0.5
+
+    def score(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
+        return auc(guesses, truths)
+
+    def realism(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> dict[str, Measured]:
+        return at_few_false_accusations(guesses, truths)
+
+
+@dataclass(frozen=True, eq=False)
+class _Told:
+    """Logits (S, N, K) of S models on the images of the pool at `index` (N,), sorted, and (S, M, K) on public ones."""
+
+    index: Tensor
+    suspects: Tensor
+    public: Tensor
+
+    def of(self, suspects: Tensor) -> Tensor:
+        """(S, n, K), of some of them."""
+        return self.suspects[:, torch.searchsorted(self.index, suspects)]
+
+
+@dataclass(eq=False)
+class _Reader:
+    """Reads all questions of a sitting; what several have in common is computed once."""
+
+    attack: Membership
+    view: View
+    rng: torch.Generator
+
+    def __post_init__(self) -> None:
+        self.craft = self.view.craft(TrainingCraft)
+        self.network = self.craft.network()
+        self.makes = Shadows(self.craft, held(self.view), self.rng)
+        self.halves: dict[tuple[tuple[int, int], int], tuple[Tensor, Tensor]] = {}
+        self.public = torch.randperm(len(self.makes.labels), generator=self.rng)[:_PUBLIC]
+
+    def read(self, questions: Sequence[Question]) -> list[Guess]:
+        """A score (N,) of each question's suspects."""
+        by_start: dict[tuple[int, int], list[Question]] = {}
+        by_artifact: dict[int, list[Question]] = {}
+        for question in questions:
+            by_start.setdefault(self._start(question), []).append(question)
+            by_artifact.setdefault(id(next(iter(question.artifact.tensors().values()))), []).append(question)
+        own_models = len({sent for sent, _ in by_start}) > 1
+        count = max(2, self.attack.shadows // 4) if own_models else self.attack.shadows
+        compared = {start: self._compared(some, count) for start, some in by_start.items()}
+        found: dict[Question, Tensor] = {}
+        for some in by_artifact.values():
+            told = self._tell([self.craft.after(some[0].artifact, _sent(some[0]))], some)
+            found |= {one: self._score(one, told, compared[self._start(one)], count).nan_to_num(0.0) for one in some}
+        return [found[question] for question in questions]
+
+    def _start(self, question: Question) -> tuple[int, int]:
+        """What shadows hang on: the model that was sent, and how many images they hold."""
+        sizes = torch.tensor(self.view.sizes)
+        return id(question.sent), int(sizes[(sizes - question.images_behind).abs().argmin()])
+
+    def _compared(self, questions: Sequence[Question], count: int) -> _Told | None:
+        """What the models say that these questions' artifacts are compared with."""
+        if self.attack.statistic == "change":
+            return self._tell([_sent(questions[0])], questions)
+        if self.attack.statistic == "loss" or self.attack.online:
+            return None
+        size = self._start(questions[0])[1]
+        drawn = [self.makes.draw(size, turn) for turn in range(count)]
+        told = self._tell(self.makes.of(drawn, _sent(questions[0])), questions)
+        saw = torch.stack([torch.isin(self.public, index) for index in drawn])
+        return _Told(told.index, told.suspects, told.public.masked_fill(saw[:, :, None], torch.nan))
+
+    def _score(self, question: Question, told: _Told, compared: _Told | None, count: int) -> Tensor:
+        suspects, name = question.suspects, self.attack.statistic
+        (own,) = told.of(suspects)
+        labels = own.argmax(1)
+        phi = log_odds(own, labels)
+        if name == "loss":
+            return phi
+        if compared is None:
+            shadows, saw = self._half_seen(question, count)
+            return online(phi, log_odds(shadows, labels), saw)
+        others = compared.of(suspects)
+        if name == "change":
+            return phi - log_odds(others[0], labels)
+        if name == "lira":
+            return offline(phi, log_odds(others, labels))
+        known = self.makes.labels[self.public]
+        unseen = likelihood(compared.public, known).nanmean(0).nan_to_num(1.0)
+        mean = likelihood(others, labels).mean(0)
+        public = likelihood(told.public[0], known)
+        return rmia(likelihood(own, labels), mean, public, unseen, self.attack.gamma, self.attack.a)
+
+    def _half_seen(self, question: Question, count: int) -> tuple[Tensor, Tensor]:
+        """Logits (S, N, K) of shadows that held some of the suspects each, and which saw which (S, N)."""
+        key = (self._start(question), id(question.suspects))
+        if key not in self.halves:
+            images = self.view.candidates[question.suspects]
+            (guessed,) = self._logits([_sent(question)], images).argmax(2)
+            states, saw = self.makes.with_some_of(images, guessed, key[0][1], _sent(question), count)
+            self.halves[key] = self._logits(states, images), saw
+        return self.halves[key]
+
+    def _tell(self, states: Sequence[ModelState], questions: Sequence[Question]) -> _Told:
+        index = torch.cat([question.suspects for question in questions]).unique()
+        some = self.public if self.attack.statistic == "rmia" else self.public[:0]
+        told = self._logits(states, torch.cat([self.view.candidates[index], self.makes.images[some]]))
+        return _Told(index, told[:, : len(index)], told[:, len(index) :])
+
+    @torch.no_grad()
+    def _logits(self, states: Sequence[ModelState], images: Tensor) -> Tensor:
+        """(S, N, K)."""
+        told = []
+        for state in states:
+            state.load_into(self.network)
+            told.append(logits(self.network, images, self.craft.federation.device))
+        return torch.stack(told).nan_to_num(0.0, 1e6, -1e6)
+
+
+def _sent(question: Question) -> ModelState:
+    assert question.sent is not None
+    return question.sent

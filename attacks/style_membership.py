@@ -1,0 +1,116 @@
+"""Style membership: is this image in the average that a client shared? The likelihood ratio of two Gaussians.
+
+Reference: Homer et al. (PLoS Genetics 2008) and Sankararaman et al. (Nature Genetics 2009) on averages of genomes; here of
+styles. METHODS 4e, H-S4; 5e, H-C4.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifact import StyleStatistics
+from fdgpriv.exam import Guess, Question, Truth, View
+from fdgpriv.finding import Measured
+from fdgpriv.roles import Attack
+
+from ._membership import at_few_false_accusations, auc
+from ._reading import practise, want_practice
+from ._whitening import CentredGaussian, shrunk
+
+
+@dataclass(frozen=True)
+class StyleMembership(Attack):
+    """Scores each suspect by how much likelier the artifact is with it among the n images than without.
+
+    With x among them, the average of n styles has mean ((n - 1) m + style(x)) / n and covariance (n - 1) S / n^2, without
+    it m and S / n, each with the defense's noise added. m and S are those of one public domain; which one is unknown, so
+    the likelihoods are averaged over domains. The covariance with x is that of practice artifacts around their mean with
+    one of their images known, so that it holds whatever the pooling rule and the defense do; without x there is S / n^2
+    more.
+
+    Reads one round: a style that is sent again each round is not combined over rounds.
+
+    Attributes:
+        practice: Practice artifacts of each size.
+    """
+
+    family: ClassVar[str] = "membership"
+    reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind,)
+    headline: ClassVar[str] = "auc"
+    higher_leaks: ClassVar[bool] = True
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+    threats: ClassVar[tuple[str, ...]] = ("server", "client", "third_party")
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice": 100}}
+
+    practice: int = 200
+
+    def __post_init__(self) -> None:
+        want_practice(self.name(), self.practice)
+
+    def read(
+        self, view: View, questions: Sequence[Question], rng: torch.Generator
+    ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
+        suspects = torch.cat(view.styles(view.candidates), dim=1)
+        made = practise(view, self.practice, rng)
+        by_domain = [torch.cat(view.styles(domain.images), dim=1) for domain in view.auxiliary]
+        centers = torch.stack([styles.mean(0) for styles in by_domain])
+        own = torch.cat([styles - center for styles, center in zip(by_domain, centers, strict=True)])
+        spread = own.square().mean(0).clamp_min(1e-12)
+        one = shrunk(own, spread)
+        styles, length = torch.cat(by_domain), own.shape[1]
+        tests: dict[int, PooledTest] = {}
+        for size in made.sizes.unique().tolist():
+            some = (made.sizes == size).nonzero().flatten().tolist()
+            first = torch.tensor([int(made.members[i][0]) for i in some])
+            expected = with_suspect(centers[made.domains[first]], styles[first], size)
+            rest = shrunk(made.inputs[some, :length] - expected, spread)
+            tests[size] = PooledTest(
+                centers, CentredGaussian(rest, spread), CentredGaussian(rest + one / size**2, spread)
+            )
+        known = torch.tensor(sorted(tests))
+        guesses: list[Guess] = []
+        for question in questions:
+            test = tests[int(known[(known - question.images_behind).abs().argmin()])]
+            artifact = view.vector(question.artifact)[:length]
+            guesses.append(test.log_ratio(artifact, suspects[question.suspects], question.images_behind))
+        prior = -((suspects - styles.mean(0)).square() / spread).sum(1)
+        return guesses, {"noise": list(torch.rand(5, len(prior), generator=rng)), "mean_image": [prior]}
+
+    def chance(self, view: View, truth: Truth) -> float | None:
+        return 0.5
+
+    def score(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
+        return auc(guesses, truths)
+
+    def realism(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> dict[str, Measured]:
+        return at_few_false_accusations(guesses, truths)
+
+
+@dataclass(frozen=True, eq=False)
+class PooledTest:
+    """Whether a style is in an average of n.
+
+    Attributes:
+        centers: (M, D) mean style of each domain that the average may be of.
+        inside: What the average deviates by from its mean, one style in it known.
+        outside: None known.
+    """
+
+    centers: Tensor
+    inside: CentredGaussian
+    outside: CentredGaussian
+
+    def log_ratio(self, artifact: Tensor, styles: Tensor, n: int) -> Tensor:
+        """(N,): log-likelihood of the artifact (D,) with each of the styles (N, D) in it, less that without."""
+        with_it = self.inside.log_density(artifact - with_suspect(self.centers[:, None], styles, n))
+        without = self.outside.log_density(artifact - self.centers)
+        return with_it.logsumexp(0) - without.logsumexp(0)
+
+
+def with_suspect(center: Tensor, style: Tensor, n: int) -> Tensor:
+    """(..., D): what the average of n styles around `center` is on average with `style` among them."""
+    return ((n - 1) * center + style) / n

@@ -1,0 +1,380 @@
+"""Membership in a training: formulas, shadows, and that what was learned by heart is found and nothing else."""
+
+import dataclasses
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from sklearn.metrics import roc_auc_score, roc_curve
+from torch import Tensor, nn
+
+from fdgpriv import judge, verdict
+from fdgpriv.engine.local import LocalEngine
+from fdgpriv.exam import Asked, Item, Sitting, Truth
+from fdgpriv.federation import Dataset, Domain, Federation, generator
+from fdgpriv.judge import Paper
+from fdgpriv.marks import Marks, examine
+from fdgpriv.models.backbone import Backbone, drawing_from
+from fdgpriv.partition import Population, populate
+from fdgpriv.proctor import Proctor
+from fdgpriv.roles import Attack, Defense, Method
+from fdgpriv.subjects import Holding, TrainingCraft
+from fdgpriv.threat import threat
+from fdgpriv.verdict import mean_interval
+from fdgpriv.wire import Wire
+
+lira: Any = import_module("fdgpriv.attacks._lira")
+marking: Any = import_module("fdgpriv.attacks._membership")
+shadows: Any = import_module("fdgpriv.attacks._shadows")
+
+CLASSES, SIDE = 4, 8
+
+
+# Formulas
+
+
+def test_log_odds_are_those_of_the_label_against_all_others(rng: torch.Generator) -> None:
+    logits, labels = torch.randn(2, 5, CLASSES, generator=rng), torch.tensor([0, 1, 2, 3, 0])
+    p = logits.double().softmax(-1)
+    for model in range(2):
+        for i, label in enumerate(labels.tolist()):
+            expected = p[model, i, label].log() - (1 - p[model, i, label]).log()
+            assert float(lira.log_odds(logits, labels)[model, i]) == pytest.approx(float(expected), rel=1e-6)
+            assert float(lira.likelihood(logits, labels)[model, i]) == pytest.approx(float(p[model, i, label]))
+
+
+def test_log_odds_of_a_certain_model_stay_finite() -> None:
+    assert float(lira.log_odds(torch.tensor([[300.0, 0.0]]), torch.tensor([0]))) == pytest.approx(300)
+
+
+@pytest.mark.parametrize("count", [16, 100])
+def test_offline_lira_is_the_normal_distribution_s(rng: torch.Generator, count: int) -> None:
+    phi, out = torch.randn(7, generator=rng).double(), torch.randn(count, 7, generator=rng).double()
+    z = lira.offline(phi, out)
+    pooled = float(np.sqrt(np.mean(np.var(out.numpy(), axis=0, ddof=1))))
+    for i in range(7):
+        spread = pooled if count < 64 else float(np.std(out[:, i].numpy(), ddof=1))
+        expected = scipy.stats.norm.cdf(float(phi[i]), float(out[:, i].mean()), spread)
+        assert scipy.stats.norm.cdf(float(z[i])) == pytest.approx(expected)
+
+
+def test_online_lira_is_the_ratio_of_two_normal_densities(rng: torch.Generator) -> None:
+    count, phi = 128, torch.randn(5, generator=rng).double()
+    told = torch.randn(count, 5, generator=rng).double()
+    saw = torch.arange(count)[:, None].expand(count, 5) % 2 == 0
+    told = told + 2 * saw
+    found = lira.online(phi, told, saw)
+    for i in range(5):
+        inside, out = told[saw[:, i], i].numpy(), told[~saw[:, i], i].numpy()
+        # at 64 of each, a variance of each suspect's own
+        expected = scipy.stats.norm.logpdf(float(phi[i]), inside.mean(), inside.std(ddof=1))
+        expected -= scipy.stats.norm.logpdf(float(phi[i]), out.mean(), out.std(ddof=1))
+        assert float(found[i]) == pytest.approx(expected)
+
+
+def test_online_lira_borrows_what_seeing_adds_where_a_suspect_was_seen_once(rng: torch.Generator) -> None:
+    told = torch.randn(8, 8, generator=rng).double() / 10
+    saw = torch.eye(8, dtype=torch.bool)
+    told = told + 5 * saw
+    found = lira.online(torch.tensor([0.0, 5, 0, 5, 0, 5, 0, 5]).double(), told, saw)
+    assert (found > 0).tolist() == [False, True] * 4
+
+
+def test_rmia_counts_the_others_that_a_suspect_outdoes(rng: torch.Generator) -> None:
+    suspects, out = torch.rand(6, generator=rng).double(), torch.rand(6, generator=rng).double()
+    others, out_others = torch.rand(9, generator=rng).double(), torch.rand(9, generator=rng).double()
+    gamma, a = 1.3, 0.3
+    found = lira.rmia(suspects, out, others, out_others, gamma, a)
+    for i in range(6):
+        hits = 0
+        for j in range(9):
+            x = float(suspects[i]) / (((1 + a) * float(out[i]) + (1 - a)) / 2)
+            z = float(others[j]) / (((1 + a) * float(out_others[j]) + (1 - a)) / 2)
+            hits += x / z >= gamma
+        assert float(found[i]) == pytest.approx(hits / 9)
+
+
+def truth_of(members: Tensor) -> Truth:
+    zero = torch.zeros(1, 1, dtype=torch.int64)
+    return Truth(
+        images=torch.zeros(1, 3, 2, 2),
+        labels=zero[0],
+        histogram=torch.ones(1),
+        domain=0,
+        positions=zero[0],
+        candidates=zero,
+        pool=torch.zeros(1, 3, 2, 2),
+        members=members,
+        count=1,
+        place=-1,
+        suspects=torch.arange(len(members)) + 1,
+    )
+
+
+def test_auc_is_sklearn_s_with_ties_for_suspects_and_for_the_pool(rng: torch.Generator) -> None:
+    members = torch.rand(40, generator=rng) < 0.3
+    scores = torch.randint(6, (40,), generator=rng) + 2.0 * members
+    expected = roc_auc_score(members.numpy(), scores.numpy())
+    pool = torch.cat([torch.tensor([99.0]), scores, torch.tensor([99.0])])
+    assert marking.auc([scores, pool], [truth_of(members)] * 2).tolist() == pytest.approx([expected] * 2)
+    assert marking.auc([scores[:3]], [truth_of(torch.ones(3, dtype=torch.bool))]).tolist() == [0.5]
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.05])
+def test_hits_at_few_false_accusations_are_those_of_the_roc_curve(rng: torch.Generator, rate: float) -> None:
+    members, others = torch.randint(60, (200,), generator=rng) + 20, torch.randint(60, (700,), generator=rng)
+    found = marking.tpr_at_fpr(members.double(), others.double(), rate)
+    labels = [1] * len(members) + [0] * len(others)
+    fpr, tpr, _ = roc_curve(labels, torch.cat([members, others]).numpy(), drop_intermediate=False)
+    assert found.value == pytest.approx(max(tpr[fpr <= rate]))
+    exact = scipy.stats.binomtest(round(found.value * 200), 200).proportion_ci(0.95, "exact")
+    assert found.ci95 == pytest.approx((exact.low, exact.high))
+
+
+def test_a_rate_below_three_false_accusations_is_refused() -> None:
+    """AUDIT 5.6: none of 299 says nothing of 1 %."""
+    members = torch.ones(5)
+    refused = marking.tpr_at_fpr(members, torch.zeros(299), 0.01)
+    assert refused.value is None
+    assert "300" in str(refused.reason)
+    assert marking.tpr_at_fpr(members, torch.zeros(300), 0.01).value == 1
+    few = marking.at_few_false_accusations([torch.rand(40)] * 10, [truth_of(torch.arange(40) < 5)] * 10)
+    assert few["tpr_at_fpr_0.01"].value is not None  # 350 others together
+    assert few["tpr_at_fpr_0.001"].value is None
+
+
+# Shadows
+
+
+class Plain(nn.Sequential):
+    """A convolution, with or without BatchNorm."""
+
+    def __init__(self, norm: bool, rng: torch.Generator) -> None:
+        with drawing_from(rng):
+            layers: list[nn.Module] = [
+                nn.Conv2d(3, 12, 3, 2, 1),
+                nn.BatchNorm2d(12) if norm else nn.Identity(),
+                nn.Tanh(),
+            ]
+        super().__init__(*layers)
+
+
+def federation_of(clients: Sequence[str], norm: bool) -> Federation:
+    def build(rng: torch.Generator) -> Backbone:
+        return Backbone({"stem": Plain(norm, rng)}, {"stem": 12}, (0.5,) * 3, (0.5,) * 3)
+
+    return Federation(tuple(clients), CLASSES, SIDE, build, seed=0)
+
+
+def confetti(count: int, domains: int, seed: int = 0) -> Dataset:
+    """Images of noise with labels at random: what a model knows of one, it has learned by heart."""
+    rng = generator(seed)
+    made = [
+        Domain(
+            f"domain-{d}",
+            torch.rand(count, 3, SIDE, SIDE, generator=rng),
+            torch.randint(CLASSES, (count,), generator=rng),
+        )
+        for d in range(domains)
+    ]
+    names = tuple(str(label) for label in range(CLASSES))
+    return Dataset("confetti", names, tuple(made), "domain-0", "noise", "everything")
+
+
+def method_of(**settings: Any) -> Method:
+    given = {"rounds": 2, "local_epochs": 25, "batch_size": 8, "lr": 0.3, "participants": None, "schedule": "constant"}
+    return Method.named("fedavg").configured(given | settings)
+
+
+@pytest.mark.parametrize("norm", [True, False])
+@pytest.mark.parametrize("settings", [{}, {"buffers": "freeze", "momentum": 0.0}])
+@pytest.mark.parametrize("size", [1, 11])
+def test_shadows_trained_together_are_those_trained_one_by_one(norm: bool, settings: dict[str, Any], size: int) -> None:
+    """Batches, augmentation, momentum, weight decay, BatchNorm's own and running statistics, counters."""
+    federation = federation_of(["a"], norm)
+    data = dataclasses.replace(
+        populate(confetti(40, 2), "domain-0", "single", 1, 0).clients["client-00"], flip=True, translate=0.2
+    )
+    method = method_of(local_epochs=2, lr=0.1, **settings)
+    craft = TrainingCraft("model_state", method, federation, Defense.named("none")(), data, 0)
+    network = craft.network()
+    sent = import_module("fdgpriv.artifact").ModelState.of(network, "server", 0)
+    holdings = [Holding(data.images[i : i + size], data.labels[i : i + size], sent) for i in range(3)]
+    plain, together = (
+        train(craft, holdings, [3, 1, 2]) for train in (shadows.train_one_by_one, shadows.train_together)
+    )
+    for one, other in zip(plain, together, strict=True):
+        assert list(one.state) == list(other.state)
+        for name, tensor in one.state.items():
+            torch.testing.assert_close(other.state[name], tensor, rtol=1e-4, atol=1e-5)
+            assert other.state[name].dtype == tensor.dtype
+    moved = [name for name, tensor in plain[0].state.items() if not torch.equal(tensor, sent.state[name])]
+    assert len(moved) >= 4
+    assert not torch.equal(plain[0].state["head.weight"], plain[1].state["head.weight"])
+
+
+def test_shadows_of_unequal_sizes_are_refused() -> None:
+    data = populate(confetti(40, 2), "domain-0", "single", 1, 0).clients["client-00"]
+    craft = TrainingCraft("model_state", method_of(), federation_of(["a"], True), Defense.named("none")(), data, 0)
+    uneven = [Holding(data.images[:n], data.labels[:n]) for n in (2, 3)]
+    with pytest.raises(ValueError, match=r"equally many images, got \[2, 3\]"):
+        shadows.train_shadows(craft, uneven, generator(0))
+
+
+# The attack
+
+
+@pytest.fixture(scope="module")
+def memorised() -> Proctor:
+    """Twelve clients who learned about twenty images of noise each by heart, for two rounds."""
+    population: Population = populate(confetti(120, 4), "domain-0", "single", 12, 0)
+    federation = federation_of(list(population.clients), norm=True)
+    method, none = method_of(), Defense.named("none")()
+    wire = Wire({name: len(data) for name, data in population.clients.items()}, none)
+    LocalEngine(1).run(method, federation, population.clients, wire)
+    return Proctor(population, method, federation, none, wire.transcript, 0, {1: 1})
+
+
+def marks_of(
+    proctor: Proctor, subject: str, role: str, sizes: tuple[int | None, ...], attack: Attack, as_attack: str = "attack"
+) -> dict[int | None, Marks]:
+    """With what is asked as a control in the place of the target, where that is named."""
+    sittings = proctor.sittings(proctor.subject(subject), threat(role), sizes, reconstruction=False)
+    if as_attack != "attack":
+        sittings = [Sitting(s.view, [standing_in(item, as_attack) for item in s.items]) for s in sittings]
+    return examine(attack, sittings, (1, None), generator(4))[0]
+
+
+def standing_in(item: Item, name: str) -> Item:
+    if name == "noise":
+        (one,) = item.asked["attack"]
+        rng = torch.Generator().manual_seed(sum(map(ord, item.unit)))
+        artifact = one.question.artifact.map(lambda tensor: torch.rand(tensor.shape, generator=rng))
+        return dataclasses.replace(
+            item,
+            asked={**item.asked, "attack": [Asked(dataclasses.replace(one.question, artifact=artifact), one.truth)]},
+        )
+    return dataclasses.replace(item, asked={**item.asked, "attack": item.asked[name]})
+
+
+def interval(marks: Marks) -> tuple[float, float]:
+    found = mean_interval(np.asarray(marks.headline["attack"]), np.asarray(marks.units))
+    assert found.lower is not None
+    assert found.upper is not None
+    return found.lower, found.upper
+
+
+def attack_of(**settings: Any) -> Attack:
+    return Attack.named("membership").configured(settings)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"online": True}, *({"statistic": name} for name in ("rmia", "change", "loss"))], ids=str
+)
+def test_what_a_client_learned_by_heart_is_found(memorised: Proctor, settings: dict[str, Any]) -> None:
+    marks = marks_of(memorised, "model_state", "server", (1, None), attack_of(shadows=6, **settings))
+    whole = marks[None]
+    assert np.mean(whole.headline["attack"]) > 0.8
+    for name in ("noise", "random_style", "other_domain"):
+        assert abs(np.mean(whole.headline[name]) - 0.5) < 0.12
+    if "statistic" not in settings:
+        assert np.mean(marks[1].headline["attack"]) > 0.9
+        line = Paper(attack_of(), threat("server"), "model_state", "client", True, marks=marks).line("client", whole)
+        assert isinstance(line, verdict.Line)
+        p = verdict.test(line, np.random.default_rng(0), 2000).p
+        assert p is not None
+        assert p <= verdict.LEVEL
+
+
+@pytest.mark.parametrize("control", ["noise", "other_client"])
+def test_nothing_is_found_in_noise_or_in_the_training_of_another(memorised: Proctor, control: str) -> None:
+    """Every client's earlier rounds are in the model it is sent, but the shadows begin with it too."""
+    found = interval(marks_of(memorised, "model_state", "server", (1,), attack_of(shadows=6), control)[1])
+    assert found[0] <= 0.5 <= found[1]
+
+
+@pytest.mark.parametrize("role", ["server", "client", "third_party"])
+def test_the_shared_model_tells_everybody_who_took_part(memorised: Proctor, role: str) -> None:
+    marks = marks_of(memorised, "global_model", role, (1, None), attack_of(shadows=6))
+    assert np.mean(marks[None].headline["attack"]) > 0.8
+    assert np.mean(marks[1].headline["attack"]) > 0.9
+    for name in ("other_client", "other_domain"):
+        assert abs(np.mean(marks[None].headline[name]) - 0.5) < 0.15
+
+
+def test_of_the_shared_model_strangers_are_asked_about_not_other_models(memorised: Proctor) -> None:
+    """The artifact is one for all: what stands in for another client is people who never took part."""
+    population = memorised.population
+    subject = memorised.subject("global_model")
+    assert (subject.level, subject.kind, subject.called) == ("group", "model_state", "global_model")
+    (sitting,) = memorised.sittings(subject, threat("server"), (None,), reconstruction=False)
+    total = sum(len(data) for data in population.clients.values())
+    for item in sitting.items:
+        (attack,) = item.asked["attack"]
+        assert attack.question.images_behind == item.truth.count == total
+        inside = sitting.view.candidates[attack.question.suspects][attack.truth.members]
+        assert torch.equal(
+            inside.sum(), population.data(item.client).images[_order(inside, population, item.client)].sum()
+        )
+        for name, near in (("other_client", True), ("other_domain", False)):
+            for ask in item.asked[name]:
+                for tensor, own in zip(
+                    ask.question.artifact.tensors().values(), attack.question.artifact.tensors().values(), strict=True
+                ):
+                    assert tensor is own
+                out = {
+                    float(image.sum())
+                    for other in population.clients
+                    if (population.main_domain(other) == item.truth.domain) is near
+                    for image in population.data(other).held_out_images
+                }
+                strangers = sitting.view.candidates[ask.question.suspects]
+                assert {float(image.sum()) for image in strangers} <= out
+                assert abs(int(ask.truth.members.sum()) * 2 - len(strangers)) <= 1
+                assert torch.equal(ask.truth.suspects, ask.question.suspects)
+
+
+def _order(images: Tensor, population: Population, client: str) -> Tensor:
+    own = population.data(client).images
+    return torch.stack([(own - image).abs().sum(dim=(1, 2, 3)).argmin() for image in images])
+
+
+def test_everybody_sees_the_shared_model_and_only_the_server_an_update(memorised: Proctor) -> None:
+    for role in ("server", "client", "third_party", "insider"):
+        assert memorised.subject("global_model").refused(threat(role)) is None
+    assert memorised.subject("model_state").refused(threat("client")) is not None
+
+
+def test_a_model_that_was_sent_before_any_training_is_no_subject() -> None:
+    population = populate(confetti(40, 3), "domain-0", "single", 2, 0)
+    federation, none = federation_of(list(population.clients), norm=False), Defense.named("none")()
+    method = method_of(rounds=1, local_epochs=1)
+    wire = Wire({name: len(data) for name, data in population.clients.items()}, none)
+    LocalEngine(1).run(method, federation, population.clients, wire)
+    proctor = Proctor(population, method, federation, none, wire.transcript, 0)
+    assert set(proctor.subjects) == {"model_state"}
+
+
+def test_hits_at_few_false_accusations_stand_beside_the_verdict(memorised: Proctor) -> None:
+    attack = attack_of(statistic="loss")
+    marks = marks_of(memorised, "model_state", "server", (1, None), attack)
+    paper = Paper(attack, threat("server"), "model_state", "client", True, marks=marks, chance=0.5)
+    finding = judge.judge({"x": paper}, 0)["x"]
+    for name in ("tpr_at_fpr_0.01", "single_image tpr_at_fpr_0.001"):
+        assert finding.metrics[name].value is None  # twelve clients hold out too few
+        assert "non-members" in str(finding.metrics[name].reason)
+
+
+def test_wrong_settings_are_told() -> None:
+    for settings, told in (
+        ({"statistic": "guess"}, "want one of lira"),
+        ({"shadows": 1}, "at least 2"),
+        ({"online": True, "statistic": "rmia"}, "statistic=lira"),
+        ({"gamma": 0.0}, "gamma above 0"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            attack_of(**settings)

@@ -1,0 +1,116 @@
+"""Membership in an average of styles: the likelihood ratio against its closed-form power."""
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import Fitted, fit
+from scipy.stats import multivariate_normal, norm
+from torch import Tensor
+
+from fdgpriv.federation import Dataset, generator
+from fdgpriv.marks import Marks, examine
+from fdgpriv.roles import Attack
+from fdgpriv.threat import threat
+from fdgpriv.verdict import mean_interval
+
+attack_module: Any = import_module("fdgpriv.attacks.style_membership")
+whitening: Any = import_module("fdgpriv.attacks._whitening")
+marking: Any = import_module("fdgpriv.attacks._membership")
+
+D = 16
+
+
+def test_a_density_is_scipy_s(rng: torch.Generator) -> None:
+    root = torch.randn(D, D, generator=rng).double()
+    covariance, spread = root @ root.T / D + torch.eye(D), torch.rand(D, generator=rng) + 0.5
+    rest = torch.randn(5, D, generator=rng)
+    found = whitening.CentredGaussian(covariance, spread).log_density(rest)
+    unit = spread.double().sqrt()
+    whole = (covariance + 1e-6 * torch.eye(D)) * unit[:, None] * unit
+    assert found.numpy() == pytest.approx(multivariate_normal(cov=whole.numpy()).logpdf(rest.numpy()), rel=1e-4)
+
+
+def worlds(n: int, trials: int, noise: float, seed: int = 0) -> tuple[float, float]:
+    """AUC of the ratio over averages with and without x, and what the best test reaches at equal covariances.
+
+    That is Phi(d / sqrt 2) with d the distance of the two means in units of the spread, averaged over x.
+    """
+    rng = generator(seed)
+    root = torch.randn(D, D, generator=rng) / D**0.5 + torch.eye(D)
+    center, covariance = torch.randn(D, generator=rng), (root @ root.T).double()
+    unit = torch.ones(D)
+    added = noise**2 * torch.eye(D, dtype=torch.float64)
+    test = attack_module.PooledTest(
+        center[None],
+        whitening.CentredGaussian(covariance * (n - 1) / n**2 + added, unit),
+        whitening.CentredGaussian(covariance / n + added, unit),
+    )
+    area, power = [], []
+    for _ in range(40):
+        x = center + root @ torch.randn(D, generator=rng)
+
+        def average(count: int) -> Tensor:
+            return count * center + count**0.5 * (torch.randn(trials, D, generator=rng) @ root.T)
+
+        jitter = noise * torch.randn(2, trials, D, generator=rng)
+        inside, out = (average(n - 1) + x) / n + jitter[0], average(n) / n + jitter[1]
+        scores = torch.stack([test.log_ratio(artifact, x[None], n)[0] for artifact in torch.cat([inside, out])])
+        area.append(marking._area(scores[:trials], scores[trials:]))
+        shift = (x - center).double() / n
+        d = float((shift @ torch.linalg.solve(covariance / n + added, shift)).sqrt())
+        power.append(float(norm.cdf(d / 2**0.5)))
+    return float(np.mean(area)), float(np.mean(power))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+@pytest.mark.parametrize("n", [20, 100, 1000])
+def test_the_ratio_has_the_power_of_the_best_test(n: int, noise: float) -> None:
+    found, best = worlds(n, 60, noise)
+    assert found == pytest.approx(best, abs=0.04)
+
+
+def test_power_falls_with_the_number_of_images_and_is_whole_for_one() -> None:
+    found = [worlds(n, 25, 0.0)[0] for n in (1, 2, 5, 20, 100)]
+    assert found[0] == 1
+    assert found == sorted(found, reverse=True)
+    assert found[-1] < 0.75
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [20, 100, 1000])
+def test_power_to_a_hundredth(n: int) -> None:
+    found, best = worlds(n, 600, 0.0)
+    assert found == pytest.approx(best, abs=0.015)
+
+
+# On styles of digits
+
+
+@pytest.fixture(scope="module")
+def little(tiny: Dataset) -> Fitted:
+    return fit(tiny, clients=12)
+
+
+@pytest.fixture(scope="module")
+def marks(little: Fitted) -> dict[int | None, Marks]:
+    sittings = little.proctor().style_sittings(threat("server"), (1, 2, 5, None), reconstruction=False)
+    return examine(Attack.named("style_membership").configured({"practice": 60}), sittings, (), generator(2))[0]
+
+
+def test_a_single_image_s_style_gives_it_away_and_more_images_hide_it(marks: dict[int | None, Marks]) -> None:
+    areas = [float(np.mean(marks[size].headline["attack"])) for size in (1, 2, 5, None)]
+    assert areas[0] == 1
+    assert areas == sorted(areas, reverse=True)
+    assert areas[1] > 0.8
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_another_client_s_style_says_nothing_of_membership(marks: dict[int | None, Marks], size: int) -> None:
+    for name in ("noise", "other_client"):
+        found = mean_interval(np.asarray(marks[size].headline[name]), np.asarray(marks[size].units))
+        assert found.lower is not None
+        assert found.upper is not None
+        assert found.lower <= 0.5 <= found.upper
