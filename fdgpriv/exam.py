@@ -28,7 +28,7 @@ class Question:
 
     Attributes:
         artifact: Whose it is is not said.
-        images_behind: How many images are behind it (public, as in the accounting).
+        images_behind: How many images are behind it (public, as in the accounting); 0 where that is what is asked.
         candidates: (T, N) indices into `View.candidates`: T line-ups, in each of which one image may be behind it.
         suspects: (N,) indices into `View.candidates`: some of these are behind it.
         sent: The model that its sender was sent in that round, where anything hangs on it.
@@ -85,6 +85,8 @@ class View:
         sources: Names of the source domains.
         sizes: The numbers of images behind artifacts that it will meet.
         image_size: H = W.
+        typical: How many images a client of this federation has, in the middle of all.
+        costly: Whether making an artifact takes long, so that fewer are practised on.
     """
 
     threat: ThreatModel
@@ -96,6 +98,8 @@ class View:
     _craft: Craft
     _candidates: Tensor
     _earlier: tuple[Artifact, ...] = ()
+    typical: int = 0
+    costly: bool = False
 
     @property
     def auxiliary(self) -> tuple[Domain, ...]:

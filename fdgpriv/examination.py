@@ -13,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from fdgpriv import figures
 from fdgpriv._contract import write_text
-from fdgpriv.exam import Guess, Truth
+from fdgpriv.exam import Guess, Sitting, Truth
 from fdgpriv.federation import generator
 from fdgpriv.judge import Paper
 from fdgpriv.marks import Marks, examine
@@ -93,7 +93,7 @@ class Examination:
 
     def _as_paper(self, examined: Examined) -> Paper:
         level = self._subject.level if self._subject else "client"
-        on_wire = self._subject is not None and (level == "image" or None in self.attack.sizes)
+        on_wire = self._subject is not None and (level == "image" or None in self.attack.sizes_on(self._subject))
         return Paper(
             attack=self.attack,
             threat=self.who,
@@ -119,8 +119,8 @@ class Examination:
         if reason is not None:
             return Examined(not_applicable=reason)
         rng = generator(self.proctor.seed, 8)
-        sizes = tuple(size for size in self.attack.sizes if size is None or size in self.proctor.per_client)
-        sittings = self.proctor.sittings(subject, self.who, sizes, reconstruction=self._draws_images)
+        sizes = tuple(size for size in self.attack.sizes_on(subject) if size is None or size in self.proctor.per_client)
+        sittings = self._sittings(self.proctor, subject, sizes)
         if not sittings:
             return Examined(not_applicable=f"no client was sent another client's {self.kind.replace('_', ' ')}")
         marks, shown = examine(self.attack, sittings, (1, None), rng)
@@ -128,7 +128,7 @@ class Examination:
         return Examined(
             marks=list(marks.items()),
             by_layer=self._by_layer(subject, marks, rng),
-            undefended=self._undefended(rng),
+            undefended=self._undefended(subject, rng),
             auxiliary_images=sum(len(domain) for domain in view.auxiliary),
             chance=self.attack.chance(view, first.truth),
             figures=self._grid(shown) if self._draws_images else (),
@@ -149,14 +149,19 @@ class Examination:
                 found[layer] = examine(self.attack, sittings, (), rng)[0][1]
         return found
 
-    def _undefended(self, rng: torch.Generator) -> Marks | None:
+    def _undefended(self, subject: Subject[Craft], rng: torch.Generator) -> Marks | None:
         """The positive control: one image, no defense, the same attack and budget; None where nothing was defended."""
         none = Defense.named("none")()
-        if self.proctor.defense == none or 1 not in self.attack.sizes:
+        if self.proctor.defense == none or 1 not in self.attack.sizes_on(subject):
             return None
         bare = replace(self.proctor, defense=none)
-        sittings = bare.sittings(bare.subject(self.kind), self.who, (1,), reconstruction=self._draws_images)
-        return examine(self.attack, sittings, (), rng)[0][1]
+        sizes = self.attack.sizes_on(subject) if self.attack.asks_size else (1,)
+        return examine(self.attack, self._sittings(bare, bare.subject(self.kind), sizes), (), rng)[0][1]
+
+    def _sittings(self, proctor: Proctor, subject: Subject[Craft], sizes: Sequence[int | None]) -> list[Sitting]:
+        """The adversaries, each with its items."""
+        attack = self.attack
+        return proctor.sittings(subject, self.who, sizes, reconstruction=self._draws_images, asks_size=attack.asks_size)
 
     def _grid(self, shown: Shown) -> tuple[str, ...]:
         rows, labels = [], []

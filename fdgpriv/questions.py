@@ -48,11 +48,14 @@ class Questions:
         population: All that the evaluator knows.
         subject: What is asked about.
         rng: Of all draws.
+        asks_size: Whether the number of images behind an artifact is what is asked: it is not told then, and what
+            stands in an artifact's place is of any number.
     """
 
     population: Population
     subject: Subject[Craft]
     rng: torch.Generator
+    asks_size: bool = False
     _asked: dict[int, tuple[object, Question]] = field(default_factory=dict, init=False)
     _drawn: dict[tuple[int | None, int], Sequence[Artifact]] = field(default_factory=dict, init=False)
 
@@ -112,7 +115,7 @@ class Questions:
             "attack": [asked(group)],
             "random_style": [asked(artifact) for artifact in self._random(group, public, reconstruction)],
         }
-        peers = [g for g in groups if g.size == group.size and g.client != group.client]
+        peers = [g for g in groups if g.client != group.client and (self.asks_size or g.size == group.size)]
         for name, near in (("other_client", True), ("other_domain", False)):
             others = [g for g in peers if (self._domain[g.client] == domain) is near]
             drawn = torch.randperm(len(others), generator=self.rng)[:ALTERNATIVES].tolist()
@@ -138,7 +141,9 @@ class Questions:
     ) -> Question:
         """Asks of `other` as if it were the target's."""
         artifact, whose = (other.artifact, other.client) if isinstance(other, Group) else (other, target.client)
-        if behind is None:
+        if self.asks_size:
+            behind = 0
+        elif behind is None:
             behind = len(self.population.data(target.client)) if target.size is None else target.size
         alike = self.subject.craft.alike(artifact, target.artifact.level)
         return Question(alike, behind, candidates, suspects, self.subject.sent.get(whose))

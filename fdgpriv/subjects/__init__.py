@@ -8,11 +8,12 @@ from fdgpriv.partition import Population
 from fdgpriv.roles import Defense, Method
 from fdgpriv.transcript import Transcript
 
+from .sample_count import CountCraft, count_subject
 from .style import StyleCraft, style_subject
 from .subject import Craft, Holding, Subject
 from .training import TrainingCraft, training_subject
 
-__all__ = ["Craft", "Holding", "StyleCraft", "Subject", "TrainingCraft", "subjects_of"]
+__all__ = ["CountCraft", "Craft", "Holding", "StyleCraft", "Subject", "TrainingCraft", "subjects_of"]
 
 
 def subjects_of(
@@ -27,5 +28,6 @@ def subjects_of(
     found = (
         style_subject(evidence, defense),
         training_subject(transcript, method, federation, defense, population),
+        count_subject(transcript, defense),
     )
     return {subject.kind: subject for subject in found if subject is not None}

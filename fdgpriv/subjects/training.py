@@ -87,17 +87,15 @@ class TrainingCraft(Craft):
     def flat(self, artifact: Artifact, sent: ModelState | None) -> Tensor:
         assert sent is not None
         change = self.change(artifact, sent)
-        return torch.cat([tensor.flatten() for name, tensor in change.items() if sent.state[name].is_floating_point()])
+        return torch.cat([tensor.flatten() for tensor in change.values()])
 
     def unflat(self, row: Tensor, sent: ModelState | None) -> Artifact:
         assert sent is not None
         state, start = {}, 0
         for name, tensor in sent.state.items():
-            if not tensor.is_floating_point():
-                state[name] = tensor.clone()
-                continue
-            state[name] = tensor - row[start : start + tensor.numel()].view_as(tensor)
+            change = row[start : start + tensor.numel()].view_as(tensor)
             start += tensor.numel()
+            state[name] = tensor - (change if tensor.is_floating_point() else change.round().to(tensor.dtype))
             if name.endswith("running_var"):
                 state[name].clamp_min_(1e-5)
         after = ModelState(client=SERVER, round=self.round, state=state)
