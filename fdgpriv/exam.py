@@ -5,7 +5,7 @@ alike to the adversary. `View` is what the threat model grants; `Truth` stays he
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
@@ -56,6 +56,7 @@ class Truth:
         members: (N,) which of the suspects are behind the artifact.
         count: How many images are behind it.
         place: Where the client's own earlier artifact stands in `View.earlier`; -1 where there is none.
+        alone: (n, D) of each of `images`, the vector of its own undefended artifact; (0, 0) where nobody wants it.
     """
 
     images: Tensor
@@ -68,6 +69,7 @@ class Truth:
     members: Tensor
     count: int
     place: int
+    alone: Tensor = field(default_factory=lambda: torch.empty(0, 0))
 
     @property
     def line_up(self) -> Tensor:

@@ -119,7 +119,7 @@ class Examination:
         if reason is not None:
             return Examined(not_applicable=reason)
         rng = generator(self.proctor.seed, 8)
-        sizes = tuple(size for size in self.attack.sizes_on(subject) if size is None or size in self.proctor.per_client)
+        sizes = self._sizes(subject)
         sittings = self._sittings(self.proctor, subject, sizes)
         if not sittings:
             return Examined(not_applicable=f"no client was sent another client's {self.kind.replace('_', ' ')}")
@@ -150,18 +150,38 @@ class Examination:
         return found
 
     def _undefended(self, subject: Subject[Craft], rng: torch.Generator) -> Marks | None:
-        """The positive control: one image, no defense, the same attack and budget; None where nothing was defended."""
-        none = Defense.named("none")()
-        if self.proctor.defense == none or 1 not in self.attack.sizes_on(subject):
-            return None
+        """The positive control: one image, no defense, the same attack and budget; None where nothing was defended.
+
+        Of an attack that reads whole clients only: their artifacts made once more, without defense.
+        """
+        none, sizes = Defense.named("none")(), self._sizes(subject)
         bare = replace(self.proctor, defense=none)
-        sizes = self.attack.sizes_on(subject) if self.attack.asks_size else (1,)
-        return examine(self.attack, self._sittings(bare, bare.subject(self.kind), sizes), (), rng)[0][1]
+        if 1 not in sizes:
+            anew = replace(bare.subject(self.kind), wire={})
+            return examine(self.attack, self._sittings(bare, anew, (None,)), (), rng)[0][None]
+        if self.proctor.defense == none:
+            return None
+        wanted = sizes if self.attack.asks_size else (1,)
+        return examine(self.attack, self._sittings(bare, bare.subject(self.kind), wanted), (), rng)[0][1]
+
+    def _sizes(self, subject: Subject[Craft]) -> tuple[int | None, ...]:
+        """The numbers of images behind artifacts that the attack asks for and the evaluator has."""
+        wanted = self.attack.sizes_on(subject)
+        return tuple(size for size in wanted if size is None or size in self.proctor.per_client)
 
     def _sittings(self, proctor: Proctor, subject: Subject[Craft], sizes: Sequence[int | None]) -> list[Sitting]:
         """The adversaries, each with its items."""
         attack = self.attack
-        return proctor.sittings(subject, self.who, sizes, reconstruction=self._draws_images, asks_size=attack.asks_size)
+        sittings = proctor.sittings(
+            subject,
+            self.who,
+            sizes,
+            reconstruction=self._draws_images,
+            asks_size=attack.asks_size,
+            alone=attack.family == "algebra",
+        )
+        fitting = [replace(one, items=[item for item in one.items if attack.fits(item.truth)]) for one in sittings]
+        return [one for one in fitting if one.items]
 
     def _grid(self, shown: Shown) -> tuple[str, ...]:
         rows, labels = [], []

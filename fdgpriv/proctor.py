@@ -76,6 +76,7 @@ class Proctor:
         *,
         reconstruction: bool,
         asks_size: bool = False,
+        alone: bool = False,
     ) -> list[Sitting]:
         """The adversaries of this threat model, each with its items: one sitting for each distinct auxiliary data.
 
@@ -85,9 +86,10 @@ class Proctor:
             sizes: Numbers of images behind the artifacts; None for the whole client.
             reconstruction: Whether bounds for images (nearest_own, autoencoder) are wanted.
             asks_size: Whether the number of images behind an artifact is what is asked.
+            alone: Whether what each image would have shared alone is part of the truth.
         """
         rng = generator(self.seed, 5)
-        questions = Questions(self.population, subject, rng, asks_size)
+        questions = Questions(self.population, subject, rng, asks_size, alone)
         leaked = self._leak(questions.names, rng) if threat.auxiliary is Auxiliary.LEAKED else {}
         groups = questions.groups(sizes, self.per_client, leaked)
         public = {size: self._public(subject, size, rng) for size in sizes}

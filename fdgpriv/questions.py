@@ -50,12 +50,14 @@ class Questions:
         rng: Of all draws.
         asks_size: Whether the number of images behind an artifact is what is asked: it is not told then, and what
             stands in an artifact's place is of any number.
+        alone: Whether what each image would have shared alone is part of the truth.
     """
 
     population: Population
     subject: Subject[Craft]
     rng: torch.Generator
     asks_size: bool = False
+    alone: bool = False
     _asked: dict[int, tuple[object, Question]] = field(default_factory=dict, init=False)
     _drawn: dict[tuple[int | None, int], Sequence[Artifact]] = field(default_factory=dict, init=False)
 
@@ -179,7 +181,13 @@ class Questions:
             members=members,
             count=len(whole),
             place=self.earlier.index(group.client) if group.client in self.earlier else -1,
+            alone=self._alone(group.client, scored) if self.alone else torch.empty(0, 0),
         )
+
+    def _alone(self, client: str, index: Tensor) -> Tensor:
+        """The vectors (n, D) of these images' own undefended artifacts."""
+        held, craft = self.holding(client), self.subject.craft
+        return torch.stack([craft.vector(self._own(held, int(image)), held.sent) for image in index])
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -204,6 +204,10 @@ class Attack(Role):
         """Why it makes no sense on artifacts of this subject, in one sentence; None where it does."""
         return None
 
+    def fits(self, truth: "Truth") -> bool:
+        """Whether a target of this truth can be asked about; all can, but where the truth lacks what is asked."""
+        return True
+
     def budget(self) -> str:
         """What it may spend, in words, for the reason of a verdict."""
         settings: Sequence[Any] = fields(self) if is_dataclass(self) else ()

@@ -17,8 +17,9 @@ from fdgpriv.federation import Dataset, generator
 from fdgpriv.judge import Paper
 from fdgpriv.marks import Marks, examine
 from fdgpriv.partition import Population, populate
+from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Attack
-from fdgpriv.subjects import StyleCraft
+from fdgpriv.subjects import Craft, StyleCraft, Subject
 from fdgpriv.threat import NotGranted, threat
 from fdgpriv.verdict import LEVEL, Line, mean_interval
 
@@ -49,6 +50,12 @@ def few(sittings: Sequence[Sitting], count: int) -> list[Sitting]:
     return found
 
 
+def readable(proctor: Proctor, attack: Attack) -> Subject[Craft] | None:
+    """What the attack reads first of what this federation shared."""
+    there = proctor.subjects
+    return next((there[kind] for kind in attack.reads if kind in there and not attack.refuses(there[kind])), None)
+
+
 def sat(
     fitted: Fitted,
     attack: Attack,
@@ -64,11 +71,21 @@ def sat(
     Where making an artifact takes a training, few are made.
     """
     proctor = fitted.proctor(population)
-    (subject, *_) = [proctor.subjects[kind] for kind in attack.reads if kind in proctor.subjects]
+    subject = readable(proctor, attack)
+    if subject is None:
+        pytest.skip(f"StableFDG shares nothing that {attack.name()} reads; its own tests have what does")
     if subject.costly:
         proctor = dataclasses.replace(proctor, per_client={1: 2, 2: 1, 5: 1, 20: 1})
     moved = subject if layer is None else subject.at(layer)
-    return proctor.sittings(moved, threat(role), sizes, reconstruction=reconstruction, asks_size=attack.asks_size)
+    found = proctor.sittings(
+        moved,
+        threat(role),
+        sizes,
+        reconstruction=reconstruction,
+        asks_size=attack.asks_size,
+        alone=attack.family == "algebra",
+    )
+    return [Sitting(one.view, [item for item in one.items if attack.fits(item.truth)]) for one in found]
 
 
 def asked(sittings: Sequence[Sitting]) -> list[Asked]:
@@ -95,8 +112,8 @@ def assert_same_words(one: list[tuple[str, Tensor]], other: list[tuple[str, Tens
 
 @pytest.fixture(scope="module")
 def little(tiny: Dataset) -> Fitted:
-    """Twelve clients of a dozen images each."""
-    return fit(tiny, clients=12)
+    """Twelve clients of a dozen images each, two rounds."""
+    return fit(tiny, clients=12, settings={"rounds": "2"})
 
 
 # Sealed truth
@@ -293,7 +310,7 @@ def all_tried(fitted: Fitted) -> dict[str, Tried]:
     for name, attack in short.items():
         if attack.family == "reconstruction":
             short[name] = Attack.named(name).configured({"steps": 10})
-    return {name: tried(fitted, attack) for name, attack in short.items()}
+    return {name: tried(fitted, attack) for name, attack in short.items() if readable(fitted.proctor(), attack)}
 
 
 def interval_of(found: Tried, marks: Marks) -> tuple[float, float]:
@@ -307,7 +324,7 @@ def interval_of(found: Tried, marks: Marks) -> tuple[float, float]:
 @EACH_ATTACK
 def test_positive_control_a_single_image_s_style_is_read(all_tried: dict[str, Tried], name: str) -> None:
     """It beats every control, as a verdict asks, and guessing where that is one number."""
-    found = all_tried[name]
+    found = all_tried.get(name) or pytest.skip("StableFDG shares nothing that it reads")
     assert found.p(found.truly) <= LEVEL
     if found.chance is not None:
         assert interval_of(found, found.truly)[0] > 1.5 * found.chance
@@ -315,7 +332,7 @@ def test_positive_control_a_single_image_s_style_is_read(all_tried: dict[str, Tr
 
 @EACH_ATTACK
 def test_negative_control_nothing_is_read_from_noise(all_tried: dict[str, Tried], name: str) -> None:
-    found = all_tried[name]
+    found = all_tried.get(name) or pytest.skip("StableFDG shares nothing that it reads")
     assert found.p(found.on_noise) > LEVEL
     if found.chance is not None:
         assert interval_of(found, found.on_noise)[0] <= found.chance
@@ -325,7 +342,7 @@ def test_negative_control_nothing_is_read_from_noise(all_tried: dict[str, Tried]
 def test_negative_control_nothing_of_a_client_is_read_from_another_s_style(
     all_tried: dict[str, Tried], name: str
 ) -> None:
-    found = all_tried[name]
+    found = all_tried.get(name) or pytest.skip("StableFDG shares nothing that it reads")
     if found.on_others is None:
         assert found.attack.lines == ("domain",)  # another client of the domain has its domain
         return
@@ -399,7 +416,7 @@ def ranked(scores: Tensor, positions: list[int]) -> tuple[float, dict[str, float
         count=1,
         place=-1,
     )
-    described = attack.describe([scores], [truth])
+    described = attack.describe([torch.cat([scores, scores[:1].repeat(3, 1)])], [truth])
     return float(attack.score([scores], [truth])), {name: float(value) for name, value in described.items()}
 
 
