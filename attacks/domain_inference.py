@@ -10,7 +10,7 @@ from torch import Tensor
 from fdgpriv.artifact import ModelState, StyleStatistics
 from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.roles import Attack
-from fdgpriv.states import ModelUpdate
+from fdgpriv.states import ClassifierHead, ModelUpdate
 from fdgpriv.subjects import Craft, Subject
 
 from ._probe import probe
@@ -27,7 +27,10 @@ class DomainInference(Attack):
     """
 
     family: ClassVar[str] = "property"
-    reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind, ModelState.kind, ModelUpdate.kind)
+    reads: ClassVar[tuple[str, ...]] = (
+        *(StyleStatistics.kind, ModelState.kind),
+        *(ModelUpdate.kind, ClassifierHead.kind),
+    )
     headline: ClassVar[str] = "accuracy"
     higher_leaks: ClassVar[bool] = True
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)

@@ -126,15 +126,17 @@ def training_subject(
         level="client",
         wire=wire,
         clients=tuple(wire),
-        sent=_for_everybody(sent, population),
+        sent=for_everybody(sent, population),
         earlier=uploads[first] if first != last else {},
         needs=frozenset({Capability.HAS_UPDATES}),
         costly=True,
     )
 
 
-def _for_everybody(sent: Mapping[str, ModelState], population: Population) -> dict[str, ModelState]:
-    """The model that each client was sent; a shadow stands where a client of its domain does."""
+def for_everybody(sent: Mapping[str, ModelState], population: Population) -> dict[str, ModelState]:
+    """The model that each client was sent; a shadow stands where a client of its domain does; none where none is kept."""
+    if not sent:
+        return {}
     domain = {name: population.main_domain(name) for name in population.domain_of}
     stand_in = {domain[name]: model for name, model in sent.items()}
     anybody = next(iter(sent.values()))
