@@ -9,6 +9,7 @@ from torch import Tensor
 from fdgpriv.artifact import ModelState
 from fdgpriv.exam import Question, View
 from fdgpriv.federation import Domain
+from fdgpriv.subjects import Craft, Subject
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +41,16 @@ def vectors(view: View, questions: Sequence[Question]) -> Tensor:
     return torch.stack([view.vector(question.artifact, question.sent) for question in questions])
 
 
-def want_practice(name: str, practice: int) -> None:
+def want_practice(name: str, practice: int, costly: int = 2) -> None:
     """Raise ValueError where too few practice artifacts are asked for to learn a spread from."""
-    if practice < 2:
-        raise ValueError(f"{name}.practice: want at least 2, got {practice}")
+    for field, given in (("practice", practice), ("practice_costly", costly)):
+        if given < 2:
+            raise ValueError(f"{name}.{field}: want at least 2, got {given}")
+
+
+def sizes_of(subject: Subject[Craft], sizes: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    """Those of `sizes` that are examined: single images and whole clients where making artifacts takes long."""
+    return tuple(size for size in sizes if size in (1, None)) if subject.costly else sizes
 
 
 def held(view: View) -> tuple[Domain, ...]:
@@ -59,7 +66,7 @@ def practise(
     """Practice artifacts: each auxiliary image alone `single_repeats` times, and `per_size` groups of each other size.
 
     A group's images come from one domain, as a client's do. Where an artifact hangs on a model that was sent, all hang
-    on `sent`.
+    on `sent`. Where making one takes long, single images are no more than groups of any other size.
     """
     domains = held(view)
     images = torch.cat([domain.images for domain in domains])
@@ -67,8 +74,10 @@ def practise(
     of_domain = torch.cat([torch.full((len(domain),), d) for d, domain in enumerate(domains)])
     start = torch.tensor([0, *(len(domain) for domain in domains)]).cumsum(0)
     members = list(torch.arange(len(images))[:, None].repeat(single_repeats, 1)) if 1 in view.sizes else []
+    if view.costly:
+        members = []
     for size in view.sizes:
-        for turn in range(per_size if size > 1 else 0):
+        for turn in range(per_size if size > 1 or view.costly else 0):
             own = (of_domain == turn % len(domains)).nonzero().flatten()
             members.append(own[torch.randperm(len(own), generator=rng)[:size]])
 

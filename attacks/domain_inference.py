@@ -1,4 +1,4 @@
-"""Domain inference: from which source domain are the images behind this style?"""
+"""Domain inference: from which source domain are the images behind this artifact?"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,12 +7,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import StyleStatistics
+from fdgpriv.artifact import ModelState, StyleStatistics
 from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.roles import Attack
+from fdgpriv.states import ClassifierHead, ModelUpdate
+from fdgpriv.subjects import Craft, Subject
 
 from ._probe import probe
-from ._reading import practise, vectors, want_practice
+from ._reading import practise, sizes_of, vectors, want_practice
 
 
 @dataclass(frozen=True)
@@ -21,10 +23,14 @@ class DomainInference(Attack):
 
     Attributes:
         practice: Practice artifacts of each size.
+        practice_costly: As many where making one takes a training.
     """
 
     family: ClassVar[str] = "property"
-    reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind,)
+    reads: ClassVar[tuple[str, ...]] = (
+        *(StyleStatistics.kind, ModelState.kind),
+        *(ModelUpdate.kind, ClassifierHead.kind),
+    )
     headline: ClassVar[str] = "accuracy"
     higher_leaks: ClassVar[bool] = True
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
@@ -32,14 +38,19 @@ class DomainInference(Attack):
     threats: ClassVar[tuple[str, ...]] = ("server",)
 
     practice: int = 90
+    practice_costly: int = 32
 
     def __post_init__(self) -> None:
-        want_practice(self.name(), self.practice)
+        want_practice(self.name(), self.practice, self.practice_costly)
+
+    def sizes_on(self, subject: Subject[Craft]) -> tuple[int | None, ...]:
+        return sizes_of(subject, self.sizes)
 
     def read(
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
-        made = practise(view, self.practice, rng)
+        count = self.practice_costly if view.costly else self.practice
+        made = practise(view, count, rng, sent=questions[0].sent)
         domains = torch.stack([made.domains[members[0]] for members in made.members])
         asked = vectors(view, questions)
         behind = torch.tensor([question.images_behind for question in questions])

@@ -14,6 +14,7 @@ from fdgpriv.artifact import StyleStatistics
 from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.roles import Attack
 
+from ._copies import COPIES, copies
 from ._reading import practise, want_practice
 from ._whitening import shrunk, whitener
 
@@ -25,6 +26,9 @@ class Identification(Attack):
     If x is behind an average over n, the artifact is mean + (style(x) - mean) / n plus what the other n - 1 images and
     the defense's noise add. That remainder's covariance is learned from practice artifacts of the same size, shrunk
     (Ledoit and Wolf 2004); for n = 1 without noise this is the distance of styles, whitened.
+
+    A guess scores the candidates of each line-up (T + 3, N); the last three rows are the first line-up again, as it is
+    ranked by who holds only a copy of each candidate: re-compressed, cropped, or flipped (`_copies`).
 
     Attributes:
         practice: Practice artifacts of each size.
@@ -48,6 +52,7 @@ class Identification(Attack):
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
         candidates = torch.cat(view.styles(view.candidates), dim=1)
+        degraded = [torch.cat(view.styles(c), dim=1) for c in copies(view.candidates, rng).values()]
         made = practise(view, self.practice, rng)
         styles = torch.cat([torch.cat(view.styles(domain.images), dim=1) for domain in view.auxiliary])
         center = styles.mean(0)
@@ -65,7 +70,8 @@ class Identification(Attack):
             artifact = view.vector(question.artifact)[:length]
             n = question.images_behind
             nearest = int(known[(known - n).abs().argmin()])
-            expected = center + (candidates[question.candidates] - center) / n
+            rows = [candidates[question.candidates], *(one[question.candidates[:1]] for one in degraded)]
+            expected = center + (torch.cat(rows) - center) / n
             guesses.append(-((artifact - expected) @ roots[nearest]).square().sum(-1))
         prior = -((candidates - center).square() / spread).sum(1)
         return guesses, self._blind(questions, prior, rng)
@@ -86,12 +92,26 @@ class Identification(Attack):
         return {
             "top5": torch.stack([(rank < 5).float().mean() for rank in ranks]),
             "mrr": torch.stack([(1 / (rank + 1)).mean() for rank in ranks]),
+            **{f"top1_{name}": _of_copies(guesses, truths, row) for row, name in enumerate(COPIES)},
         }
 
 
 def _ranks(scores: Guess, truth: Truth) -> Tensor:
     """Rank (T,) of the true image in each line-up, from 0; ties count half of those level with it."""
-    scores = scores if scores.ndim == 2 else scores[truth.candidates]
-    own = scores.gather(1, truth.positions[:, None])
+    return _places(scores[: len(truth.positions)] if scores.ndim == 2 else scores[truth.candidates], truth.positions)
+
+
+def _of_copies(guesses: Sequence[Guess], truths: Sequence[Truth], row: int) -> Tensor:
+    """Whether (M,) the true image is first of the first line-up, by the copies of this row."""
+    found = []
+    for scores, truth in zip(guesses, truths, strict=True):
+        blind = scores[truth.candidates[:1]] if scores.ndim == 1 else scores[len(truth.positions) + row][None]
+        found.append((_places(blind, truth.positions[:1]) == 0).float().squeeze())
+    return torch.stack(found)
+
+
+def _places(scores: Tensor, positions: Tensor) -> Tensor:
+    """Rank (T,) of the entry at `positions` (T,) of each row of scores (T, N)."""
+    own = scores.gather(1, positions[:, None])
     rank: Tensor = ((scores > own).sum(1) + ((scores == own).sum(1) - 1) / 2).float()
     return rank

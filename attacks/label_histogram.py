@@ -1,4 +1,4 @@
-"""Label histogram: how many images of each class are behind this style?
+"""Label histogram: how many images of each class are behind this artifact?
 
 Reference: METHODS 4e, H-S2.
 """
@@ -15,8 +15,10 @@ from torch import Tensor
 from fdgpriv.artifact import ModelState, StyleStatistics
 from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.roles import Attack
+from fdgpriv.states import ClassifierHead, ModelUpdate
+from fdgpriv.subjects import Craft, Subject
 
-from ._reading import held, vectors, want_practice
+from ._reading import held, sizes_of, vectors, want_practice
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,15 @@ class LabelHistogram(Attack):
 
     Attributes:
         practice: Simulated clients of each size.
+        practice_costly: As many where simulating one takes a training.
         alphas: Concentrations: below 1 a few classes, 100 nearly even.
     """
 
     family: ClassVar[str] = "property"
-    reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind,)
+    reads: ClassVar[tuple[str, ...]] = (
+        *(StyleStatistics.kind, ModelState.kind),
+        *(ModelUpdate.kind, ClassifierHead.kind),
+    )
     headline: ClassVar[str] = "l1"
     higher_leaks: ClassVar[bool] = False
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 2.0)
@@ -41,12 +47,16 @@ class LabelHistogram(Attack):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice": 100}}
 
     practice: int = 300
+    practice_costly: int = 40
     alphas: tuple[float, ...] = (0.5, 2.0, 10.0, 100.0)
 
     def __post_init__(self) -> None:
-        want_practice(self.name(), self.practice)
+        want_practice(self.name(), self.practice, self.practice_costly)
         if not self.alphas or min(self.alphas) <= 0:
             raise ValueError(f"label_histogram.alphas: want numbers above 0, got {self.alphas}")
+
+    def sizes_on(self, subject: Subject[Craft]) -> tuple[int | None, ...]:
+        return sizes_of(subject, self.sizes)
 
     def read(
         self, view: View, questions: Sequence[Question], rng: torch.Generator
@@ -75,7 +85,7 @@ class LabelHistogram(Attack):
         domains = view.auxiliary
         draws = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
         told, shares = [], []
-        for turn in range(self.practice):
+        for turn in range(self.practice_costly if view.costly else self.practice):
             domain = domains[turn % len(domains)]
             skew = (
                 torch.from_numpy(draws.dirichlet([self.alphas[turn % len(self.alphas)]] * view.classes)).float() + 1e-9

@@ -152,6 +152,8 @@ class _Reader:
         size = self._start(questions[0])[1]
         drawn = [self.makes.draw(size, turn) for turn in range(count)]
         told = self._tell(self.makes.of(drawn, _sent(questions[0])), questions)
+        if self.attack.statistic != "rmia":
+            return told
         saw = torch.stack([torch.isin(self.public, index) for index in drawn])
         return _Told(told.index, told.suspects, told.public.masked_fill(saw[:, :, None], torch.nan))
 

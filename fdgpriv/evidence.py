@@ -21,18 +21,21 @@ class Evidence:
         receiver: By client, one other client that was sent it, where any was; of many, the one halfway round.
         method: Knows how features are taken.
         model: The global model of that round, in evaluation mode.
+        earlier: By client, what it shared in the first such round, if that is another.
     """
 
     wire: Mapping[str, StyleStatistics]
     receiver: Mapping[str, str]
     method: Method
     model: nn.Module
+    earlier: Mapping[str, StyleStatistics] = field(default_factory=dict)
     _taken: dict[tuple[int, str], tuple[Tensor, Tensor, Tensor, Tensor]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, transcript: Transcript, method: Method, federation: Federation, seed: int) -> "Evidence | None":
         """The evidence in `transcript`; None where no style is kept together with the model it was taken under."""
         sent: dict[str, StyleStatistics] = {}
+        first: dict[str, StyleStatistics] = {}
         told: dict[str, list[str]] = {}
         for record, artifact in transcript.of_kind(StyleStatistics.kind):
             if not isinstance(artifact, StyleStatistics):
@@ -41,6 +44,7 @@ class Evidence:
                 continue
             if record.receiver == SERVER:
                 sent[record.origin] = artifact
+                first.setdefault(record.origin, artifact)
                 told.pop(record.origin, None)
             elif record.relayed and record.receiver != record.origin:
                 told.setdefault(record.origin, []).append(record.receiver)
@@ -51,8 +55,10 @@ class Evidence:
         if (state := transcript.model_sent(last)) is not None:
             state.load_into(model)
         wire = {name: a for name, a in sent.items() if a.round == last}
-        receiver = {name: _halfway(list(dict.fromkeys(told[name])), i) for i, name in enumerate(sent) if name in told}
-        return cls(wire, receiver, method, model.eval())
+        receiver = {name: halfway(list(dict.fromkeys(told[name])), i) for i, name in enumerate(sent) if name in told}
+        begin = min(artifact.round for artifact in first.values())
+        earlier = {name: a for name, a in first.items() if a.round == begin < last}
+        return cls(wire, receiver, method, model.eval(), earlier)
 
     @property
     def template(self) -> StyleStatistics:
@@ -80,6 +86,6 @@ class Evidence:
         return self._taken[key]
 
 
-def _halfway(told: list[str], place: int) -> str:
+def halfway(told: list[str], place: int) -> str:
     """Of all that were told of the client at `place`, the one half the round further: mostly of another domain."""
     return told[(place + len(told) // 2) % len(told)]

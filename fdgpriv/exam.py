@@ -28,7 +28,7 @@ class Question:
 
     Attributes:
         artifact: Whose it is is not said.
-        images_behind: How many images are behind it (public, as in the accounting).
+        images_behind: How many images are behind it (public, as in the accounting); 0 where that is what is asked.
         candidates: (T, N) indices into `View.candidates`: T line-ups, in each of which one image may be behind it.
         suspects: (N,) indices into `View.candidates`: some of these are behind it.
         sent: The model that its sender was sent in that round, where anything hangs on it.
@@ -57,6 +57,7 @@ class Truth:
         count: How many images are behind it.
         place: Where the client's own earlier artifact stands in `View.earlier`; -1 where there is none.
         suspects: (N,) indices into the pool.
+        alone: (n, D) of each of `images`, the vector of its own undefended artifact; (0, 0) where nobody wants it.
     """
 
     images: Tensor
@@ -70,6 +71,7 @@ class Truth:
     count: int
     place: int
     suspects: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    alone: Tensor = field(default_factory=lambda: torch.empty(0, 0))
 
     @property
     def line_up(self) -> Tensor:
@@ -87,6 +89,8 @@ class View:
         sources: Names of the source domains.
         sizes: The numbers of images behind artifacts that it will meet.
         image_size: H = W.
+        typical: How many images a client of this federation has, in the middle of all.
+        costly: Whether making an artifact takes long, so that fewer are practised on.
     """
 
     threat: ThreatModel
@@ -98,6 +102,8 @@ class View:
     _craft: Craft
     _candidates: Tensor
     _earlier: tuple[Artifact, ...] = ()
+    typical: int = 0
+    costly: bool = False
 
     @property
     def auxiliary(self) -> tuple[Domain, ...]:

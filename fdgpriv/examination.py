@@ -13,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from fdgpriv import figures
 from fdgpriv._contract import write_text
-from fdgpriv.exam import Guess, Truth
+from fdgpriv.exam import Guess, Sitting, Truth
 from fdgpriv.federation import generator
 from fdgpriv.judge import Paper
 from fdgpriv.marks import Marks, examine
@@ -119,8 +119,8 @@ class Examination:
         if reason is not None:
             return Examined(not_applicable=reason)
         rng = generator(self.proctor.seed, 8)
-        sizes = tuple(size for size in self.attack.sizes_on(subject) if size is None or size in self.proctor.per_client)
-        sittings = self.proctor.sittings(subject, self.who, sizes, reconstruction=self._draws_images)
+        sizes = self._sizes(subject)
+        sittings = self._sittings(self.proctor, subject, sizes)
         if not sittings:
             return Examined(not_applicable=f"no client was sent another client's {self.kind.replace('_', ' ')}")
         marks, shown = examine(self.attack, sittings, (1, None), rng)
@@ -150,13 +150,38 @@ class Examination:
         return found
 
     def _undefended(self, subject: Subject[Craft], rng: torch.Generator) -> Marks | None:
-        """The positive control: one image, no defense, the same attack and budget; None where nothing was defended."""
-        none = Defense.named("none")()
-        if self.proctor.defense == none or 1 not in self.attack.sizes_on(subject):
-            return None
+        """The positive control: one image, no defense, the same attack and budget; None where nothing was defended.
+
+        Of an attack that reads whole clients only: their artifacts made once more, without defense.
+        """
+        none, sizes = Defense.named("none")(), self._sizes(subject)
         bare = replace(self.proctor, defense=none)
-        sittings = bare.sittings(bare.subject(self.kind), self.who, (1,), reconstruction=self._draws_images)
-        return examine(self.attack, sittings, (), rng)[0][1]
+        if 1 not in sizes:
+            anew = replace(bare.subject(self.kind), wire={})
+            return examine(self.attack, self._sittings(bare, anew, (None,)), (), rng)[0][None]
+        if self.proctor.defense == none:
+            return None
+        wanted = sizes if self.attack.asks_size else (1,)
+        return examine(self.attack, self._sittings(bare, bare.subject(self.kind), wanted), (), rng)[0][1]
+
+    def _sizes(self, subject: Subject[Craft]) -> tuple[int | None, ...]:
+        """The numbers of images behind artifacts that the attack asks for and the evaluator has."""
+        wanted = self.attack.sizes_on(subject)
+        return tuple(size for size in wanted if size is None or size in self.proctor.per_client)
+
+    def _sittings(self, proctor: Proctor, subject: Subject[Craft], sizes: Sequence[int | None]) -> list[Sitting]:
+        """The adversaries, each with its items."""
+        attack = self.attack
+        sittings = proctor.sittings(
+            subject,
+            self.who,
+            sizes,
+            reconstruction=self._draws_images,
+            asks_size=attack.asks_size,
+            alone=attack.family == "algebra",
+        )
+        fitting = [replace(one, items=[item for item in one.items if attack.fits(item.truth)]) for one in sittings]
+        return [one for one in fitting if one.items]
 
     def _grid(self, shown: Shown) -> tuple[str, ...]:
         rows, labels = [], []

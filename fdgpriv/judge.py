@@ -95,7 +95,7 @@ class Paper:
         )
 
     def positive(self) -> tuple[str, Marks] | None:
-        """The examination that is known to leak: undefended single images, or the deepest layer."""
+        """The examination that is known to leak: undefended single images (or whole clients), or the deepest layer."""
         if self.by_layer:
             deepest = list(self.by_layer)[-1]
             return deepest, self.by_layer[deepest]
@@ -143,7 +143,9 @@ def _finding(paper: Paper, key: str, answers: Mapping[str, Answer]) -> AttackFin
     for layer, layer_marks in paper.by_layer.items():
         metrics[f"{attack.headline}@{layer}"] = _measured(paper, layer_marks.headline["attack"], layer_marks)
     if (alone := paper.undefended or single) is not None and paper.size is None:
-        bounds["single_image"] = {attack.headline: _measured(paper, alone.headline["attack"], alone)}
+        bounds["single_image" if 1 in attack.sizes else "undefended"] = {
+            attack.headline: _measured(paper, alone.headline["attack"], alone)
+        }
     return AttackFinding(
         attack=attack.name(),
         family=attack.family,

@@ -75,6 +75,8 @@ class Proctor:
         sizes: Sequence[int | None],
         *,
         reconstruction: bool,
+        asks_size: bool = False,
+        alone: bool = False,
     ) -> list[Sitting]:
         """The adversaries of this threat model, each with its items: one sitting for each distinct auxiliary data.
 
@@ -83,12 +85,16 @@ class Proctor:
             threat: Who is examined.
             sizes: Numbers of images behind the artifacts; None for the whole client.
             reconstruction: Whether bounds for images (nearest_own, autoencoder) are wanted.
+            asks_size: Whether the number of images behind an artifact is what is asked.
+            alone: Whether what each image would have shared alone is part of the truth.
         """
         rng = generator(self.seed, 5)
-        questions = Questions(self.population, subject, rng)
+        questions = Questions(self.population, subject, rng, asks_size, alone)
         leaked = self._leak(questions.names, rng) if threat.auxiliary is Auxiliary.LEAKED else {}
         groups = questions.groups(sizes, self.per_client, leaked)
         public = {size: self._public(subject, size, rng) for size in sizes}
+        if asks_size:
+            public = dict.fromkeys(sizes, torch.cat(list(public.values())))
         by_holder: dict[str, list[Item]] = {}
         for item in questions.items(groups, public, reconstruction):
             if (holder := self._holder(subject, threat, item.client)) is not None:
@@ -156,6 +162,8 @@ class Proctor:
             _earlier=tuple(
                 subject.craft.alike(subject.earlier[name], subject.earlier[name].level) for name in questions.earlier
             ),
+            typical=self._typical(subject),
+            costly=subject.costly,
         )
 
     def _auxiliary(self, threat: ThreatModel, holder: str, leaked: Mapping[str, Tensor]) -> tuple[Domain, ...]:

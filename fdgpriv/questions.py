@@ -48,11 +48,16 @@ class Questions:
         population: All that the evaluator knows.
         subject: What is asked about.
         rng: Of all draws.
+        asks_size: Whether the number of images behind an artifact is what is asked: it is not told then, and what
+            stands in an artifact's place is of any number.
+        alone: Whether what each image would have shared alone is part of the truth.
     """
 
     population: Population
     subject: Subject[Craft]
     rng: torch.Generator
+    asks_size: bool = False
+    alone: bool = False
     _asked: dict[int, tuple[object, Question]] = field(default_factory=dict, init=False)
     _drawn: dict[tuple[int | None, int], Sequence[Artifact]] = field(default_factory=dict, init=False)
 
@@ -112,7 +117,7 @@ class Questions:
             "attack": [asked(group)],
             "random_style": [asked(artifact) for artifact in self._random(group, public, reconstruction)],
         }
-        peers = [g for g in groups if g.size == group.size and g.client != group.client]
+        peers = [g for g in groups if g.client != group.client and (self.asks_size or g.size == group.size)]
         for name, near in (("other_client", True), ("other_domain", False)):
             if self.subject.alone and group.size is None:
                 ask[name] = [self._never_there(group, mine, one) for one in self._strangers(domain, near)]
@@ -142,7 +147,9 @@ class Questions:
     ) -> Question:
         """Asks of `other` as if it were the target's."""
         artifact, whose = (other.artifact, other.client) if isinstance(other, Group) else (other, target.client)
-        if behind is None:
+        if self.asks_size:
+            behind = 0
+        elif behind is None:
             behind = self._behind(target.client) if target.size is None else target.size
         alike = self.subject.craft.alike(artifact, target.artifact.level)
         return Question(alike, behind, candidates, suspects, self.subject.sent.get(whose))
@@ -196,7 +203,13 @@ class Questions:
             count=self._behind(group.client) if group.size is None else len(whole),
             place=self.earlier.index(group.client) if group.client in self.earlier else -1,
             suspects=suspects,
+            alone=self._alone(group.client, scored) if self.alone else torch.empty(0, 0),
         )
+
+    def _alone(self, client: str, index: Tensor) -> Tensor:
+        """The vectors (n, D) of these images' own undefended artifacts."""
+        held, craft = self.holding(client), self.subject.craft
+        return torch.stack([craft.vector(self._own(held, int(image)), held.sent) for image in index])
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -111,6 +111,10 @@ class Method(Role):
         """At most how often one client's artifact of this kind leaves it in a run; where `by_image`, one image's."""
         return self.rounds
 
+    def steps(self, n: int) -> int:
+        """How many mini-batches a client that has n images trains on in a round; where `trains_plainly`."""
+        raise NotImplementedError(f"{self.name()} does not say how its clients train")
+
     def by_image(self, kind: str) -> bool:
         """Whether an artifact of this kind describes one image, and a client shares as many as its size makes it."""
         return False
@@ -177,6 +181,8 @@ class Attack(Role):
         presets: Fields that a preset of the audit sets.
         sizes: Numbers of images behind the artifacts it is examined on; None is the whole client.
         by_layer: Whether it is also examined on every layer at which styles could be taken.
+        asks_size: Whether the number of images behind an artifact is what it guesses: it is not told it then, and other
+            artifacts in the target's place are of any number.
         threats: The roles it can be played in.
     """
 
@@ -190,6 +196,7 @@ class Attack(Role):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     sizes: ClassVar[tuple[int | None, ...]] = (1, 2, 5, 20, None)
     by_layer: ClassVar[bool] = False
+    asks_size: ClassVar[bool] = False
     threats: ClassVar[tuple[str, ...]]
 
     @abstractmethod
@@ -209,6 +216,10 @@ class Attack(Role):
     def refuses(self, subject: "Subject[Craft]") -> str | None:
         """Why it makes no sense on artifacts of this subject, in one sentence; None where it does."""
         return None
+
+    def fits(self, truth: "Truth") -> bool:
+        """Whether a target of this truth can be asked about; all can, but where the truth lacks what is asked."""
+        return True
 
     def budget(self) -> str:
         """What it may spend, in words, for the reason of a verdict."""

@@ -112,6 +112,9 @@ class FederatedSGD(Method):
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.eval()
 
+    def steps(self, n: int) -> int:
+        return sum(1 for _ in self.passes(n, torch.Generator()))
+
     def passes(self, n: int, rng: torch.Generator) -> Iterator[Tensor]:
         """The mini-batches of one round, as indices into n samples: E shuffled passes."""
         for _ in range(self.local_epochs):

@@ -130,6 +130,9 @@ class CCST(FederatedAveraging):
             return int(kind == shared)
         return super().releases(kind)
 
+    def steps(self, n: int) -> int:
+        return super().steps(self.augmentation * n)
+
     def by_image(self, kind: str) -> bool:
         return self.style == "single" and kind in (AmplitudeSpectrum.kind, StyleStatistics.kind)
 

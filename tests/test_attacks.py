@@ -16,9 +16,10 @@ from fdgpriv.exam import Asked, Guess, Item, Question, Sitting, Truth, View
 from fdgpriv.federation import Dataset, generator
 from fdgpriv.judge import Paper
 from fdgpriv.marks import Marks, examine
-from fdgpriv.partition import populate
+from fdgpriv.partition import Population, populate
+from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Attack
-from fdgpriv.subjects import StyleCraft
+from fdgpriv.subjects import Craft, StyleCraft, Subject
 from fdgpriv.threat import NotGranted, threat
 from fdgpriv.verdict import LEVEL, Line, mean_interval
 
@@ -33,7 +34,9 @@ def quick(name: str) -> Attack:
     """The attack with the least work it allows."""
     part = Attack.named(name)
     known: set[str] = {field.name for field in dataclasses.fields(part)} if dataclasses.is_dataclass(part) else set()
-    return part.configured({field: value for field, value in {"steps": 3, "practice": 12}.items() if field in known})
+    return part.configured(
+        {field: value for field, value in {"steps": 3, "practice": 12, "practice_costly": 6}.items() if field in known}
+    )
 
 
 def few(sittings: Sequence[Sitting], count: int) -> list[Sitting]:
@@ -45,6 +48,44 @@ def few(sittings: Sequence[Sitting], count: int) -> list[Sitting]:
             by_size.setdefault(item.size, []).append(item)
         found.append(Sitting(sitting.view, [i for each in by_size.values() for i in each[:: -(-len(each) // count)]]))
     return found
+
+
+def readable(proctor: Proctor, attack: Attack) -> Subject[Craft] | None:
+    """What the attack reads first of what this federation shared."""
+    there = proctor.subjects
+    return next((there[kind] for kind in attack.reads if kind in there and not attack.refuses(there[kind])), None)
+
+
+def sat(
+    fitted: Fitted,
+    attack: Attack,
+    role: str,
+    sizes: Sequence[int | None],
+    *,
+    reconstruction: bool = False,
+    population: Population | None = None,
+    layer: str | None = None,
+) -> list[Sitting]:
+    """The adversaries of the first kind of artifact that this attack reads and this federation shared.
+
+    Where making an artifact takes a training, few are made.
+    """
+    proctor = fitted.proctor(population)
+    subject = readable(proctor, attack)
+    if subject is None:
+        pytest.skip(f"StableFDG shares nothing that {attack.name()} reads; its own tests have what does")
+    if subject.costly:
+        proctor = dataclasses.replace(proctor, per_client={1: 2, 2: 1, 5: 1, 20: 1})
+    moved = subject if layer is None else subject.at(layer)
+    found = proctor.sittings(
+        moved,
+        threat(role),
+        sizes,
+        reconstruction=reconstruction,
+        asks_size=attack.asks_size,
+        alone=attack.family == "algebra",
+    )
+    return [Sitting(one.view, [item for item in one.items if attack.fits(item.truth)]) for one in found]
 
 
 def asked(sittings: Sequence[Sitting]) -> list[Asked]:
@@ -71,8 +112,8 @@ def assert_same_words(one: list[tuple[str, Tensor]], other: list[tuple[str, Tens
 
 @pytest.fixture(scope="module")
 def little(tiny: Dataset) -> Fitted:
-    """Twelve clients of a dozen images each."""
-    return fit(tiny, clients=12)
+    """Twelve clients of a dozen images each, two rounds."""
+    return fit(tiny, clients=12, settings={"rounds": "2"})
 
 
 # Sealed truth
@@ -89,14 +130,15 @@ def test_truth_is_sealed(little: Fitted, tiny: Dataset, name: str, role: str) ->
     The candidates of a line-up are granted by definition, but only to an attack that identifies.
     """
     attack = quick(name)
-    who, reconstruction = threat(role), attack.family == "reconstruction"
-    plain = few(little.proctor().style_sittings(who, sizes(attack), reconstruction=reconstruction), 2)
+    reconstruction = attack.family == "reconstruction"
+    plain = few(sat(little, attack, role, sizes(attack), reconstruction=reconstruction), 2)
     said = read(attack, plain)
 
     copy = populate(shortened(tiny, 64), "blend", "single", 12, 0)  # images of its own, to be destroyed
-    sealed = few(little.proctor(copy).style_sittings(who, sizes(attack), reconstruction=reconstruction), 2)
+    sealed = few(sat(little, attack, role, sizes(attack), reconstruction=reconstruction, population=copy), 2)
     for a, b in zip(asked(plain), asked(sealed), strict=True):
-        assert torch.equal(a.question.artifact.vector(), b.question.artifact.vector())
+        ours, theirs = a.question.artifact.tensors(), b.question.artifact.tensors()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     candidates = {id(sitting.view.candidates) for sitting in sealed}
     for data in (copy.clients | copy.shadows).values():
         for images in (data.images, data.held_out_images):
@@ -134,7 +176,7 @@ def truths(sitting: Sitting) -> list[Truth]:
 def test_the_seal_would_show_a_peek(little: Fitted, name: str) -> None:
     """What the attack says does depend on the artifacts: the seal compares no constants."""
     attack = quick(name)
-    (sitting, *_) = little.proctor().style_sittings(threat(attack.threats[0]), sizes(attack), reconstruction=False)
+    (sitting, *_) = sat(little, attack, attack.threats[0], sizes(attack))
     (one,) = few([sitting], 2)
     other = [dataclasses.replace(item, asked={**item.asked, "attack": [noisy(item)]}) for item in one.items]
     said, changed = read(attack, [one]), read(attack, [Sitting(one.view, other)])
@@ -148,7 +190,7 @@ def test_the_seal_would_show_a_peek(little: Fitted, name: str) -> None:
 def test_an_attack_uses_no_capability_that_its_adversary_lacks(little: Fitted, name: str, role: str) -> None:
     """With no capability at all it is stopped, and the one it missed is named."""
     attack = quick(name)
-    (sitting, *_) = few(little.proctor().style_sittings(threat(role), (1,), reconstruction=False), 2)
+    (sitting, *_) = few(sat(little, attack, role, sizes(attack)[:1]), 2)
     bare = dataclasses.replace(sitting.view.threat, capabilities=frozenset())
     with pytest.raises(NotGranted, match=f"{role!r} does not grant [a-z_]+"):
         read(attack, [Sitting(dataclasses.replace(sitting.view, threat=bare), sitting.items)])
@@ -156,16 +198,22 @@ def test_an_attack_uses_no_capability_that_its_adversary_lacks(little: Fitted, n
 
 @EACH_ATTACK
 def test_an_attack_without_auxiliary_images_says_so(little: Fitted, name: str) -> None:
+    """Or it never needed any, and says the same."""
     attack = quick(name)
-    (sitting, *_) = few(little.proctor().style_sittings(threat(attack.threats[0]), (1,), reconstruction=False), 2)
-    with pytest.raises(ValueError, match="auxiliary"):
-        read(attack, [Sitting(dataclasses.replace(sitting.view, _auxiliary=()), sitting.items)])
+    (sitting, *_) = few(sat(little, attack, attack.threats[0], sizes(attack)[:1]), 2)
+    without = Sitting(dataclasses.replace(sitting.view, _auxiliary=()), sitting.items)
+    try:
+        said = read(attack, [without])
+    except ValueError as error:
+        assert "auxiliary" in str(error)  # noqa: PT017  # that it raises is not promised
+    else:
+        assert_same_words(said, read(attack, [sitting]))
 
 
 @EACH_ATTACK
 def test_an_attack_draws_from_the_given_generator_only(little: Fitted, name: str) -> None:
     attack = quick(name)
-    (sitting, *_) = few(little.proctor().style_sittings(threat(attack.threats[0]), (1,), reconstruction=False), 2)
+    (sitting, *_) = few(sat(little, attack, attack.threats[0], sizes(attack)[:1]), 2)
     state = torch.random.get_rng_state()
     said = read(attack, [sitting])
     assert bool((torch.random.get_rng_state() == state).all())
@@ -179,9 +227,7 @@ def test_an_attack_draws_from_the_given_generator_only(little: Fitted, name: str
 def test_every_guess_is_scored_and_every_score_is_a_number(little: Fitted, name: str) -> None:
     attack = quick(name)
     reconstruction = attack.family == "reconstruction"
-    chosen = few(
-        little.proctor().style_sittings(threat(attack.threats[0]), sizes(attack), reconstruction=reconstruction), 2
-    )
+    chosen = few(sat(little, attack, attack.threats[0], sizes(attack), reconstruction=reconstruction), 2)
     marks, shown = examine(attack, chosen, (), generator(0))
     assert set(marks) == set(sizes(attack))
     for size, found in marks.items():
@@ -240,10 +286,13 @@ def with_stand_ins(item: Item) -> Item:
 
 
 def tried(fitted: Fitted, attack: Attack) -> Tried:
-    proctor = fitted.proctor()
-    layer = proctor.layers()[-1] if attack.by_layer else None  # where such an attack has its positive control
-    sittings = proctor.style_sittings(threat(attack.threats[0]), (1,), reconstruction=False, layer=layer)
-    sittings = [Sitting(sitting.view, [with_stand_ins(item) for item in sitting.items]) for sitting in sittings]
+    layer = fitted.proctor().layers()[-1] if attack.by_layer else None  # such an attack has its positive control there
+    control = attack.sizes if attack.asks_size else sizes(attack)[:1]
+    sittings = sat(fitted, attack, attack.threats[0], control, layer=layer)
+    sittings = [
+        Sitting(sitting.view, [with_stand_ins(item) for item in sitting.items if item.size == control[0]])
+        for sitting in sittings
+    ]
     marks = examine(attack, sittings, (), generator(7))[0][1]
 
     def of(name: str) -> Marks:
@@ -261,7 +310,7 @@ def all_tried(fitted: Fitted) -> dict[str, Tried]:
     for name, attack in short.items():
         if attack.family == "reconstruction":
             short[name] = Attack.named(name).configured({"steps": 10})
-    return {name: tried(fitted, attack) for name, attack in short.items()}
+    return {name: tried(fitted, attack) for name, attack in short.items() if readable(fitted.proctor(), attack)}
 
 
 def interval_of(found: Tried, marks: Marks) -> tuple[float, float]:
@@ -275,7 +324,7 @@ def interval_of(found: Tried, marks: Marks) -> tuple[float, float]:
 @EACH_ATTACK
 def test_positive_control_a_single_image_s_style_is_read(all_tried: dict[str, Tried], name: str) -> None:
     """It beats every control, as a verdict asks, and guessing where that is one number."""
-    found = all_tried[name]
+    found = all_tried.get(name) or pytest.skip("StableFDG shares nothing that it reads")
     assert found.p(found.truly) <= LEVEL
     if found.chance is not None:
         assert interval_of(found, found.truly)[0] > 1.5 * found.chance
@@ -283,7 +332,7 @@ def test_positive_control_a_single_image_s_style_is_read(all_tried: dict[str, Tr
 
 @EACH_ATTACK
 def test_negative_control_nothing_is_read_from_noise(all_tried: dict[str, Tried], name: str) -> None:
-    found = all_tried[name]
+    found = all_tried.get(name) or pytest.skip("StableFDG shares nothing that it reads")
     assert found.p(found.on_noise) > LEVEL
     if found.chance is not None:
         assert interval_of(found, found.on_noise)[0] <= found.chance
@@ -293,7 +342,7 @@ def test_negative_control_nothing_is_read_from_noise(all_tried: dict[str, Tried]
 def test_negative_control_nothing_of_a_client_is_read_from_another_s_style(
     all_tried: dict[str, Tried], name: str
 ) -> None:
-    found = all_tried[name]
+    found = all_tried.get(name) or pytest.skip("StableFDG shares nothing that it reads")
     if found.on_others is None:
         assert found.attack.lines == ("domain",)  # another client of the domain has its domain
         return
@@ -367,7 +416,7 @@ def ranked(scores: Tensor, positions: list[int]) -> tuple[float, dict[str, float
         count=1,
         place=-1,
     )
-    described = attack.describe([scores], [truth])
+    described = attack.describe([torch.cat([scores, scores[:1].repeat(3, 1)])], [truth])
     return float(attack.score([scores], [truth])), {name: float(value) for name, value in described.items()}
 
 

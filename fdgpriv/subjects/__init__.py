@@ -8,12 +8,25 @@ from fdgpriv.partition import Population
 from fdgpriv.roles import Defense, Method
 from fdgpriv.transcript import Transcript
 
+from .amplitude import AmplitudeCraft, amplitude_subject
+from .head import HeadCraft, head_subject
+from .sample_count import CountCraft, count_subject
 from .shared_model import shared_model_subject
 from .style import StyleCraft, style_subject
 from .subject import Craft, Holding, Subject
-from .training import TrainingCraft, training_subject
+from .training import TrainingCraft, for_everybody, training_subject
 
-__all__ = ["Craft", "Holding", "StyleCraft", "Subject", "TrainingCraft", "subjects_of"]
+__all__ = [
+    "AmplitudeCraft",
+    "CountCraft",
+    "Craft",
+    "HeadCraft",
+    "Holding",
+    "StyleCraft",
+    "Subject",
+    "TrainingCraft",
+    "subjects_of",
+]
 
 
 def subjects_of(
@@ -29,5 +42,15 @@ def subjects_of(
         style_subject(evidence, defense),
         training_subject(transcript, method, federation, defense, population),
         shared_model_subject(transcript, method, federation, defense, population),
+        amplitude_subject(transcript, defense),
+        count_subject(transcript, defense),
+        _heads(transcript, method, federation, defense, population),
     )
     return {subject.called: subject for subject in found if subject is not None}
+
+
+def _heads(
+    transcript: Transcript, method: Method, federation: Federation, defense: Defense, population: Population
+) -> Subject[Craft] | None:
+    began = for_everybody(transcript.models_sent(0), population)
+    return head_subject(transcript, method, federation, defense, population.clients, began)

@@ -106,4 +106,5 @@ def style_subject(evidence: Evidence | None, defense: Defense) -> Subject[Craft]
         wire=wire,
         clients=tuple(evidence.wire),
         receiver=evidence.receiver,
+        earlier=evidence.earlier if template.level == "client" else {},
     )

@@ -95,17 +95,15 @@ class TrainingCraft(Craft):
     def flat(self, artifact: Artifact, sent: ModelState | None) -> Tensor:
         assert sent is not None
         change = self.change(artifact, sent)
-        return torch.cat([tensor.flatten() for name, tensor in change.items() if sent.state[name].is_floating_point()])
+        return torch.cat([tensor.flatten() for tensor in change.values()])
 
     def unflat(self, row: Tensor, sent: ModelState | None) -> Artifact:
         assert sent is not None
         state, start = {}, 0
         for name, tensor in sent.state.items():
-            if not tensor.is_floating_point():
-                state[name] = tensor.clone()
-                continue
-            state[name] = tensor - row[start : start + tensor.numel()].view_as(tensor)
+            change = row[start : start + tensor.numel()].view_as(tensor)
             start += tensor.numel()
+            state[name] = tensor - (change if tensor.is_floating_point() else change.round().to(tensor.dtype))
             if name.endswith("running_var"):
                 state[name].clamp_min_(1e-5)
         after = ModelState(client=SERVER, round=self.round, state=state)
@@ -136,15 +134,17 @@ def training_subject(
         level="client",
         wire=wire,
         clients=tuple(wire),
-        sent=_for_everybody(sent, population),
+        sent=for_everybody(sent, population),
         earlier=uploads[first] if first != last else {},
         needs=frozenset({Capability.HAS_UPDATES}),
         costly=True,
     )
 
 
-def _for_everybody(sent: Mapping[str, ModelState], population: Population) -> dict[str, ModelState]:
-    """The model that each client was sent; a shadow stands where a client of its domain does."""
+def for_everybody(sent: Mapping[str, ModelState], population: Population) -> dict[str, ModelState]:
+    """The model that each client was sent; a shadow stands where a client of its domain does; none where none is kept."""
+    if not sent:
+        return {}
     domain = {name: population.main_domain(name) for name in population.domain_of}
     stand_in = {domain[name]: model for name, model in sent.items()}
     anybody = next(iter(sent.values()))

@@ -1,0 +1,40 @@
+"""Degraded copies of images: what an adversary may hold of an image that somebody else has whole."""
+
+from io import BytesIO
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+COPIES = ("recompressed", "cropped", "flipped")
+QUALITY = 50
+KEPT = 7 / 8  # of a side, where a copy is cropped: 28 of 32 px
+
+
+def copies(images: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
+    """Of images (N, 3, H, W) in [0, 1], by the name of what was done to them, their copies (N, 3, H, W) in [0, 1]."""
+    return {"recompressed": recompressed(images), "cropped": cropped(images, rng), "flipped": images.flip(3)}
+
+
+def recompressed(images: Tensor, quality: int = QUALITY) -> Tensor:
+    """Images (N, 3, H, W) after JPEG of this quality, in 8 bits."""
+    return torch.stack([_jpeg(image, quality) for image in images])
+
+
+def cropped(images: Tensor, rng: torch.Generator, kept: float = KEPT) -> Tensor:
+    """A random square of each image (N, 3, H, W), its side `kept` of the image's, resized to the whole's."""
+    side = images.shape[-1]
+    small = max(1, round(kept * side))
+    corners = torch.randint(side - small + 1, (len(images), 2), generator=rng).tolist()
+    parts = torch.stack([image[:, y : y + small, x : x + small] for image, (y, x) in zip(images, corners, strict=True)])
+    whole = nn.functional.interpolate(parts, size=(side, side), mode="bilinear", align_corners=False, antialias=True)
+    return whole.clamp(0, 1)
+
+
+def _jpeg(image: Tensor, quality: int) -> Tensor:
+    pixels = (255 * image).round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).numpy()
+    file = BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", quality=quality)
+    read = np.array(Image.open(file).convert("RGB"))
+    return torch.from_numpy(read).permute(2, 0, 1).float() / 255

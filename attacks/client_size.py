@@ -1,0 +1,100 @@
+"""Client size: how many images does this client train on?
+
+Reference: METHODS 2.3: BatchNorm counts the mini-batches that it has seen, and the counters are averaged and sent along.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifact import STATISTICS, ModelState, SampleCount
+from fdgpriv.exam import Guess, Question, Truth, View
+from fdgpriv.roles import Attack
+from fdgpriv.states import ModelUpdate
+from fdgpriv.subjects import Craft, Subject, TrainingCraft
+
+_COUNTER = STATISTICS[2]
+_MOST = 1 << 20  # images that a client may have
+
+
+@dataclass(frozen=True)
+class ClientSize(Attack):
+    """Reads the number where it is shared, or narrows it down by the counters of BatchNorm.
+
+    A client with n images makes t = E ceil(n / B) steps, so that n is in (B (t/E - 1), B t/E]; of those, the guess is the
+    number nearest to what clients of this federation have, which is public.
+    """
+
+    family: ClassVar[str] = "property"
+    reads: ClassVar[tuple[str, ...]] = (ModelState.kind, ModelUpdate.kind, SampleCount.kind)
+    headline: ClassVar[str] = "relative_error"
+    higher_leaks: ClassVar[bool] = False
+    threats: ClassVar[tuple[str, ...]] = ("server",)
+    asks_size: ClassVar[bool] = True
+
+    def refuses(self, subject: Subject[Craft]) -> str | None:
+        if subject.kind == SampleCount.kind or not subject.wire:
+            return None
+        client, artifact = next(iter(subject.wire.items()))
+        if not any(name.endswith(_COUNTER) for name in artifact.tensors()):
+            return "no counter of BatchNorm crosses with the model"
+        craft = subject.craft
+        if isinstance(craft, TrainingCraft) and not _steps(craft, artifact, subject.sent[client]):
+            return "the counters of BatchNorm stand still in training"
+        return None
+
+    def read(
+        self, view: View, questions: Sequence[Question], rng: torch.Generator
+    ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
+        guesses = [torch.tensor(float(self._size(view, question))) for question in questions]
+        most = torch.tensor(2.0 * view.typical).log()
+        drawn = (torch.rand(30, generator=rng) * most).exp().round()
+        return guesses, {"noise": list(drawn), "mean_image": [torch.tensor(float(view.typical))]}
+
+    def _size(self, view: View, question: Question) -> int:
+        if isinstance(question.artifact, SampleCount):
+            return int(question.artifact.count)
+        craft = view.craft(TrainingCraft)
+        assert question.sent is not None
+        seen = _steps(craft, question.artifact, question.sent)
+        if not seen:  # nobody trains for no step
+            return view.typical
+        fewest, most = interval(craft.method.steps, seen)
+        return min(max(view.typical, fewest), most)
+
+    def score(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
+        """|n guessed - n| / n."""
+        return torch.tensor([abs(float(g) - t.count) / t.count for g, t in zip(guesses, truths, strict=True)])
+
+
+def interval(steps: Callable[[int], int], seen: int) -> tuple[int, int]:
+    """The fewest and the most images with which a client makes `seen` steps; where none does, the next that makes more.
+
+    Args:
+        steps: By number of images, how many steps; never falls.
+        seen: At least 0.
+    """
+    fewest = _first(lambda n: steps(n) >= seen)
+    return fewest, max(fewest, _first(lambda n: steps(n) > seen) - 1)
+
+
+def _first(holds: Callable[[int], bool]) -> int:
+    """The least number from 1 of which `holds` is true, as it stays from there on."""
+    low, high = 0, 1
+    while not holds(high) and high < _MOST:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def _steps(craft: TrainingCraft, artifact: ModelState | ModelUpdate | object, sent: ModelState) -> int:
+    """How many mini-batches the client trained on, by the middle one of its counters."""
+    assert isinstance(artifact, ModelState | ModelUpdate)
+    change = craft.change(artifact, sent)
+    counters = torch.stack([-tensor for name, tensor in change.items() if name.endswith(_COUNTER)])
+    return max(0, round(float(counters.median())))
