@@ -293,7 +293,7 @@ def tried(fitted: Fitted, attack: Attack) -> Tried:
         Sitting(sitting.view, [with_stand_ins(item) for item in sitting.items if item.size == control[0]])
         for sitting in sittings
     ]
-    marks = examine(attack, sittings, (), generator(7))[0][1]
+    marks = examine(attack, sittings, (), generator(7))[0][control[0]]
 
     def of(name: str) -> Marks:
         return dataclasses.replace(marks, headline={**marks.headline, "attack": marks.headline[name]})

@@ -126,6 +126,13 @@ def test_a_line_that_asks_for_the_domain_is_read_where_the_client_line_does_not_
     assert no_leak_by("domain_inference")(case(row)).verdict == "refuted"
 
 
+def test_a_claim_about_one_kind_or_one_adversary_is_not_decided_by_others() -> None:
+    row = inference("domain_inference", "accuracy", 0.96, 0.33, "not_applicable", "leak", reason="asks for the domain")
+    assert no_leak_by("domain_inference", on=("style_statistics",), by=("server",))(case(row)).verdict == "refuted"
+    assert no_leak_by("domain_inference", on=("model_state",))(case(row)).verdict == "undecided"
+    assert no_leak_by("domain_inference", by=("client",))(case(row)).verdict == "undecided"
+
+
 def test_what_is_needed_is_said() -> None:
     assert needs("membership")(case()) == Decision("undecided", "not measured: needs membership")
 

@@ -43,19 +43,19 @@ HYPOTHESES = (
         "H-C4",
         "cannot be utilized to reconstruct the dataset",
         "membership in the overall style, by number of images",
-        needs("style_membership"),
+        no_leak_by("style_membership"),
     ),
     Hypothesis(
         "H-C5",
         "the style vector has no order: its content can be rearranged",
         "optimisation-based inversion against the generator",
-        needs("style_inversion"),
+        no_leak_by("style_inversion", image=True),
     ),
     Hypothesis(
         "H-C6",
         "not violating the original data-sharing restriction",
         "the domain behind a single style",
-        no_leak_by("domain_inference", image=True),
+        no_leak_by("domain_inference", image=True, on=("style_statistics",)),
     ),
     Hypothesis(
         "H-C7",

@@ -1,6 +1,6 @@
 """What the hFedF paper claims."""
 
-from .hypothesis import Hypothesis, needs
+from .hypothesis import Hypothesis, needs, no_leak_by
 
 HYPOTHESES = (
     Hypothesis(
@@ -8,7 +8,7 @@ HYPOTHESES = (
         "Compromising a client model does not expose information about other clients, as individual embeddings remain on "
         "the server and are not interpretable.",
         "membership of client j's images from client i's model, against FedAvg and Local-only",
-        needs("membership"),
+        no_leak_by("membership", on=("global_model",), by=("client",)),
     ),
     Hypothesis(
         "H-H2",
@@ -32,7 +32,7 @@ HYPOTHESES = (
         "H-H5",
         "maintains the privacy through client-specific embeddings as a client identifier",
         "inversion of one client's update, against FedAvg's",
-        needs("gradient_inversion"),
+        no_leak_by("gradient_inversion"),
     ),
     Hypothesis(
         "H-H6",

@@ -72,7 +72,9 @@ def needs(what: str) -> Rule:
     return lambda case: Decision("undecided", f"not measured: needs {what}")
 
 
-def no_leak_by(*attacks: str, image: bool = False, leak: Word = "refuted") -> Rule:
+def no_leak_by(
+    *attacks: str, image: bool = False, leak: Word = "refuted", on: Sequence[str] = (), by: Sequence[str] = ()
+) -> Rule:
     """The claim that an artifact gives nothing away: a leak found by one of `attacks` refutes it.
 
     It is supported only where every one of them ran, found no leak and would have found one in its positive control.
@@ -81,10 +83,19 @@ def no_leak_by(*attacks: str, image: bool = False, leak: Word = "refuted") -> Ru
         attacks: Names of attacks.
         image: Look at what a single image's artifact gives away, on the wire or not.
         leak: What a leak says of the claim; "supported" for a claim that the artifact tells something.
+        on: Only on artifacts of these kinds; none for all.
+        by: Only by these adversaries; none for all.
     """
 
     def decide(case: Case) -> Decision:
-        rows = [row for row in case.attacks if row.attack in attacks and not _refused(row)]
+        rows = [
+            row
+            for row in case.attacks
+            if row.attack in attacks
+            and not _refused(row)
+            and (not on or row.artifact.partition(":")[0] in on)
+            and (not by or row.threat.role in by)
+        ]
         told = [(row, _image_line(row)) if image else (row, _wire_line(row)) for row in rows]
         leaks = tuple(_row(row, image) for row, verdict in told if verdict == "leak")
         if leaks:

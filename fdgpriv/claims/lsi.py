@@ -2,7 +2,7 @@
 
 from fdgpriv.artifact import SERVER
 
-from .hypothesis import Case, Decision, Hypothesis, needs, statistics_layers
+from .hypothesis import Case, Decision, Hypothesis, needs, no_leak_by, statistics_layers
 
 
 def _single_layer(case: Case) -> Decision:
@@ -31,7 +31,7 @@ HYPOTHESES = (
         "H-L1",
         "this single layer of the model alone is insufficient to reconstruct images",
         "inversion from one layer's statistics against all layers'",
-        needs("deep_inversion"),
+        no_leak_by("latent_inversion", on=("classifier_head",)),
     ),
     Hypothesis(
         "H-L2",
@@ -43,19 +43,19 @@ HYPOTHESES = (
         "H-L3",
         "closely resemble original representations z, not reveal sensitive information",
         "precision and recall of inverted latents against real ones",
-        needs("latent_inversion"),
+        no_leak_by("latent_inversion", on=("classifier_head",)),
     ),
     Hypothesis(
         "H-L4",
         "better client privacy",
         "label histogram, domain and size from the head and its statistics",
-        needs("property inference on heads"),
+        no_leak_by("label_histogram", "domain_inference", on=("classifier_head",)),
     ),
     Hypothesis(
         "H-L5",
         "without sharing actual client data",
         "membership and label histogram from importance weights",
-        needs("membership"),
+        needs("membership from importance weights, which no attack reads"),
     ),
     Hypothesis(
         "H-L6",

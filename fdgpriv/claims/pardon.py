@@ -21,7 +21,7 @@ HYPOTHESES = (
         "H-P1",
         "abstracted to ensure that it cannot be employed to reconstruct the original dataset",
         "reconstruction from the client style",
-        no_leak_by("gan"),
+        no_leak_by("gan", "style_inversion"),
     ),
     Hypothesis(
         "H-P2",
@@ -33,7 +33,7 @@ HYPOTHESES = (
         "H-P3",
         "the global style conceals client-specific data and class-level information",
         "the label histogram from the client style",
-        no_leak_by("label_histogram"),
+        no_leak_by("label_histogram", on=("style_statistics",)),
     ),
     Hypothesis(
         "H-P4",
@@ -51,13 +51,13 @@ HYPOTHESES = (
         "H-P5",
         "does not introduce additional security risks; instead, it mitigates",
         "any attack on model and style against the model alone",
-        needs("membership"),
+        no_leak_by("style_membership", "identification", "domain_inference", on=("style_statistics",)),
     ),
     Hypothesis(
         "H-P6",
         "the style is sent once",
         "membership in the client style, by client and cluster size",
-        needs("style_membership"),
+        no_leak_by("style_membership"),
     ),
     Hypothesis(
         "H-P7",

@@ -54,19 +54,19 @@ HYPOTHESES = (
         "H-S2",
         "label information is not contained in the style statistics, resolving privacy issues",
         "the client's label histogram, by regression on its style over simulated clients",
-        no_leak_by("label_histogram"),
+        no_leak_by("label_histogram", on=("style_statistics",)),
     ),
     Hypothesis(
         "H-S3",
         "the domain identity of the n-th client in the style-space",
         "the client's domain from its style",
-        no_leak_by("domain_inference", leak="supported"),
+        no_leak_by("domain_inference", leak="supported", on=("style_statistics",)),
     ),
     Hypothesis(
         "H-S4",
         "label information is not contained in the style statistics, resolving privacy issues",
         "membership of one image in a client's style, by client size; exact recovery for one or two images",
-        needs("style_membership and exact_recovery"),
+        no_leak_by("style_membership", "exact_recovery", on=("style_statistics",)),
     ),
     Hypothesis(
         "H-S5",
