@@ -26,7 +26,7 @@ HYPOTHESES = (
         "H-H4",
         "client embeddings do not contain sensitive information that could be misused",
         "membership with random against learned embeddings",
-        needs("membership"),
+        needs("runs with learned and with random embeddings side by side"),
     ),
     Hypothesis(
         "H-H5",
@@ -38,12 +38,12 @@ HYPOTHESES = (
         "H-H6",
         "ensures the server remains unaware",
         "the update and the embedding from the hypernetwork's gradient",
-        needs("exact_recovery"),
+        needs("the variant that sends the hypernetwork to its clients, which is not built"),
     ),
     Hypothesis(
         "H-H7",
         "an autoencoder's embedding of a client's data as its key",
         "images, domain and labels from the embedding",
-        needs("latent_inversion"),
+        needs("an attack on embeddings, which cross only with embedding=autoencoder"),
     ),
 )
