@@ -16,15 +16,16 @@ from fdgpriv.finding import Measured
 from fdgpriv.roles import Attack
 from fdgpriv.states import ModelUpdate
 from fdgpriv.subjects import Craft, Subject, TrainingCraft
-from fdgpriv.utility import logits
 
+from ._asking import Asking, Told
 from ._lira import likelihood, log_odds, offline, online, rmia
 from ._membership import at_few_false_accusations, auc
 from ._reading import held
 from ._shadows import Shadows
 
 STATISTICS = ("lira", "rmia", "change", "loss")
-_PUBLIC = 100  # public images that RMIA compares a suspect with
+_PUBLIC = 100  # public images that are looked at: to trust the model sent, and for RMIA to compare with
+_TRUSTED = 0.5  # accuracy on them
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class Membership(Attack):
 
     Shadows begin with the model that the sender was sent, hold as many public images as are behind the artifact (of
     one domain where one has so many), and pass through the run's defense. A suspect's label is unknown to all roles
-    here: the class that the trained model gives it stands in, which flatters non-members that it misreads.
+    here: the class that the model sent gives it stands in, or, where that model is right on fewer than half of the
+    public images, the class that the trained model gives it, which flatters non-members.
 
     Of a model that all clients trained, the shadows are that model trained on by one client that holds public images:
     what it forgets, it had learned.
@@ -94,19 +96,6 @@ class Membership(Attack):
         return at_few_false_accusations(guesses, truths)
 
 
-@dataclass(frozen=True, eq=False)
-class _Told:
-    """Logits (S, N, K) of S models on the images of the pool at `index` (N,), sorted, and (S, M, K) on public ones."""
-
-    index: Tensor
-    suspects: Tensor
-    public: Tensor
-
-    def of(self, suspects: Tensor) -> Tensor:
-        """(S, n, K), of some of them."""
-        return self.suspects[:, torch.searchsorted(self.index, suspects)]
-
-
 @dataclass(eq=False)
 class _Reader:
     """Reads all questions of a sitting; what several have in common is computed once."""
@@ -117,10 +106,12 @@ class _Reader:
 
     def __post_init__(self) -> None:
         self.craft = self.view.craft(TrainingCraft)
-        self.network = self.craft.network()
         self.makes = Shadows(self.craft, held(self.view), self.rng)
         self.halves: dict[tuple[tuple[int, int], int], tuple[Tensor, Tensor]] = {}
         self.public = torch.randperm(len(self.makes.labels), generator=self.rng)[:_PUBLIC]
+        public = self.makes.images[self.public]
+        self.asks = Asking(self.craft.network(), self.craft.federation.device, self.view.candidates, public)
+        self.before: dict[int, Told] = {}
 
     def read(self, questions: Sequence[Question]) -> list[Guess]:
         """A score (N,) of each question's suspects."""
@@ -131,45 +122,57 @@ class _Reader:
             by_artifact.setdefault(id(next(iter(question.artifact.tensors().values()))), []).append(question)
         own_models = len({sent for sent, _ in by_start}) > 1
         count = max(2, self.attack.shadows // 4) if own_models else self.attack.shadows
+        for (sent, _), some in by_start.items():
+            every = [question for (other, _), ones in by_start.items() if other == sent for question in ones]
+            if sent not in self.before:
+                self.before[sent] = self.asks.about([_sent(some[0])], every, public=True)
         compared = {start: self._compared(some, count) for start, some in by_start.items()}
         found: dict[Question, Tensor] = {}
         for some in by_artifact.values():
-            told = self._tell([self.craft.after(some[0].artifact, _sent(some[0]))], some)
+            told = self.asks.about([self.craft.after(some[0].artifact, _sent(some[0]))], some, self._ratios)
             found |= {one: self._score(one, told, compared[self._start(one)], count).nan_to_num(0.0) for one in some}
         return [found[question] for question in questions]
+
+    @property
+    def _ratios(self) -> bool:
+        return self.attack.statistic == "rmia"
 
     def _start(self, question: Question) -> tuple[int, int]:
         """What shadows hang on: the model that was sent, and how many images they hold."""
         sizes = torch.tensor(self.view.sizes)
         return id(question.sent), int(sizes[(sizes - question.images_behind).abs().argmin()])
 
-    def _compared(self, questions: Sequence[Question], count: int) -> _Told | None:
-        """What the models say that these questions' artifacts are compared with."""
-        if self.attack.statistic == "change":
-            return self._tell([_sent(questions[0])], questions)
-        if self.attack.statistic == "loss" or self.attack.online:
+    def _labels(self, question: Question, own: Tensor) -> Tensor:
+        """(N,): the suspects' classes as far as they are known, of what the trained model says (N, K)."""
+        before = self.before[id(question.sent)]
+        right = (before.public[0].argmax(1) == self.makes.labels[self.public]).float().mean()
+        return (before.of(question.suspects)[0] if right >= _TRUSTED else own).argmax(1)
+
+    def _compared(self, questions: Sequence[Question], count: int) -> Told | None:
+        """What the shadows say of these questions' suspects, where they did not see any."""
+        if self.attack.statistic in ("change", "loss") or self.attack.online:
             return None
         size = self._start(questions[0])[1]
         drawn = [self.makes.draw(size, turn) for turn in range(count)]
-        told = self._tell(self.makes.of(drawn, _sent(questions[0])), questions)
-        if self.attack.statistic != "rmia":
+        told = self.asks.about(self.makes.of(drawn, _sent(questions[0])), questions, self._ratios)
+        if not self._ratios:
             return told
         saw = torch.stack([torch.isin(self.public, index) for index in drawn])
-        return _Told(told.index, told.suspects, told.public.masked_fill(saw[:, :, None], torch.nan))
+        return Told(told.index, told.suspects, told.public.masked_fill(saw[:, :, None], torch.nan))
 
-    def _score(self, question: Question, told: _Told, compared: _Told | None, count: int) -> Tensor:
+    def _score(self, question: Question, told: Told, compared: Told | None, count: int) -> Tensor:
         suspects, name = question.suspects, self.attack.statistic
         (own,) = told.of(suspects)
-        labels = own.argmax(1)
+        labels = self._labels(question, own)
         phi = log_odds(own, labels)
         if name == "loss":
             return phi
+        if name == "change":
+            return phi - log_odds(self.before[id(question.sent)].of(suspects)[0], labels)
         if compared is None:
             shadows, saw = self._half_seen(question, count)
             return online(phi, log_odds(shadows, labels), saw)
         others = compared.of(suspects)
-        if name == "change":
-            return phi - log_odds(others[0], labels)
         if name == "lira":
             return offline(phi, log_odds(others, labels))
         known = self.makes.labels[self.public]
@@ -183,25 +186,10 @@ class _Reader:
         key = (self._start(question), id(question.suspects))
         if key not in self.halves:
             images = self.view.candidates[question.suspects]
-            (guessed,) = self._logits([_sent(question)], images).argmax(2)
+            guessed = self.before[id(question.sent)].of(question.suspects)[0].argmax(1)
             states, saw = self.makes.with_some_of(images, guessed, key[0][1], _sent(question), count)
-            self.halves[key] = self._logits(states, images), saw
+            self.halves[key] = self.asks.logits(states, images), saw
         return self.halves[key]
-
-    def _tell(self, states: Sequence[ModelState], questions: Sequence[Question]) -> _Told:
-        index = torch.cat([question.suspects for question in questions]).unique()
-        some = self.public if self.attack.statistic == "rmia" else self.public[:0]
-        told = self._logits(states, torch.cat([self.view.candidates[index], self.makes.images[some]]))
-        return _Told(index, told[:, : len(index)], told[:, len(index) :])
-
-    @torch.no_grad()
-    def _logits(self, states: Sequence[ModelState], images: Tensor) -> Tensor:
-        """(S, N, K)."""
-        told = []
-        for state in states:
-            state.load_into(self.network)
-            told.append(logits(self.network, images, self.craft.federation.device))
-        return torch.stack(told).nan_to_num(0.0, 1e6, -1e6)
 
 
 def _sent(question: Question) -> ModelState:

@@ -40,6 +40,8 @@ ROLES = {
     "insider": "an insider",
 }
 
+ALSO_CALLED = {"model_state:group": "global_model:group"}  # what attacks on an artifact of the ledger call it
+
 _LEARNS = {
     "gan": "what private images look like",
     "style_inversion": "what private images look like",

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -31,7 +32,7 @@ lira: Any = import_module("fdgpriv.attacks._lira")
 marking: Any = import_module("fdgpriv.attacks._membership")
 shadows: Any = import_module("fdgpriv.attacks._shadows")
 
-CLASSES, SIDE = 4, 8
+CLASSES, SIDE, PATTERN = 4, 8, 0.3
 
 
 # Formulas
@@ -171,22 +172,20 @@ def federation_of(clients: Sequence[str], norm: bool) -> Federation:
 
 
 def confetti(count: int, domains: int, seed: int = 0) -> Dataset:
-    """Images of noise with labels at random: what a model knows of one, it has learned by heart."""
+    """Noise with a little of its class's pattern: few images tell the classes apart, but each can be learned by heart."""
     rng = generator(seed)
-    made = [
-        Domain(
-            f"domain-{d}",
-            torch.rand(count, 3, SIDE, SIDE, generator=rng),
-            torch.randint(CLASSES, (count,), generator=rng),
-        )
-        for d in range(domains)
-    ]
+    patterns = torch.rand(CLASSES, 3, SIDE, SIDE, generator=rng)
+    made = []
+    for d in range(domains):
+        labels = torch.randint(CLASSES, (count,), generator=rng)
+        noise = torch.rand(count, 3, SIDE, SIDE, generator=rng)
+        made.append(Domain(f"domain-{d}", (1 - PATTERN) * noise + PATTERN * patterns[labels], labels))
     names = tuple(str(label) for label in range(CLASSES))
     return Dataset("confetti", names, tuple(made), "domain-0", "noise", "everything")
 
 
 def method_of(**settings: Any) -> Method:
-    given = {"rounds": 2, "local_epochs": 25, "batch_size": 8, "lr": 0.3, "participants": None, "schedule": "constant"}
+    given = {"rounds": 2, "local_epochs": 12, "batch_size": 8, "lr": 0.3, "participants": None, "schedule": "constant"}
     return Method.named("fedavg").configured(given | settings)
 
 
@@ -239,11 +238,16 @@ def memorised() -> Proctor:
     return Proctor(population, method, federation, none, wire.transcript, 0, {1: 1})
 
 
+@cache
+def sittings_of(proctor: Proctor, subject: str, role: str, sizes: tuple[int | None, ...]) -> list[Sitting]:
+    return proctor.sittings(proctor.subject(subject), threat(role), sizes, reconstruction=False)
+
+
 def marks_of(
     proctor: Proctor, subject: str, role: str, sizes: tuple[int | None, ...], attack: Attack, as_attack: str = "attack"
 ) -> dict[int | None, Marks]:
     """With what is asked as a control in the place of the target, where that is named."""
-    sittings = proctor.sittings(proctor.subject(subject), threat(role), sizes, reconstruction=False)
+    sittings = sittings_of(proctor, subject, role, sizes)
     if as_attack != "attack":
         sittings = [Sitting(s.view, [standing_in(item, as_attack) for item in s.items]) for s in sittings]
     return examine(attack, sittings, (1, None), generator(4))[0]
@@ -293,7 +297,7 @@ def test_what_a_client_learned_by_heart_is_found(memorised: Proctor, settings: d
 @pytest.mark.parametrize("control", ["noise", "other_client"])
 def test_nothing_is_found_in_noise_or_in_the_training_of_another(memorised: Proctor, control: str) -> None:
     """Every client's earlier rounds are in the model it is sent, but the shadows begin with it too."""
-    found = interval(marks_of(memorised, "model_state", "server", (1,), attack_of(shadows=6), control)[1])
+    found = interval(marks_of(memorised, "model_state", "server", (1, None), attack_of(shadows=6), control)[1])
     assert found[0] <= 0.5 <= found[1]
 
 
@@ -341,6 +345,29 @@ def test_of_the_shared_model_strangers_are_asked_about_not_other_models(memorise
 def _order(images: Tensor, population: Population, client: str) -> Tensor:
     own = population.data(client).images
     return torch.stack([(own - image).abs().sum(dim=(1, 2, 3)).argmin() for image in images])
+
+
+@pytest.mark.parametrize("subject", ["model_state", "global_model"])
+def test_truth_is_sealed(memorised: Proctor, subject: str) -> None:
+    """AUDIT 1.1: with every private image destroyed, and members and others exchanged, it says bit for bit the same."""
+
+    def said(destroyed: bool) -> list[Tensor]:
+        population = populate(confetti(120, 4), "domain-0", "single", 12, 0)
+        proctor = dataclasses.replace(memorised, population=population)
+        (sitting,) = proctor.sittings(proctor.subject(subject), threat("server"), (None,), reconstruction=False)
+        asked = [ask for item in sitting.items[:3] for asks in item.asked.values() for ask in asks]
+        if destroyed:
+            for data in population.clients.values():
+                data.images.fill_(torch.nan)
+                data.held_out_images.fill_(torch.nan)
+                data.labels.fill_(-1)
+            for ask in asked:
+                ask.truth.images.fill_(torch.nan)
+            for truth in {id(ask.truth): ask.truth for ask in asked}.values():
+                truth.members.logical_not_()
+        return list(attack_of(shadows=2).read(sitting.view, [ask.question for ask in asked], generator(1))[0])
+
+    assert all(torch.equal(one, other) for one, other in zip(said(False), said(True), strict=True))
 
 
 def test_everybody_sees_the_shared_model_and_only_the_server_an_update(memorised: Proctor) -> None:
