@@ -193,6 +193,10 @@ class Attack(Role):
         """Why it makes no sense on artifacts of this subject, in one sentence; None where it does."""
         return None
 
+    def settings(self) -> "Mapping[str, Attack]":
+        """By name, this attack under settings that it is also examined in on single images, the most telling last."""
+        return {}
+
     def budget(self) -> str:
         """What it may spend, in words, for the reason of a verdict."""
         settings: Sequence[Any] = fields(self) if is_dataclass(self) else ()
