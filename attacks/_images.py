@@ -1,14 +1,19 @@
-"""Scores of reconstructed images against the true ones, shared by every reconstruction attack."""
+"""Scores of reconstructed images against the true ones, shared by every reconstruction attack.
 
-from collections.abc import Iterator, Sequence
+A guess is one image (3, H, W), which stands for each of the true ones; or a set (M, 3, H, W) in no order, of which no more
+count than there are true ones, and which one Hungarian assignment on squared error pairs with them for all metrics.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from fdgpriv.exam import Guess, Truth
+from fdgpriv.exam import Guess, Truth, View
 from fdgpriv.federation import generator
 from fdgpriv.finding import Measured
+from fdgpriv.metrics.matching import pairs, squared_errors
 from fdgpriv.metrics.perceptual import FormulaLpips, extractor_lpips
 from fdgpriv.metrics.pixels import psnr_per_image, ssim_per_image
 from fdgpriv.metrics.realism import fid, inception_score, kid
@@ -19,13 +24,40 @@ _FEW = 1  # images behind one artifact that SSIM and LPIPS are taken on
 _TOGETHER = 64
 
 
+class Labelled(Tensor):
+    """Guessed images that say which labels they have: any computation with them gives plain tensors."""
+
+    shares: Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @classmethod
+    def told(cls, images: Tensor, shares: Tensor) -> "Labelled":
+        """These images, with the share of each label (K,) among those behind the artifact."""
+        found = images.as_subclass(cls)
+        found.shares = shares
+        return found
+
+
+def known_shares(view: View, blind: Mapping[str, list[Guess]]) -> dict[str, list[Guess]]:
+    """Blind guesses (M, 3, H, W), with the shares of labels among the public images."""
+    shares = torch.cat([domain.labels for domain in view.auxiliary]).bincount(minlength=view.classes).float()
+    return {name: [Labelled.told(guess, shares / shares.sum()) for guess in ones] for name, ones in blind.items()}
+
+
+def labels_right(guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
+    """The share (M,) of the labels behind each artifact that the guess has right: 1 less half the L1 error."""
+    told = [guess.shares for guess in guesses if isinstance(guess, Labelled)]
+    off = [(shares - truth.histogram).abs().sum() for shares, truth in zip(told, truths, strict=True)]
+    return 1 - torch.stack(off) / 2
+
+
 def psnr(guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
-    """Mean PSNR (M,) in decibels of each guessed image against the images behind its artifact, at most EXACT_DB."""
+    """Mean PSNR (M,) in decibels of each guess against the images behind its artifact, at most EXACT_DB a pair."""
     return _paired(guesses, truths, None, lambda a, b: psnr_per_image(a, b).values.clamp_max(EXACT_DB))
 
 
 def ssim(guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
-    """Mean SSIM (M,) of each guessed image against the first image behind its artifact."""
+    """Mean SSIM (M,) of each guessed image against the first image behind its artifact, of a set over its pairs."""
     return _paired(guesses, truths, _FEW, lambda a, b: ssim_per_image(a, b, torch.float32).values)
 
 
@@ -36,9 +68,9 @@ def lpips(guesses: Sequence[Guess], truths: Sequence[Truth]) -> tuple[str, Tenso
 
 
 def identified(guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
-    """Whether (M,) the nearest image of the first line-up, by squared error, is the true one."""
+    """Whether (M,) the image of the first line-up that is nearest to any of the guess, by squared error, is the true one."""
     hits = [
-        float((truth.line_up - guess).square().mean(dim=(1, 2, 3)).argmin() == truth.positions[0])
+        float(squared_errors(truth.line_up, _counted(guess, truth)).amin(1).argmin() == truth.positions[0])
         for guess, truth in zip(guesses, truths, strict=True)
     ]
     return torch.tensor(hits)
@@ -49,7 +81,8 @@ def realism(guesses: Sequence[Guess], truths: Sequence[Truth]) -> dict[str, Meas
     if any(len(truth.images) != 1 for truth in truths):
         return {}
     extractor = digits_extractor()
-    images, reference = torch.stack(list(guesses)), torch.cat([truth.images for truth in truths])
+    images = torch.cat([_counted(guess, truth) for guess, truth in zip(guesses, truths, strict=True)])
+    reference = torch.cat([truth.images for truth in truths])
     found = [fid(images, reference, extractor), kid(images, reference, extractor, generator(0))]
     found += inception_score(images, extractor).values()
     return {score.name: score.measured for score in found}
@@ -77,9 +110,20 @@ def _paired(guesses: Sequence[Guess], truths: Sequence[Truth], few: int | None, 
 def _pairs(
     guesses: Sequence[Guess], truths: Sequence[Truth], few: int | None
 ) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
-    """Guesses repeated beside the true images they are compared with, some questions at a time."""
+    """Guessed images beside the true ones they are compared with, some questions at a time."""
     for start in range(0, len(guesses), _TOGETHER):
-        true = [truth.images[:few] for truth in truths[start : start + _TOGETHER]]
-        counts = [len(images) for images in true]
-        ours = torch.stack(list(guesses[start : start + _TOGETHER]))
-        yield ours.repeat_interleave(torch.tensor(counts), dim=0), torch.cat(true), counts
+        some = slice(start, start + _TOGETHER)
+        found = [_pair(guess, truth.images, few) for guess, truth in zip(guesses[some], truths[some], strict=True)]
+        ours, theirs = zip(*found, strict=True)
+        yield torch.cat(ours), torch.cat(theirs), [len(images) for images in theirs]
+
+
+def _pair(guess: Guess, truth: Tensor, few: int | None) -> tuple[Tensor, Tensor]:
+    if guess.ndim == 4:
+        return pairs(guess, truth)
+    return guess.expand_as(truth[:few]), truth[:few]
+
+
+def _counted(guess: Guess, truth: Truth) -> Tensor:
+    """The images of the guess that count, (M, 3, H, W)."""
+    return guess[None] if guess.ndim == 3 else guess[: len(truth.images)]

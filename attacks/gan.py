@@ -8,24 +8,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from sklearn.linear_model import Ridge, RidgeCV
 from torch import Tensor, nn
 
 from fdgpriv.artifact import StyleStatistics
-from fdgpriv.exam import Guess, Question, Truth, View
-from fdgpriv.finding import Measured
+from fdgpriv.exam import Guess, Question, View
 from fdgpriv.models.generator import Generator, SmallGenerator
-from fdgpriv.roles import Attack
 
-from ._images import identified, lpips, psnr, realism, ssim
+from ._blind import blind
+from ._linear import linear_reader
 from ._perceptual import LOSSES, distance
 from ._reading import Practice, practise, vectors
+from ._reconstruction import Reconstruction
 
 
 @dataclass(frozen=True)
-class Gan(Attack):
+class Gan(Reconstruction):
     """Trains on artifacts it made itself from images it holds, through the defense, then draws what it is shown.
 
     Attributes:
@@ -38,10 +36,7 @@ class Gan(Attack):
         loss: mse, lpips, or mse+lpips.
     """
 
-    family: ClassVar[str] = "reconstruction"
     reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind,)
-    headline: ClassVar[str] = "psnr"
-    higher_leaks: ClassVar[bool] = True
     threats: ClassVar[tuple[str, ...]] = ("insider", "client", "third_party")
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"steps": 5}, "paper": {"steps": 20_000}}
@@ -103,28 +98,9 @@ class Gan(Attack):
         self, view: View, practice: Practice, network: nn.Module, rng: torch.Generator
     ) -> dict[str, list[Guess]]:
         """What the same adversary draws without the artifact: noise, public means, and the generator's own samples."""
-        side = view.image_size
         some = torch.randint(len(practice.inputs), (3,), generator=rng)
-        blind = {
-            "noise": list(torch.rand(3, 3, side, side, generator=rng)),
-            "mean_image": [practice.images.mean(0)],
-            "unconditional": list(_draw(network, practice.standardised(practice.inputs[some]))),
-        }
-        for domain in view.auxiliary:
-            blind[f"domain_mean:{domain.name}"] = [domain.images.mean(0)]
-        for label in practice.labels.unique().tolist():
-            blind[f"class_mean:{label}"] = [practice.images[practice.labels == label].mean(0)]
-        return blind
-
-    def score(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
-        return psnr(guesses, truths)
-
-    def describe(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> dict[str, Tensor]:
-        name, distances = lpips(guesses, truths)
-        return {"ssim": ssim(guesses, truths), name: distances, "identified": identified(guesses, truths)}
-
-    def realism(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> dict[str, Measured]:
-        return realism(guesses, truths)
+        own = list(_draw(network, practice.standardised(practice.inputs[some])))
+        return {**blind(view, rng), "unconditional": own}
 
 
 def _half_single(single: Tensor, pooled: Tensor, size: int, rng: torch.Generator) -> Tensor:
@@ -157,14 +133,11 @@ class _WarmStarted(nn.Module):
 
     def __init__(self, inputs: Tensor, targets: Tensor, generator: nn.Module) -> None:
         super().__init__()
-        flat = targets.flatten(1).numpy()
-        some = flat[:, :: max(1, flat.shape[1] // 64)]  # enough pixels to choose the penalty on
-        penalty = RidgeCV(alphas=np.logspace(-1, 4, 11)).fit(inputs.numpy(), some).alpha_
-        model = Ridge(alpha=penalty).fit(inputs.numpy(), flat)
+        weight, bias = linear_reader(inputs, targets)
         self.shape = targets.shape[1:]
         self.linear = nn.utils.skip_init(nn.Linear, inputs.shape[1], targets[0].numel()).requires_grad_(False)
-        self.linear.weight.copy_(torch.from_numpy(np.asarray(model.coef_)))
-        self.linear.bias.copy_(torch.from_numpy(np.asarray(model.intercept_)))
+        self.linear.weight.copy_(weight)
+        self.linear.bias.copy_(bias)
         self.generator = generator
         last = [module for module in generator.modules() if isinstance(module, nn.Conv2d)][-1]
         nn.init.zeros_(last.weight)

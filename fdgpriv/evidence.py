@@ -74,6 +74,10 @@ class Evidence:
         _, mean, std, _ = self._take(images, layer)
         return mean, std
 
+    def moments(self, images: Tensor, layer: str) -> tuple[Tensor, Tensor]:
+        """As `styles`, of any images (N, 3, H, W) and with gradients to them; never kept."""
+        return RULES[self.template.rule](self.method.features(self.model, layer)(images))
+
     def maps(self, images: Tensor, layer: str) -> Tensor:
         """What the wire's rule clusters images by besides their styles (N, D), or nothing (N, 0); taken once."""
         return self._take(images, layer)[3]

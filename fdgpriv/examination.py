@@ -10,6 +10,7 @@ from time import perf_counter
 
 import torch
 from pydantic import BaseModel, TypeAdapter
+from torch import Tensor
 
 from fdgpriv import figures
 from fdgpriv._contract import write_text
@@ -17,6 +18,7 @@ from fdgpriv.exam import Guess, Sitting, Truth
 from fdgpriv.federation import generator
 from fdgpriv.judge import Paper
 from fdgpriv.marks import Marks, examine
+from fdgpriv.metrics.matching import first_match
 from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Attack, Defense
 from fdgpriv.subjects import Craft, Subject
@@ -52,7 +54,7 @@ class Examination:
         attack: The same, configured.
         kind: Of the artifacts it reads here, one of those it can read.
         who: The threat model.
-        few_layers: Look only at the layer on the wire and the last one.
+        few_layers: Look only at the layer on the wire and the last one, and at an attack's first and last setting.
         out: Where everything goes.
         cell: The folder's name there.
     """
@@ -127,7 +129,7 @@ class Examination:
         view, first = sittings[0].view, sittings[0].items[0]
         return Examined(
             marks=list(marks.items()),
-            by_layer=self._by_layer(subject, marks, rng),
+            by_layer=self._by_layer(subject, marks, rng) or self._by_setting(sittings, marks, rng),
             undefended=self._undefended(subject, rng),
             auxiliary_images=sum(len(domain) for domain in view.auxiliary),
             chance=self.attack.chance(view, first.truth),
@@ -147,6 +149,17 @@ class Examination:
             else:
                 sittings = self.proctor.sittings(subject.at(layer), self.who, (1,), reconstruction=False)
                 found[layer] = examine(self.attack, sittings, (), rng)[0][1]
+        return found
+
+    def _by_setting(
+        self, sittings: Sequence[Sitting], marks: Mapping[int | None, Marks], rng: torch.Generator
+    ) -> dict[str, Marks]:
+        """Marks on single images' artifacts under each of the attack's further settings."""
+        single = [Sitting(s.view, items) for s in sittings if (items := [i for i in s.items if i.size == 1])]
+        found: dict[str, Marks] = {}
+        settings = list(self.attack.settings().items()) if single else []
+        for name, attack in (settings[0], settings[-1]) if self.few_layers and settings else settings:
+            found[name] = marks[1] if attack == self.attack else examine(attack, single, (), rng)[0][1]
         return found
 
     def _undefended(self, subject: Subject[Craft], rng: torch.Generator) -> Marks | None:
@@ -187,8 +200,14 @@ class Examination:
         rows, labels = [], []
         for size, count in ((1, 5), (None, 3)):
             targets = shown.get(size, [])
-            rows += figures.rows_of([(truth.images[0], guesses) for truth, guesses in targets], count)
+            chosen = [(truth.images[0], _pictured(truth, guesses)) for truth, guesses in targets]
+            rows += figures.rows_of(chosen, count)
             labels += ["1 image" if size == 1 else "whole\nclient"] * min(count, len(targets))
         path = Path("figures") / self.cell / f"{self._name}.png"
         figures.grid(rows, labels[: len(rows)], self.out / path)
         return (path.as_posix(),)
+
+
+def _pictured(truth: Truth, guesses: Mapping[str, Guess]) -> dict[str, Tensor]:
+    """Of each guess one image (3, H, W): itself, or the one of a set that stands for the first true image."""
+    return {name: g if g.ndim == 3 else first_match(g, truth.images) for name, g in guesses.items()}

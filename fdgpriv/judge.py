@@ -41,7 +41,8 @@ class Paper:
         shared: Whether that artifact is on the wire at all.
         auxiliary_images: How many images the adversary held.
         marks: By number of images behind the artifact; None is the whole client.
-        by_layer: For an attack that reads every layer, marks on single images by layer.
+        by_layer: For an attack that reads every layer, marks on single images by layer; for one with further settings, by
+            setting.
         undefended: On single images without the defense, by the same attack with the same budget, where there is a defense.
         chance: What guessing reaches, where that is one number.
         not_applicable: Why nothing was examined, or None.
@@ -96,7 +97,7 @@ class Paper:
 
     def positive(self) -> tuple[str, Marks] | None:
         """The examination that is known to leak: undefended single images (or whole clients), or the deepest layer."""
-        if self.by_layer:
+        if self.by_layer and not self.attack.settings():
             deepest = list(self.by_layer)[-1]
             return deepest, self.by_layer[deepest]
         single = self.undefended or self.marks.get(1)

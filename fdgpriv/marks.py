@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fdgpriv.exam import Guess, Item, Sitting, Truth
+from fdgpriv.exam import Guess, Item, Question, Sitting, Truth
 from fdgpriv.finding import Measured
 from fdgpriv.roles import Attack
 
@@ -52,15 +52,18 @@ def examine(
     items: dict[int | None, list[Item]] = defaultdict(list)
     for sitting in sittings:
         asked = [(item, name, one) for item in sitting.items for name, ones in item.asked.items() for one in ones]
-        guesses, blind = attack.read(sitting.view, [one.question for _, _, one in asked], rng)
+        place: dict[Question, int] = {}  # a question that stands for several controls is read once
+        for _, _, one in asked:
+            place.setdefault(one.question, len(place))
+        guesses, blind = attack.read(sitting.view, list(place), rng)
         number = {}
         for item in sitting.items:
             number[id(item)] = len(items[item.size])
             items[item.size].append(item)
             for name, guess, truth in _without_artifact(item, blind, sitting.view.sources):
                 answers[item.size][name].append((number[id(item)], guess, truth))
-        for (item, name, one), guess in zip(asked, guesses, strict=True):
-            answers[item.size][name].append((number[id(item)], guess, one.truth))
+        for item, name, one in asked:
+            answers[item.size][name].append((number[id(item)], guesses[place[one.question]], one.truth))
     marks = {
         size: _mark(attack, items[size], by_name, size in described)
         for size, by_name in sorted(answers.items(), key=_last)

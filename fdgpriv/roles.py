@@ -221,6 +221,10 @@ class Attack(Role):
         """Whether a target of this truth can be asked about; all can, but where the truth lacks what is asked."""
         return True
 
+    def settings(self) -> "Mapping[str, Attack]":
+        """By name, this attack under settings that it is also examined in on single images, the most telling last."""
+        return {}
+
     def budget(self) -> str:
         """What it may spend, in words, for the reason of a verdict."""
         settings: Sequence[Any] = fields(self) if is_dataclass(self) else ()

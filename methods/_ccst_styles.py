@@ -51,7 +51,6 @@ class FeatureStyle(Style):
         """The codec's stages: of AdaIN's VGG, stage4 is relu4_1."""
         return tuple(f"stage{number}" for number in range(1, len(self.codec.ends) + 1))
 
-    @torch.no_grad()
     def features(self, images: Tensor, layer: str) -> Tensor:
         """Features (N, C, h, w) of images (N, 3, H, W) in [0, 1] at this stage."""
         if layer not in self.layers:

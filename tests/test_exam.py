@@ -564,3 +564,23 @@ def test_several_adversaries_are_marked_together(view: View, rng: torch.Generato
     marks, _ = examine(Counter(), sittings, (), rng)
     assert marks[1].units == ["a/0", "b/1"]
     assert marks[1].headline["attack"] == [100, 99]
+
+
+def test_a_question_that_stands_for_several_controls_is_read_once(view: View, rng: torch.Generator) -> None:
+    heard: list[int] = []
+
+    class Listener(Counter):
+        def read(
+            self, view: View, questions: Sequence[Question], rng: torch.Generator
+        ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
+            heard.append(len(questions))
+            return super().read(view, questions, rng)
+
+    one, two = made_up("a", 0, 1, 7), made_up("b", 1, 1, 0)
+    (mine,) = two.asked["attack"]
+    shared = dataclasses.replace(one, asked={**one.asked, "other_client": [Asked(mine.question, one.truth)]})
+    again = dataclasses.replace(mine.question)
+    apart = dataclasses.replace(one, asked={**one.asked, "other_client": [Asked(again, one.truth)]})
+    found = examine(Listener(), [Sitting(view, [shared, two])], (1,), rng)[0]
+    assert found == examine(Listener(), [Sitting(view, [apart, two])], (1,), rng)[0]
+    assert heard == [4, 5]

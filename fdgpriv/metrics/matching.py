@@ -33,6 +33,20 @@ def squared_errors(images: Tensor, truth: Tensor) -> Tensor:
     return squares.clamp_min(0) / ours.shape[1]
 
 
+def pairs(images: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+    """The images and the true images they stand for, (P, 3, H, W) each; no more images count than there are true ones."""
+    few = images[: len(truth)]
+    found = hungarian(few, truth)
+    return few[found.images], truth[found.truth]
+
+
+def first_match(images: Tensor, truth: Tensor) -> Tensor:
+    """The one (3, H, W) of the images (N, 3, H, W) that stands for the first true one, where as many stand for as many."""
+    count = min(len(images), len(truth))
+    found = hungarian(images[:count], truth[:count])
+    return images[found.images[found.truth == 0]][0]
+
+
 def hungarian(images: Tensor, truth: Tensor) -> Matching:
     """The pairs with the least total squared error; where there are more of one side, the rest goes without.
 

@@ -33,6 +33,10 @@ class StyleCraft(Craft):
         """Mean and std (N, C) of each image's features."""
         return self.evidence.styles(images, self.template.at)
 
+    def moments(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """As `styles`, of any images (N, 3, H, W) and with gradients to them: the encoder is public."""
+        return self.evidence.moments(images, self.template.at)
+
     def maps(self, images: Tensor) -> Tensor:
         """(N, D): what the rule clusters images by besides their styles; D is 0 where it does not."""
         return self.evidence.maps(images, self.template.at)

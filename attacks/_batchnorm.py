@@ -1,0 +1,115 @@
+"""What BatchNorm's buffers reveal of a client's batches, and how far a guess is from it, layer by layer.
+
+Reference: Yin et al., "Dreaming to distill" (DeepInversion), CVPR 2020, Eq. 4, here relative to each channel's spread.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fdgpriv.style import Moments
+
+_COUNTER = "num_batches_tracked"
+
+
+def bn_layers(model: nn.Module) -> dict[str, _BatchNorm]:
+    """The BatchNorm layers by name, in the network's order."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, _BatchNorm)}
+
+
+def shares_statistics(state: Mapping[str, Tensor]) -> bool:
+    """Whether BatchNorm's buffers are in this state."""
+    return any(name.endswith("running_mean") for name in state)
+
+
+def batches_seen(after: Mapping[str, Tensor], sent: Mapping[str, Tensor]) -> int:
+    """How many batches the buffers saw between the two states: 0 where they were frozen, or nothing tells."""
+    counts = [float(after[name] - sent[name]) for name in sent if name.endswith(_COUNTER) and name in after]
+    return max(0, round(max(counts, default=0)))
+
+
+def revealed(
+    model: nn.Module, after: Mapping[str, Tensor], sent: Mapping[str, Tensor] | None, batches: int
+) -> dict[str, Moments]:
+    """By BatchNorm layer, mean and variance (C,) of its inputs over a client's training; empty where nothing tells.
+
+    PyTorch's buffers are running averages: t batches leave (1 - m)^t of what was sent, and the rest is the client's own.
+
+    Args:
+        model: For the momentum m of its layers.
+        after: The state that the client ended with.
+        sent: The one that it began with; None takes the running values as they are.
+        batches: t.
+    """
+    found: dict[str, Moments] = {}
+    for name, layer in bn_layers(model).items():
+        leaves = [f"{name}.{leaf}" for leaf in ("running_mean", "running_var")]
+        if not all(leaf in after for leaf in leaves) or (sent is not None and batches == 0):
+            continue
+        own = [after[leaf] for leaf in leaves]
+        if sent is not None:
+            kept = (1 - (0.1 if layer.momentum is None else layer.momentum)) ** batches
+            own = [(after[leaf] - kept * sent[leaf]) / (1 - kept) for leaf in leaves]
+        found[name] = own[0], own[1].clamp_min(0)
+    return found
+
+
+@contextmanager
+def watched(model: nn.Module, groups: int, own: bool) -> Iterator[dict[str, Moments]]:
+    """Within, each pass of G groups of images, one after the other, leaves each group's moments (G, C) by layer.
+
+    The variance is unbiased, as in the buffers, which stay as they are.
+
+    Args:
+        model: In evaluation mode.
+        groups: G, of equal size.
+        own: Normalise each group by its own statistics, as a client in training does; else by the buffers.
+    """
+    seen: dict[str, Moments] = {}
+    hooks = []
+    for name, layer in bn_layers(model).items():
+
+        def look(layer: nn.Module, inputs: tuple[Tensor], output: Tensor, name: str = name) -> Tensor | None:
+            flat = inputs[0].reshape(groups, -1, inputs[0].shape[1], inputs[0][0, 0].numel())
+            values = flat.transpose(1, 2).flatten(2)  # (G, C, pixels of all its images)
+            count = values.shape[2]
+            variance, mean = torch.var_mean(values, dim=2, correction=0)
+            seen[name] = mean, variance * (count / max(1, count - 1))
+            if not own or count == 1:
+                return None
+            assert isinstance(layer, _BatchNorm)
+            scale = (variance + layer.eps).rsqrt()
+            shift = -mean * scale
+            if layer.affine:
+                scale, shift = scale * layer.weight, shift * layer.weight + layer.bias
+            return (flat * scale[:, None, :, None] + shift[:, None, :, None]).view_as(output)
+
+        hooks.append(layer.register_forward_hook(look))
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def apart(seen: Mapping[str, Moments], asked: Mapping[str, Moments], first: float = 1.0) -> Tensor:
+    """How far (G,) the moments of each group are from the asked ones (C,) or (G, C): 0 where they agree.
+
+    Means in units of the asked deviations, deviations relative to them; squares averaged over channels, then layers.
+
+    Args:
+        seen: By layer.
+        asked: Of some or all of these layers.
+        first: Weight of the first layer, whose inputs are nearest to the image.
+    """
+    terms = []
+    for number, (name, (mean, variance)) in enumerate(asked.items()):
+        floor = 1e-2 * variance.mean(-1, keepdim=True) + 1e-6
+        spread = (variance + floor).sqrt()
+        ours_mean, ours_variance = seen[name]
+        off = (ours_mean - mean) / spread, (ours_variance + floor).sqrt() / spread - 1
+        terms.append((first if number == 0 else 1.0) * (off[0].square() + off[1].square()).mean(-1))
+    return torch.stack(terms).sum(0) / (len(terms) - 1 + first)

@@ -1,0 +1,118 @@
+"""What BatchNorm's buffers reveal, against training itself; and deep inversion, which reads it."""
+
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fdgpriv.artifact import ModelState
+from fdgpriv.models.backbone import Backbone, Classifier, backbone
+from fdgpriv.roles import Attack
+from fdgpriv.subjects import Subject
+
+bn: Any = import_module("fdgpriv.attacks._batchnorm")
+
+
+@pytest.fixture
+def model(rng: torch.Generator) -> Classifier:
+    network: Backbone = backbone("small_resnet", mean=(0.5,) * 3, std=(0.5,) * 3, rng=rng)
+    found = Classifier(network, 10, rng)
+    found.train()(torch.rand(8, 3, 32, 32, generator=rng))  # buffers that are not those of a new network
+    return found
+
+
+def state(model: nn.Module) -> dict[str, torch.Tensor]:
+    return ModelState.of(model, "client", 0).state
+
+
+def inputs_of_layers(model: nn.Module, images: torch.Tensor) -> dict[str, torch.Tensor]:
+    """What reaches each BatchNorm layer when `model` trains on the images."""
+    seen: dict[str, torch.Tensor] = {}
+    hooks = [
+        layer.register_forward_pre_hook(lambda _, inputs, name=name: seen.__setitem__(name, inputs[0].detach()))
+        for name, layer in bn.bn_layers(model).items()
+    ]
+    model(images)
+    for hook in hooks:
+        hook.remove()
+    return seen
+
+
+def test_one_batch_s_statistics_are_revealed(model: Classifier, rng: torch.Generator) -> None:
+    sent = state(model)
+    inputs = inputs_of_layers(model.train(), torch.rand(4, 3, 32, 32, generator=rng))
+    after = state(model)
+    assert bn.batches_seen(after, sent) == 1
+    found = bn.revealed(model, after, sent, 1)
+    assert list(found) == list(inputs)
+    for name, (mean, variance) in found.items():
+        torch.testing.assert_close(mean, inputs[name].mean(dim=(0, 2, 3)), atol=1e-4, rtol=1e-3)
+        torch.testing.assert_close(variance, inputs[name].var(dim=(0, 2, 3)), atol=1e-4, rtol=1e-3)
+
+
+def test_of_several_equal_batches_the_same_is_revealed(model: Classifier, rng: torch.Generator) -> None:
+    images, sent = torch.rand(4, 3, 32, 32, generator=rng), state(model)
+    inputs = inputs_of_layers(model.train(), images)
+    for _ in range(4):
+        model(images)
+    found = bn.revealed(model, state(model), sent, bn.batches_seen(state(model), sent))
+    for name, (mean, _) in found.items():
+        torch.testing.assert_close(mean, inputs[name].mean(dim=(0, 2, 3)), atol=1e-4, rtol=1e-3)
+
+
+def test_without_what_was_sent_the_running_values_stand(model: Classifier) -> None:
+    found = bn.revealed(model, state(model), None, 0)
+    assert torch.equal(found["backbone.body.stem.1"][0], state(model)["backbone.body.stem.1.running_mean"])
+
+
+def test_frozen_buffers_reveal_nothing(model: Classifier) -> None:
+    sent = state(model)
+    assert bn.batches_seen(sent, sent) == 0
+    assert bn.revealed(model, sent, sent, 0) == {}
+
+
+def test_groups_are_normalised_as_each_alone_in_training(model: Classifier, rng: torch.Generator) -> None:
+    images = torch.rand(6, 3, 32, 32, generator=rng)
+    alone = [inputs_of_layers(model.train(), part) for part in images.split(2)]
+    expected = torch.cat([model(part) for part in images.split(2)])
+    before = state(model)
+    with bn.watched(model.eval(), 3, own=True) as seen:
+        found = model(images)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
+    for name, (mean, variance) in seen.items():
+        for group, inputs in enumerate(alone):
+            torch.testing.assert_close(mean[group], inputs[name].mean(dim=(0, 2, 3)), atol=1e-4, rtol=1e-3)
+            torch.testing.assert_close(variance[group], inputs[name].var(dim=(0, 2, 3)), atol=1e-4, rtol=1e-3)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in state(model).items())
+    torch.testing.assert_close(model(images[:1]), model(images)[:1])  # the hooks are gone
+
+
+def test_statistics_agree_with_themselves_only(model: Classifier, rng: torch.Generator) -> None:
+    images = torch.rand(2, 3, 32, 32, generator=rng)
+    with bn.watched(model.eval(), 2, own=True) as seen:
+        model(images)
+    asked = {name: (mean.detach(), variance.detach()) for name, (mean, variance) in seen.items()}
+    swapped = {name: (mean.flip(0), variance.flip(0)) for name, (mean, variance) in asked.items()}
+    assert bn.apart(seen, asked).abs().max() < 1e-6
+    assert bn.apart(seen, swapped).min() > 1e-3
+
+
+# Deep inversion
+
+
+def test_each_number_of_layers_is_a_setting_and_all_of_them_the_last() -> None:
+    attack = Attack.named("deep_inversion").configured({"sweep": (-1, 1, 3)})
+    settings = attack.settings()
+    assert list(settings) == ["last=1", "k=1", "k=3", "k=all"]
+    assert settings["k=all"] == attack
+    assert Attack.named("gan")().settings() == {}
+
+
+def test_a_model_without_batchnorm_is_refused() -> None:
+    attack = Attack.named("deep_inversion")()
+    bare: Any = Subject(None, "client", {"a": ModelState(client="a", round=0, state=state(nn.Linear(2, 2)))}, ("a",))
+    assert "no BatchNorm" in str(attack.refuses(bare))
+    full: Any = Subject(None, "client", {"a": ModelState(client="a", round=0, state=state(nn.BatchNorm1d(2)))}, ("a",))
+    assert attack.refuses(full) is None
