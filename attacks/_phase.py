@@ -13,16 +13,20 @@ _LAST = 0.25  # the share of steps that are error reduction, at the end
 
 
 def retrieved(amplitude: Tensor, start: Tensor, steps: int) -> Tensor:
-    """Images (R, 3, H, W) in [0, 1] that come near the amplitudes (3, H, W) or (R, 3, H, W), from `start` of their shape."""
-    image = start
-    for step in range(steps):
+    """Images (R, 3, H, W) in [0, 1] whose amplitudes come near (3, H, W), from `start` by hybrid input-output."""
+    image, last = start, int(_LAST * steps)
+    for _ in range(steps - last):
         drawn = projected(amplitude, image)
         allowed = drawn.clamp(0, 1)
-        image = (
-            allowed
-            if step >= (1 - _LAST) * steps
-            else torch.where(drawn == allowed, drawn, image - BETA * (drawn - allowed))
-        )
+        image = torch.where(drawn == allowed, drawn, image - BETA * (drawn - allowed))
+    return reduced(amplitude, image, last)
+
+
+def reduced(amplitude: Tensor, start: Tensor, steps: int) -> Tensor:
+    """The same by error reduction, which comes no farther from the amplitudes in any step, and stays near `start`."""
+    image = start
+    for _ in range(steps):
+        image = projected(amplitude, image).clamp(0, 1)
     return image.clamp(0, 1)
 
 

@@ -16,21 +16,27 @@ from fdgpriv.kinds import AmplitudeSpectrum
 from fdgpriv.roles import Attack
 
 from ._images import EXACT_DB, identified, lpips, psnr, realism, ssim
-from ._phase import aligned_error, residual, retrieved
+from ._phase import aligned_error, reduced, residual, retrieved
 from ._reading import held
+
+STARTS = ("public", "noise")
 
 
 @dataclass(frozen=True)
 class Amplitude(Attack):
-    """Alternates between the amplitudes that are told and pixels in [0, 1], and keeps the restart that fits best.
+    """Alternates between the amplitudes that are told and pixels in [0, 1], from several beginnings.
 
-    The first restart begins in the mean public image, the others in noise. A spectrum does not tell where in the picture a
-    thing is, nor which way up: the headline scores what is drawn as it is drawn, and ``psnr_aligned`` what it would
-    score if it were moved and turned as is best, for the controls too.
+    Beginning in noise, hybrid input-output finds images that fit and are other images: half as many amplitudes as pixels
+    do not determine one. What they leave open public images fill in: each restart begins with the phases of one of those
+    whose spectra are most alike, and the guess is the mean of where error reduction leads.
+
+    A spectrum does not tell where in the picture a thing is, nor which way up: the headline scores what is drawn as it is
+    drawn, and ``psnr_aligned`` what it would score if it were moved and turned as is best, for the controls too.
 
     Attributes:
         steps: Of each restart.
         restarts: At least 1.
+        start: ``public``, or ``noise``, of which the restart is kept whose amplitudes fit best.
     """
 
     family: ClassVar[str] = "reconstruction"
@@ -39,12 +45,15 @@ class Amplitude(Attack):
     higher_leaks: ClassVar[bool] = True
     threats: ClassVar[tuple[str, ...]] = ("server", "client", "third_party")
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"steps": 20, "restarts": 2}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"restarts": 4}}
 
-    steps: int = 100
-    restarts: int = 4
+    steps: int = 5
+    restarts: int = 8
+    start: str = "public"
 
     def __post_init__(self) -> None:
+        if self.start not in STARTS:
+            raise ValueError(f"amplitude.start: want one of {', '.join(STARTS)}; got {self.start!r}")
         for name in ("steps", "restarts"):
             if getattr(self, name) < 1:
                 raise ValueError(f"amplitude.{name}: want at least 1, got {getattr(self, name)}")
@@ -54,14 +63,14 @@ class Amplitude(Attack):
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
         images = torch.cat([domain.images for domain in held(view)])
         labels = torch.cat([domain.labels for domain in view.auxiliary])
-        mean = images.mean(0)
-        guesses = [self._drawn(_told(question), mean, rng) for question in questions]
-        public = torch.fft.fft2(images).abs().mean(0)
+        amplitudes = torch.fft.fft2(images).abs()
+        roots = amplitudes.sqrt().flatten(1)
+        guesses = [self._drawn(_told(question), images, roots, rng) for question in questions]
         side = view.image_size
         blind = {
             "noise": list(torch.rand(3, 3, side, side, generator=rng)),
-            "mean_image": [mean],
-            "unconditional": [self._drawn(public, mean, rng)],
+            "mean_image": [images.mean(0)],
+            "unconditional": [self._drawn(amplitudes.mean(0), images, roots, rng)],
         }
         for domain in view.auxiliary:
             blind[f"domain_mean:{domain.name}"] = [domain.images.mean(0)]
@@ -69,10 +78,15 @@ class Amplitude(Attack):
             blind[f"class_mean:{label}"] = [images[labels == label].mean(0)]
         return guesses, blind
 
-    def _drawn(self, amplitude: Tensor, mean: Tensor, rng: torch.Generator) -> Tensor:
-        start = torch.cat([mean[None], torch.rand(self.restarts - 1, *mean.shape, generator=rng)])
-        found = retrieved(amplitude, start, self.steps)
-        return found[int(residual(amplitude, found).argmin())]
+    def _drawn(self, amplitude: Tensor, images: Tensor, roots: Tensor, rng: torch.Generator) -> Tensor:
+        """The image (3, H, W) of these amplitudes; `roots` (N, 3HW) are those of public images' (N, 3, H, W)."""
+        if self.start == "noise":
+            start = torch.rand(self.restarts, *amplitude.shape, generator=rng)
+            found = retrieved(amplitude, start, self.steps)
+            return found[int(residual(amplitude, found).argmin())]
+        distance = (roots - amplitude.sqrt().flatten()).square().sum(1)
+        nearest = distance.topk(min(self.restarts, len(images)), largest=False).indices
+        return reduced(amplitude, images[nearest], self.steps).mean(0)
 
     def score(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
         return psnr(guesses, truths)

@@ -1,6 +1,7 @@
 """Phase retrieval: what an amplitude spectrum gives away, and what it cannot."""
 
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor
 from fdgpriv.exam import Sitting
 from fdgpriv.federation import Dataset, generator
 from fdgpriv.kinds import AmplitudeSpectrum
-from fdgpriv.marks import examine
+from fdgpriv.marks import Marks, examine
 from fdgpriv.roles import Attack
 from fdgpriv.threat import threat
 
@@ -39,6 +40,8 @@ def test_retrieval_comes_nearer_to_the_amplitudes(rng: torch.Generator) -> None:
     start = torch.rand(4, 3, 16, 16, generator=rng)
     before, after = (phase.residual(amplitude, phase.retrieved(amplitude, start, steps)) for steps in (1, 200))
     assert bool((after < 0.5 * before).all())
+    errors = [phase.residual(amplitude, phase.reduced(amplitude, start, steps)) for steps in range(1, 20)]
+    assert all(bool((later <= sooner + 1e-6).all()) for sooner, later in pairwise(errors))
 
 
 def test_a_moved_or_turned_image_is_the_same_but_for_that(rng: torch.Generator) -> None:
@@ -69,21 +72,30 @@ def test_spectra_on_the_wire_are_those_of_the_clients_images(spectra: Fitted) ->
         assert torch.equal(back.tensors()["amplitude"], artifact.tensors()["amplitude"])
 
 
-@pytest.mark.parametrize("role", ["server", "client"])
-def test_what_is_drawn_of_one_image_s_spectrum_is_nearer_to_it_than_any_control(spectra: Fitted, role: str) -> None:
-    proctor = spectra.proctor()
+def examined(fitted: Fitted, settings: dict[str, object]) -> Marks:
+    """Of single images' spectra."""
+    proctor = fitted.proctor()
     proctor.per_client = {1: 3}
     sittings: list[Sitting] = proctor.sittings(
-        proctor.subject(AmplitudeSpectrum.kind), threat(role), (1,), reconstruction=True
+        proctor.subject(AmplitudeSpectrum.kind), threat("server"), (1,), reconstruction=True
     )
-    attack = Attack.named("amplitude").configured({"steps": 60, "restarts": 2})
-    marks = examine(attack, sittings, (1,), generator(0))[0][1]
+    return examine(Attack.named("amplitude").configured(settings), sittings, (1,), generator(0))[0][1]
+
+
+def test_what_is_drawn_of_one_image_s_spectrum_is_nearer_to_it_than_any_control(spectra: Fitted) -> None:
+    marks = examined(spectra, {})
     drawn = {name: float(np.mean(values)) for name, values in marks.headline.items()}
     controls = ("noise", "mean_image", "random_style", "other_client", "other_domain", "unconditional")
     assert drawn["attack"] > max(drawn[name] for name in controls)
     aligned = {name: float(np.mean(values)) for name, values in marks.details["psnr_aligned"].items()}
     assert aligned["attack"] > max(aligned[name] for name in ("mean_image", "random_style", "other_client"))
     assert aligned["attack"] >= drawn["attack"] - 1e-3
+
+
+def test_from_noise_the_amplitudes_fit_and_the_image_is_another(spectra: Fitted) -> None:
+    """There are half as many amplitudes as pixels: who holds no image like it draws another with its spectrum."""
+    marks = examined(spectra, {"start": "noise", "steps": 30, "restarts": 1})
+    assert np.mean(marks.headline["attack"]) < np.mean(marks.headline["mean_image"])
 
 
 @pytest.mark.parametrize("field", ["steps", "restarts"])
