@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -36,6 +36,8 @@ class DomainInference(Attack):
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     lines: ClassVar[tuple[str, ...]] = ("domain",)
     threats: ClassVar[tuple[str, ...]] = ("server",)
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice_costly": 8}}
 
     practice: int = 90
     practice_costly: int = 32

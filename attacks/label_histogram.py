@@ -44,7 +44,7 @@ class LabelHistogram(Attack):
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 2.0)
     threats: ClassVar[tuple[str, ...]] = ("server", "client", "third_party")
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice": 100}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice": 100, "practice_costly": 8}}
 
     practice: int = 300
     practice_costly: int = 40

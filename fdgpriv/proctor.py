@@ -13,7 +13,7 @@ from fdgpriv.federation import Domain, Federation, generator
 from fdgpriv.partition import Population
 from fdgpriv.questions import ARTIFACTS_PER_CLIENT, Questions
 from fdgpriv.roles import Defense, Method
-from fdgpriv.subjects import Craft, Holding, StyleCraft, Subject, subjects_of
+from fdgpriv.subjects import Craft, Holding, Maker, StyleCraft, Subject, subjects_of
 from fdgpriv.threat import Auxiliary, ThreatModel
 from fdgpriv.transcript import Transcript
 
@@ -45,6 +45,7 @@ class Proctor:
     subjects: Mapping[str, Subject[Craft]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
+        self._maker = Maker(self.seed)
         self.evidence = Evidence.of(self.transcript, self.method, self.federation, self.seed)
         self.subjects = subjects_of(
             self.transcript, self.method, self.federation, self.defense, self.population, self.evidence
@@ -89,7 +90,7 @@ class Proctor:
             alone: Whether what each image would have shared alone is part of the truth.
         """
         rng = generator(self.seed, 5)
-        questions = Questions(self.population, subject, rng, asks_size, alone)
+        questions = Questions(self.population, subject, self._maker, rng, asks_size, alone)
         leaked = self._leak(questions.names, rng) if threat.auxiliary is Auxiliary.LEAKED else {}
         groups = questions.groups(sizes, self.per_client, leaked)
         public = {size: self._public(subject, size, rng) for size in sizes}
@@ -128,7 +129,8 @@ class Proctor:
             count = min(len(domain), self._typical(subject) if size is None else size)
             for _ in range(PUBLIC_COSTLY if subject.costly else PUBLIC_ARTIFACTS):
                 index = torch.randperm(len(domain), generator=rng)[:count]
-                rows.append(subject.craft.flat(subject.craft.make(held, index, rng), held.sent))
+                made = self._maker.make(subject, f"public {domain.name}", held, index, rng, "client")
+                rows.append(subject.craft.flat(made, held.sent))
         return torch.stack(rows)
 
     def _sent_to_domain(self, subject: Subject[Craft], domain: int) -> ModelState | None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from fdgpriv.artifact import Artifact
 from fdgpriv.exam import Asked, Item, Question, Truth
 from fdgpriv.partition import Population
-from fdgpriv.subjects import Craft, Holding, Subject
+from fdgpriv.subjects import Craft, Holding, Maker, Subject
 
 ARTIFACTS_PER_CLIENT: dict[int, int] = {
     1: 6,
@@ -47,6 +47,7 @@ class Questions:
     Attributes:
         population: All that the evaluator knows.
         subject: What is asked about.
+        maker: Of its artifacts.
         rng: Of all draws.
         asks_size: Whether the number of images behind an artifact is what is asked: it is not told then, and what
             stands in an artifact's place is of any number.
@@ -55,6 +56,7 @@ class Questions:
 
     population: Population
     subject: Subject[Craft]
+    maker: Maker
     rng: torch.Generator
     asks_size: bool = False
     alone: bool = False
@@ -70,7 +72,7 @@ class Questions:
         self, sizes: Sequence[int | None], per_client: Mapping[int, int], leaked: Mapping[str, Tensor]
     ) -> list[Group]:
         """Disjoint groups of each client's images by size, none of them among the leaked ones."""
-        found, craft = [], self.subject.craft
+        found = []
         for name in self.names:
             held = self.holding(name)
             order = torch.randperm(len(held.images), generator=self.rng)
@@ -79,15 +81,18 @@ class Questions:
                 if size is None:
                     whole = self.subject.wire.get(name)
                     if whole is None:
-                        whole = craft.make(held, torch.arange(len(held.images)), self.rng)
+                        whole = self._made(name, held, torch.arange(len(held.images)), "client")
                     found.append(Group(name, None, 0, order, whole))
                     continue
                 behind = "image" if size == 1 else "cluster"
                 for number, index in enumerate(order.split(size)[: per_client[size]]):
                     if len(index) == size:
-                        artifact = craft.make(held, index, self.rng, behind=behind)
+                        artifact = self._made(name, held, index, behind)
                         found.append(Group(name, size, number, index, artifact))
         return found
+
+    def _made(self, name: str, held: Holding, index: Tensor, behind: str) -> Artifact:
+        return self.maker.make(self.subject, name, held, index, self.rng, behind)
 
     def items(self, groups: Sequence[Group], public: Mapping[int | None, Tensor], reconstruction: bool) -> list[Item]:
         """All that is asked, one item for each group.

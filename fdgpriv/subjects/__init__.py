@@ -10,6 +10,7 @@ from fdgpriv.transcript import Transcript
 
 from .amplitude import AmplitudeCraft, amplitude_subject
 from .head import HeadCraft, head_subject
+from .maker import Maker
 from .sample_count import CountCraft, count_subject
 from .shared_model import shared_model_subject
 from .style import StyleCraft, style_subject
@@ -22,6 +23,7 @@ __all__ = [
     "Craft",
     "HeadCraft",
     "Holding",
+    "Maker",
     "StyleCraft",
     "Subject",
     "TrainingCraft",

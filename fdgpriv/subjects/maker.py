@@ -1,0 +1,41 @@
+"""Makes artifacts for the evaluator; where making one takes a training, each is made once for all examinations."""
+
+from dataclasses import dataclass, field
+from threading import Lock
+from zlib import crc32
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifact import Artifact
+from fdgpriv.federation import generator
+
+from .subject import Craft, Holding, Subject
+
+Key = tuple[str, str, tuple[int, ...], str]
+
+
+@dataclass(eq=False)
+class Maker:
+    """Remembers what was costly.
+
+    Attributes:
+        seed: Of the randomness of costly artifacts, which hangs on what they are made of and not on who asks when.
+    """
+
+    seed: int
+    _made: dict[Key, Artifact] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def make(
+        self, subject: Subject[Craft], whose: str, held: Holding, index: Tensor, rng: torch.Generator, behind: str
+    ) -> Artifact:
+        """The defended artifact of the images at `index` (m,) of what `whose` holds."""
+        if not subject.costly:
+            return subject.craft.make(held, index, rng, behind=behind)
+        key = (subject.called, whose, tuple(index.tolist()), behind)
+        with self._lock:  # who waits for the same one would otherwise make it too
+            if key not in self._made:
+                own = generator(self.seed, 12, crc32(repr(key).encode()))
+                self._made[key] = subject.craft.make(held, index, own, behind=behind)
+            return self._made[key]
