@@ -20,7 +20,7 @@ def probe(practice: Practice, labels: Tensor, asked: Tensor, behind: Tensor, cla
         behind: (M,) how many images are behind each; the probe of the nearest practised number reads it.
         classes: How many labels there are.
     """
-    inputs, asked = practice.standardised(practice.inputs), practice.standardised(asked)
+    inputs, asked = _within(practice.standardised(practice.inputs), practice.standardised(asked))
     known = practice.sizes.unique()
     reader = known[(behind[:, None] - known[None, :]).abs().argmin(1)]
     found = torch.full((len(asked), classes), -50.0)
@@ -36,3 +36,11 @@ def probe(practice: Practice, labels: Tensor, asked: Tensor, behind: Tensor, cla
             logs = torch.stack([-logs, logs], dim=1)
         found[read[:, None], torch.from_numpy(model.classes_)[None, :]] = logs.log_softmax(1).clamp_min(-49)
     return found
+
+
+def _within(inputs: Tensor, asked: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in coordinates of the span of `inputs` (P, D), outside of which nothing was learned; as they are where P >= D."""
+    if len(inputs) >= inputs.shape[1]:
+        return inputs, asked
+    axes = torch.linalg.svd(inputs, full_matrices=False).Vh
+    return inputs @ axes.T, asked @ axes.T
