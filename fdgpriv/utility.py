@@ -15,7 +15,10 @@ from fdgpriv.verdict import clopper_pearson, mean_interval
 def logits(model: nn.Module, images: Tensor, device: torch.device) -> Tensor:
     """Logits (N, K) of images (N, 3, H, W), the model in evaluation mode."""
     model.eval()
-    return torch.cat([model(part.to(device)).cpu() for part in images.split(256)])
+    parts = (
+        part.to(device, memory_format=torch.channels_last) for part in images.split(256)
+    )  # 3 times as fast for hFedF
+    return torch.cat([model(part).cpu() for part in parts])
 
 
 def utility(model: nn.Module, population: Population, device: torch.device) -> Utility:
