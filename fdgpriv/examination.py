@@ -105,6 +105,8 @@ class Examination:
     def _examined(self) -> Examined:
         if not self.proctor.shares_styles:
             return Examined(not_applicable=f"{self.proctor.method.name()} shares no {self.attack.reads}")
+        if (why := self.proctor.too_little(self.who)) is not None:
+            return Examined(not_applicable=why)
         rng = generator(self.proctor.seed, 8)
         sizes = tuple(size for size in self.attack.sizes if size is None or size in self.proctor.per_client)
         sittings = self.proctor.sittings(self.who, sizes, reconstruction=self._draws_images)

@@ -64,6 +64,25 @@ class Proctor:
         """The stages at which styles could be taken."""
         return self._shared.layers()
 
+    def too_little(self, threat: ThreatModel) -> str | None:
+        """Why there is too little here to examine this adversary on; None where there is enough.
+
+        It wants a second client to tell the first one from, and in each domain that anything is learned from more public
+        images than there are classes.
+        """
+        if len(self._names()) < 2:
+            return "only one client shared a style, so there is nobody to tell it from"
+        domains = list(self.population.auxiliary.values())
+        if threat.auxiliary is Auxiliary.OTHER_DOMAIN:
+            domains.append(self.population.target)
+        for domain in domains:
+            if len(domain) <= self.federation.classes:
+                return (
+                    f"to practise on, an adversary wants more public images of {domain.name} than there are classes "
+                    f"({self.federation.classes}); there are {len(domain)}"
+                )
+        return None
+
     def sittings(
         self,
         threat: ThreatModel,

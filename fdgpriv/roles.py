@@ -73,6 +73,10 @@ class Method(Role):
         """Raise ValueError where a setting does not fit the model that was built."""
         return
 
+    def check_data(self, data: LocalData) -> None:
+        """Raise ValueError where a setting does not fit what a client holds; asked before anything is trained."""
+        return
+
     def features(self, model: nn.Module, layer: str) -> Callable[[torch.Tensor], torch.Tensor]:
         """The public encoder whose features' styles this method shares: here a layer of the global model itself."""
         backbone = cast("Backbone", model.backbone)
