@@ -26,8 +26,9 @@ def probe(practice: Practice, labels: Tensor, asked: Tensor, behind: Tensor, cla
     found = torch.full((len(asked), classes), -50.0)
     for size in reader.unique().tolist():
         learn, read = practice.sizes == size, (reader == size).nonzero().flatten()
-        if len(labels[learn].unique()) == 1:
-            found[read, int(labels[learn][0])] = 0.0
+        counts = labels[learn].bincount(minlength=classes)
+        if int(counts.count_nonzero()) in (1, int(counts.sum())):  # nothing to tell apart, or no spread to learn
+            found[read] = (counts / counts.sum()).log().clamp_min(-50)
             continue
         model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
         model.fit(inputs[learn].double().numpy(), labels[learn].numpy())

@@ -25,7 +25,7 @@ class Accuracy:
         model: Empty where the method ends with one model; where it ends with one for everyone and one for each client,
             which are two rows, whose model it is.
         target, source: Accuracy in [0, 1]: the mean over targets within a seed, then over seeds, with the 95 % t interval
-            over seeds (null below two, with the reason). n counts the seeds.
+            over seeds, cut to [0, 1] (null below two, with the reason). n counts the seeds.
         by_target: By target, the mean over all seeds that have it, n of them; without interval.
         left_out: The seeds that do not have every target.
         missing: What they lack, in words.
@@ -114,7 +114,8 @@ def _over_seeds(values: Sequence[float], seeds: NDArray[Any]) -> Measured:
     mean = mean_interval(values, seeds)
     if mean.lower is None or mean.upper is None:
         return Measured(value=mean.value, n=mean.n, direction="higher_better", reason=ONE_SEED)
-    return Measured(value=mean.value, ci95=(mean.lower, mean.upper), n=mean.n, direction="higher_better")
+    ends = max(0.0, mean.lower), min(1.0, mean.upper)
+    return Measured(value=mean.value, ci95=ends, n=mean.n, direction="higher_better")
 
 
 def _plain(values: Sequence[float]) -> Measured:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fdgpriv import __version__, figures
-from fdgpriv.artifact import StyleStatistics
+from fdgpriv.artifact import ModelState, StyleStatistics
 from fdgpriv.claims import Case, claims
 from fdgpriv.examination import Examination
 from fdgpriv.federation import Dataset
@@ -26,6 +26,7 @@ from fdgpriv.privacy.release import DRAWS, Measurement, measure, privacies
 from fdgpriv.proctor import Proctor
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Attack
+from fdgpriv.states import ModelUpdate
 from fdgpriv.style_space import style_space
 from fdgpriv.threat import ThreatModel, threat
 from fdgpriv.training import Cell, Trained, train
@@ -217,6 +218,8 @@ def _not_measured(plan: Plan, trained: Trained, proctor: Proctor) -> tuple[str, 
         found.append(f"Nothing was attacked: {trained.diverged}.")
     elif not plan.attacks:
         found.append("Nothing was attacked: --attack none was asked for.")
+    if trained.diverged is None and (idle := _idle(proctor)):
+        found.append(f"No model was trained on what these clients hold, they were in no round: {', '.join(idle)}.")
     kinds = {record.kind for record in proctor.transcript.records}
     for kind in sorted(kinds.difference(*(part.reads for part in map(Attack.named, Attack.names())))):
         found.append(f"{kind}: no attack of this version reads it.")
@@ -229,3 +232,10 @@ def _not_measured(plan: Plan, trained: Trained, proctor: Proctor) -> tuple[str, 
             "The intervals of this one training's accuracies are over images; those over seeds are over trainings."
         )
     return tuple(found)
+
+
+def _idle(proctor: Proctor) -> list[str]:
+    """The clients that never sent a model, nor an update of one, where others did."""
+    records = proctor.transcript.records
+    heard = {r.sender for r in records if r.kind in (ModelState.kind, ModelUpdate.kind)}
+    return [name for name in proctor.population.clients if heard and name not in heard]

@@ -117,7 +117,7 @@ class Examination:
         if subject is None:
             kinds = " and no ".join(kind.replace("_", " ") for kind in self.attack.reads)
             return Examined(not_applicable=f"{self.proctor.method.name()} shares no {kinds}")
-        reason = subject.refused(self.who) or self.attack.refuses(subject)
+        reason = subject.refused(self.who) or self.attack.refuses(subject) or self.proctor.too_little(subject, self.who)
         if reason is not None:
             return Examined(not_applicable=reason)
         rng = generator(self.proctor.seed, 8)

@@ -151,10 +151,12 @@ class Plan:
         assert self.clients is not None
         for target in self.targets:
             for seed in self.seeds:
-                names = list(populate(dataset, target, self.partition, self.clients, seed).clients)
+                clients = populate(dataset, target, self.partition, self.clients, seed).clients
                 for name in self.methods:
                     method = self.method(name)
-                    method.check(method.model(self.federation(dataset, names, seed), generator(seed)))
+                    method.check(method.model(self.federation(dataset, list(clients), seed), generator(seed)))
+                    for held in clients.values():
+                        method.check_data(held)
                     for spec in self.defenses:
                         Defense.parse(spec).bound_to(method)
 

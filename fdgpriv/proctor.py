@@ -69,6 +69,25 @@ class Proctor:
             raise ValueError(f"{self.method.name()} shared no {name.replace('_', ' ')}: there is nothing to examine")
         return self.subjects[name]
 
+    def too_little(self, subject: Subject[Craft], threat: ThreatModel) -> str | None:
+        """Why there is too little here to examine this adversary on; None where there is enough.
+
+        It wants a second client to tell the first one from, and in each domain that anything is learned from more public
+        images than there are classes.
+        """
+        if len(subject.clients) + len(self.population.shadows) < 2:
+            return f"only one client shared a {subject.kind.replace('_', ' ')}, so there is nobody to tell it from"
+        domains = list(self.population.auxiliary.values())
+        if threat.auxiliary is Auxiliary.OTHER_DOMAIN:
+            domains.append(self.population.target)
+        for domain in domains:
+            if len(domain) <= self.federation.classes:
+                return (
+                    f"to practise on, an adversary wants more public images of {domain.name} than there are classes "
+                    f"({self.federation.classes}); there are {len(domain)}"
+                )
+        return None
+
     def sittings(
         self,
         subject: Subject[Craft],

@@ -94,6 +94,10 @@ class Method(Role):
         """What a client trains with in this round, afresh."""
         raise NotImplementedError(f"{self.name()} does not say how its clients train")
 
+    def check_data(self, data: LocalData) -> None:
+        """Raise ValueError where a setting does not fit what a client holds; asked before anything is trained."""
+        return
+
     def features(self, model: nn.Module, layer: str) -> Callable[[torch.Tensor], torch.Tensor]:
         """The public encoder whose features' styles this method shares: here a layer of the global model itself."""
         backbone = cast("Backbone", model.backbone)

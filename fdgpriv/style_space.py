@@ -11,7 +11,8 @@ NEIGHBOURS = 5
 
 
 def style_space(proctor: Proctor) -> dict[str, float]:
-    """Silhouettes and nearest-neighbour purities of all clients' images' styles at the layer on the wire; {} without styles.
+    """Silhouettes and nearest-neighbour purities of all clients' images' styles at the layer on the wire; {} without styles,
+    and where no domain has two images to compare.
 
     Styles are (mean, std) concatenated, each channel in units of its spread. Purity is the share of the 5 nearest other
     images that carry the same label; its chance is that of images drawn at random, its standard error counts images as
@@ -26,14 +27,18 @@ def style_space(proctor: Proctor) -> dict[str, float]:
         domains.append(population.domain_of[name])
         labels.append(data.labels)
     points, domain, label = torch.cat(styles), torch.cat(domains), torch.cat(labels)
+    counts = domain.bincount()
+    several = (counts > 1).nonzero().flatten()  # a single image of a domain has no neighbour in it
+    if not len(several):
+        return {}
     points = (points - points.mean(0)) / (points.std(0) + 1e-8)
     found = {f"domain_{name}": value for name, value in _clustered(points, domain).items()}
-    within = [_clustered(points[domain == d], label[domain == d]) for d in domain.unique().tolist()]
-    weights = [float((domain == d).float().mean()) for d in domain.unique().tolist()]
+    within = [_clustered(points[domain == d], label[domain == d]) for d in several.tolist()]
+    weights = counts[several] / counts[several].sum()
     for name in ("silhouette", "purity", "chance"):
-        found[f"class_{name}"] = sum(w * part[name] for w, part in zip(weights, within, strict=True))
+        found[f"class_{name}"] = sum(w * part[name] for w, part in zip(weights.tolist(), within, strict=True))
     chance = found["class_chance"]
-    found["class_chance_se"] = (chance * (1 - chance) / len(points)) ** 0.5
+    found["class_chance_se"] = (chance * (1 - chance) / int(counts[several].sum())) ** 0.5
     return found
 
 

@@ -14,6 +14,8 @@ from fdgpriv.style import PAPER_EPS
 
 from ._stable_style import beta, explore, kmeans_plus_plus, mix, shift, water_fill
 
+RELEASED_SHIFTS = 16  # samples of each batch that the released code shifts; the rest keep their cluster's style
+
 
 @dataclass(frozen=True)
 class StyleLearning:
@@ -109,10 +111,10 @@ class StyledBatch:
 
     def _shift_as_released(self, features: Tensor, own: Tensor, mean: Tensor, std: Tensor) -> Tensor:
         """One k-means step from B - 16 seeds; the centres' styles go to the first B - 16 samples, the rest are shifted."""
-        k = len(features) - 16
+        k = len(features) - RELEASED_SHIFTS
         if k < 1:
             raise ValueError(
-                f"stablefdg.code_compat: the released code wants batches of at least 17, got {len(features)}"
+                f"want more than {RELEASED_SHIFTS} samples to shift as the released code does, got {len(features)}"
             )
         seeds = own[kmeans_plus_plus(own, k, self.rng).to(own.device)]
         nearest = torch.cdist(own, seeds).argmin(1)

@@ -27,7 +27,7 @@ class PFedHN(HyperFederation):
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {"rounds": 4, "server_lr": 2e-3, **_FEW_ROUNDS},
+        "quick": {"rounds": 2, "local_epochs": 1, "server_lr": 2e-3, **_FEW_ROUNDS},
         "default": {"rounds": 32, "server_lr": 1e-3, **_FEW_ROUNDS},
         "paper": {},
     }

@@ -13,6 +13,7 @@ from fdgpriv.roles import Answers, Ask, Server
 
 from ._federation import FederatedSGD, load_average, model_state, shared_state
 from ._highlighter import ATTENTIONS, HighlightedClassifier
+from ._stable_batch import RELEASED_SHIFTS
 from ._stable_client import StableFDGClient
 
 _CHOICES = {
@@ -118,6 +119,12 @@ class StableFDG(FederatedSGD):
         for layer in (self.style_layer, *self.explore_layers):
             if layer not in model.backbone.stages:
                 raise ValueError(f"stablefdg: want layers of {', '.join(model.backbone.stages)}; got {layer!r}")
+
+    def check_data(self, data: LocalData) -> None:
+        size = min(self.batch_size, len(data))
+        if self.code_compat and self.shares_styles and self.p > 0 and size <= RELEASED_SHIFTS:
+            least = RELEASED_SHIFTS + 1
+            raise ValueError(f"stablefdg.code_compat: want batches of at least {least}, got {size} at {data.client}")
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         model: nn.Module = self.model(federation, rng)

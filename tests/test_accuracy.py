@@ -78,10 +78,10 @@ def test_the_unit_is_the_seed(seeds: int) -> None:
     by_seed = [np.mean([values[target, seed] for target in TARGETS]) for seed in range(seeds)]
     wanted = stats.t.interval(0.95, seeds - 1, np.mean(by_seed), stats.sem(by_seed))
     assert row.target.value == pytest.approx(np.mean(by_seed))
-    assert row.target.ci95 == pytest.approx(wanted)
+    assert row.target.ci95 == pytest.approx(np.clip(wanted, 0, 1))
     assert row.target.n == row.source.n == seeds
     assert row.source.value == pytest.approx(np.mean(by_seed) + 0.1)
-    assert row.source.ci95 == pytest.approx([end + 0.1 for end in wanted])
+    assert row.source.ci95 == pytest.approx(np.clip(np.array(wanted) + 0.1, 0, 1))
     for target in TARGETS:
         assert row.by_target[target].value == pytest.approx(np.mean([values[target, s] for s in range(seeds)]))
     assert (row.left_out, row.missing) == ((), ())
@@ -101,7 +101,8 @@ def test_only_whole_seeds_enter_the_mean_and_what_lacks_is_named() -> None:
     first, second = accuracies(report(trained(values), trained(made_up(4), method="ccst")))
     by_seed = [np.mean([values[target, seed] for target in TARGETS]) for seed in (0, 2)]  # type: ignore[misc]
     assert first.target.value == pytest.approx(np.mean(by_seed))
-    assert first.target.ci95 == pytest.approx(stats.t.interval(0.95, 1, np.mean(by_seed), stats.sem(by_seed)))
+    wanted = stats.t.interval(0.95, 1, np.mean(by_seed), stats.sem(by_seed))
+    assert first.target.ci95 == pytest.approx(np.clip(wanted, 0, 1))
     assert first.left_out == (1, 3)
     assert first.missing == ("target type, seed 1: training diverged", "target scan, seed 3: not trained")
     assert [first.by_target[target].n for target in TARGETS] == [3, 4, 3, 4]
@@ -163,7 +164,7 @@ def test_reports_of_one_training_have_no_such_table(form: type[Html], tmp_path: 
 def test_reports_tell_what_was_found_and_what_lacks(form: type[Html], tmp_path: Path) -> None:
     values = {("scan", 0): 0.5, ("scan", 1): 0.6, ("scan", 2): 0.25, (HOSTILE, 0): 0.7, (HOSTILE, 1): 0.8}
     text = form().render(report(trained({**values, (HOSTILE, 2): None}, own=0.1)), tmp_path)
-    assert "65.0% [1.5, 128.5]" in text.replace("\\", "")  # t = 12.706 with one degree of freedom, times 0.05
+    assert "65.0% [1.5, 100.0]" in text.replace("\\", "")  # t = 12.706 with one degree of freedom, times 0.05
     assert "45.0%" in text
     assert "each client its own model" in text
     assert "3 seeds" in text  # of scan, whose third seed is in its own column
@@ -211,7 +212,7 @@ def test_the_printed_lines_have_it_too() -> None:
     assert said[-5:] == [
         "nothing was attacked",
         "accuracy over targets and seeds:",
-        "  fedavg, defense none: target 0.650 [0.015, 1.285] (2 seeds); scan 0.550, blend 0.750; source 0.750",
+        "  fedavg, defense none: target 0.650 [0.015, 1.000] (2 seeds); scan 0.550, blend 0.750; source 0.750",
         f"  ccst, defense none: target 0.600 ({ONE_SEED}); scan 0.550, blend 0.700; source 0.700",
         "    1 of 2 seeds left out of the means; missing: target blend, seed 1: training diverged",
     ]

@@ -8,7 +8,9 @@ CLAIMED_EXTRA = 0.0045  # Table 6
 def _clustering(case: Case) -> Decision:
     """Remark 1's premise: styles cluster by domain, and within a domain not by class."""
     if "domain_purity" not in case.facts:
-        return Decision("undecided", "not measured: no style statistics crossed")
+        return Decision(
+            "undecided", "not measured: no style statistics crossed, or no domain has two images to compare"
+        )
     f = case.facts
     evidence = (
         f"silhouette by domain {f['domain_silhouette']:.2f}; nearest neighbours of the same domain "

@@ -1,0 +1,173 @@
+"""Federations that hardly are any: one client, one image, one class, an empty domain, more asked for than there is.
+
+Every method trains on them with every client and every image, or is refused in one line before anything is written.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fdgpriv.audit import main
+from fdgpriv.conduct import Conductor
+from fdgpriv.finding import Results, Run
+from fdgpriv.roles import Method
+
+Counts = Mapping[str, Mapping[str, int]]  # images by domain and class
+pytestmark = pytest.mark.filterwarnings("ignore:attention over a 2 x 2 map")
+METHODS = ("fedavg", "stablefdg", "ccst", "pardon", "lsi", "hfedf", "pfedhn")
+STYLED = ("stablefdg", "ccst", "pardon")  # of which there is something to attack
+SHORT = {
+    "hfedf": ["hidden=2"],
+    "pfedhn": ["hidden=2"],
+    "lsi": ["latent_dim=4", "inversion_steps=1", "inversion_batches=1", "translator_steps=2"],
+}
+TARGET = {"p": 2, "q": 2}
+EVEN: Counts = {"a": {"p": 4, "q": 4}, "b": {"p": 4, "q": 4}, "t": TARGET}
+ONE_IMAGE: Counts = {"a": {"p": 1, "q": 1}, "b": {"p": 1, "q": 1}, "t": TARGET}  # one to train on, one held out
+SKEWED: Counts = {"a": {"p": 9, "q": 1}, "b": {"p": 1, "q": 5}, "t": TARGET}
+
+
+@pytest.fixture(autouse=True)
+def _no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Conductor, "_codec_figure", lambda self: ())
+
+
+def folder(root: Path, counts: Counts) -> Path:
+    """A folder dataset of noise, 16 px."""
+    draws = np.random.default_rng(0)
+    for domain, classes in counts.items():
+        (root / domain).mkdir(parents=True)
+        for name, count in classes.items():
+            (root / domain / name).mkdir()
+            for i in range(count):
+                Image.fromarray(draws.integers(256, size=(16, 16, 3), dtype=np.uint8)).save(
+                    root / domain / name / f"{i}.png"
+                )
+    return root
+
+
+def words(method: str, *more: str, attacks: Sequence[str] = ("none",), settings: Sequence[str] = ()) -> list[str]:
+    set_ = ["rounds=1", "local_epochs=1", *SHORT.get(method, ()), *settings]
+    return ["--method", method, "--preset", "quick", *more, "--set", *set_, "--attack", *attacks]
+
+
+def audited(tmp_path: Path, counts: Counts, given: Sequence[str]) -> Run:
+    """The run of an audit that goes through."""
+    root = folder(tmp_path / "images", counts)
+    out = tmp_path / "out"
+    assert main(["--dataset", "folder", "--data-root", str(root), "--image-size", "16", *given, "--out", str(out)]) == 0
+    (run,) = Results.load(out / "results.json").runs
+    return run
+
+
+def refused(tmp_path: Path, counts: Counts, given: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line of an audit that is refused before anything is written."""
+    root = folder(tmp_path / "images", counts)
+    before = sorted(tmp_path.rglob("*"))
+    out = tmp_path / "out"
+    assert main(["--dataset", "folder", "--data-root", str(root), "--image-size", "16", *given, "--out", str(out)]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert sorted(tmp_path.rglob("*")) == before
+    return str(said)
+
+
+def senders(run: Run) -> int:
+    """How many clients sent their model, or an update of it, over all rounds."""
+    kinds = ("model_state", "model_update")
+    return sum(row.times for row in run.artifacts if row.sender == "client" and row.kind in kinds)
+
+
+def test_these_are_all_methods() -> None:
+    assert sorted(METHODS) == sorted(Method.names())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_client_trains_alone(method: str, tmp_path: Path) -> None:
+    alone = ("--clients", "1", "--partition", "domains:2")
+    attacks = ("domain_inference:practice=4",) if method in STYLED else ("none",)
+    run = audited(tmp_path, EVEN, words(method, *alone, attacks=attacks))
+    assert run.utility is not None
+    assert senders(run) == 1
+    assert not any("in no round" in said for said in run.not_measured)
+    for row in run.attacks:
+        assert (row.verdict, row.verdict_domain) == ("not_applicable", "not_applicable")
+        assert row.reason_domain or row.reason
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_clients_with_one_image_take_part(method: str, tmp_path: Path) -> None:
+    """So does a class that a client lacks, and a batch that is not full."""
+    each = ("--clients", "2", "--partition", "domains:1")
+    attacks = ("class_probe", "identification:practice=4") if method in STYLED else ("none",)
+    run = audited(tmp_path, ONE_IMAGE, words(method, *each, attacks=attacks))
+    assert run.utility is not None
+    assert senders(run) == 2
+    assert {row.samples_behind for row in run.artifacts if row.sender == "client" and row.level == "client"} <= {1, 2}
+    for row in run.attacks:
+        assert row.verdict == "not_applicable"
+        assert "more public images of a than there are classes (2); there are 0" in (row.reason or "")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_clients_of_nearly_one_class_take_part(method: str, tmp_path: Path) -> None:
+    run = audited(tmp_path, SKEWED, words(method, "--clients", "4", "--partition", "domains:1"))
+    assert run.utility is not None
+    assert senders(run) == 4
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_more_participants_than_clients_are_all_clients(method: str, tmp_path: Path) -> None:
+    each = ("--clients", "2", "--partition", "domains:1")
+    run = audited(tmp_path, EVEN, words(method, *each, settings=("participants=9",)))
+    assert senders(run) == 2
+
+
+def test_who_is_in_no_round_is_named(tmp_path: Path) -> None:
+    run = audited(
+        tmp_path, EVEN, words("fedavg", "--clients", "3", "--partition", "domains:1", settings=("participants=2",))
+    )
+    (said,) = (line for line in run.not_measured if "in no round" in line)
+    assert said.count("client-") == 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_client_without_a_second_image_is_refused(
+    method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One would be held out, and none be left to train on."""
+    said = refused(tmp_path, ONE_IMAGE, words(method, "--clients", "4", "--partition", "domains:1"), capsys)
+    assert "would hold 1 images: want at least 2; ask for fewer clients" in said
+
+
+@pytest.mark.parametrize("empty", ["a domain", "a class"])
+def test_an_empty_domain_is_refused(empty: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gap: Counts = {"a": {} if empty == "a domain" else {"p": 4, "q": 0}}
+    said = refused(tmp_path, {**EVEN, **gap}, words("fedavg", "--clients", "2"), capsys)
+    assert "want the class p in" in said if empty == "a domain" else "want at least one image" in said
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "told"),
+    [
+        ("ccst", ["augmentation=3"], "ccst.augmentation: want at most as many as clients (2), got 3"),
+        ("ccst", ["augmentation=2", "own=false"], "want at most as many as other clients (1), got 2"),
+        ("stablefdg", ["code_compat=true"], "stablefdg.code_compat: want batches of at least 17, got 5 at client-00"),
+    ],
+)
+def test_what_a_method_cannot_do_with_so_few_is_refused(
+    method: str, settings: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    each = ("--clients", "2", "--partition", "domains:1")
+    assert told in refused(tmp_path, EVEN, words(method, *each, settings=settings), capsys)
+
+
+def test_small_images_and_hardly_any_practice_are_enough_to_attack(tmp_path: Path) -> None:
+    """The extractor's 32 px are not everybody's; a probe of as many artifacts as labels says how common each label is."""
+    counts = {**EVEN, "a": {"p": 16, "q": 16}, "b": {"p": 16, "q": 16}}
+    attacks = ("gan:steps=1,generator=fastgan", "domain_inference:practice=2")
+    gan, inference = audited(tmp_path, counts, words("ccst", "--clients", "2", attacks=attacks)).attacks[::3]
+    assert any(name.startswith("single_image kid[") for name in gan.metrics)
+    assert inference.metrics["accuracy"].value == pytest.approx(0.5)
