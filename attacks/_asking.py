@@ -1,14 +1,16 @@
 """What models say of images: of the suspects they are asked about, and of public images."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import ModelState
+from fdgpriv.artifact import STATISTICS, ModelState
 from fdgpriv.exam import Question
 from fdgpriv.utility import logits
+
+_TRUSTED = 0.5  # accuracy on public images
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,31 +28,62 @@ class Told:
 
 @dataclass(frozen=True, eq=False)
 class Asking:
-    """Asks models, one after the other.
+    """Asks models, one after the other, first of all those that senders were sent.
+
+    A model sent is trusted where it is right on half of the public images. Then suspects have the labels it gives them,
+    and every model trained of it is asked with its BatchNorm statistics.
 
     Attributes:
         network: That the models are states of.
         device: Where.
         pool: (P, 3, H, W) the images that suspects are of.
-        public: (M, 3, H, W).
+        images, labels_of_images: Public, (M, 3, H, W) and (M,).
     """
 
     network: nn.Module
     device: torch.device
     pool: Tensor
-    public: Tensor
+    images: Tensor
+    labels_of_images: Tensor
+    _before: dict[int, Told] = field(default_factory=dict, init=False)
+    _trusted: set[int] = field(default_factory=set, init=False)
+
+    def meet(self, questions: Sequence[Question]) -> None:
+        """Ask the models that were sent about the suspects of these questions; once, before all else."""
+        for sent in {id(one.sent): sent_to(one) for one in questions}.values():
+            mine = [question for question in questions if question.sent is sent]
+            told = self._before[id(sent)] = self.about([sent], mine, public=True)
+            if float((told.public[0].argmax(1) == self.labels_of_images).float().mean()) >= _TRUSTED:
+                self._trusted.add(id(sent))
+
+    def before(self, question: Question) -> Tensor:
+        """(N, K): what the model sent says of the question's suspects."""
+        return self._before[id(question.sent)].of(question.suspects)[0]
+
+    def labels(self, question: Question, own: Tensor) -> Tensor:
+        """(N,): classes of the suspects as far as they are known, with what the trained model says of them (N, K)."""
+        return (self.before(question) if id(question.sent) in self._trusted else own).argmax(1)
 
     def about(self, states: Sequence[ModelState], questions: Sequence[Question], public: bool) -> Told:
-        """What they say of all suspects of these questions, and of the public images where these are wanted too."""
+        """What models trained of one say of all suspects of these questions, and of public images where wanted."""
         index = torch.cat([question.suspects for question in questions]).unique()
-        told = self.logits(states, torch.cat([self.pool[index], self.public if public else self.public[:0]]))
+        images = torch.cat([self.pool[index], self.images if public else self.images[:0]])
+        told = self.logits(states, images, sent_to(questions[0]))
         return Told(index, told[:, : len(index)], told[:, len(index) :])
 
     @torch.no_grad()
-    def logits(self, states: Sequence[ModelState], images: Tensor) -> Tensor:
-        """(S, N, K), finite whatever the states hold."""
+    def logits(self, states: Sequence[ModelState], images: Tensor, sent: ModelState) -> Tensor:
+        """(S, N, K) of models trained of the one sent, finite whatever they hold."""
+        trusted = id(sent) in self._trusted
+        theirs = {name: tensor for name, tensor in sent.state.items() if name.endswith(STATISTICS)} if trusted else {}
         told = []
         for state in states:
-            state.load_into(self.network)
+            replace(state, state=state.state | theirs).load_into(self.network)
             told.append(logits(self.network, images, self.device))
         return torch.stack(told).nan_to_num(0.0, 1e6, -1e6)
+
+
+def sent_to(question: Question) -> ModelState:
+    """The model that the sender was sent."""
+    assert question.sent is not None
+    return question.sent

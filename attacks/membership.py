@@ -10,22 +10,21 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import ModelState
+from fdgpriv.artifact import Artifact, ModelState
 from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.finding import Measured
 from fdgpriv.roles import Attack
 from fdgpriv.states import ModelUpdate
 from fdgpriv.subjects import Craft, Subject, TrainingCraft
 
-from ._asking import Asking, Told
+from ._asking import Asking, Told, sent_to
 from ._lira import likelihood, log_odds, offline, online, rmia
 from ._membership import at_few_false_accusations, auc
 from ._reading import held
 from ._shadows import Shadows
 
-STATISTICS = ("lira", "rmia", "change", "loss")
+STATISTICS = ("auto", "lira", "rmia", "change", "loss")
 _PUBLIC = 100  # public images that are looked at: to trust the model sent, and for RMIA to compare with
-_TRUSTED = 0.5  # accuracy on them
 
 
 @dataclass(frozen=True)
@@ -37,12 +36,14 @@ class Membership(Attack):
     here: the class that the model sent gives it stands in, or, where that model is right on fewer than half of the
     public images, the class that the trained model gives it, which flatters non-members.
 
-    Of a model that all clients trained, the shadows are that model trained on by one client that holds public images:
-    what it forgets, it had learned.
+    All models are looked at with the BatchNorm statistics of the model sent, where that is trusted with labels: these
+    drift towards whatever a client holds, which hides what its gradients did.
+
+    Of the model that the server sends out no shadow without the clients exists. Its own loss is what is left.
 
     Attributes:
         statistic: ``lira``; ``rmia``; ``change`` of log-odds from the model sent; ``loss`` of the trained model, as
-            log-odds.
+            log-odds; ``auto`` is lira, and loss where the model sent is itself among what is read.
         online: LiRA with shadows that saw half of the suspects each; trained anew for each line of suspects.
         shadows: Of each number of images; a quarter where every client was sent a model of its own.
         gamma: RMIA's.
@@ -59,7 +60,7 @@ class Membership(Attack):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"shadows": 4}}
 
-    statistic: str = "lira"
+    statistic: str = "auto"
     online: bool = False
     shadows: int = 16
     gamma: float = 1.0
@@ -70,7 +71,7 @@ class Membership(Attack):
             raise ValueError(f"membership.statistic: want one of {', '.join(STATISTICS)}; got {self.statistic!r}")
         if self.shadows < 2:
             raise ValueError(f"membership.shadows: want at least 2, got {self.shadows}")
-        if self.online and self.statistic != "lira":
+        if self.online and self.statistic not in ("auto", "lira"):
             raise ValueError(f"membership.online: want statistic=lira, got {self.statistic}")
         if self.gamma <= 0 or not 0 <= self.a <= 1:
             raise ValueError(f"membership: want gamma above 0 and a in [0, 1], got {self.gamma} and {self.a}")
@@ -107,11 +108,11 @@ class _Reader:
     def __post_init__(self) -> None:
         self.craft = self.view.craft(TrainingCraft)
         self.makes = Shadows(self.craft, held(self.view), self.rng)
-        self.halves: dict[tuple[tuple[int, int], int], tuple[Tensor, Tensor]] = {}
+        self.halves: dict[object, tuple[Tensor, Tensor]] = {}
         self.public = torch.randperm(len(self.makes.labels), generator=self.rng)[:_PUBLIC]
-        public = self.makes.images[self.public]
-        self.asks = Asking(self.craft.network(), self.craft.federation.device, self.view.candidates, public)
-        self.before: dict[int, Told] = {}
+        public = self.makes.images[self.public], self.makes.labels[self.public]
+        self.asks = Asking(self.craft.network(), self.craft.federation.device, self.view.candidates, *public)
+        self.statistic = self.attack.statistic
 
     def read(self, questions: Sequence[Question]) -> list[Guess]:
         """A score (N,) of each question's suspects."""
@@ -119,58 +120,52 @@ class _Reader:
         by_artifact: dict[int, list[Question]] = {}
         for question in questions:
             by_start.setdefault(self._start(question), []).append(question)
-            by_artifact.setdefault(id(next(iter(question.artifact.tensors().values()))), []).append(question)
+            by_artifact.setdefault(_first(question.artifact), []).append(question)
+        if self.statistic == "auto":
+            itself = any(_first(question.artifact) == _first(sent_to(question)) for question in questions)
+            self.statistic = "loss" if itself else "lira"
         own_models = len({sent for sent, _ in by_start}) > 1
         count = max(2, self.attack.shadows // 4) if own_models else self.attack.shadows
-        for (sent, _), some in by_start.items():
-            every = [question for (other, _), ones in by_start.items() if other == sent for question in ones]
-            if sent not in self.before:
-                self.before[sent] = self.asks.about([_sent(some[0])], every, public=True)
+        self.asks.meet(questions)
         compared = {start: self._compared(some, count) for start, some in by_start.items()}
         found: dict[Question, Tensor] = {}
         for some in by_artifact.values():
-            told = self.asks.about([self.craft.after(some[0].artifact, _sent(some[0]))], some, self._ratios)
+            told = self._about([self.craft.after(some[0].artifact, sent_to(some[0]))], some)
             found |= {one: self._score(one, told, compared[self._start(one)], count).nan_to_num(0.0) for one in some}
         return [found[question] for question in questions]
 
-    @property
-    def _ratios(self) -> bool:
-        return self.attack.statistic == "rmia"
+    def _about(self, states: Sequence[ModelState], questions: Sequence[Question]) -> Told:
+        """What these models say, of public images too where they are compared with."""
+        return self.asks.about(states, questions, self.statistic == "rmia")
 
     def _start(self, question: Question) -> tuple[int, int]:
         """What shadows hang on: the model that was sent, and how many images they hold."""
         sizes = torch.tensor(self.view.sizes)
         return id(question.sent), int(sizes[(sizes - question.images_behind).abs().argmin()])
 
-    def _labels(self, question: Question, own: Tensor) -> Tensor:
-        """(N,): the suspects' classes as far as they are known, of what the trained model says (N, K)."""
-        before = self.before[id(question.sent)]
-        right = (before.public[0].argmax(1) == self.makes.labels[self.public]).float().mean()
-        return (before.of(question.suspects)[0] if right >= _TRUSTED else own).argmax(1)
-
     def _compared(self, questions: Sequence[Question], count: int) -> Told | None:
         """What the shadows say of these questions' suspects, where they did not see any."""
-        if self.attack.statistic in ("change", "loss") or self.attack.online:
+        if self.statistic in ("change", "loss") or self.attack.online:
             return None
         size = self._start(questions[0])[1]
         drawn = [self.makes.draw(size, turn) for turn in range(count)]
-        told = self.asks.about(self.makes.of(drawn, _sent(questions[0])), questions, self._ratios)
-        if not self._ratios:
+        told = self._about(self.makes.of(drawn, sent_to(questions[0])), questions)
+        if self.statistic != "rmia":
             return told
         saw = torch.stack([torch.isin(self.public, index) for index in drawn])
         return Told(told.index, told.suspects, told.public.masked_fill(saw[:, :, None], torch.nan))
 
     def _score(self, question: Question, told: Told, compared: Told | None, count: int) -> Tensor:
-        suspects, name = question.suspects, self.attack.statistic
+        suspects, name = question.suspects, self.statistic
         (own,) = told.of(suspects)
-        labels = self._labels(question, own)
+        labels = self.asks.labels(question, own)
         phi = log_odds(own, labels)
         if name == "loss":
             return phi
         if name == "change":
-            return phi - log_odds(self.before[id(question.sent)].of(suspects)[0], labels)
+            return phi - log_odds(self.asks.before(question), labels)
         if compared is None:
-            shadows, saw = self._half_seen(question, count)
+            shadows, saw = self._half_seen(question, labels, count)
             return online(phi, log_odds(shadows, labels), saw)
         others = compared.of(suspects)
         if name == "lira":
@@ -181,17 +176,16 @@ class _Reader:
         public = likelihood(told.public[0], known)
         return rmia(likelihood(own, labels), mean, public, unseen, self.attack.gamma, self.attack.a)
 
-    def _half_seen(self, question: Question, count: int) -> tuple[Tensor, Tensor]:
+    def _half_seen(self, question: Question, labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Logits (S, N, K) of shadows that held some of the suspects each, and which saw which (S, N)."""
-        key = (self._start(question), id(question.suspects))
+        key = (self._start(question), id(question.suspects), tuple(labels.tolist()))
         if key not in self.halves:
             images = self.view.candidates[question.suspects]
-            guessed = self.before[id(question.sent)].of(question.suspects)[0].argmax(1)
-            states, saw = self.makes.with_some_of(images, guessed, key[0][1], _sent(question), count)
-            self.halves[key] = self.asks.logits(states, images), saw
+            states, saw = self.makes.with_some_of(images, labels, key[0][1], sent_to(question), count)
+            self.halves[key] = self.asks.logits(states, images, sent_to(question)), saw
         return self.halves[key]
 
 
-def _sent(question: Question) -> ModelState:
-    assert question.sent is not None
-    return question.sent
+def _first(artifact: Artifact) -> int:
+    """Names an artifact by its first tensor, which is the same wherever it stands."""
+    return id(next(iter(artifact.tensors().values())))

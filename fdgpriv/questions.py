@@ -118,10 +118,9 @@ class Questions:
                 self._asked[id(other)] = other, self._question(target, other, candidates, suspects)
             return Asked(self._asked[id(other)][1], mine)
 
-        ask = {
-            "attack": [asked(group)],
-            "random_style": [asked(artifact) for artifact in self._random(group, public, reconstruction)],
-        }
+        ask = {"attack": [asked(group)]}
+        if not (self.subject.alone and group.size is None):  # drawn around a model that holds what is asked for
+            ask["random_style"] = [asked(artifact) for artifact in self._random(group, public, reconstruction)]
         peers = [g for g in groups if g.client != group.client and (self.asks_size or g.size == group.size)]
         for name, near in (("other_client", True), ("other_domain", False)):
             if self.subject.alone and group.size is None:

@@ -32,7 +32,7 @@ lira: Any = import_module("fdgpriv.attacks._lira")
 marking: Any = import_module("fdgpriv.attacks._membership")
 shadows: Any = import_module("fdgpriv.attacks._shadows")
 
-CLASSES, SIDE, PATTERN = 4, 8, 0.3
+CLASSES, SIDE, PATTERN, WIDTH = 4, 8, 0.2, 48
 
 
 # Formulas
@@ -156,17 +156,13 @@ class Plain(nn.Sequential):
 
     def __init__(self, norm: bool, rng: torch.Generator) -> None:
         with drawing_from(rng):
-            layers: list[nn.Module] = [
-                nn.Conv2d(3, 12, 3, 2, 1),
-                nn.BatchNorm2d(12) if norm else nn.Identity(),
-                nn.Tanh(),
-            ]
+            layers = [nn.Conv2d(3, WIDTH, 5, 3, 1), nn.BatchNorm2d(WIDTH) if norm else nn.Identity(), nn.Tanh()]
         super().__init__(*layers)
 
 
 def federation_of(clients: Sequence[str], norm: bool) -> Federation:
     def build(rng: torch.Generator) -> Backbone:
-        return Backbone({"stem": Plain(norm, rng)}, {"stem": 12}, (0.5,) * 3, (0.5,) * 3)
+        return Backbone({"stem": Plain(norm, rng)}, {"stem": WIDTH}, (0.5,) * 3, (0.5,) * 3)
 
     return Federation(tuple(clients), CLASSES, SIDE, build, seed=0)
 
@@ -185,7 +181,7 @@ def confetti(count: int, domains: int, seed: int = 0) -> Dataset:
 
 
 def method_of(**settings: Any) -> Method:
-    given = {"rounds": 2, "local_epochs": 12, "batch_size": 8, "lr": 0.3, "participants": None, "schedule": "constant"}
+    given = {"rounds": 2, "local_epochs": 12, "batch_size": 8, "lr": 0.1, "participants": None, "schedule": "constant"}
     return Method.named("fedavg").configured(given | settings)
 
 
