@@ -18,14 +18,18 @@ from fdgpriv.subjects import Craft, Subject
 
 from ._reading import vectors
 
+_FAR = 3.0
+_RIDGE = 0.1  # of the mean variance of an axis
+
 
 @dataclass(frozen=True)
 class Linkage(Attack):
     """Ranks the earlier artifacts by their likeness to the one that is asked about.
 
     Between rounds the model changes, and with it every client's artifact, much in the same way. So each round's artifacts
-    are set in units of their own spread about their own mean; likeness is the cosine of what is left. Its positive
-    control is the same clients' artifacts made once more, without defense.
+    are set in units of their own spread about their own median, and along the axes on which the earlier ones differ those
+    that all clients of a domain share are made no longer than the others. Likeness is the cosine of what is left. Its
+    positive control is the same clients' artifacts made once more, without defense.
     """
 
     family: ClassVar[str] = "property"
@@ -47,7 +51,7 @@ class Linkage(Attack):
     def read(
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
-        sent = questions[0].sent  # of the earlier round or this: the same for all, so that it falls out with the mean
+        sent = questions[0].sent  # of the earlier round or this: the same for all, so that it falls out with the median
         before = torch.stack([view.vector(artifact, sent) for artifact in view.earlier])
         guesses = likeness(vectors(view, questions), before)
         ordinary = -_standard(before).square().sum(1)
@@ -65,15 +69,20 @@ class Linkage(Attack):
 
 
 def likeness(now: Tensor, before: Tensor) -> Tensor:
-    """Cosines (M, N) of the artifacts (M, D) of one round with those (N, D) of another, each round standardised."""
-    ours, theirs = (torch.nn.functional.normalize(_standard(rows), dim=1) for rows in (now, before))
+    """Cosines (M, N) of the artifacts (M, D) of one round with those (N, D) of another, standardised and whitened."""
+    ours, theirs = _standard(now), _standard(before)
+    axes = torch.linalg.svd(theirs - theirs.mean(0), full_matrices=False)
+    variance = axes.S.square() / len(theirs)
+    white = axes.Vh.T / (variance + _RIDGE * variance.mean()).sqrt()
+    ours, theirs = (torch.nn.functional.normalize(rows @ white, dim=1) for rows in (ours, theirs))
     return ours @ theirs.T
 
 
 def _standard(rows: Tensor) -> Tensor:
-    """Rows (M, D) about their mean, in units of their spread; what never varies says nothing."""
-    spread = rows.std(0)
-    return (rows - rows.mean(0)) / (spread + 1e-3 * spread.mean() + 1e-12)
+    """Rows (M, D) about their median, in units of their middle distance to it, at most _FAR: odd rows change little."""
+    center = rows.median(0).values
+    spread = (rows - center).abs().median(0).values
+    return ((rows - center) / (spread + 1e-2 * spread.mean() + 1e-12)).clamp(-_FAR, _FAR)
 
 
 def _rank(scores: Tensor, place: int) -> float:

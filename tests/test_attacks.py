@@ -113,8 +113,8 @@ def assert_same_words(one: list[tuple[str, Tensor]], other: list[tuple[str, Tens
 
 @pytest.fixture(scope="module")
 def little(tiny: Dataset) -> Fitted:
-    """Twelve clients of a dozen images each, two rounds."""
-    return fit(tiny, clients=12, settings={"rounds": "2"})
+    """Twelve clients of a dozen images each, two rounds in small batches."""
+    return fit(tiny, clients=12, settings={"rounds": "2", "batch_size": "4"})
 
 
 # Sealed truth
@@ -306,13 +306,14 @@ def tried(fitted: Fitted, attack: Attack) -> Tried:
 
 
 @pytest.fixture(scope="module")
-def all_tried(fitted: Fitted) -> dict[str, Tried]:
-    """Every attack; of a reconstruction a short training."""
-    short = {name: Attack.named(name)() for name in READERS}
+def all_tried(fitted: Fitted, little: Fitted) -> dict[str, Tried]:
+    """Every attack; of a reconstruction a short training, and of sizes where they are more than a batch."""
+    short = {name: Attack.named(name)() for name in Attack.names()}
     for name, attack in short.items():
         if attack.family == "reconstruction":
             short[name] = Attack.named(name).configured({"steps": 10})
-    return {name: tried(fitted, attack) for name, attack in short.items() if readable(fitted.proctor(), attack)}
+    where = {name: little if attack.asks_size else fitted for name, attack in short.items()}
+    return {name: tried(where[name], attack) for name, attack in short.items() if readable(fitted.proctor(), attack)}
 
 
 def interval_of(found: Tried, marks: Marks) -> tuple[float, float]:
