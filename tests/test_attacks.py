@@ -308,7 +308,7 @@ def tried(fitted: Fitted, attack: Attack) -> Tried:
 @pytest.fixture(scope="module")
 def all_tried(fitted: Fitted, little: Fitted) -> dict[str, Tried]:
     """Every attack; of a reconstruction a short training, and of sizes where they are more than a batch."""
-    short = {name: Attack.named(name)() for name in Attack.names()}
+    short = {name: Attack.named(name)() for name in READERS}
     for name, attack in short.items():
         if attack.family == "reconstruction":
             short[name] = Attack.named(name).configured({"steps": 10})
