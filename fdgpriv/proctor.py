@@ -88,7 +88,8 @@ class Proctor:
         questions = Questions(self.population, subject, rng)
         leaked = self._leak(questions.names, rng) if threat.auxiliary is Auxiliary.LEAKED else {}
         groups = questions.groups(sizes, self.per_client, leaked)
-        public = {size: self._public(subject, size, rng) for size in sizes}
+        # around the one model of all, a random one would hold what is asked for
+        public = {size: self._public(subject, size, rng) for size in sizes if not (subject.alone and size is None)}
         by_holder: dict[str, list[Item]] = {}
         for item in questions.items(groups, public, reconstruction):
             if (holder := self._holder(subject, threat, item.client)) is not None:
