@@ -112,7 +112,8 @@ class Proctor:
         questions = Questions(self.population, subject, self._maker, rng, asks_size, alone)
         leaked = self._leak(questions.names, rng) if threat.auxiliary is Auxiliary.LEAKED else {}
         groups = questions.groups(sizes, self.per_client, leaked)
-        public = {size: self._public(subject, size, rng) for size in sizes}
+        # around the one model of all, a random one would hold what is asked for
+        public = {size: self._public(subject, size, rng) for size in sizes if not (subject.alone and size is None)}
         if asks_size:
             public = dict.fromkeys(sizes, torch.cat(list(public.values())))
         by_holder: dict[str, list[Item]] = {}

@@ -99,12 +99,13 @@ class Questions:
 
         Args:
             groups: The targets, of which other clients' stand in as controls.
-            public: By size, (M, F) rows of public artifacts, whose distribution random artifacts are drawn from.
+            public: By size, (M, F) rows of public artifacts, whose distribution random artifacts are drawn from; none
+                of a size, no random artifacts.
             reconstruction: Whether the bounds for images are wanted; random artifacts are fewer then.
         """
-        return [self._item(group, groups, public[group.size], reconstruction) for group in groups]
+        return [self._item(group, groups, public.get(group.size), reconstruction) for group in groups]
 
-    def _item(self, group: Group, groups: Sequence[Group], public: Tensor, reconstruction: bool) -> Item:
+    def _item(self, group: Group, groups: Sequence[Group], public: Tensor | None, reconstruction: bool) -> Item:
         candidates, positions = self._line_ups(group)
         suspects, members = self._suspects(group)
         mine = self._truth(group, group.index, candidates, positions, suspects, members)
@@ -119,7 +120,7 @@ class Questions:
             return Asked(self._asked[id(other)][1], mine)
 
         ask = {"attack": [asked(group)]}
-        if not (self.subject.alone and group.size is None):  # drawn around a model that holds what is asked for
+        if public is not None:
             ask["random_style"] = [asked(artifact) for artifact in self._random(group, public, reconstruction)]
         peers = [g for g in groups if g.client != group.client and (self.asks_size or g.size == group.size)]
         for name, near in (("other_client", True), ("other_domain", False)):

@@ -223,15 +223,25 @@ def test_shadows_of_unequal_sizes_are_refused() -> None:
 # The attack
 
 
-@pytest.fixture(scope="module")
-def memorised() -> Proctor:
-    """Twelve clients who learned about twenty images of noise each by heart, for two rounds."""
-    population: Population = populate(confetti(120, 4), "domain-0", "single", 12, 0)
+def trained(images: int, domains: int, clients: int, **settings: Any) -> Proctor:
+    population: Population = populate(confetti(images, domains), "domain-0", "single", clients, 0)
     federation = federation_of(list(population.clients), norm=True)
-    method, none = method_of(), Defense.named("none")()
+    method, none = method_of(**settings), Defense.named("none")()
     wire = Wire({name: len(data) for name, data in population.clients.items()}, none)
     LocalEngine(1).run(method, federation, population.clients, wire)
     return Proctor(population, method, federation, none, wire.transcript, 0, {1: 1})
+
+
+@pytest.fixture(scope="module")
+def memorised() -> Proctor:
+    """Twelve clients who learned about twenty images each by heart, in one round."""
+    return trained(120, 4, 12, rounds=1, local_epochs=20)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Proctor:
+    """Six clients who learned about forty images each by heart, together."""
+    return trained(120, 3, 6, rounds=6, local_epochs=6)
 
 
 @cache
@@ -273,16 +283,22 @@ def attack_of(**settings: Any) -> Attack:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"online": True}, *({"statistic": name} for name in ("rmia", "change", "loss"))], ids=str
+    ("settings", "least"),
+    [
+        ({}, 0.8),
+        ({"statistic": "change"}, 0.8),
+        ({"statistic": "loss"}, 0.8),
+        ({"statistic": "rmia"}, 0.55),
+    ],
+    ids=str,
 )
-def test_what_a_client_learned_by_heart_is_found(memorised: Proctor, settings: dict[str, Any]) -> None:
+def test_what_a_client_learned_by_heart_is_found(memorised: Proctor, settings: dict[str, Any], least: float) -> None:
     marks = marks_of(memorised, "model_state", "server", (1, None), attack_of(shadows=6, **settings))
     whole = marks[None]
-    assert np.mean(whole.headline["attack"]) > 0.8
-    for name in ("noise", "random_style", "other_domain"):
+    assert np.mean(whole.headline["attack"]) > least
+    for name in ("noise", "random_style", "other_client", "other_domain"):
         assert abs(np.mean(whole.headline[name]) - 0.5) < 0.12
-    if "statistic" not in settings:
-        assert np.mean(marks[1].headline["attack"]) > 0.9
+    if not settings:
         line = Paper(attack_of(), threat("server"), "model_state", "client", True, marks=marks).line("client", whole)
         assert isinstance(line, verdict.Line)
         p = verdict.test(line, np.random.default_rng(0), 2000).p
@@ -290,28 +306,35 @@ def test_what_a_client_learned_by_heart_is_found(memorised: Proctor, settings: d
         assert p <= verdict.LEVEL
 
 
-@pytest.mark.parametrize("control", ["noise", "other_client"])
+def test_online_shadows_tell_which_image_a_client_trained_on(shared: Proctor) -> None:
+    """Of images that all were there in earlier rounds, or were not; for shadows that saw them or did not."""
+    (sitting,) = sittings_of(shared, "model_state", "server", (1,))
+    items = [dataclasses.replace(item, asked={"attack": item.asked["attack"]}) for item in sitting.items]
+    marks = examine(attack_of(shadows=40, online=True), [Sitting(sitting.view, items)], (), generator(4))[0][1]
+    assert np.mean(marks.headline["attack"]) > 0.7
+
+
+@pytest.mark.parametrize("control", ["noise", "other_client", "other_domain"])
 def test_nothing_is_found_in_noise_or_in_the_training_of_another(memorised: Proctor, control: str) -> None:
-    """Every client's earlier rounds are in the model it is sent, but the shadows begin with it too."""
-    found = interval(marks_of(memorised, "model_state", "server", (1, None), attack_of(shadows=6), control)[1])
+    found = interval(marks_of(memorised, "model_state", "server", (1, None), attack_of(shadows=6), control)[None])
     assert found[0] <= 0.5 <= found[1]
 
 
 @pytest.mark.parametrize("role", ["server", "client", "third_party"])
-def test_the_shared_model_tells_everybody_who_took_part(memorised: Proctor, role: str) -> None:
-    marks = marks_of(memorised, "global_model", role, (1, None), attack_of(shadows=6))
+def test_the_shared_model_tells_everybody_who_took_part(shared: Proctor, role: str) -> None:
+    marks = marks_of(shared, "global_model", role, (1, None), attack_of(shadows=6))
     assert np.mean(marks[None].headline["attack"]) > 0.8
-    assert np.mean(marks[1].headline["attack"]) > 0.9
     for name in ("other_client", "other_domain"):
-        assert abs(np.mean(marks[None].headline[name]) - 0.5) < 0.15
+        assert abs(np.mean(marks[None].headline[name]) - 0.5) < 0.2
+    assert "random_style" not in marks[None].headline  # it would be drawn around the very model
 
 
-def test_of_the_shared_model_strangers_are_asked_about_not_other_models(memorised: Proctor) -> None:
+def test_of_the_shared_model_strangers_are_asked_about_not_other_models(shared: Proctor) -> None:
     """The artifact is one for all: what stands in for another client is people who never took part."""
-    population = memorised.population
-    subject = memorised.subject("global_model")
+    population = shared.population
+    subject = shared.subject("global_model")
     assert (subject.level, subject.kind, subject.called) == ("group", "model_state", "global_model")
-    (sitting,) = memorised.sittings(subject, threat("server"), (None,), reconstruction=False)
+    (sitting,) = shared.sittings(subject, threat("server"), (None,), reconstruction=False)
     total = sum(len(data) for data in population.clients.values())
     for item in sitting.items:
         (attack,) = item.asked["attack"]
@@ -344,12 +367,12 @@ def _order(images: Tensor, population: Population, client: str) -> Tensor:
 
 
 @pytest.mark.parametrize("subject", ["model_state", "global_model"])
-def test_truth_is_sealed(memorised: Proctor, subject: str) -> None:
+def test_truth_is_sealed(shared: Proctor, subject: str) -> None:
     """AUDIT 1.1: with every private image destroyed, and members and others exchanged, it says bit for bit the same."""
 
     def said(destroyed: bool) -> list[Tensor]:
-        population = populate(confetti(120, 4), "domain-0", "single", 12, 0)
-        proctor = dataclasses.replace(memorised, population=population)
+        population = populate(confetti(120, 3), "domain-0", "single", 6, 0)
+        proctor = dataclasses.replace(shared, population=population)
         (sitting,) = proctor.sittings(proctor.subject(subject), threat("server"), (None,), reconstruction=False)
         asked = [ask for item in sitting.items[:3] for asks in item.asked.values() for ask in asks]
         if destroyed:
@@ -366,10 +389,10 @@ def test_truth_is_sealed(memorised: Proctor, subject: str) -> None:
     assert all(torch.equal(one, other) for one, other in zip(said(False), said(True), strict=True))
 
 
-def test_everybody_sees_the_shared_model_and_only_the_server_an_update(memorised: Proctor) -> None:
+def test_everybody_sees_the_shared_model_and_only_the_server_an_update(shared: Proctor) -> None:
     for role in ("server", "client", "third_party", "insider"):
-        assert memorised.subject("global_model").refused(threat(role)) is None
-    assert memorised.subject("model_state").refused(threat("client")) is not None
+        assert shared.subject("global_model").refused(threat(role)) is None
+    assert shared.subject("model_state").refused(threat("client")) is not None
 
 
 def test_a_model_that_was_sent_before_any_training_is_no_subject() -> None:
