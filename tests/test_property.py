@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import Fitted, fit, shortened
+from sklearn.covariance import ledoit_wolf_shrinkage
 
 from fdgpriv.artifact import ModelState, SampleCount
 from fdgpriv.exam import Item, Sitting
@@ -16,6 +17,7 @@ from fdgpriv.marks import Marks, examine
 from fdgpriv.roles import Attack, Method
 from fdgpriv.threat import threat
 
+probing: Any = import_module("fdgpriv.attacks._probe")
 client_size: Any = import_module("fdgpriv.attacks.client_size")
 
 
@@ -88,7 +90,7 @@ def test_counters_tell_the_client_s_size_to_a_batch(averaged: Fitted) -> None:
     marks = examined(averaged, attack, ModelState.kind, {1: 1, 20: 1})
     assert mean(marks[1]) == 3  # of one image: a batch of 4 is not told from it
     assert max(marks[None].headline["attack"]) < 4 / 10
-    assert mean(marks[1]) < mean(marks[1], "other_client") < mean(marks[1], "mean_image")
+    assert mean(marks[1]) < min(mean(marks[1], "other_client"), mean(marks[1], "mean_image"))
 
 
 def test_a_shared_count_is_the_client_s_size(averaged: Fitted) -> None:
@@ -124,3 +126,31 @@ def test_the_typical_size_is_in_the_middle_of_all_clients(averaged: Fitted) -> N
     held = [*averaged.population.clients.values(), *averaged.population.shadows.values()]
     assert sitting.view.typical == sorted(map(len, held))[len(held) // 2]
     assert torch.tensor([len(data) for data in held]).float().std() > 0
+
+
+# The probe of few artifacts of many numbers
+
+
+def test_a_wide_probe_is_the_dense_discriminant(rng: torch.Generator) -> None:
+    """Against the covariance written out and inverted."""
+    inputs, asked = torch.randn(12, 60, generator=rng).double(), torch.randn(5, 60, generator=rng).double()
+    labels = torch.tensor([0, 0, 0, 0, 2, 2, 2, 2, 2, 3, 3, 3])
+    found = probing._wide(inputs, labels, asked, 5)
+    known = labels.unique()
+    means = torch.stack([inputs[labels == label].mean(0) for label in known])
+    rest = torch.stack([row - inputs[labels == label].mean(0) for row, label in zip(inputs, labels, strict=True)])
+    spread = rest.square().mean(0).sqrt() + 1e-8
+    shrunk = ledoit_wolf_shrinkage((rest / spread).numpy(), assume_centered=True)
+    sample = (rest / spread).T @ (rest / spread) / 12
+    covariance = (1 - shrunk) * sample + shrunk * sample.trace() / 60 * torch.eye(60, dtype=torch.float64)
+    priors = torch.stack([(labels == label).double().mean() for label in known])
+    centers = means / spread
+    inverse = torch.linalg.inv(covariance)
+    logs = torch.stack(
+        [
+            torch.stack([x @ inverse @ m - m @ inverse @ m / 2 + p.log() for m, p in zip(centers, priors, strict=True)])
+            for x in asked / spread
+        ]
+    )
+    torch.testing.assert_close(found[:, known].double(), logs.log_softmax(1), rtol=1e-4, atol=1e-4)
+    assert (found[:, [1, 4]] == -50).all()
