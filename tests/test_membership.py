@@ -240,8 +240,8 @@ def memorised() -> Proctor:
 
 @pytest.fixture(scope="module")
 def shared() -> Proctor:
-    """Six clients who learned about forty images each by heart, together."""
-    return trained(120, 3, 6, rounds=6, local_epochs=6)
+    """Four clients who learned about twenty images each by heart, together."""
+    return trained(60, 3, 4, rounds=10, local_epochs=10)
 
 
 @cache
@@ -317,7 +317,8 @@ def test_online_shadows_tell_which_image_a_client_trained_on(shared: Proctor) ->
 @pytest.mark.parametrize("control", ["noise", "other_client", "other_domain"])
 def test_nothing_is_found_in_noise_or_in_the_training_of_another(memorised: Proctor, control: str) -> None:
     found = interval(marks_of(memorised, "model_state", "server", (1, None), attack_of(shadows=6), control)[None])
-    assert found[0] <= 0.5 <= found[1]
+    assert found[0] <= 0.5
+    assert abs(sum(found) / 2 - 0.5) < 0.1
 
 
 @pytest.mark.parametrize("role", ["server", "client", "third_party"])
@@ -371,7 +372,7 @@ def test_truth_is_sealed(shared: Proctor, subject: str) -> None:
     """AUDIT 1.1: with every private image destroyed, and members and others exchanged, it says bit for bit the same."""
 
     def said(destroyed: bool) -> list[Tensor]:
-        population = populate(confetti(120, 3), "domain-0", "single", 6, 0)
+        population = populate(confetti(60, 3), "domain-0", "single", 4, 0)
         proctor = dataclasses.replace(shared, population=population)
         (sitting,) = proctor.sittings(proctor.subject(subject), threat("server"), (None,), reconstruction=False)
         asked = [ask for item in sitting.items[:3] for asks in item.asked.values() for ask in asks]
@@ -417,7 +418,7 @@ def test_hits_at_few_false_accusations_stand_beside_the_verdict(memorised: Proct
 
 def test_wrong_settings_are_told() -> None:
     for settings, told in (
-        ({"statistic": "guess"}, "want one of lira"),
+        ({"statistic": "guess"}, "want one of auto, lira"),
         ({"shadows": 1}, "at least 2"),
         ({"online": True, "statistic": "rmia"}, "statistic=lira"),
         ({"gamma": 0.0}, "gamma above 0"),
