@@ -11,6 +11,7 @@ from fdgpriv.finding import Measured
 from fdgpriv.verdict import clopper_pearson
 
 FALSE_ACCUSATIONS = (0.01, 0.001)
+NOISES = 30  # random orders of the pool: targets share their non-members, so that one order favours many alike
 
 
 def auc(guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:

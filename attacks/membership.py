@@ -19,7 +19,7 @@ from fdgpriv.subjects import Craft, Subject, TrainingCraft
 
 from ._asking import Asking, Told, sent_to
 from ._lira import likelihood, log_odds, offline, online, rmia
-from ._membership import at_few_false_accusations, auc
+from ._membership import NOISES, at_few_false_accusations, auc
 from ._reading import held
 from ._shadows import Shadows
 
@@ -85,7 +85,7 @@ class Membership(Attack):
         public = torch.cat([domain.images for domain in held(view)])
         guesses = _Reader(self, view, rng).read(questions)
         prior = -(view.candidates - public.mean(0)).square().mean(dim=(1, 2, 3))
-        return guesses, {"noise": list(torch.rand(5, len(prior), generator=rng)), "mean_image": [prior]}
+        return guesses, {"noise": list(torch.rand(NOISES, len(prior), generator=rng)), "mean_image": [prior]}
 
     def chance(self, view: View, truth: Truth) -> float | None:
         return 0.5

@@ -16,7 +16,7 @@ from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.finding import Measured
 from fdgpriv.roles import Attack
 
-from ._membership import at_few_false_accusations, auc
+from ._membership import NOISES, at_few_false_accusations, auc
 from ._reading import practise, want_practice
 from ._whitening import CentredGaussian, shrunk
 
@@ -78,7 +78,7 @@ class StyleMembership(Attack):
             artifact = view.vector(question.artifact)[:length]
             guesses.append(test.log_ratio(artifact, suspects[question.suspects], question.images_behind))
         prior = -((suspects - styles.mean(0)).square() / spread).sum(1)
-        return guesses, {"noise": list(torch.rand(5, len(prior), generator=rng)), "mean_image": [prior]}
+        return guesses, {"noise": list(torch.rand(NOISES, len(prior), generator=rng)), "mean_image": [prior]}
 
     def chance(self, view: View, truth: Truth) -> float | None:
         return 0.5

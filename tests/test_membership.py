@@ -240,8 +240,8 @@ def memorised() -> Proctor:
 
 @pytest.fixture(scope="module")
 def shared() -> Proctor:
-    """Six clients who learned about forty images each by heart, together."""
-    return trained(120, 3, 6, rounds=12, local_epochs=12)
+    """Four clients who learned about twenty images each by heart, together."""
+    return trained(60, 3, 4, rounds=10, local_epochs=10)
 
 
 @cache
@@ -317,16 +317,16 @@ def test_online_shadows_tell_which_image_a_client_trained_on(shared: Proctor) ->
 @pytest.mark.parametrize("control", ["noise", "other_client", "other_domain"])
 def test_nothing_is_found_in_noise_or_in_the_training_of_another(memorised: Proctor, control: str) -> None:
     found = interval(marks_of(memorised, "model_state", "server", (1, None), attack_of(shadows=6), control)[None])
-    assert found[0] <= 0.5 <= found[1]
+    assert found[0] <= 0.5
+    assert abs(sum(found) / 2 - 0.5) < 0.1
 
 
 @pytest.mark.parametrize("role", ["server", "client", "third_party"])
 def test_the_shared_model_tells_everybody_who_took_part(shared: Proctor, role: str) -> None:
     marks = marks_of(shared, "global_model", role, (1, None), attack_of(shadows=6))
-    told = np.mean(marks[None].headline["attack"])
-    assert told > 0.58  # with neither labels nor shadows of the whole federation it is no more
+    assert np.mean(marks[None].headline["attack"]) > 0.8
     for name in ("other_client", "other_domain"):
-        assert told > np.mean(marks[None].headline[name]) + 0.1
+        assert abs(np.mean(marks[None].headline[name]) - 0.5) < 0.2
     assert "random_style" not in marks[None].headline  # it would be drawn around the very model
 
 
@@ -372,7 +372,7 @@ def test_truth_is_sealed(shared: Proctor, subject: str) -> None:
     """AUDIT 1.1: with every private image destroyed, and members and others exchanged, it says bit for bit the same."""
 
     def said(destroyed: bool) -> list[Tensor]:
-        population = populate(confetti(120, 3), "domain-0", "single", 6, 0)
+        population = populate(confetti(60, 3), "domain-0", "single", 4, 0)
         proctor = dataclasses.replace(shared, population=population)
         (sitting,) = proctor.sittings(proctor.subject(subject), threat("server"), (None,), reconstruction=False)
         asked = [ask for item in sitting.items[:3] for asks in item.asked.values() for ask in asks]
@@ -418,7 +418,7 @@ def test_hits_at_few_false_accusations_stand_beside_the_verdict(memorised: Proct
 
 def test_wrong_settings_are_told() -> None:
     for settings, told in (
-        ({"statistic": "guess"}, "want one of auto"),
+        ({"statistic": "guess"}, "want one of auto, lira"),
         ({"shadows": 1}, "at least 2"),
         ({"online": True, "statistic": "rmia"}, "statistic=lira"),
         ({"gamma": 0.0}, "gamma above 0"),

