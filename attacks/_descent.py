@@ -46,6 +46,11 @@ def _descended(objective: Objective, start: Tensor, steps: int, lr: float, signe
     return images.detach()
 
 
+def around(images: Tensor, restarts: int, rng: torch.Generator) -> list[Tensor]:
+    """Starts near the images (B, ..., 3, H, W), one for each restart: two that are alike begin apart."""
+    return list((images + 0.05 * torch.randn(restarts, *images.shape, generator=rng)).clamp(0, 1))
+
+
 def total_variation(images: Tensor) -> Tensor:
     """Mean absolute difference (...) of neighbouring pixels of images (..., 3, H, W), down and across added."""
     across, down = images.diff(dim=-1).abs(), images.diff(dim=-2).abs()

@@ -46,13 +46,17 @@ class Likely:
             labels: (G, m) of the groups' images.
         """
         if labels.shape[1] > 1 or not asked:
-            anything = self.images.mean(0)
-            return torch.stack([torch.stack([self.means.get(k, anything) for k in row]) for row in labels.tolist()])
+            return self.of_class(labels)
         known = _row({name: self.moments[name] for name in asked})
         center, spread = known.mean(0), known.std(0) + 1e-3 * known.std(0).mean() + 1e-8
         weight, bias = linear_reader(self._inputs((known - center) / spread, self.labels), self.images)
         found = self._inputs((_row(asked) - center) / spread, labels[:, 0]) @ weight.T + bias
         return found.view(-1, 1, *self.images.shape[1:]).clamp(0, 1)
+
+    def of_class(self, labels: Tensor) -> Tensor:
+        """The mean public images (G, m, 3, H, W) of these labels (G, m); of a class that is not held, of all."""
+        anything = self.images.mean(0)
+        return torch.stack([torch.stack([self.means.get(k, anything) for k in row]) for row in labels.tolist()])
 
     def _inputs(self, rows: Tensor, labels: Tensor) -> Tensor:
         named = nn.functional.one_hot(labels, self.classes).float() * self.classes**0.5

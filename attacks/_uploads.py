@@ -26,7 +26,8 @@ class Uploads:
         shares: (K,) of labels behind each.
         labels: (G, m) of the m images to draw.
         moments: By BatchNorm layer, what the buffers reveal: mean and variance (G, C).
-        likely: (G, m, 3, H, W), what public images suggest.
+        start: (G, m, 3, H, W), the mean public images of these labels.
+        likely: (G, m, 3, H, W), what public images suggest, given the moments too.
         own: Whether BatchNorm, if there is any, normalised by the batch's own statistics; else by its buffers.
     """
 
@@ -35,6 +36,7 @@ class Uploads:
     shares: Sequence[Tensor]
     labels: Tensor
     moments: Mapping[str, Moments]
+    start: Tensor
     likely: Tensor
     own: bool
 
@@ -74,7 +76,9 @@ def uploads(
         reader = LabelReader(view, model, sent, behind, rng)
         shares = [reader(change) for change in changes]
         labels = torch.stack([labels_of(share, min(most, behind)) for share in shares])
-        yield Uploads(places, changes, shares, labels, moments, Likely(view, model, own)(moments, labels), own)
+        likely = Likely(view, model, own)
+        start, guess = likely.of_class(labels), likely(moments, labels)
+        yield Uploads(places, changes, shares, labels, moments, start, guess, own)
 
 
 def _stacked(moments: Sequence[Moments]) -> Moments:

@@ -20,7 +20,7 @@ from fdgpriv.threat import Capability
 
 from ._batchnorm import apart, shares_statistics, watched
 from ._blind import blind_sets
-from ._descent import descend, total_variation, want_descent
+from ._descent import around, descend, total_variation, want_descent
 from ._images import Labelled, known_shares
 from ._reconstruction import Reconstruction
 from ._uploads import Uploads, uploads
@@ -61,7 +61,7 @@ class DeepInversion(Reconstruction):
     layers: int = ALL
     sweep: tuple[int, ...] = (-1, 1, 4)
     steps: int = 30
-    lr: float = 0.1
+    lr: float = 0.05
     restarts: int = 1
     logits: float = 0.01
     bn: float = 1.0
@@ -120,7 +120,7 @@ class DeepInversion(Reconstruction):
                 value = value + self.bn * apart(seen, asked, self.first)
             return value
 
-        starts = list(torch.rand(self.restarts, *likely.shape, generator=rng))
+        starts = around(found.start[some], self.restarts, rng)
         steps = self.steps
         with watched(model, groups, found.own) as seen:
             if self.coarse > 1:

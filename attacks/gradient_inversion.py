@@ -21,7 +21,7 @@ from fdgpriv.threat import Capability
 
 from ._batchnorm import apart, watched
 from ._blind import blind_sets
-from ._descent import descend, total_variation, want_descent
+from ._descent import around, descend, total_variation, want_descent
 from ._images import Labelled, known_shares
 from ._reconstruction import Reconstruction
 from ._uploads import uploads
@@ -40,7 +40,7 @@ class GradientInversion(Reconstruction):
         tv: Weight of the total variation.
         prior: Weight of the squared distance from what public images suggest.
         bn: Weight of the batch statistics that the buffers reveal; 0 where they are not known.
-        signed: Follow the gradient's sign only, as Geiping et al. do.
+        signed: Follow the gradient's sign only, as Geiping et al. do: the better choice without `prior` and BatchNorm.
         unrolled: Steps of SGD on the whole batch that are differentiated through; 0 takes the update for one gradient.
         unrolled_lr: Of these steps.
         most: Images drawn for an update of that many or more.
@@ -52,16 +52,16 @@ class GradientInversion(Reconstruction):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {"steps": 3, "most": 2},
-        "paper": {"steps": 24_000, "most": 100},
+        "paper": {"steps": 24_000, "lr": 0.1, "signed": True, "prior": 0.0, "tv": 0.2, "most": 100},
     }
 
-    steps: int = 40
-    lr: float = 0.1
+    steps: int = 20
+    lr: float = 0.05
     restarts: int = 1
     tv: float = 0.02
-    prior: float = 1.0
-    bn: float = 0.1
-    signed: bool = True
+    prior: float = 100.0
+    bn: float = 1.0
+    signed: bool = False
     unrolled: int = 0
     unrolled_lr: float = 0.1
     most: int = 8
@@ -85,7 +85,9 @@ class GradientInversion(Reconstruction):
         for found in uploads(view, craft, model, questions, self.most, layers, rng):
             for i, place in enumerate(found.places):
                 shown = {name: (mean[i], variance[i]) for name, (mean, variance) in found.moments.items()}
-                images = self.inverted(model, found.changes[i], found.labels[i], shown, found.likely[i], rng, found.own)
+                images = self.inverted(
+                    model, found.changes[i], found.labels[i], shown, found.start[i], found.likely[i], found.own, rng
+                )
                 guesses[place] = Labelled.told(images, found.shares[i])
         return [guesses[i] for i in range(len(questions))], known_shares(view, blind_sets(view, self.most, rng))
 
@@ -95,9 +97,10 @@ class GradientInversion(Reconstruction):
         change: State,
         labels: Tensor,
         shown: Mapping[str, Moments],
+        start: Tensor,
         likely: Tensor,
+        own: bool,
         rng: torch.Generator,
-        own: bool = True,
     ) -> Tensor:
         """Images (n, 3, H, W) with these labels (n,) that would change the model so.
 
@@ -106,9 +109,10 @@ class GradientInversion(Reconstruction):
             change: By parameter, sent minus trained, in any unit.
             labels: Of the batch.
             shown: By layer, the batch statistics that came along, if any.
+            start: (n, 3, H, W) to start near.
             likely: (n, 3, H, W) to stay near, as far as `prior` says.
-            rng: Of the starts.
             own: Whether BatchNorm, if there is any, normalised by the batch's own statistics; else by its buffers.
+            rng: Of the starts.
         """
         asked = [change[name] for name, _ in model.named_parameters()]
         length = torch.stack([tensor.square().sum() for tensor in asked]).sum().sqrt().clamp_min(1e-12)
@@ -125,18 +129,17 @@ class GradientInversion(Reconstruction):
                 value = value + self.bn * apart(seen, shown)[0]
             return value[None]
 
-        starts = list(torch.rand(self.restarts, 1, *likely.shape, generator=rng))
         with watched(model, 1, own) as seen:
-            return descend(objective, starts, self.steps, self.lr, self.signed)[0]
+            return descend(objective, around(start[None], self.restarts, rng), self.steps, self.lr, self.signed)[0]
 
     def _made(self, model: nn.Module, images: Tensor, labels: Tensor) -> list[Tensor]:
         """What training on the images takes away from the parameters, in any unit, differentiable."""
-        start: dict[str, Tensor] = dict(model.named_parameters())
-        now = start
+        begun: dict[str, Tensor] = dict(model.named_parameters())
+        now = begun
         for _ in range(max(1, self.unrolled)):
             loss = nn.functional.cross_entropy(functional_call(model, now, (images,)), labels)
             slopes = torch.autograd.grad(loss, list(now.values()), create_graph=True)
             if not self.unrolled:
                 return list(slopes)
             now = {name: now[name] - self.unrolled_lr * slope for name, slope in zip(now, slopes, strict=True)}
-        return [start[name] - now[name] for name in now]
+        return [begun[name] - now[name] for name in now]

@@ -17,7 +17,7 @@ from fdgpriv.subjects import StyleCraft
 from fdgpriv.threat import Capability
 
 from ._blind import blind
-from ._descent import descend, total_variation, want_descent
+from ._descent import around, descend, total_variation, want_descent
 from ._linear import linear_reader
 from ._reading import held, vectors
 from ._reconstruction import Reconstruction
@@ -45,7 +45,7 @@ class StyleInversion(Reconstruction):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"steps": 10}, "paper": {"steps": 2000}}
 
     steps: int = 40
-    lr: float = 0.1
+    lr: float = 0.05
     restarts: int = 1
     tv: float = 0.02
     prior: float = 100.0
@@ -67,7 +67,7 @@ class StyleInversion(Reconstruction):
         drawn = []
         for some in asked.split(_TOGETHER):
             likely = self._likely(images, (styles - center) / spread, (some - center) / spread)
-            starts = list(torch.rand(self.restarts, *likely.shape, generator=rng))
+            starts = around(images.mean(0).expand_as(likely), self.restarts, rng)
 
             def objective(images: Tensor, some: Tensor = some, likely: Tensor = likely) -> Tensor:
                 style = torch.cat(craft.moments(images), dim=1)

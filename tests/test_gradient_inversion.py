@@ -75,7 +75,9 @@ def evaluator() -> Evaluator:
 
 
 def attack(**settings: Any) -> Attack:
-    return Attack.named("gradient_inversion").configured({"bn": 0.0, **settings})
+    return Attack.named("gradient_inversion").configured(
+        {"bn": 0.0, "prior": 0.0, "tv": 0.0, "lr": 0.1, "signed": True, **settings}
+    )
 
 
 def sat(evaluator: Evaluator) -> list[Sitting]:
@@ -91,14 +93,14 @@ def judged(evaluator: Evaluator, part: Attack, sittings: list[Sitting]) -> tuple
 
 def test_one_image_of_one_step_is_recovered_with_its_label(evaluator: Evaluator) -> None:
     """AUDIT 3: the positive control."""
-    found, marks = judged(evaluator, attack(steps=60, prior=0.0, tv=0.0), sat(evaluator))
+    found, marks = judged(evaluator, attack(steps=60), sat(evaluator))
     assert np.mean(marks.headline["attack"]) > 20
     assert set(marks.details["labels_right"]["attack"]) == {1.0}
     assert found.verdict == "leak"
 
 
 def test_with_one_step_it_says_inconclusive(evaluator: Evaluator) -> None:
-    found, _ = judged(evaluator, attack(steps=1, prior=0.0, tv=0.0), sat(evaluator))
+    found, _ = judged(evaluator, attack(steps=1), sat(evaluator))
     assert found.verdict == "inconclusive"
     assert found.positive_control is not None
     assert not found.positive_control.succeeded
@@ -114,7 +116,7 @@ def test_nothing_is_recovered_from_noise(evaluator: Evaluator) -> None:
     rng = generator(1)
     noise = {name: tensor + 1e-3 * torch.randn(tensor.shape, generator=rng) for name, tensor in sent.items()}
     question = replace(one.question, artifact=ModelState(client="x", round=0, state=noise))
-    part = attack(steps=20, prior=0.0, tv=0.0)
+    part = attack(steps=20)
     (guess,), blind = part.read(sitting.view, [question], generator(2))
     scored = part.score([guess, *blind["mean_image"]], [one.truth] * 2)
     assert float(scored[0]) < float(scored[1])
