@@ -1,5 +1,6 @@
 """Degraded copies of images: what an adversary may hold of an image that somebody else has whole."""
 
+from functools import lru_cache
 from io import BytesIO
 
 import numpy as np
@@ -7,14 +8,24 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from fdgpriv.federation import generator
+
 COPIES = ("recompressed", "cropped", "flipped")
 QUALITY = 50
 KEPT = 7 / 8  # of a side, where a copy is cropped: 28 of 32 px
 
 
-def copies(images: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
-    """Of images (N, 3, H, W) in [0, 1], by the name of what was done to them, their copies (N, 3, H, W) in [0, 1]."""
-    return {"recompressed": recompressed(images), "cropped": cropped(images, rng), "flipped": images.flip(3)}
+@lru_cache(maxsize=2)
+def copies(images: Tensor) -> dict[str, Tensor]:
+    """Of images (N, 3, H, W) in [0, 1], by the name of what was done to them, their copies (N, 3, H, W) in [0, 1].
+
+    The same tensor's are made once, and cropped alike each time.
+    """
+    return {
+        "recompressed": recompressed(images),
+        "cropped": cropped(images, generator(len(images))),
+        "flipped": images.flip(3),
+    }
 
 
 def recompressed(images: Tensor, quality: int = QUALITY) -> Tensor:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import torch
-from scipy.stats import rankdata
 from torch import Tensor
 
 from fdgpriv.exam import Guess, Truth
@@ -57,6 +56,5 @@ def _apart(guess: Guess, truth: Truth) -> tuple[Tensor, Tensor]:
 def _area(members: Tensor, others: Tensor) -> float:
     if not len(members) or not len(others):
         return 0.5
-    ranks = rankdata(torch.cat([members, others]).numpy())
-    below = float(ranks[: len(members)].sum()) - len(members) * (len(members) + 1) / 2
-    return below / (len(members) * len(others))
+    above, level = members[:, None] > others, members[:, None] == others
+    return float(above.double().mean() + level.double().mean() / 2)

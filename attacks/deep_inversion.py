@@ -54,13 +54,13 @@ class DeepInversion(Reconstruction):
     threats: ClassVar[tuple[str, ...]] = ("server",)
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {"steps": 3, "most": 2},
+        "quick": {"steps": 1, "most": 2},
         "paper": {"steps": 2000, "sweep": (-1, 1, 2, 4, 8, 16, 32), "most": 32},
     }
 
     layers: int = ALL
     sweep: tuple[int, ...] = (-1, 1, 4)
-    steps: int = 30
+    steps: int = 10
     lr: float = 0.05
     restarts: int = 1
     logits: float = 0.01

@@ -37,10 +37,10 @@ class DomainInference(Attack):
     lines: ClassVar[tuple[str, ...]] = ("domain",)
     threats: ClassVar[tuple[str, ...]] = ("server",)
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice_costly": 8}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice_costly": 6}}
 
     practice: int = 90
-    practice_costly: int = 32
+    practice_costly: int = 12
 
     def __post_init__(self) -> None:
         want_practice(self.name(), self.practice, self.practice_costly)

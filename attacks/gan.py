@@ -39,9 +39,9 @@ class Gan(Reconstruction):
     reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind,)
     threats: ClassVar[tuple[str, ...]] = ("insider", "client", "third_party")
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"steps": 5}, "paper": {"steps": 20_000}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"steps": 3}, "paper": {"steps": 20_000}}
 
-    steps: int = 60
+    steps: int = 15
     batch_size: int = 32
     lr: float = 2e-3
     generator: str = "auto"

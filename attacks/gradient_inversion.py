@@ -51,11 +51,11 @@ class GradientInversion(Reconstruction):
     threats: ClassVar[tuple[str, ...]] = ("server",)
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {"steps": 3, "most": 2},
+        "quick": {"steps": 1, "most": 2},
         "paper": {"steps": 24_000, "lr": 0.1, "signed": True, "prior": 0.0, "tv": 0.2, "most": 100},
     }
 
-    steps: int = 20
+    steps: int = 8
     lr: float = 0.05
     restarts: int = 1
     tv: float = 0.02

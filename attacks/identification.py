@@ -52,7 +52,7 @@ class Identification(Attack):
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
         candidates = torch.cat(view.styles(view.candidates), dim=1)
-        degraded = [torch.cat(view.styles(c), dim=1) for c in copies(view.candidates, rng).values()]
+        degraded = [torch.cat(view.styles(c), dim=1) for c in copies(view.candidates).values()]
         made = practise(view, self.practice, rng)
         styles = torch.cat([torch.cat(view.styles(domain.images), dim=1) for domain in view.auxiliary])
         center = styles.mean(0)

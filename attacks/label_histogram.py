@@ -44,10 +44,10 @@ class LabelHistogram(Attack):
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 2.0)
     threats: ClassVar[tuple[str, ...]] = ("server", "client", "third_party")
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice": 100, "practice_costly": 8}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice": 100, "practice_costly": 6}}
 
     practice: int = 300
-    practice_costly: int = 40
+    practice_costly: int = 20
     alphas: tuple[float, ...] = (0.5, 2.0, 10.0, 100.0)
 
     def __post_init__(self) -> None:

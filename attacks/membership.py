@@ -58,11 +58,11 @@ class Membership(Attack):
     sizes: ClassVar[tuple[int | None, ...]] = (1, 5, 20, None)
     threats: ClassVar[tuple[str, ...]] = ("server", "client", "third_party")
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"shadows": 4}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"shadows": 2}}
 
     statistic: str = "auto"
     online: bool = False
-    shadows: int = 16
+    shadows: int = 4
     gamma: float = 1.0
     a: float = 0.3
 

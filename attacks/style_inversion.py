@@ -42,9 +42,9 @@ class StyleInversion(Reconstruction):
     sizes: ClassVar[tuple[int | None, ...]] = (1, 5, None)
     threats: ClassVar[tuple[str, ...]] = ("insider", "client", "third_party")
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"steps": 10}, "paper": {"steps": 2000}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"steps": 3}, "paper": {"steps": 2000}}
 
-    steps: int = 40
+    steps: int = 10
     lr: float = 0.05
     restarts: int = 1
     tv: float = 0.02

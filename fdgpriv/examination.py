@@ -168,11 +168,11 @@ class Examination:
         Of an attack that reads whole clients only: their artifacts made once more, without defense.
         """
         none, sizes = Defense.named("none")(), self._sizes(subject)
-        bare = replace(self.proctor, defense=none)
+        bare = self.proctor if self.proctor.defense == none else replace(self.proctor, defense=none)
         if 1 not in sizes:
             anew = replace(bare.subject(self.kind), wire={})
             return examine(self.attack, self._sittings(bare, anew, (None,)), (), rng)[0][None]
-        if self.proctor.defense == none:
+        if bare is self.proctor:
             return None
         wanted = sizes if self.attack.asks_size else (1,)
         return examine(self.attack, self._sittings(bare, bare.subject(self.kind), wanted), (), rng)[0][1]

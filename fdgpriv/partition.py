@@ -6,7 +6,7 @@ Every draw comes from one generator seeded by (seed, 1), so that a seed names on
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -42,6 +42,7 @@ class Population:
     domain_of: dict[str, Tensor]
     shadows: dict[str, LocalData]
     auxiliary: dict[str, Domain]
+    _pools: dict[tuple[str, ...], Tensor] = field(default_factory=dict, init=False)
 
     def main_domain(self, client: str) -> int:
         """Index into `sources` of the domain that most of this client's samples have."""
@@ -50,6 +51,13 @@ class Population:
     def data(self, client: str) -> LocalData:
         """What this client or shadow holds."""
         return self.clients[client] if client in self.clients else self.shadows[client]
+
+    def pool(self, names: tuple[str, ...]) -> Tensor:
+        """(P, 3, H, W): all training images of these in one row, then all that they hold out; the same tensor each time."""
+        if names not in self._pools:
+            held = [self.data(name) for name in names]
+            self._pools[names] = torch.cat([d.images for d in held] + [d.held_out_images for d in held])
+        return self._pools[names]
 
 
 def populate(dataset: Dataset, target: str, partition: str, clients: int, seed: int) -> Population:

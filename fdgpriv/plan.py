@@ -108,7 +108,7 @@ class Plan:
     @property
     def artifacts_per_client(self) -> Mapping[int, int]:
         """By number of images behind an artifact, how many such artifacts of each client are examined."""
-        return {1: 2} if self.preset == "quick" else ARTIFACTS_PER_CLIENT
+        return {1: 1} if self.preset == "quick" else ARTIFACTS_PER_CLIENT
 
     @property
     def _large(self) -> bool:

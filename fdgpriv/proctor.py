@@ -19,7 +19,7 @@ from fdgpriv.transcript import Transcript
 
 LEAKED_SHARE = 0.5
 PUBLIC_ARTIFACTS = 20  # per domain, to learn the public distribution from
-PUBLIC_COSTLY = 4  # where making one takes long
+PUBLIC_COSTLY = 3  # where making one takes long
 
 
 @dataclass(eq=False)
@@ -113,7 +113,7 @@ class Proctor:
         leaked = self._leak(questions.names, rng) if threat.auxiliary is Auxiliary.LEAKED else {}
         groups = questions.groups(sizes, self.per_client, leaked)
         # around the one model of all, a random one would hold what is asked for
-        public = {size: self._public(subject, size, rng) for size in sizes if not (subject.alone and size is None)}
+        public = {size: self._public(subject, size) for size in sizes if not (subject.alone and size is None)}
         if asks_size:
             public = dict.fromkeys(sizes, torch.cat(list(public.values())))
         by_holder: dict[str, list[Item]] = {}
@@ -141,9 +141,9 @@ class Proctor:
             leaked[name] = torch.randperm(n, generator=rng)[: int(LEAKED_SHARE * n)]
         return leaked
 
-    def _public(self, subject: Subject[Craft], size: int | None, rng: torch.Generator) -> Tensor:
-        """Rows (M, F) of artifacts of this size made of the public images of every source domain."""
-        rows = []
+    def _public(self, subject: Subject[Craft], size: int | None) -> Tensor:
+        """Rows (M, F) of artifacts of this size made of the public images of every source domain, always the same ones."""
+        rows, rng = [], generator(self.seed, 13, size or 0)
         for d, domain in enumerate(self.population.auxiliary.values()):
             held = Holding(domain.images, domain.labels, self._sent_to_domain(subject, d))
             count = min(len(domain), self._typical(subject) if size is None else size)

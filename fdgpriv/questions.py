@@ -23,10 +23,12 @@ ARTIFACTS_PER_CLIENT: dict[int, int] = {
     5: 3,
     20: 2,
 }  # images behind an artifact: how many artifacts per client
+COSTLY_SHARE = 3  # one in so many of them where making one takes long
 ALTERNATIVES = 3  # how many artifacts stand in for each control
 RANDOM_ARTIFACTS = 12  # and for a random one, where reading one is cheap
 LINE_UPS, CANDIDATES = 4, 100
 SCORED = 12  # at most so many of the images behind an artifact are scored
+SUSPECTED = 40  # and at most so many are among the suspects
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,11 +87,15 @@ class Questions:
                     found.append(Group(name, None, 0, order, whole))
                     continue
                 behind = "image" if size == 1 else "cluster"
-                for number, index in enumerate(order.split(size)[: per_client[size]]):
+                for number, index in enumerate(order.split(size)[: self._count(per_client[size])]):
                     if len(index) == size:
                         artifact = self._made(name, held, index, behind)
                         found.append(Group(name, size, number, index, artifact))
         return found
+
+    def _count(self, of_each: int) -> int:
+        """Of so many artifacts of each client, how many are asked about: clients are the units, more of each add little."""
+        return -(-of_each // COSTLY_SHARE) if self.subject.costly else of_each
 
     def _made(self, name: str, held: Holding, index: Tensor, behind: str) -> Artifact:
         return self.maker.make(self.subject, name, held, index, self.rng, behind)
@@ -227,11 +233,10 @@ class Questions:
         known = sorted(self.subject.earlier)
         return tuple(known[i] for i in torch.randperm(len(known), generator=self.rng))
 
-    @cached_property
+    @property
     def pool(self) -> Tensor:
         """(P, 3, H, W): all private images in one row, then all that were held out."""
-        held = [self.population.data(name) for name in self.names]
-        return torch.cat([data.images for data in held] + [data.held_out_images for data in held])
+        return self.population.pool(self.names)
 
     @cached_property
     def _domain(self) -> dict[str, int]:
@@ -247,8 +252,8 @@ class Questions:
         return {name: (starts[i], starts[len(sizes) + i]) for i, name in enumerate(self.names)}
 
     def _suspects(self, group: Group) -> tuple[Tensor, Tensor]:
-        """(N,) all images behind the artifact, then what clients of its main domain held out; and which those are."""
-        inside = group.index + self._place[group.client][0]
+        """(N,) images behind the artifact, then what clients of its main domain held out; and which are behind it."""
+        inside = group.index[:SUSPECTED] + self._place[group.client][0]
         outside = self._held_out(self._domain[group.client])
         return torch.cat([inside, outside]), torch.arange(len(inside) + len(outside)) < len(inside)
 

@@ -156,7 +156,6 @@ class LSISettings(FederatedSGD):
         },
         "default": {
             **FederatedSGD.presets["default"],
-            "rounds": 12,
             "lr": 0.03,
             "latent_dim": 64,
             "pretrain_epochs": 2,

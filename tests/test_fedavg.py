@@ -369,11 +369,23 @@ def test_what_a_client_holds_out_is_never_trained_on() -> None:
         ({"local_epochs": 0}, "local_epochs"),
         ({"participants": 0}, "participants"),
         ({"sharing": "random"}, "sharing"),
+        ({"network": "alexnet"}, "network"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_by_name(settings: Mapping[str, Any], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         fedavg(**settings)
+
+
+def test_fedavg_trains_hfedfs_client_network_too() -> None:
+    rng = seeded(0)
+    ours = fedavg(network="inception").model(federation(), rng)
+    theirs = Method.named("hfedf")().model(federation(), rng)
+    assert {name: t.shape for name, t in ours.state_dict().items()} == {
+        name: t.shape for name, t in theirs.state_dict().items()
+    }
+    trained = run(1, network="inception", lr=0.1)
+    assert trained.keys() == ours.state_dict().keys()
 
 
 @pytest.mark.slow

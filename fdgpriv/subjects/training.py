@@ -1,7 +1,9 @@
 """What a client's training sends, as a subject: its model, or how its model changed."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +43,11 @@ class TrainingCraft(Craft):
     round: int
 
     def network(self) -> nn.Module:
-        """The network whose states these are, as it starts."""
+        """The network whose states these are, as it starts; another one each time."""
+        return deepcopy(self._network)
+
+    @cached_property
+    def _network(self) -> nn.Module:
         return self.method.model(self.federation, generator(self.federation.seed, 4)).to(self.federation.device)
 
     def trained(self, held: Holding, index: Tensor, rng: torch.Generator) -> ModelState:
