@@ -19,6 +19,7 @@ from fdgpriv.examination import Examination
 from fdgpriv.federation import Dataset
 from fdgpriv.finding import ArtifactRow, DatasetNote, Results, Run, RunFigure, Timing
 from fdgpriv.judge import Paper, judge
+from fdgpriv.latent_space import latent_space
 from fdgpriv.ledger import ledger
 from fdgpriv.models.style_codec import digits_codec
 from fdgpriv.plan import Plan
@@ -104,7 +105,7 @@ class Conductor:
             measurement=measure(proctor.defense, dim, DRAWS[self.plan.preset], cell.seed),
             not_measured=_not_measured(self.plan, trained, proctor),
             records=proctor.transcript.records,
-            facts=style_space(proctor) if trained.diverged is None else {},
+            facts=style_space(proctor) | latent_space(proctor) if trained.diverged is None else {},
         )
 
     def _examine(self, done: Done, proctor: Proctor) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.artifact import SERVER, Artifact, Message, ModelState
-from fdgpriv.federation import Federation, LocalData
+from fdgpriv.federation import Federation, LocalData, generator
 from fdgpriv.roles import Defense, Method
 from fdgpriv.states import ClassifierHead
 from fdgpriv.threat import Capability
@@ -38,12 +38,30 @@ class HeadCraft(Craft):
     def make(
         self, held: Holding, index: Tensor, rng: torch.Generator, *, behind: str = "client", defended: bool = True
     ) -> Artifact:
+        head, _ = self.trained(held, index, rng)
+        return self.defense.protect(head, rng) if defended else head
+
+    def trained(self, held: Holding, index: Tensor, rng: torch.Generator) -> tuple[ClassifierHead, Any]:
+        """The head that a client with the images at `index` (m,) trains, undefended, and its model in evaluation mode."""
         assert held.sent is not None
         data = replace(self.like, images=held.images[index], labels=held.labels[index])
         client: Any = self.method.client(self.federation, data, rng)
         answer: Message = getattr(client, self.verb)([held.sent])
         (head,) = (artifact for artifact in answer if isinstance(artifact, ClassifierHead))
-        return self.defense.protect(head, rng) if defended else head
+        return head, client.model.eval()
+
+    def network(self, sent: ModelState) -> Any:
+        """The model that was sent, in evaluation mode."""
+        model = self.method.model(self.federation, generator(self.federation.seed, 4)).to(self.federation.device)
+        sent.load_into(model)
+        return model.eval()
+
+    def synthesised(self, head: ClassifierHead, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Latents (N, p), and their classes (N,), that the method's server itself makes of this head."""
+        method: Any = self.method
+        alone = replace(self.federation, clients=(head.client,))
+        found, _, _ = method.synthesised(alone, {head.client: [head]}, rng)
+        return found.latents, found.labels
 
     def vector(self, artifact: Artifact, sent: ModelState | None) -> Tensor:
         """How its statistics and its layer differ from the head that was sent, in one row."""

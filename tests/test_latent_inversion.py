@@ -1,0 +1,130 @@
+"""Latents of heads: what the attack reads, what the evaluator measures, each against something plainer."""
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import Fitted, fit, shortened
+from torch import nn
+
+from fdgpriv.claims import Case, claims
+from fdgpriv.federation import Dataset, generator
+from fdgpriv.latent_space import latent_space, precision_recall
+from fdgpriv.marks import examine
+from fdgpriv.roles import Attack
+from fdgpriv.states import ClassifierHead
+from fdgpriv.threat import threat
+
+module: Any = import_module("fdgpriv.attacks.latent_inversion")
+SHORT = {"pretrain_epochs": "2", "inversion_steps": "2", "inversion_batches": "1", "translator_steps": "2"}
+
+
+@pytest.fixture(scope="module")
+def inverted(digits: Dataset) -> Fitted:
+    """LSI in a hurry, three clients."""
+    return fit(shortened(digits, 64), clients=3, method="lsi", settings=SHORT)
+
+
+def test_the_latent_of_one_image_is_the_ratio_of_weights_to_bias(rng: torch.Generator) -> None:
+    """As plain SGD on one latent leaves it, whatever the steps."""
+    latent, linear = torch.randn(1, 16, generator=rng), nn.Linear(16, 5)
+    sent = {name: tensor.clone() for name, tensor in linear.state_dict().items()}
+    optimizer = torch.optim.SGD(linear.parameters(), 0.1, momentum=0.9)
+    for _ in range(4):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(linear(latent), torch.tensor([3])).backward()
+        optimizer.step()
+    change = {f"linear.{name}": tensor - sent[name] for name, tensor in linear.state_dict().items()}
+    row = module.row_of_one(change)
+    torch.testing.assert_close(row[:16], latent[0], atol=1e-5, rtol=1e-4)
+    assert row[16:].tolist() == [0, 0, 0, 1, 0]
+
+
+def test_class_means_against_a_loop(rng: torch.Generator) -> None:
+    latents, labels = torch.randn(30, 4, generator=rng), torch.randint(3, (30,), generator=rng)
+    means = module.class_means(latents, labels, 4)
+    for label in range(3):
+        torch.testing.assert_close(means[label], latents[labels == label].mean(0))
+    assert not means[3].any()
+
+
+def test_one_image_is_told_from_its_head_and_a_whole_client_is_not(inverted: Fitted) -> None:
+    """Its positive control beats what other heads say; heads of whole clients are no better than each other's."""
+    proctor = inverted.proctor()
+    proctor.per_client = {1: 6}
+    attack = Attack.named("latent_inversion").configured({"most": 4})
+    sittings = proctor.sittings(proctor.subject(ClassifierHead.kind), threat("server"), (1, None), reconstruction=True)
+    marks = examine(attack, sittings, (), generator(0))[0]
+    psnr = {name: np.array(values) for name, values in marks[1].headline.items()}
+    for name in ("random_style", "other_client", "other_domain", "noise"):
+        gain = psnr["attack"] - psnr[name]
+        assert gain.mean() > 2 * gain.std(ddof=1) / len(gain) ** 0.5, name
+    whole = {name: float(np.mean(values)) for name, values in marks[None].headline.items()}
+    assert abs(whole["attack"] - whole["other_client"]) < 0.5
+
+
+@pytest.mark.parametrize("latents", ["weights", "inverted"])
+def test_both_routes_draw_images(inverted: Fitted, latents: str) -> None:
+    proctor = inverted.proctor()
+    proctor.per_client = {1: 1}
+    attack = Attack.named("latent_inversion").configured({"latents": latents, "practice": 4, "most": 3})
+    (sitting,) = proctor.sittings(
+        proctor.subject(ClassifierHead.kind), threat("server"), (1, None), reconstruction=True
+    )
+    questions = [item.asked["attack"][0].question for item in sitting.items]
+    guesses, _ = attack.read(sitting.view, questions, generator(0))
+    for question, guess in zip(questions, guesses, strict=True):
+        assert guess.shape == (min(3, question.images_behind), 3, 32, 32)
+        assert 0 <= float(guess.min()) <= float(guess.max()) <= 1
+
+
+@pytest.mark.parametrize("setting", [{"latents": "guessed"}, {"most": 0}, {"practice": 1}])
+def test_settings_that_cannot_be_are_refused(setting: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(setting))):
+        Attack.named("latent_inversion").configured(setting)
+
+
+def test_precision_and_recall_against_a_loop(rng: torch.Generator) -> None:
+    made, real = torch.randn(20, 3, generator=rng), 0.5 + torch.randn(25, 3, generator=rng)
+
+    def covered(points: torch.Tensor, by: torch.Tensor) -> float:
+        hits = 0
+        for point in points:
+            for i, center in enumerate(by):
+                others = sorted(float((center - other).norm()) for j, other in enumerate(by) if j != i)
+                if float((point - center).norm()) <= others[4]:
+                    hits += 1
+                    break
+        return hits / len(points)
+
+    assert precision_recall(made, real) == pytest.approx((covered(made, real), covered(real, made)))
+    assert precision_recall(real, real) == (1.0, 1.0)
+    assert precision_recall(made + 100, real) == (0.0, 0.0)
+
+
+def test_the_evaluator_measures_latents_where_heads_are_shared(inverted: Fitted, fitted: Fitted) -> None:
+    facts = latent_space(inverted.proctor())
+    assert set(facts) == {
+        *("latent_precision", "latent_recall", "noise_precision", "noise_recall"),
+        *("latent_mean_error", "latent_var_error"),
+    }
+    assert latent_space(fitted.proctor()) == {}
+
+
+@pytest.mark.parametrize(
+    ("precision", "error", "resemble", "withheld"),
+    [(0.0, 0.1, "refuted", "refuted"), (0.9, 0.1, "undecided", "refuted"), (0.0, 0.9, "refuted", "undecided")],
+)
+def test_what_the_latents_say_of_the_claims(precision: float, error: float, resemble: str, withheld: str) -> None:
+    facts = {
+        "latent_precision": precision,
+        "latent_recall": 0.5,
+        "noise_precision": 0.0,
+        "noise_recall": 1.0,
+        "latent_mean_error": error,
+        "latent_var_error": 0.2,
+    }
+    rows = {row.id: row for row in claims("lsi", Case((), (), facts))}
+    assert (rows["H-L3"].verdict, rows["H-L7"].verdict) == (resemble, withheld)
