@@ -55,7 +55,7 @@ class GradientInversion(Reconstruction):
         "paper": {"steps": 24_000, "lr": 0.1, "signed": True, "prior": 0.0, "tv": 0.2, "most": 100},
     }
 
-    steps: int = 8
+    steps: int = 5
     lr: float = 0.05
     restarts: int = 1
     tv: float = 0.02

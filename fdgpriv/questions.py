@@ -18,9 +18,9 @@ from fdgpriv.partition import Population
 from fdgpriv.subjects import Craft, Holding, Maker, Subject
 
 ARTIFACTS_PER_CLIENT: dict[int, int] = {
-    1: 6,
-    2: 4,
-    5: 3,
+    1: 4,
+    2: 3,
+    5: 2,
     20: 2,
 }  # images behind an artifact: how many artifacts per client
 COSTLY_SHARE = 3  # one in so many of them where making one takes long
@@ -189,7 +189,8 @@ class Questions:
             return self.subject.craft.random(public, RANDOM_ARTIFACTS, sent, self.rng)
         key = (group.size, id(sent))
         if key not in self._drawn:
-            self._drawn[key] = self.subject.craft.random(public, ALTERNATIVES, sent, self.rng)
+            count = 1 if self.subject.own_models else ALTERNATIVES
+            self._drawn[key] = self.subject.craft.random(public, count, sent, self.rng)
         return self._drawn[key]
 
     def _own(self, held: Holding, image: int) -> Artifact:

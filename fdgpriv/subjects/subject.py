@@ -127,6 +127,11 @@ class Subject(Generic[C]):
         """Whether one artifact stands for all clients, so that none of them can stand in for another."""
         return self.level == "group"
 
+    @property
+    def own_models(self) -> bool:
+        """Whether clients were sent models of their own, so that what is computed for one does not serve another."""
+        return len({id(model) for model in self.sent.values()}) > 1
+
     def refused(self, threat: ThreatModel) -> str | None:
         """Why this adversary does not see them, or None."""
         missing = sorted(self.needs - threat.capabilities)
