@@ -5,14 +5,14 @@ negative (Zhao et al., "iDLG", 2020). Of several, label counts solve a linear sy
 true class, and whose scale are learned from public images (Geng et al., "Towards general deep leakage in FL", 2021).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from scipy.optimize import nnls
 from torch import Tensor, nn
 
-from fdgpriv.artifact import STATISTICS, ModelState
+from fdgpriv.artifact import ModelState
 from fdgpriv.exam import View
 from fdgpriv.subjects import TrainingCraft
 
@@ -32,20 +32,21 @@ class LabelReader:
 
     def __init__(self, view: View, model: nn.Module, sent: ModelState, images: int, rng: torch.Generator) -> None:
         self.images, self.classes = images, view.classes
+        craft = view.craft(TrainingCraft)
+        self.layer = craft.last_layer
         if images == 1:
             return
-        craft = view.craft(TrainingCraft)
         self.pull = _pull(view, model)
         domain = max(held(view), key=len)
         index = torch.randperm(len(domain), generator=rng)[:images]
         made = view.make(domain.images, domain.labels, index, rng, sent)
         known = self.pull @ _shares(domain.labels[index], view.classes)
-        moved = bias_change(craft.change(made, sent))
+        moved = bias_change(craft.change(made, sent), self.layer)
         self.scale = max(1e-12, float(known @ moved / known.square().sum().clamp_min(1e-12)))
 
     def __call__(self, change: Mapping[str, Tensor]) -> Tensor:
         """The share of each label (K,), which sums to 1, behind this change (sent minus trained)."""
-        moved = bias_change(change)
+        moved = bias_change(change, self.layer)
         if self.images == 1:
             return _shares(moved.argmin()[None], self.classes)
         weight = 10.0  # of the shares' sum, which is known
@@ -56,9 +57,9 @@ class LabelReader:
         return shares / shares.sum().clamp_min(1e-9)
 
 
-def bias_change(change: Mapping[str, Tensor]) -> Tensor:
-    """(K,): what training took away from the last layer's bias; without one, from its weights, summed by class."""
-    last = [tensor for name, tensor in change.items() if not name.endswith(STATISTICS)][-1]
+def bias_change(change: Mapping[str, Tensor], layer: Sequence[str]) -> Tensor:
+    """(K,): what training took away from the bias of this layer; where it has none, from its weights, summed by class."""
+    last = change[layer[-1]]
     return last if last.ndim == 1 else last.flatten(1).sum(1)
 
 

@@ -18,8 +18,6 @@ from fdgpriv.transcript import Transcript
 
 from .subject import Craft, Holding, Subject
 
-_HEAD = 2  # of the last parameters, how many a reader of properties looks at
-
 
 @dataclass(frozen=True, eq=False)
 class TrainingCraft(Craft):
@@ -49,6 +47,17 @@ class TrainingCraft(Craft):
     @cached_property
     def _network(self) -> nn.Module:
         return self.method.model(self.federation, generator(self.federation.seed, 4)).to(self.federation.device)
+
+    @cached_property
+    def last_layer(self) -> tuple[str, ...]:
+        """Names of the parameters of the linear layer that tells classes apart: its weight, and its bias if it has one."""
+        linear = {
+            name: module
+            for name, module in self._network.named_modules()
+            if isinstance(module, nn.Linear) and module.out_features == self.federation.classes
+        }
+        name = ([name for name in linear if name.startswith("head")] or list(linear))[-1]
+        return tuple(f"{name}.{part}" for part, _ in linear[name].named_parameters())
 
     def trained(self, held: Holding, index: Tensor, rng: torch.Generator) -> ModelState:
         """The model that a client with the images at `index` (m,) trains of the one it was sent, undefended."""
@@ -94,9 +103,8 @@ class TrainingCraft(Craft):
         """Changes of the BatchNorm statistics and of the last layer, in one row."""
         assert sent is not None
         change = self.change(artifact, sent)
-        statistics = [name for name in change if name.endswith(STATISTICS[:2])]
-        parameters = [name for name in change if not name.endswith(STATISTICS)]
-        return torch.cat([change[name].flatten() for name in (*statistics, *parameters[-_HEAD:])])
+        statistics = sorted(name for name in change if name.endswith(STATISTICS[:2]))
+        return torch.cat([change[name].flatten() for name in (*statistics, *self.last_layer)])
 
     def flat(self, artifact: Artifact, sent: ModelState | None) -> Tensor:
         assert sent is not None
