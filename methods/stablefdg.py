@@ -23,15 +23,15 @@ _CHOICES = {
     "center": ("batch", "concat"),
     "attention": ATTENTIONS,
 }
-_FROM_SCRATCH = {"exploration": 1.0}
+_FROM_SCRATCH = {"exploration": 1.0, "lr": 0.05}
 
 
 @dataclass(frozen=True)
 class StableFDG(FederatedSGD):
     """The defaults are the paper's (section 4.1, App. G).
 
-    The presets quick and default explore less far: the paper's exploration of 3 presumes a pre-trained network, and slows
-    one that starts from nothing.
+    The presets quick and default explore less far and learn more slowly: the paper's exploration of 3 presumes a
+    pre-trained network, and slows one that starts from nothing.
 
     Attributes:
         exploration: alpha of Eq. 4-5.
