@@ -60,7 +60,7 @@ class DeepInversion(Reconstruction):
 
     layers: int = ALL
     sweep: tuple[int, ...] = (-1, 1, 4)
-    steps: int = 10
+    steps: int = 20
     lr: float = 0.05
     restarts: int = 1
     logits: float = 0.01
@@ -69,7 +69,7 @@ class DeepInversion(Reconstruction):
     tv: float = 0.02
     prior: float = 100.0
     coarse: int = 1
-    most: int = 8
+    most: int = 4
 
     def __post_init__(self) -> None:
         want_descent(self.name(), self.steps, self.lr, self.restarts)

@@ -64,7 +64,7 @@ class GradientInversion(Reconstruction):
     signed: bool = False
     unrolled: int = 0
     unrolled_lr: float = 0.1
-    most: int = 8
+    most: int = 4
 
     def __post_init__(self) -> None:
         want_descent(self.name(), self.steps, self.lr, self.restarts)

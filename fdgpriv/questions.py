@@ -28,7 +28,7 @@ ALTERNATIVES = 3  # how many artifacts stand in for each control
 RANDOM_ARTIFACTS = 12  # and for a random one, where reading one is cheap
 LINE_UPS, CANDIDATES = 4, 100
 SCORED = 12  # at most so many of the images behind an artifact are scored
-SUSPECTED = 40  # and at most so many are among the suspects
+SUSPECTED = 24  # and at most so many are among the suspects
 
 
 @dataclass(frozen=True, eq=False)
