@@ -23,7 +23,7 @@ ARTIFACTS_PER_CLIENT: dict[int, int] = {
     5: 2,
     20: 2,
 }  # images behind an artifact: how many artifacts per client
-COSTLY_SHARE = 3  # one in so many of them where making one takes long
+COSTLY_SINGLES = 3  # of one image where making one takes long, and one of each other number
 ALTERNATIVES = 3  # how many artifacts stand in for each control
 RANDOM_ARTIFACTS = 12  # and for a random one, where reading one is cheap
 LINE_UPS, CANDIDATES = 4, 100
@@ -87,15 +87,15 @@ class Questions:
                     found.append(Group(name, None, 0, order, whole))
                     continue
                 behind = "image" if size == 1 else "cluster"
-                for number, index in enumerate(order.split(size)[: self._count(per_client[size])]):
+                for number, index in enumerate(order.split(size)[: self._count(size, per_client[size])]):
                     if len(index) == size:
                         artifact = self._made(name, held, index, behind)
                         found.append(Group(name, size, number, index, artifact))
         return found
 
-    def _count(self, of_each: int) -> int:
+    def _count(self, size: int, of_each: int) -> int:
         """Of so many artifacts of each client, how many are asked about: clients are the units, more of each add little."""
-        return -(-of_each // COSTLY_SHARE) if self.subject.costly else of_each
+        return min(of_each, COSTLY_SINGLES if size == 1 else 1) if self.subject.costly else of_each
 
     def _made(self, name: str, held: Holding, index: Tensor, behind: str) -> Artifact:
         return self.maker.make(self.subject, name, held, index, self.rng, behind)
