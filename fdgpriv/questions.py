@@ -25,7 +25,7 @@ ARTIFACTS_PER_CLIENT: dict[int, int] = {
 }  # images behind an artifact: how many artifacts per client
 COSTLY_SINGLES = 3  # of one image where making one takes long, and one of each other number
 ALTERNATIVES = 3  # how many artifacts stand in for each control
-RANDOM_ARTIFACTS = 12  # and for a random one, where reading one is cheap
+RANDOM_ARTIFACTS = 6  # and for a random one, where reading one is cheap
 LINE_UPS, CANDIDATES = 4, 100
 SCORED = 12  # at most so many of the images behind an artifact are scored
 SUSPECTED = 24  # and at most so many are among the suspects
