@@ -87,14 +87,18 @@ class Conductor:
         interrupted = False
         try:
             for cell in self.cells():
-                trained, proctor = train(self.plan, self.dataset, cell, self.out, self.teller, self.workers)
-                done.append(self._begun(cell, trained, proctor))
-                if trained.diverged is None and self.plan.attacks:
-                    self._examine(done[-1], proctor)
+                self._do(cell, done)
         except KeyboardInterrupt:
             interrupted = True
             self.teller.say("interrupted: keeping what is done")
         return self._results(done, interrupted, command)
+
+    def _do(self, cell: Cell, done: list[Done]) -> None:
+        """Train and examine one cell; its evaluator, with the artifacts that it made, is let go at the end."""
+        trained, proctor = train(self.plan, self.dataset, cell, self.out, self.teller, self.workers)
+        done.append(self._begun(cell, trained, proctor))
+        if trained.diverged is None and self.plan.attacks:
+            self._examine(done[-1], proctor)
 
     def _begun(self, cell: Cell, trained: Trained, proctor: Proctor) -> Done:
         dim = len(proctor.template.vector()) if proctor.shares_styles else 1
