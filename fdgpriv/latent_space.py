@@ -15,7 +15,7 @@ NEIGHBOURS = 5
 
 
 def latent_space(proctor: Proctor) -> dict[str, float]:
-    """Means over clients; {} where no heads are shared.
+    """Means over clients of more than 5 images; {} where no heads are shared.
 
     Each client's stage 1 is done once more, from the same model and images with draws of its own, so that its encoder is at
     hand. ``latent_precision`` and ``latent_recall`` are those of the synthesised latents among the real ones
@@ -27,7 +27,8 @@ def latent_space(proctor: Proctor) -> dict[str, float]:
     if subject is None or not isinstance(subject.craft, HeadCraft):
         return {}
     rows = []
-    for i, name in enumerate(subject.clients[:CLIENTS]):
+    several = [name for name in subject.clients if len(proctor.population.data(name)) > NEIGHBOURS]
+    for i, name in enumerate(several[:CLIENTS]):
         rng, data = generator(proctor.seed, 14, i), proctor.population.data(name)
         held = Holding(data.images, data.labels, subject.sent[name])
         head, model = subject.craft.trained(held, torch.arange(len(data)), rng)
