@@ -1,16 +1,37 @@
-"""How membership attacks are marked: area under the curve of each target, and hits at few false accusations."""
+"""What every membership attack promises, and how it is marked: area under the curve, and hits at few false accusations."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fdgpriv.exam import Guess, Truth
+from fdgpriv.exam import Guess, Truth, View
 from fdgpriv.finding import Measured
+from fdgpriv.roles import Attack
 from fdgpriv.verdict import clopper_pearson
 
 FALSE_ACCUSATIONS = (0.01, 0.001)
 NOISES = 30  # random orders of the pool: targets share their non-members, so that one order favours many alike
+
+
+class MembershipAttack(Attack):
+    """Guesses are a score of each suspect (N,), or of each image of the pool (P,); higher means "member"."""
+
+    family: ClassVar[str] = "membership"
+    headline: ClassVar[str] = "auc"
+    higher_leaks: ClassVar[bool] = True
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+    threats: ClassVar[tuple[str, ...]] = ("server", "client", "third_party")
+
+    def chance(self, view: View, truth: Truth) -> float | None:
+        return 0.5
+
+    def score(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
+        return auc(guesses, truths)
+
+    def realism(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> dict[str, Measured]:
+        return at_few_false_accusations(guesses, truths)
 
 
 def auc(guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:

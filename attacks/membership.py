@@ -11,15 +11,13 @@ import torch
 from torch import Tensor
 
 from fdgpriv.artifact import Artifact, ModelState
-from fdgpriv.exam import Guess, Question, Truth, View
-from fdgpriv.finding import Measured
-from fdgpriv.roles import Attack
+from fdgpriv.exam import Guess, Question, View
 from fdgpriv.states import ModelUpdate
 from fdgpriv.subjects import Craft, Subject, TrainingCraft
 
 from ._asking import Asking, Told, sent_to
 from ._lira import likelihood, log_odds, offline, online, rmia
-from ._membership import NOISES, at_few_false_accusations, auc
+from ._membership import NOISES, MembershipAttack
 from ._reading import held
 from ._shadows import Shadows
 
@@ -28,7 +26,7 @@ _PUBLIC = 100  # public images that are looked at: to trust the model sent, and 
 
 
 @dataclass(frozen=True)
-class Membership(Attack):
+class Membership(MembershipAttack):
     """Scores each suspect by how sure the trained model is of it, against shadow models trained without it.
 
     Shadows begin with the model that the sender was sent, hold as many public images as are behind the artifact (of
@@ -50,13 +48,8 @@ class Membership(Attack):
         a: RMIA's, offline.
     """
 
-    family: ClassVar[str] = "membership"
     reads: ClassVar[tuple[str, ...]] = (ModelState.kind, ModelUpdate.kind, "global_model")
-    headline: ClassVar[str] = "auc"
-    higher_leaks: ClassVar[bool] = True
-    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     sizes: ClassVar[tuple[int | None, ...]] = (1, 5, 20, None)
-    threats: ClassVar[tuple[str, ...]] = ("server", "client", "third_party")
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"shadows": 2}}
 
@@ -86,15 +79,6 @@ class Membership(Attack):
         guesses = _Reader(self, view, rng).read(questions)
         prior = -(view.candidates - public.mean(0)).square().mean(dim=(1, 2, 3))
         return guesses, {"noise": list(torch.rand(NOISES, len(prior), generator=rng)), "mean_image": [prior]}
-
-    def chance(self, view: View, truth: Truth) -> float | None:
-        return 0.5
-
-    def score(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
-        return auc(guesses, truths)
-
-    def realism(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> dict[str, Measured]:
-        return at_few_false_accusations(guesses, truths)
 
 
 @dataclass(eq=False)

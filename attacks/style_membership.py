@@ -12,17 +12,15 @@ import torch
 from torch import Tensor
 
 from fdgpriv.artifact import StyleStatistics
-from fdgpriv.exam import Guess, Question, Truth, View
-from fdgpriv.finding import Measured
-from fdgpriv.roles import Attack
+from fdgpriv.exam import Guess, Question, View
 
-from ._membership import NOISES, at_few_false_accusations, auc
+from ._membership import NOISES, MembershipAttack
 from ._reading import practise, want_practice
 from ._whitening import CentredGaussian, shrunk
 
 
 @dataclass(frozen=True)
-class StyleMembership(Attack):
+class StyleMembership(MembershipAttack):
     """Scores each suspect by how much likelier the artifact is with it among the n images than without.
 
     With x among them, the average of n styles has mean ((n - 1) m + style(x)) / n and covariance (n - 1) S / n^2, without
@@ -37,12 +35,7 @@ class StyleMembership(Attack):
         practice: Practice artifacts of each size.
     """
 
-    family: ClassVar[str] = "membership"
     reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind,)
-    headline: ClassVar[str] = "auc"
-    higher_leaks: ClassVar[bool] = True
-    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
-    threats: ClassVar[tuple[str, ...]] = ("server", "client", "third_party")
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice": 100}}
 
@@ -79,15 +72,6 @@ class StyleMembership(Attack):
             guesses.append(test.log_ratio(artifact, suspects[question.suspects], question.images_behind))
         prior = -((suspects - styles.mean(0)).square() / spread).sum(1)
         return guesses, {"noise": list(torch.rand(NOISES, len(prior), generator=rng)), "mean_image": [prior]}
-
-    def chance(self, view: View, truth: Truth) -> float | None:
-        return 0.5
-
-    def score(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
-        return auc(guesses, truths)
-
-    def realism(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> dict[str, Measured]:
-        return at_few_false_accusations(guesses, truths)
 
 
 @dataclass(frozen=True, eq=False)
