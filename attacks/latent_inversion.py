@@ -67,7 +67,9 @@ class LatentInversion(Reconstruction):
         guesses: list[Guess] = []
         for question in questions:
             assert question.sent is not None
-            known = public.setdefault(id(question.sent), Public(view, craft, question.sent, self.practice, rng))
+            if id(question.sent) not in public:
+                public[id(question.sent)] = Public(view, craft, question.sent, self.practice, rng)
+            known = public[id(question.sent)]
             change = head_change(question.artifact.tensors(), question.sent)
             if question.images_behind == 1:
                 guesses.append(known.image(row_of_one(change)))

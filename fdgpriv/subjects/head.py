@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.artifact import SERVER, Artifact, Message, ModelState
-from fdgpriv.federation import Federation, LocalData, generator
+from fdgpriv.federation import Federation, LocalData
 from fdgpriv.roles import Defense, Method
 from fdgpriv.states import ClassifierHead
 from fdgpriv.threat import Capability
@@ -49,12 +49,6 @@ class HeadCraft(Craft):
         answer: Message = getattr(client, self.verb)([held.sent])
         (head,) = (artifact for artifact in answer if isinstance(artifact, ClassifierHead))
         return head, client.model.eval()
-
-    def network(self, sent: ModelState) -> Any:
-        """The model that was sent, in evaluation mode."""
-        model = self.method.model(self.federation, generator(self.federation.seed, 4)).to(self.federation.device)
-        sent.load_into(model)
-        return model.eval()
 
     def synthesised(self, head: ClassifierHead, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """Latents (N, p), and their classes (N,), that the method's server itself makes of this head."""
