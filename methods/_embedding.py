@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.models.backbone import After, Backbone, Classifier, drawing_from
+from fdgpriv.draws import drawing_from
+from fdgpriv.models.backbone import After, Backbone, Classifier
 
 
 class EmbeddingClassifier(Classifier):

@@ -8,7 +8,8 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.models.backbone import Backbone, drawing_from
+from fdgpriv.draws import drawing_from
+from fdgpriv.models.backbone import Backbone
 
 ATTENTIONS = ("mix", "cross", "self", "conv", "off")
 

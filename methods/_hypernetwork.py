@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.models.backbone import drawing_from
+from fdgpriv.draws import drawing_from
 
 INITS = ("client", "default")
 _SHRUNK = 0.1

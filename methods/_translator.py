@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from fdgpriv.models.backbone import drawing_from
+from fdgpriv.draws import drawing_from
 
 from ._latent_classifier import Head
 

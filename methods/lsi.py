@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fdgpriv.artifact import SERVER, ModelState, SampleCount
+from fdgpriv.draws import global_draws
 from fdgpriv.federation import Federation, LocalData
 from fdgpriv.kinds import ValidationMetrics
 from fdgpriv.roles import Answers, Ask, Server
@@ -106,7 +107,8 @@ class LSI(LSISettings):
         heads, latents, labels, losses = [], [], [], []
         current: Latents | None = None
         for client in federation.clients:
-            head = Head(self.latent_dim, federation.classes)
+            with global_draws():
+                head = Head(self.latent_dim, federation.classes)
             shared[client].load_into(head)
             heads.append(head.to(federation.device))
             likely = marginals[client].share if client in marginals else torch.ones(federation.classes)

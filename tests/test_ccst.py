@@ -18,13 +18,14 @@ from torch import Tensor, nn
 
 from fdgpriv.artifact import PEER, SERVER, Artifact, Message, ModelState, StyleDraft, StyleStatistics
 from fdgpriv.audit import main
+from fdgpriv.draws import drawing_from
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.evidence import Evidence
 from fdgpriv.federation import Dataset, Federation, LocalData
 from fdgpriv.kinds import AmplitudeSpectrum, ValidationMetrics
 from fdgpriv.ledger import ledger
 from fdgpriv.models.adain_vgg import decoder_layers, encoder_layers
-from fdgpriv.models.backbone import Backbone, backbone, drawing_from
+from fdgpriv.models.backbone import Backbone, backbone
 from fdgpriv.models.style_codec import StyleCodec, digits_codec
 from fdgpriv.plan import Plan
 from fdgpriv.proctor import Proctor

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from fdgpriv.artifact import SERVER, ModelState, SampleCount
 from fdgpriv.conduct import Conductor
+from fdgpriv.draws import drawing_from
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.federation import Federation, LocalData
-from fdgpriv.models.backbone import Backbone, drawing_from
+from fdgpriv.models.backbone import Backbone
 from fdgpriv.plan import Plan
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Defense, Method

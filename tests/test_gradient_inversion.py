@@ -14,12 +14,12 @@ from torch.func import functional_call
 
 from fdgpriv.artifact import ModelState
 from fdgpriv.data import load
+from fdgpriv.draws import drawing_from
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.exam import Sitting
 from fdgpriv.federation import Federation, generator
 from fdgpriv.judge import Paper, judge
 from fdgpriv.marks import Marks, examine
-from fdgpriv.models.backbone import drawing_from
 from fdgpriv.partition import populate
 from fdgpriv.plan import Plan
 from fdgpriv.roles import Attack, Defense

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from fdgpriv.artifact import SERVER, ModelState
+from fdgpriv.draws import drawing_from
 from fdgpriv.engine.local import LocalEngine, stream
 from fdgpriv.federation import Dataset, Federation, LocalData
 from fdgpriv.finding import Utility
 from fdgpriv.kinds import ClientEmbedding
-from fdgpriv.models.backbone import Backbone, drawing_from
+from fdgpriv.models.backbone import Backbone
 from fdgpriv.plan import Plan
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Defense, Method

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from fdgpriv.artifact import SERVER, Artifact, Message, ModelState
+from fdgpriv.draws import drawing_from
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.federation import Federation, LocalData
 from fdgpriv.kinds import ValidationMetrics
-from fdgpriv.models.backbone import Backbone, drawing_from
+from fdgpriv.models.backbone import Backbone
 from fdgpriv.roles import Answers, Ask, Defense, Method
 from fdgpriv.states import ClassifierHead, ImportanceWeights, RepresentationTranslator
 from fdgpriv.transcript import Transcript

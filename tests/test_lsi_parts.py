@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.models.backbone import Backbone, backbone, drawing_from
+from fdgpriv.draws import drawing_from
+from fdgpriv.models.backbone import Backbone, backbone
 
 classifier: Any = import_module("fdgpriv.methods._latent_classifier")
 inversion: Any = import_module("fdgpriv.methods._latent_inversion")

@@ -17,12 +17,13 @@ from torch import Tensor, nn
 
 from fdgpriv.artifact import SERVER, Artifact, ModelState, SampleCount, StyleDraft, StyleStatistics
 from fdgpriv.audit import main
+from fdgpriv.draws import drawing_from
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.federation import Dataset, Federation, LocalData
 from fdgpriv.finch import finch
 from fdgpriv.kinds import InterpolationStyle
 from fdgpriv.ledger import ledger
-from fdgpriv.models.backbone import Backbone, drawing_from
+from fdgpriv.models.backbone import Backbone
 from fdgpriv.models.style_codec import digits_codec
 from fdgpriv.plan import Plan
 from fdgpriv.roles import Defense, Method

@@ -15,9 +15,10 @@ from scipy import stats
 from torch import Tensor, nn
 
 from fdgpriv.artifact import SERVER, Message, ModelState, StyleDraft, StyleStatistics
+from fdgpriv.draws import drawing_from
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.federation import Federation, LocalData
-from fdgpriv.models.backbone import Backbone, backbone, drawing_from
+from fdgpriv.models.backbone import Backbone, backbone
 from fdgpriv.roles import Defense, Method
 from fdgpriv.style import RULES
 from fdgpriv.wire import Wire

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fdgpriv._torchvision import torchvision as _torchvision  # noqa: F401  (before torchmetrics)
+from fdgpriv.draws import global_draws
 from fdgpriv.finding import Measured
 from fdgpriv.metrics.score import Score, check_images, jackknife, missing
 from fdgpriv.models.extractor import Extractor
@@ -170,8 +171,7 @@ def _fid(name: str, ours: Tensor, theirs: Tensor, n: int) -> Score:
 
 def _repeatably(compute: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """torchmetrics shuffles with the global generator: here from one state, which is put back after."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)
+    with global_draws():
         return compute()
 
 

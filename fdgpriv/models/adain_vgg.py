@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torch import nn
 
+from fdgpriv.draws import global_draws
 from fdgpriv.models._checkpoints import find_weights, read_tensors
 from fdgpriv.models.style_codec import StyleCodec
 
@@ -29,7 +30,8 @@ def adain_vgg(encoder: Path | None = None, decoder: Path | None = None) -> Style
             first 31 are used. None looks among torch's own checkpoints.
         decoder: The file `decoder`, likewise.
     """
-    codec = StyleCodec(ADAIN_VGG, encoder_layers(), decoder_layers(), _ENDS)
+    with global_draws():
+        codec = StyleCodec(ADAIN_VGG, encoder_layers(), decoder_layers(), _ENDS)
     _load(codec.encoder, find_weights(ENCODER_FILES, SOURCE, encoder), "vgg_normalised")
     _load(codec.decoder, find_weights(DECODER_FILES, SOURCE, decoder), "decoder")
     return codec.eval().requires_grad_(False)

@@ -2,13 +2,13 @@
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from fdgpriv.draws import drawing_from
 from fdgpriv.models._architectures import ARCHITECTURES
 from fdgpriv.models._checkpoints import load_backbone
 
@@ -108,15 +108,6 @@ class Classifier(nn.Module):
         """Logits (B, K) of images (B, 3, H, W) in [0, 1]; `after` as in `Backbone.forward`."""
         logits: Tensor = self.head(self.embedding(images, after))
         return logits
-
-
-@contextmanager
-def drawing_from(rng: torch.Generator) -> Iterator[None]:
-    """Within, torch's initialisations draw from one seed taken from `rng`; afterwards the global state is as it was."""
-    seed = int(torch.randint(2**63 - 1, (), generator=rng, device=rng.device))
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        yield
 
 
 def backbone(

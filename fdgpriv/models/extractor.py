@@ -3,11 +3,11 @@
 from itertools import pairwise
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from fdgpriv._torchvision import torchvision
+from fdgpriv.draws import global_draws
 from fdgpriv.models._checkpoints import find_weights, read_tensors
 from fdgpriv.models._shipped import load_shipped, sha256
 
@@ -86,7 +86,7 @@ def digits_extractor(directory: Path | None = None) -> Extractor:
     It knows handwritten and typeset digits of 32 px and nothing else: figures made with it compare with each other,
     never with published ones.
     """
-    with torch.random.fork_rng(devices=[]):
+    with global_draws():
         extractor = small_extractor()
     extractor.weights = load_shipped(extractor, DIGITS_EXTRACTOR, directory).weights
     return extractor
@@ -102,7 +102,7 @@ def inception_extractor(weights: Path | None = None) -> Extractor:
         weights: The file, or the folder where it lies; None looks among torch's own checkpoints.
     """
     path = find_weights(INCEPTION_FILES, INCEPTION_SOURCE, weights)
-    with torch.random.fork_rng(devices=[]):
+    with global_draws():
         network = torchvision.models.inception_v3(weights=None, init_weights=False, aux_logits=True)
     try:
         network.load_state_dict(read_tensors(path))

@@ -6,9 +6,9 @@ Reference: Huang and Belongie, "Arbitrary style transfer in real-time with adapt
 from itertools import pairwise
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
+from fdgpriv.draws import global_draws
 from fdgpriv.models._shipped import load_shipped
 from fdgpriv.style import PER_IMAGE_UNBIASED, adain
 
@@ -93,7 +93,7 @@ def small_codec(name: str) -> StyleCodec:
 
 def digits_codec(directory: Path | None = None) -> StyleCodec:
     """The codec that comes with fdgpriv, frozen; `directory` holds another training of it, ours by default."""
-    with torch.random.fork_rng(devices=[]):
+    with global_draws():
         codec = small_codec(DIGITS_CODEC)
     load_shipped(codec, DIGITS_CODEC, directory)
     return codec
