@@ -102,7 +102,7 @@ def test_a_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     table=st.dictionaries(texts, figures, min_size=1, max_size=4),
     words=st.lists(texts, max_size=3),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import fit
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
@@ -228,6 +228,7 @@ def test_a_huge_epsilon_gives_nearly_the_plain_style() -> None:
         assert torch.allclose(found.tensors()[name], tensor, atol=1e-3), name
 
 
+@settings(max_examples=40)
 @given(st.integers(1, 10), st.floats(0.05, 50), st.floats(0.1, 10), VECTORS, st.booleans())
 def test_stds_and_variances_are_never_negative(
     n: int, epsilon: float, clip: float, seed: int, from_draft: bool

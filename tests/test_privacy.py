@@ -199,7 +199,7 @@ def test_bounds_keep_below_the_truth(z: float, lower: Lower, rng: np.random.Gene
     assert above <= 10
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 1.0])
+@pytest.mark.parametrize("epsilon", [0.0, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_at_most_12_of_400_runs_exceed_the_truth(epsilon: float, rng: np.random.Generator) -> None:
     """Nothing released, and a Laplace release at delta = 0, each with 100,000 draws per world (AUDIT.md section 7)."""
     (alarms,) = selftest.epsilon_alarms(epsilon, [selftest.held_out], 400, 100_000, rng)

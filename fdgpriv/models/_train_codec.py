@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fdgpriv.draws import drawing_from
 from fdgpriv.models._pen import SIDE
 from fdgpriv.models._practice import LOOKS, Practice
 from fdgpriv.models._recipe import Descent, Recipe
+from fdgpriv.models.backbone import drawing_from
 from fdgpriv.models.style_codec import DIGITS_CODEC, StyleCodec, small_codec
 from fdgpriv.style import PER_IMAGE_UNBIASED, adain
 

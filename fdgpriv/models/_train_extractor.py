@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fdgpriv.draws import drawing_from
 from fdgpriv.models._practice import LOOKS, Practice
 from fdgpriv.models._recipe import Descent, Recipe
+from fdgpriv.models.backbone import drawing_from
 from fdgpriv.models.extractor import Extractor, small_extractor
 
 

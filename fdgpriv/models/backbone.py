@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.draws import drawing_from
+from fdgpriv.draws import drawing_from as drawing_from  # fingerprinted scripts import it from here
 from fdgpriv.models._architectures import ARCHITECTURES
 from fdgpriv.models._checkpoints import load_backbone
 
