@@ -16,10 +16,10 @@ from fdgpriv import __version__, figures
 from fdgpriv.artifact import ModelState, StyleStatistics
 from fdgpriv.claims import Case, claims
 from fdgpriv.examination import Examination
+from fdgpriv.facts import facts
 from fdgpriv.federation import Dataset
 from fdgpriv.finding import ArtifactRow, DatasetNote, Results, Run, RunFigure, Timing
 from fdgpriv.judge import Paper, judge
-from fdgpriv.latent_space import latent_space
 from fdgpriv.ledger import ledger
 from fdgpriv.models.style_codec import digits_codec
 from fdgpriv.plan import Plan
@@ -28,7 +28,6 @@ from fdgpriv.proctor import Proctor
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Attack
 from fdgpriv.states import ModelUpdate
-from fdgpriv.style_space import style_space
 from fdgpriv.threat import ThreatModel, threat
 from fdgpriv.training import Cell, Trained, train
 from fdgpriv.transcript import Record
@@ -46,7 +45,7 @@ class Done:
     measurement: Measurement
     not_measured: tuple[str, ...]
     records: Sequence[Record]
-    facts: dict[str, float]
+    facts: dict[str, float] = field(default_factory=dict)
     papers: dict[str, Paper] = field(default_factory=dict)
     attack_s: float = 0.0
 
@@ -109,11 +108,11 @@ class Conductor:
             measurement=measure(proctor.defense, dim, DRAWS[self.plan.preset], cell.seed),
             not_measured=_not_measured(self.plan, trained, proctor),
             records=proctor.transcript.records,
-            facts=style_space(proctor) | latent_space(proctor) if trained.diverged is None else {},
         )
 
     def _examine(self, done: Done, proctor: Proctor) -> None:
         folder, papers = done.cell.folder, done.papers
+        done.facts = facts(proctor, self.out / "marks" / folder)
         few_layers = self.plan.preset == "quick"
         asked = [
             Examination(proctor, spec, attack, kind, threat(role), few_layers, self.out, folder)

@@ -69,9 +69,7 @@ class LSIClient:
     def adopt(self, message: Message) -> Message:
         """Stage 3's end: keeps the translator; shares nothing."""
         (sent,) = (artifact for artifact in message if isinstance(artifact, RepresentationTranslator))
-        translator = Translator(self.method.latent_dim, self.clients, self.method.adversaries, self.rng)
-        sent.load_into(translator)
-        self.translator = translator.to(self.device).eval().requires_grad_(False)
+        self.translator = self.method.received(sent, self.clients, self.rng).to(self.device)
         return []
 
     def fit(self, message: Message) -> Message:

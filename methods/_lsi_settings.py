@@ -4,10 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
+import torch
+
+from fdgpriv.states import RepresentationTranslator
+
 from ._federation import FederatedSGD
 from ._importance import OUTPUTS, PER, SIGNS
 from ._latent_inversion import DISTANCES, HEAD_MODES, LABELS, STARTS, Inversion
-from ._translator import ACTIVATIONS, ADVERSARIALS, DROPOUTS, MINIBATCHES, MIXES, PAIRINGS, Adversaries
+from ._translator import ACTIVATIONS, ADVERSARIALS, DROPOUTS, MINIBATCHES, MIXES, PAIRINGS, Adversaries, Translator
 
 _CHOICES = {
     "stage1_start": ("common", "own"),
@@ -192,6 +196,12 @@ class LSISettings(FederatedSGD):
             raise ValueError(f"lsi.recalibrate_bn: want buffers=share, got buffers={self.buffers}")
         if self.aggregation == "mean" and self.normaliser == "clients":
             raise ValueError("lsi.normaliser: want server where aggregation=mean weighs by nothing, got clients")
+
+    def received(self, sent: RepresentationTranslator, clients: int, rng: torch.Generator) -> Translator:
+        """The translator that each of so many clients is sent, frozen; what `rng` draws is overwritten."""
+        translator = Translator(self.latent_dim, clients, self.adversaries, rng)
+        sent.load_into(translator)
+        return translator.eval().requires_grad_(False)
 
     @property
     def inversion(self) -> Inversion:

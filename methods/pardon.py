@@ -4,7 +4,7 @@ Reference: Nguyen, Johnson and Leach, "PARDON: Privacy-Aware and Robust Federate
 FISC, arXiv 2410.22622).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,7 +23,7 @@ from ._averaging import AveragingClient, FederatedAveraging
 from ._codec import codec_on
 from ._contrastive import contrast, pull
 from ._embedding import EmbeddingClassifier
-from ._federation import Batch, FederatedSGD, augment
+from ._federation import Batch, FederatedSGD, answered, augment
 from ._interpolation import interpolation_style
 from ._transfer import LEAST_SIDE, StyleTransfer
 
@@ -158,14 +158,14 @@ class Pardon(FederatedAveraging):
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         if self.style_transfer:
             answers = yield Ask("style", {client: [] for client in federation.clients})
-            style = interpolation_style(
-                [a for message in answers.values() for a in message if isinstance(a, StyleStatistics)],
-                self.server_clustering,
-                self.server_partition == "last",
-                self.median == "midpoint",
-            )
+            style = self.interpolation(list(answered(answers, StyleStatistics).values()))
             yield Ask("adopt", {client: [style] for client in federation.clients})
         return (yield from super().server(federation, rng))
+
+    def interpolation(self, styles: Sequence[StyleStatistics]) -> InterpolationStyle:
+        """The one style that the server makes of its clients' (Eq. 3-5)."""
+        coarsest, midpoint = self.server_partition == "last", self.median == "midpoint"
+        return interpolation_style(styles, self.server_clustering, coarsest, midpoint)
 
     def client(self, federation: Federation, data: LocalData, rng: torch.Generator) -> "PardonClient":
         return PardonClient(self, federation, data, rng)

@@ -191,6 +191,32 @@ def test_remark_1_needs_domains_apart_and_classes_mixed(given: dict[str, float],
     assert verdict_of("stablefdg", "H-S0", case(facts=facts(**given)))[0] == verdict
 
 
+def areas(few: float, many: float) -> dict[str, float]:
+    """Presence among 2 and among 10 clients, and of somebody else, with intervals 0.1 to either side."""
+    values = {"presence_2": few, "presence_10": many, "absent_2": 0.5, "absent_10": 0.5}
+    ends = {f"{name}_{end}": value + by for name, value in values.items() for end, by in (("low", -0.1), ("high", 0.1))}
+    return values | ends
+
+
+@pytest.mark.parametrize(
+    ("few", "many", "verdict"),
+    [(0.9, 0.7, "refuted"), (0.9, 0.55, "supported"), (0.55, 0.5, "undecided"), (0.55, 0.7, "refuted")],
+)
+def test_the_style_of_all_conceals_where_a_reader_that_finds_one_of_two_finds_none_of_many(
+    few: float, many: float, verdict: str
+) -> None:
+    assert verdict_of("pardon", "H-P2", case(facts=areas(few, many)))[0] == verdict
+    assert verdict_of("pardon", "H-P2", case())[0] == "undecided"
+
+
+@pytest.mark.parametrize(("low", "verdict"), [(0.2, "refuted"), (-0.1, "undecided")])
+def test_a_translator_tells_where_it_gains_on_both_controls(low: float, verdict: str) -> None:
+    errors = {"translated_error": 1.0, "untranslated_error": 2.0, "elsewhere_error": 1.5}
+    gain = {"translation_gain": 0.5, "translation_gain_low": low, "translation_gain_high": 0.8}
+    assert verdict_of("lsi", "H-L8", case(facts=errors | gain))[0] == verdict
+    assert verdict_of("lsi", "H-L8", case())[0] == "undecided"
+
+
 def test_style_space_against_a_loop(fitted: Fitted) -> None:
     proctor = fitted.proctor()
     found = style_space(proctor)

@@ -69,6 +69,23 @@ def _insufficient(case: Case) -> Decision:
     return Decision(alone.verdict, alone.reason, alone.evidence + whole.evidence)
 
 
+def _translated(case: Case) -> Decision:
+    if "translation_gain" not in case.facts:
+        return Decision("undecided", "not measured: no translator was shared")
+    f = case.facts
+    low, high = f.get("translation_gain_low"), f.get("translation_gain_high")
+    evidence = (
+        f"distance of moments to another client's true ones: its translated latents {f['translated_error']:.2f}, latents "
+        f"as they are {f['untranslated_error']:.2f}, translated to other clients {f['elsewhere_error']:.2f}",
+        f"gain over the better of the two: {f['translation_gain']:.2f}"
+        + (f" [{low:.2f}, {high:.2f}]" if low is not None else ""),
+    )
+    if low is not None and low > 0:
+        return Decision("refuted", "translated latents are nearer to another client's than all controls are", evidence)
+    reason = "translated latents come no nearer to another client's than to others'; without a positive control, a "
+    return Decision("undecided", reason + "translator trained longer (translator_steps=10000) would decide", evidence)
+
+
 HYPOTHESES = (
     Hypothesis(
         "H-L1",
@@ -116,7 +133,7 @@ HYPOTHESES = (
         "H-L8",
         "better client privacy",
         "another client's latent moments from the translator",
-        needs("a reader of the translator"),
+        _translated,
     ),
     Hypothesis("H-L9", "less communication overhead", "bytes uploaded, importance weights included", _overhead),
 )

@@ -1,5 +1,9 @@
 """What the PARDON paper claims."""
 
+import math
+import re
+from collections.abc import Mapping
+
 from .hypothesis import Case, Decision, Hypothesis, needs, no_leak_by
 
 
@@ -16,6 +20,29 @@ def _cross_sharing(case: Case) -> Decision:
     )
 
 
+def _conceals(case: Case) -> Decision:
+    """Of the style of all, by what is told of a client's presence in the largest of the federations looked at."""
+    counts = sorted(int(name.removeprefix("presence_")) for name in case.facts if re.fullmatch(r"presence_\d+", name))
+    if not counts:
+        return Decision("undecided", "not measured: no such style crossed, or too few clients shared one")
+    evidence = tuple(
+        f"whether a client's style is among {m}, from the style of all: AUC {_told(case.facts, f'presence_{m}')}; "
+        f"by who looks for another client {_told(case.facts, f'absent_{m}')}"
+        for m in counts
+    )
+    few, most = counts[0], counts[-1]
+    if case.facts.get(f"presence_{most}_low", 0.0) > 0.5:
+        return Decision("refuted", f"of {most} clients, the style of all tells that one took part", evidence)
+    if case.facts.get(f"presence_{few}_low", 0.0) > 0.5:
+        reason = f"of {most} clients, one's presence is not told, by a reader that tells it of {few}"
+        return Decision("supported", reason, evidence)
+    return Decision("undecided", f"inconclusive: not even of {few} clients is one's presence told", evidence)
+
+
+def _told(facts: Mapping[str, float], name: str) -> str:
+    return f"{facts[name]:.2f} [{facts.get(f'{name}_low', math.nan):.2f}, {facts.get(f'{name}_high', math.nan):.2f}]"
+
+
 HYPOTHESES = (
     Hypothesis(
         "H-P1",
@@ -27,7 +54,7 @@ HYPOTHESES = (
         "H-P2",
         "the global style conceals client-specific data and class-level information",
         "federations with and without a client, from the global style",
-        needs("membership over simulated federations"),
+        _conceals,
     ),
     Hypothesis(
         "H-P3",

@@ -21,6 +21,11 @@ class Interval:
     n: int
     reason: str | None = None
 
+    def named(self, name: str) -> dict[str, float]:
+        """The figure under this name, and its ends under ``NAME_low`` and ``NAME_high``, as far as there are any."""
+        parts = {name: self.value, f"{name}_low": self.lower, f"{name}_high": self.upper}
+        return {key: value for key, value in parts.items() if value is not None}
+
 
 def finite(name: str, values: ArrayLike) -> Array:
     """The values as float64 (n,); NaN and infinity are errors, for a mean that drops or keeps them would be wrong."""

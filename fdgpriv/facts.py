@@ -1,0 +1,26 @@
+"""What the evaluator measures of a run with all it knows, beside the attacks; the papers' claims are decided by both."""
+
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from fdgpriv._contract import write_text
+from fdgpriv.latent_space import latent_space
+from fdgpriv.presence import presence
+from fdgpriv.proctor import Proctor
+from fdgpriv.style_space import style_space
+from fdgpriv.translation import translation
+
+MEASURED = (style_space, latent_space, translation, presence)
+_FACTS = TypeAdapter(dict[str, float])
+
+
+def facts(proctor: Proctor, folder: Path) -> dict[str, float]:
+    """Figures by name, measured now and kept as ``facts.json`` in `folder`, or read from there."""
+    file = folder / "facts.json"
+    if file.is_file():
+        return _FACTS.validate_json(file.read_bytes())
+    found = {name: figure for measure in MEASURED for name, figure in measure(proctor).items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(file, _FACTS.dump_json(found).decode())
+    return found
