@@ -14,19 +14,23 @@ HYPOTHESES = (
         "H-H2",
         "Compromising a client model does not expose information about other clients",
         "whether a domain takes part, from one client's model",
-        needs("membership over simulated federations"),
+        needs(
+            "federations trained with and without the domain: 20 seeds of each, twenty audits of --target all --attack none"
+        ),
     ),
     Hypothesis(
         "H-H3",
         "client embeddings do not contain sensitive information that could be misused",
         "domain mix, label histogram and size from learned embeddings",
-        needs("a probe of embeddings over federations"),
+        needs(
+            "the embeddings of some 30 federations of one kind, to learn a probe across them: 30 seeds at the default preset"
+        ),
     ),
     Hypothesis(
         "H-H4",
         "client embeddings do not contain sensitive information that could be misused",
         "membership with random against learned embeddings",
-        needs("runs with learned and with random embeddings side by side"),
+        needs("the membership rows of two runs, --set embedding=learned and --set embedding=random, at 3 seeds each"),
     ),
     Hypothesis(
         "H-H5",
@@ -38,12 +42,14 @@ HYPOTHESES = (
         "H-H6",
         "ensures the server remains unaware",
         "the update and the embedding from the hypernetwork's gradient",
-        needs("the variant that sends the hypernetwork to its clients, which is not built"),
+        needs("the variant that sends the hypernetwork to its clients (App. C.3), which is not built"),
     ),
     Hypothesis(
         "H-H7",
         "an autoencoder's embedding of a client's data as its key",
         "images, domain and labels from the embedding",
-        needs("an attack on embeddings, which cross only with embedding=autoencoder"),
+        needs(
+            "a reader of embeddings, which cross only with --set embedding=autoencoder: one number for each client by default"
+        ),
     ),
 )

@@ -66,7 +66,7 @@ HYPOTHESES = (
         "H-P4",
         "only one image that can be reconstructed for one client, i.e., no distinguishable images reflecting different classes",
         "class attributes from the client style",
-        needs("an attribute probe of client styles"),
+        needs("images with attributes besides class and domain, which neither the digits nor PACS have"),
     ),
     Hypothesis(
         "messages",
@@ -90,7 +90,9 @@ HYPOTHESES = (
         "H-P7",
         "interpolation-style transfer offers stronger privacy protection than cross-local style transfer",
         "naming the source of a stylised image, PARDON against CCST",
-        needs("linkage of stylised images"),
+        needs(
+            "a reader of stylised images, which cross no wire: by design all are drawn in one style, in CCST in one client's"
+        ),
     ),
     Hypothesis(
         "H-P8",

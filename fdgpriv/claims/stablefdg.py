@@ -80,7 +80,7 @@ HYPOTHESES = (
         "H-S6",
         "sharing the styles of more clients",
         "attacks by a client that is sent 0, 1 and 3 styles",
-        needs("runs with received=0, 1 and 3 side by side"),
+        needs("the client rows of three runs, --set received=0, 1 and 3, at 3 seeds each"),
     ),
     Hypothesis(
         "Table 6",

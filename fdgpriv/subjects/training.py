@@ -46,7 +46,8 @@ class TrainingCraft(Craft):
 
     @cached_property
     def _network(self) -> nn.Module:
-        return self.method.model(self.federation, generator(self.federation.seed, 4)).to(self.federation.device)
+        model = self.method.model(self.federation, generator(self.federation.seed, 4)).to(self.federation.device)
+        return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # a quarter faster
 
     @cached_property
     def last_layer(self) -> tuple[str, ...]:
