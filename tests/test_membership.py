@@ -294,7 +294,8 @@ def attack_of(**settings: Any) -> Attack:
     ids=str,
 )
 def test_what_a_client_learned_by_heart_is_found(memorised: Proctor, settings: dict[str, Any], least: float) -> None:
-    marks = marks_of(memorised, "model_state", "server", (1, None), attack_of(shadows=6, **settings))
+    sizes = (None,) if settings else (1, None)
+    marks = marks_of(memorised, "model_state", "server", sizes, attack_of(shadows=6, **settings))
     whole = marks[None]
     assert np.mean(whole.headline["attack"]) > least
     for name in ("noise", "random_style", "other_client", "other_domain"):
@@ -317,14 +318,14 @@ def test_online_shadows_tell_which_image_a_client_trained_on(shared: Proctor) ->
 
 @pytest.mark.parametrize("control", ["noise", "other_client", "other_domain"])
 def test_nothing_is_found_in_noise_or_in_the_training_of_another(memorised: Proctor, control: str) -> None:
-    found = interval(marks_of(memorised, "model_state", "server", (1, None), attack_of(shadows=6), control)[None])
+    found = interval(marks_of(memorised, "model_state", "server", (None,), attack_of(shadows=6), control)[None])
     assert found[0] <= 0.5
     assert abs(sum(found) / 2 - 0.5) < 0.1
 
 
 @pytest.mark.parametrize("role", ["server", "client", "third_party"])
 def test_the_shared_model_tells_everybody_who_took_part(shared: Proctor, role: str) -> None:
-    marks = marks_of(shared, "global_model", role, (1, None), attack_of(shadows=6))
+    marks = marks_of(shared, "global_model", role, (None,), attack_of(shadows=6))
     assert np.mean(marks[None].headline["attack"]) > 0.8
     for name in ("other_client", "other_domain"):
         assert abs(np.mean(marks[None].headline[name]) - 0.5) < 0.35  # three images a client: steps of a third
