@@ -29,13 +29,15 @@ class StyleMembership(MembershipAttack):
     one of their images known, so that it holds whatever the pooling rule and the defense do; without x there is S / n^2
     more.
 
-    Reads one round: a style that is sent again each round is not combined over rounds.
+    Styles that a client sent in several rounds are read as one longer style: what the rounds have in common is in the
+    covariances of practice artifacts made under the models of the same rounds.
 
     Attributes:
         practice: Practice artifacts of each size.
     """
 
     reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind,)
+    by_round: ClassVar[tuple[int | None, ...]] = (5, 20, None)
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice": 100}}
 

@@ -92,6 +92,34 @@ class CurvePoint(Entry):
     controls: Table[Measured] = Field(default_factory=dict)
 
 
+class RoundsPoint(Entry):
+    """The headline metric from what a client shared in `rounds` rounds, `images` samples behind each (null: all it has).
+
+    `rise` is by how much it exceeds that from one round, by pairs. Of the most rounds it is tested whether it rises,
+    and of whole clients whether it beats every control of the client line.
+    """
+
+    rounds: int = Field(ge=1)
+    images: int | None = Field(ge=1)
+    units: Count
+    value: Measured
+    controls: Table[Measured] = Field(default_factory=dict)
+    rise: Measured | None = None
+    p_rise: Probability | None = None
+    p_rise_corrected: Probability | None = None
+    verdict: Verdict | None = None
+    p_corrected: Probability | None = None
+    reason: Text | None = None
+
+    @model_validator(mode="after")
+    def _verdict_is_carried(self) -> Self:
+        if self.verdict == "leak" and (self.p_corrected is None or self.p_corrected > LEVEL):
+            raise ValueError(f"want p_corrected <= {LEVEL} for a leak over rounds, got {self.p_corrected}")
+        if self.verdict is not None and not self.reason:
+            raise ValueError(f"want a reason for the verdict {self.verdict} over rounds, got none")
+        return self
+
+
 class AttackFinding(Entry):
     """One attack on one artifact by one adversary: figures, controls, bounds and the two verdict lines.
 
@@ -113,6 +141,7 @@ class AttackFinding(Entry):
     upper_bounds: Table[Table[Measured]] = Field(default_factory=dict)
     positive_control: PositiveControl | None = None
     curve: tuple[CurvePoint, ...] = ()
+    rounds: tuple[RoundsPoint, ...] = ()
     units: Units | None = None
     leakage: Leakage
     leakage_domain: Leakage | None = None

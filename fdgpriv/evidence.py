@@ -1,11 +1,13 @@
-"""What a transcript shows of styles: the last that each client shared, who was sent them, the model they come from."""
+"""What a transcript shows of styles: what each client shared, who was sent it, the models it comes from."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from torch import Tensor, nn
 
-from fdgpriv.artifact import SERVER, StyleStatistics
+from fdgpriv.artifact import SERVER, ModelState, StyleStatistics
 from fdgpriv.federation import Federation, generator
 from fdgpriv.roles import Method
 from fdgpriv.style import RULES, styles_and_maps_of
@@ -22,6 +24,8 @@ class Evidence:
         method: Knows how features are taken.
         model: The global model of that round, in evaluation mode.
         earlier: By client, what it shared in the first such round, if that is another.
+        past: Of each earlier round in which all of these clients shared too, in order, what they shared and the model
+            that it was taken under; None for the same model.
     """
 
     wire: Mapping[str, StyleStatistics]
@@ -29,6 +33,7 @@ class Evidence:
     method: Method
     model: nn.Module
     earlier: Mapping[str, StyleStatistics] = field(default_factory=dict)
+    past: Sequence[tuple[Mapping[str, StyleStatistics], ModelState | None]] = ()
     _taken: dict[tuple[int, str], tuple[Tensor, Tensor, Tensor, Tensor]] = field(default_factory=dict)
 
     @classmethod
@@ -37,6 +42,7 @@ class Evidence:
         sent: dict[str, StyleStatistics] = {}
         first: dict[str, StyleStatistics] = {}
         told: dict[str, list[str]] = {}
+        by_round: dict[int, dict[str, StyleStatistics]] = {}
         for record, artifact in transcript.of_kind(StyleStatistics.kind):
             if not isinstance(artifact, StyleStatistics):
                 continue
@@ -45,6 +51,7 @@ class Evidence:
             if record.receiver == SERVER:
                 sent[record.origin] = artifact
                 first.setdefault(record.origin, artifact)
+                by_round.setdefault(artifact.round, {})[record.origin] = artifact
                 told.pop(record.origin, None)
             elif record.relayed and record.receiver != record.origin:
                 told.setdefault(record.origin, []).append(record.receiver)
@@ -58,7 +65,23 @@ class Evidence:
         receiver = {name: halfway(list(dict.fromkeys(told[name])), i) for i, name in enumerate(sent) if name in told}
         begin = min(artifact.round for artifact in first.values())
         earlier = {name: a for name, a in first.items() if a.round == begin < last}
-        return cls(wire, receiver, method, model.eval(), earlier)
+        past = [
+            (shared, transcript.model_sent(round))
+            for round, shared in sorted(by_round.items())
+            if round < last and shared.keys() >= wire.keys()
+        ]
+        return cls(wire, receiver, method, model.eval(), earlier, past)
+
+    @cached_property
+    def rounds(self) -> tuple["Evidence", ...]:
+        """The evidence of each round of which it is kept for all of these clients, this one last."""
+        found = []
+        for wire, state in self.past:
+            model = self.model if state is None else deepcopy(self.model)
+            if state is not None:
+                state.load_into(model)
+            found.append(replace(self, wire=wire, model=model, earlier={}, past=(), _taken={}))
+        return (*found, self)
 
     @property
     def template(self) -> StyleStatistics:

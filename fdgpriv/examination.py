@@ -14,14 +14,14 @@ from torch import Tensor
 
 from fdgpriv import figures
 from fdgpriv._contract import write_text
-from fdgpriv.exam import Guess, Sitting, Truth
+from fdgpriv.exam import Asked, Guess, Sitting, Truth
 from fdgpriv.federation import generator
 from fdgpriv.judge import Paper
 from fdgpriv.marks import Marks, examine
 from fdgpriv.metrics.matching import first_match
 from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Attack, Defense
-from fdgpriv.subjects import Craft, Subject
+from fdgpriv.subjects import Craft, RepeatedStyles, Subject
 from fdgpriv.threat import ThreatModel
 from fdgpriv.training import slug
 
@@ -33,6 +33,7 @@ class Examined(BaseModel):
 
     marks: list[tuple[int | None, Marks]] = []
     by_layer: dict[str, Marks] = {}
+    by_rounds: list[tuple[int, int | None, Marks]] = []
     undefended: Marks | None = None
     auxiliary_images: int = 0
     chance: float | None = None
@@ -41,6 +42,7 @@ class Examined(BaseModel):
     attack_s: float = 0.0
 
 
+ROUNDS = (1, 2, 5, 17)  # numbers of rounds that are looked at, besides all that are kept (METHODS 4e, H-S5)
 _EXAMINED = TypeAdapter(Examined)
 
 
@@ -54,7 +56,8 @@ class Examination:
         attack: The same, configured.
         kind: Of the artifacts it reads here, one of those it can read.
         who: The threat model.
-        few_layers: Look only at the layer on the wire and the last one, and at an attack's first and last setting.
+        few_layers: Look only at the layer on the wire and the last one, and at an attack's first and last setting,
+            and one round and all.
         out: Where everything goes.
         cell: The folder's name there.
     """
@@ -105,6 +108,7 @@ class Examination:
             auxiliary_images=examined.auxiliary_images,
             marks=dict(examined.marks),
             by_layer=examined.by_layer,
+            by_rounds=examined.by_rounds,
             undefended=examined.undefended,
             chance=examined.chance,
             not_applicable=examined.not_applicable,
@@ -134,6 +138,7 @@ class Examination:
             auxiliary_images=sum(len(domain) for domain in view.auxiliary),
             chance=self.attack.chance(view, first.truth),
             figures=self._grid(shown) if self._draws_images else (),
+            by_rounds=self._by_rounds(subject, rng),
         )
 
     def _by_layer(
@@ -160,6 +165,25 @@ class Examination:
         settings = list(self.attack.settings().items()) if single else []
         for name, attack in (settings[0], settings[-1]) if self.few_layers and settings else settings:
             found[name] = marks[1] if attack == self.attack else examine(attack, single, (), rng)[0][1]
+        return found
+
+    def _by_rounds(self, subject: Subject[Craft], rng: torch.Generator) -> list[tuple[int, int | None, Marks]]:
+        """Marks on what clients shared in several rounds together, by number of rounds and of images.
+
+        The same targets, suspects and artifacts for each number of rounds; of fewer rounds the artifacts are cut.
+        """
+        repeated = subject.repeated
+        sizes = tuple(size for size in self._sizes(subject) if size in self.attack.by_round)
+        if repeated is None or not sizes or repeated.refused(self.who):
+            return []
+        assert isinstance(repeated.craft, RepeatedStyles)
+        every = len(repeated.craft.crafts)
+        wanted = (1, every) if self.few_layers else sorted({count for count in ROUNDS if count < every} | {every})
+        sittings = self._sittings(self.proctor, repeated, sizes)
+        found = []
+        for count in wanted:
+            short = [_last_rounds(one, repeated.craft, count) for one in sittings]
+            found += [(count, size, at) for size, at in examine(self.attack, short, (), rng)[0].items()]
         return found
 
     def _undefended(self, subject: Subject[Craft], rng: torch.Generator) -> Marks | None:
@@ -206,6 +230,19 @@ class Examination:
         path = Path("figures") / self.cell / f"{self._name}.png"
         figures.grid(rows, labels[: len(rows)], self.out / path)
         return (path.as_posix(),)
+
+
+def _last_rounds(sitting: Sitting, craft: RepeatedStyles, count: int) -> Sitting:
+    """The sitting with no more than the last `count` rounds of every artifact."""
+
+    def cut(one: Asked) -> Asked:
+        return replace(one, question=replace(one.question, artifact=craft.cut(one.question.artifact, count)))
+
+    items = [
+        replace(item, asked={name: [cut(one) for one in ones] for name, ones in item.asked.items()})
+        for item in sitting.items
+    ]
+    return Sitting(replace(sitting.view, _craft=craft.last(count)), items)
 
 
 def _pictured(truth: Truth, guesses: Mapping[str, Guess]) -> dict[str, Tensor]:

@@ -8,7 +8,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fdgpriv.finding import AttackFinding, CurvePoint, Direction, Leakage, Measured, PositiveControl, Threat, Units
+from fdgpriv.finding import (
+    AttackFinding,
+    CurvePoint,
+    Direction,
+    Leakage,
+    Measured,
+    PositiveControl,
+    RoundsPoint,
+    Threat,
+    Units,
+)
 from fdgpriv.marks import Marks
 from fdgpriv.roles import Attack
 from fdgpriv.threat import Capability, ThreatModel
@@ -43,6 +53,7 @@ class Paper:
         marks: By number of images behind the artifact; None is the whole client.
         by_layer: For an attack that reads every layer, marks on single images by layer; for one with further settings, by
             setting.
+        by_rounds: By number of rounds and of images, ascending, marks on what a client shared in that many together.
         undefended: On single images without the defense, by the same attack with the same budget, where there is a defense.
         chance: What guessing reaches, where that is one number.
         not_applicable: Why nothing was examined, or None.
@@ -58,6 +69,7 @@ class Paper:
     auxiliary_images: int = 0
     marks: dict[int | None, Marks] = field(default_factory=dict)
     by_layer: dict[str, Marks] = field(default_factory=dict)
+    by_rounds: Sequence[tuple[int, int | None, Marks]] = ()
     undefended: Marks | None = None
     chance: float | None = None
     not_applicable: str | None = None
@@ -86,14 +98,30 @@ class Paper:
         needed = "other_client" if line == "client" else "other_domain"
         if needed not in controls:
             return Absent(NO_OTHER_CLIENT if line == "client" else "no client of another domain exists")
+        return self._line(marks, controls, marks.units)
+
+    def _line(self, marks: Marks, controls: Mapping[str, Sequence[float]], cluster: Sequence[str]) -> Line:
         sign = 1 if self.attack.higher_leaks else -1
         bounds = self.attack.bounds if sign > 0 or self.attack.bounds is None else _turned(self.attack.bounds)
         return Line(
             attack=sign * np.asarray(marks.headline["attack"]),
             controls={name: sign * np.asarray(values) for name, values in controls.items()},
-            cluster=np.asarray(marks.units),
+            cluster=np.asarray(cluster),
             bounds=bounds,
         )
+
+    @property
+    def most_rounds(self) -> int:
+        """The most rounds that were read together; 0 where none were."""
+        return max((rounds for rounds, _, _ in self.by_rounds), default=0)
+
+    def one_round(self, size: int | None) -> Marks:
+        """The marks on one round at this size."""
+        return next(marks for rounds, images, marks in self.by_rounds if (rounds, images) == (1, size))
+
+    def rise(self, size: int | None, marks: Marks) -> Line:
+        """The test that these marks, of more rounds, lie above those of one round; of a client's several it is one unit."""
+        return self._line(marks, {"one_round": self.one_round(size).headline["attack"]}, marks.clients)
 
     def positive(self) -> tuple[str, Marks] | None:
         """The examination that is known to leak: undefended single images (or whole clients), or the deepest layer."""
@@ -116,6 +144,12 @@ def judge(papers: Mapping[str, Paper], seed: int) -> dict[str, AttackFinding]:
         for name in ("client", "domain"):
             asked = paper.line(name, paper.marks.get(paper.size))
             questions[f"{key}/{name}"] = Question(asked, positive=proof, budget=_budget(paper))
+        for rounds, size, marks in paper.by_rounds:
+            if rounds == paper.most_rounds:
+                questions[f"{key}/rise/{size}"] = Question(paper.rise(size, marks))
+                if size is None:
+                    asked = paper.line(line, marks)
+                    questions[f"{key}/rounds"] = Question(asked, positive=proof, budget=_budget(paper))
     answers = family(questions, np.random.default_rng(seed))
     return {key: _finding(paper, key, answers) for key, paper in papers.items()}
 
@@ -166,6 +200,7 @@ def _finding(paper: Paper, key: str, answers: Mapping[str, Answer]) -> AttackFin
         upper_bounds=bounds,
         positive_control=_positive(paper, answers.get(f"{key}/positive")),
         curve=tuple(_point(paper, size, at) for size, at in paper.marks.items()) if len(paper.marks) > 1 else (),
+        rounds=tuple(_over_rounds(paper, key, answers, *point) for point in paper.by_rounds),
         units=_units(paper, marks),
         leakage=_leakage(paper, marks, client, "client"),
         leakage_domain=_leakage(paper, marks, domain, "domain"),
@@ -233,6 +268,36 @@ def _point(paper: Paper, size: int | None, marks: Marks) -> CurvePoint:
         value=_measured(paper, marks.headline["attack"], marks),
         controls={name: _measured(paper, values, marks) for name, values in shown.items()},
     )
+
+
+def _over_rounds(
+    paper: Paper, key: str, answers: Mapping[str, Answer], rounds: int, size: int | None, marks: Marks
+) -> RoundsPoint:
+    point = _point(paper, size, marks)
+    most = rounds == paper.most_rounds
+    risen, leak = answers.get(f"{key}/rise/{size}"), answers.get(f"{key}/rounds") if size is None else None
+    tested = risen.test if most and risen else None
+    return RoundsPoint(
+        rounds=rounds,
+        images=size,
+        units=point.units,
+        value=point.value,
+        controls=point.controls,
+        rise=_rise(paper, size, marks) if rounds > 1 else None,
+        p_rise=tested.p if tested else None,
+        p_rise_corrected=risen.p_corrected if tested and risen else None,
+        verdict=leak.verdict if most and leak else None,
+        p_corrected=leak.p_corrected if most and leak else None,
+        reason=leak.reason if most and leak else None,
+    )
+
+
+def _rise(paper: Paper, size: int | None, marks: Marks) -> Measured:
+    """By how much the marks exceed those on one round, over clients."""
+    gain = np.asarray(marks.headline["attack"]) - np.asarray(paper.one_round(size).headline["attack"])
+    found = mean_interval(gain, np.asarray(marks.clients))
+    ends = None if found.lower is None or found.upper is None else (found.lower, found.upper)
+    return Measured(value=found.value, ci95=ends, n=found.n, direction=_direction(paper.attack))
 
 
 def _units(paper: Paper, marks: Marks) -> Units | None:

@@ -185,6 +185,7 @@ class Attack(Role):
         presets: Fields that a preset of the audit sets.
         sizes: Numbers of images behind the artifacts it is examined on; None is the whole client.
         by_layer: Whether it is also examined on every layer at which styles could be taken.
+        by_round: Numbers of images at which it is also examined on what a client shared in several rounds together.
         asks_size: Whether the number of images behind an artifact is what it guesses: it is not told it then, and other
             artifacts in the target's place are of any number.
         threats: The roles it can be played in.
@@ -200,6 +201,7 @@ class Attack(Role):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     sizes: ClassVar[tuple[int | None, ...]] = (1, 2, 5, 20, None)
     by_layer: ClassVar[bool] = False
+    by_round: ClassVar[tuple[int | None, ...]] = ()
     asks_size: ClassVar[bool] = False
     threats: ClassVar[tuple[str, ...]]
 

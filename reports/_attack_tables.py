@@ -1,8 +1,8 @@
-"""The tables of the attacks: all at a glance, those that do not apply, one attack's metrics, one attack's curve."""
+"""The tables of the attacks: all at a glance, those that do not apply, one attack's metrics, its curves."""
 
 from collections.abc import Mapping, Sequence
 
-from fdgpriv.finding import AttackFinding, Leakage, Measured
+from fdgpriv.finding import AttackFinding, Leakage, Measured, RoundsPoint
 
 from ._evidence import by_domain, headline, strongest
 from ._numbers import decimals, measured, p_value
@@ -89,3 +89,33 @@ def curve(finding: AttackFinding) -> Table:
         ),
         note=metric(finding.headline),
     )
+
+
+def rounds(finding: AttackFinding) -> Table:
+    """What several rounds of one client's artifacts tell together, in figures."""
+    figures = [figure for point in finding.rounds for figure in (point.value, point.rise) if figure is not None]
+    places = decimals(figures)
+    return Table(
+        ("Rounds", "Images", "Units", "Figure", "Over one round", "p, that it rises", "Against every control"),
+        tuple(
+            (
+                count(str(point.rounds)),
+                count("all" if point.images is None else str(point.images)),
+                count(str(point.units)),
+                number(measured(point.value, places)),
+                number(measured(point.rise, places)),
+                text(_rises(point)),
+                text("–") if point.verdict is None else verdict(point.verdict, _p(point.p_corrected)),
+            )
+            for point in finding.rounds
+        ),
+        note=metric(finding.headline),
+    )
+
+
+def _rises(point: RoundsPoint) -> str:
+    return "–" if point.p_rise is None else f"{p_value(point.p_rise)}, {_p(point.p_rise_corrected)}"
+
+
+def _p(corrected: float | None) -> str:
+    return "" if corrected is None else f"corrected p {p_value(corrected)}"

@@ -36,6 +36,7 @@ class Card:
     metrics: Table
     curve: Lines | None
     curve_table: Table | None
+    rounds_table: Table | None
     pictures: tuple[Picture, ...]
 
 
@@ -52,6 +53,7 @@ def card(finding: AttackFinding, defended: bool) -> Card:
         metrics=_attack_tables.metrics(finding),
         curve=curve(finding),
         curve_table=_attack_tables.curve(finding) if finding.curve else None,
+        rounds_table=_attack_tables.rounds(finding) if finding.rounds else None,
         pictures=tuple(Picture(file, f"Truth, reconstruction and controls: {caption}") for file in finding.figures),
     )
 

@@ -24,9 +24,10 @@ Row = dict[str, str | int | float | bool | None]
 class Csv(Report):
     """One row per run, attack, metric and source.
 
-    `source` is attack, control, upper_bound, chance, positive_control, positive_control_control, curve, curve_control or
-    utility; `name` says which control or bound; `entry` counts a run's attacks from 1. Rows of the source over_seeds
-    stand last: means over n seeds, of each target, and where no target is named over targets first.
+    `source` is attack, control, upper_bound, chance, positive_control, positive_control_control, curve, curve_control,
+    rounds, rounds_control, rise_over_rounds or utility; `name` says which control or bound, or how many rounds and which
+    control; the p of a rise over one round stands in its row; `entry` counts a run's attacks from 1. Rows of the source
+    over_seeds stand last: means over n seeds, of each target, and where no target is named over targets first.
     """
 
     filename: ClassVar[str] = "results.csv"
@@ -129,6 +130,16 @@ def _figures(finding: AttackFinding) -> Iterator[Row]:
         for name, figure in point.controls.items():
             for row in _table("curve_control", name, {head: figure}):
                 yield {**row, **images}
+
+    for at in finding.rounds:
+        name, few = f"{at.rounds} round{'s' * (at.rounds > 1)}", "all" if at.images is None else at.images
+        for row in _table("rounds", name, {head: at.value}):
+            yield {**row, "images": few}
+        for row in _table("rise_over_rounds", name, {head: at.rise} if at.rise else {}):
+            yield {**row, "images": few, "p": at.p_rise, "p_corrected": at.p_rise_corrected}
+        for control, figure in at.controls.items():
+            for row in _table("rounds_control", f"{name}: {control}", {head: figure}):
+                yield {**row, "images": few}
 
 
 def _table(source: str, name: str, table: Mapping[str, Measured]) -> Iterator[Row]:

@@ -97,6 +97,8 @@ def _card(card: Card, folder: Path) -> list[str]:
         blocks.append(_table(card.metrics))
     if card.curve_table is not None:
         blocks += ["By the number of images behind the artifact:", _table(card.curve_table)]
+    if card.rounds_table is not None:
+        blocks += ["By the number of rounds read together:", _table(card.rounds_table)]
     return [*blocks, *_pictures(card.pictures, folder)]
 
 

@@ -1,11 +1,12 @@
 """The claims ledger: every hypothesis of every paper is a row, and a row is decided by the evidence it names alone."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from _results import inference, reconstruction
+from _results import inference, measured, reconstruction
 from conftest import Fitted
 
 from fdgpriv.artifact import SERVER, Artifact, ModelState, StyleStatistics
@@ -135,6 +136,61 @@ def test_a_claim_about_one_kind_or_one_adversary_is_not_decided_by_others() -> N
 
 def test_what_is_needed_is_said() -> None:
     assert needs("membership")(case()) == Decision("undecided", "not measured: needs membership")
+
+
+# Several rounds
+
+
+def rounds(p_leak: float, p_rise: float, kept: tuple[int, ...] = (1, 2, 3)) -> AttackFinding:
+    """Membership in whole clients' styles and in those of five images, by the server."""
+    points = [
+        {
+            "rounds": count,
+            "images": images,
+            "units": 12,
+            "value": measured(0.5 + count / 100, 0.04),
+            **({"rise": measured(count / 100, 0.004)} if count > 1 else {}),
+            **({"p_rise": p_rise / 9, "p_rise_corrected": p_rise} if count == kept[-1] else {}),
+        }
+        for count in kept
+        for images in (5, None)
+    ]
+    points[-1] |= {"verdict": "leak" if p_leak <= 0.025 else "no_leak_found", "p_corrected": p_leak, "reason": "tested"}
+    return inference("style_membership", "auc", 0.52, 0.5, "no_leak_found", "no_leak_found", rounds=points)
+
+
+SENT_THRICE = tuple(
+    replace(crossing(style(client), client, SERVER, "style"), round=round) for round in range(3) for client in "ab"
+)
+
+
+def sent_again(*rows: AttackFinding) -> Any:
+    return next(row for row in claims("stablefdg", case(*rows, records=SENT_THRICE)) if row.id == "H-S5")
+
+
+@pytest.mark.parametrize(("p_leak", "p_rise", "said"), [(0.01, 1.0, "leaks"), (1.0, 0.01, "found better")])
+def test_repetition_is_refuted_by_a_leak_from_all_rounds_or_by_a_rise(p_leak: float, p_rise: float, said: str) -> None:
+    found = sent_again(rounds(p_leak, p_rise))
+    assert found.verdict == "refuted"
+    assert found.reason.startswith("1, 2 and 3 of 3 rounds read together: ")
+    assert said in found.reason
+    assert "style_membership by server on 3 rounds of styles of whole clients: auc 0.53 [0.49, 0.57]" in found.evidence[
+        0
+    ] or (p_leak > 0.025)
+
+
+def test_repetition_is_supported_only_where_every_round_was_read() -> None:
+    assert sent_again(rounds(1.0, 1.0)).verdict == "supported"
+    few = sent_again(rounds(1.0, 1.0, (1, 2)))
+    assert few.verdict == "undecided"
+    assert "1 and 2 of 3 rounds" in few.reason
+    assert "--keep all" in few.reason
+
+
+def test_one_round_s_row_says_nothing_of_repetition() -> None:
+    row = inference("style_membership", "auc", 0.9, 0.5, "leak", "leak")
+    assert sent_again(row).verdict == "undecided"
+    assert "--keep all" in sent_again(row).reason
 
 
 # What crossed

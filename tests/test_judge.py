@@ -357,3 +357,40 @@ def test_a_report_of_null_papers_rarely_says_leak() -> None:
         found = judge(papers, seed).values()
         alarms += any("leak" in (row.verdict, row.verdict_domain) for row in found)
     assert alarms <= 4
+
+
+# Several rounds
+
+
+def over_rounds(level: float) -> Paper:
+    """Whole clients and single images read over one round, where nothing leaks, and over three, at this level."""
+    one = paper(marks(3, 0.0))
+    one.by_rounds = [
+        (rounds, size, marks(4 + rounds, at, spread=0.2)) for rounds, at in ((1, 0.0), (3, level)) for size in (5, None)
+    ]
+    return one
+
+
+def test_a_rise_over_rounds_is_tested_with_the_family_and_so_is_what_all_rounds_leak() -> None:
+    found = judged(over_rounds(1.5))
+    assert found.verdict != "leak"
+    assert [(p.rounds, p.images) for p in found.rounds] == [(1, 5), (1, None), (3, 5), (3, None)]
+    assert [p.p_rise_corrected is not None and p.p_rise_corrected <= LEVEL for p in found.rounds] == [False] * 2 + [
+        True
+    ] * 2
+    assert [p.verdict for p in found.rounds] == [None, None, None, "leak"]
+    rise = found.rounds[-1].rise
+    assert rise is not None
+    assert (rise.n, rise.value) == (12, pytest.approx(1.5, abs=0.3))
+
+
+def test_no_rise_is_found_where_rounds_say_the_same() -> None:
+    found = judged(over_rounds(0.0))
+    assert all(p.p_rise is None or p.p_rise > LEVEL for p in found.rounds)
+    assert found.rounds[-1].verdict == "no_leak_found"
+
+
+def test_questions_over_rounds_change_no_other_mark() -> None:
+    with_rounds, without = judged(over_rounds(0.0)), judged(paper(marks(3, 0.0)))
+    assert with_rounds.metrics == without.metrics
+    assert with_rounds.curve == without.curve

@@ -1,5 +1,8 @@
 """What the StableFDG paper (Park et al., NeurIPS 2023) claims."""
 
+from fdgpriv.artifact import SERVER
+from fdgpriv.finding import LEVEL, AttackFinding, RoundsPoint
+
 from .hypothesis import Case, Decision, Hypothesis, bytes_per_client_round, needs, no_leak_by
 
 CLAIMED_EXTRA = 0.0045  # Table 6
@@ -35,6 +38,54 @@ def _communication(case: Case) -> Decision:
     evidence = (f"{styles:,.0f} bytes of styles beside {models:,.0f} bytes of models per client and round",)
     verdict = "supported" if styles / models <= CLAIMED_EXTRA else "refuted"
     return Decision(verdict, f"{styles / models:.3%} more than the models alone", evidence)  # type: ignore[arg-type]
+
+
+def _sent_again(case: Case) -> Decision:
+    """Whether the styles of several rounds tell membership: those of a whole client, or more the more rounds are read."""
+    rows = [row for row in case.attacks if row.attack == "style_membership" and row.rounds]
+    if not rows:
+        why = "needs style_membership by whoever sees all rounds, on two rounds of the same clients' styles or more"
+        return Decision("undecided", f"not measured: {why}, each kept with its model: --keep all keeps every round")
+    points = [(row, point) for row in rows for point in row.rounds]
+    read = sorted({point.rounds for _, point in points})
+    sent = len({r.round for r in case.records if r.kind == "style_statistics" and r.receiver == SERVER})
+    looked = f"{_listed(read)} of {sent} rounds read together"
+    told = [one for one in points if one[1].verdict == "leak" or _rises(one[1])]
+    if told:
+        leaks, rises = any(point.verdict == "leak" for _, point in told), any(_rises(point) for _, point in told)
+        what = ["membership in a client's own styles leaks"] if leaks else []
+        what += ["membership is found better from more rounds than from one"] if rises else []
+        evidence = tuple(_over_rounds(*one) for one in told)
+        return Decision("refuted", f"{looked}: {', and '.join(what)}", evidence)
+    most = [one for one in points if one[1].rounds == one[0].rounds[-1].rounds]
+    unsure = [point for _, point in most if point.verdict not in (None, "no_leak_found")]
+    if unsure:
+        return Decision("undecided", f"{looked}; inconclusive: {unsure[0].reason}")
+    if read[-1] < sent:
+        return Decision("undecided", f"{looked}: no more leaks from them, but --keep all with every round would decide")
+    reason = f"{looked}: none leaks by an attack that succeeds on its positive control, nor more than one round does"
+    return Decision("supported", reason, tuple(_over_rounds(*one) for one in most))
+
+
+def _rises(point: RoundsPoint) -> bool:
+    return point.p_rise_corrected is not None and point.p_rise_corrected <= LEVEL
+
+
+def _listed(numbers: list[int]) -> str:
+    return " and ".join(filter(None, [", ".join(map(str, numbers[:-1])), str(numbers[-1])]))
+
+
+def _over_rounds(row: AttackFinding, point: RoundsPoint) -> str:
+    unit = "whole clients" if point.images is None else f"{point.images} images"
+    told = f"{row.attack} by {row.threat.role} on {point.rounds} rounds of styles of {unit}: {row.headline} "
+    told += f"{point.value.value:.3g}{_ends(point.value.ci95)}"
+    if point.rise is not None:
+        told += f", {point.rise.value:+.2g}{_ends(point.rise.ci95)} over one round"
+    return told
+
+
+def _ends(ci: tuple[float, float] | None) -> str:
+    return "" if ci is None else f" [{ci[0]:.2g}, {ci[1]:.2g}]"
 
 
 HYPOTHESES = (
@@ -73,8 +124,8 @@ HYPOTHESES = (
     Hypothesis(
         "H-S5",
         "style statistics are sent again in each round",
-        "membership from 1, 5, 17 and 50 rounds of one client's styles",
-        needs("style_membership over rounds"),
+        "membership from 1, 2, 5, 17 and all kept rounds of one client's styles",
+        _sent_again,
     ),
     Hypothesis(
         "H-S6",

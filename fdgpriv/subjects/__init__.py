@@ -11,6 +11,7 @@ from fdgpriv.transcript import Transcript
 from .amplitude import AmplitudeCraft, amplitude_subject
 from .head import HeadCraft, head_subject
 from .maker import Maker
+from .repeated import RepeatedStyles, repeated_subject
 from .sample_count import CountCraft, count_subject
 from .shared_model import shared_model_subject
 from .style import StyleCraft, style_subject
@@ -24,6 +25,7 @@ __all__ = [
     "HeadCraft",
     "Holding",
     "Maker",
+    "RepeatedStyles",
     "StyleCraft",
     "Subject",
     "TrainingCraft",
@@ -41,7 +43,7 @@ def subjects_of(
 ) -> Mapping[str, Subject[Craft]]:
     """By name, what this run shared that can be examined."""
     found = (
-        style_subject(evidence, defense),
+        None if evidence is None else style_subject(evidence, defense, repeated_subject(evidence, defense)),
         training_subject(transcript, method, federation, defense, population),
         shared_model_subject(transcript, method, federation, defense, population),
         amplitude_subject(transcript, defense),

@@ -98,10 +98,8 @@ class StyleCraft(Craft):
         return replace(self, template=moved)
 
 
-def style_subject(evidence: Evidence | None, defense: Defense) -> Subject[Craft] | None:
-    """The style statistics of a run, where any are on record with the model they were taken under."""
-    if evidence is None:
-        return None
+def style_subject(evidence: Evidence, defense: Defense, repeated: Subject[Craft] | None) -> Subject[Craft]:
+    """The style statistics of a run, of its last round and of several together."""
     template = evidence.template
     wire: Mapping[str, Artifact] = evidence.wire if template.level == "client" else {}
     return Subject(
@@ -111,4 +109,5 @@ def style_subject(evidence: Evidence | None, defense: Defense) -> Subject[Craft]
         clients=tuple(evidence.wire),
         receiver=evidence.receiver,
         earlier=evidence.earlier if template.level == "client" else {},
+        repeated=repeated,
     )

@@ -99,6 +99,7 @@ class Subject(Generic[C]):
         needs: What an adversary must be granted to see them.
         costly: Whether making or reading one takes long, so that fewer stand for each control.
         name: What it is called where that is not its kind.
+        repeated: The same of all rounds together that are kept, where clients shared in several.
     """
 
     craft: C
@@ -111,6 +112,7 @@ class Subject(Generic[C]):
     needs: frozenset[Capability] = frozenset()
     costly: bool = False
     name: str = ""
+    repeated: "Subject[Craft] | None" = None
 
     @property
     def kind(self) -> str:
