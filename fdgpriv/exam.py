@@ -17,7 +17,7 @@ from fdgpriv.subjects import Craft, Holding, StyleCraft
 from fdgpriv.threat import Capability, ThreatModel
 
 # an image (3, H, W), images (M, 3, H, W), scores of candidates (T, N), of suspects (N,), of domains (D,), of classes
-# (K,), a distribution (K,), a number ()
+# (K,), a distribution (K,), a layout of cells (L,), a number ()
 Guess = Tensor
 C = TypeVar("C", bound=Craft)
 

@@ -55,6 +55,7 @@ _LEARNS = {
     "domain_inference": "the client's domain",
     "label_histogram": "the client's label distribution",
     "class_probe": "the class of an image",
+    "layout_probe": "where an image is light and where dark",
     "client_size": "how many samples the client has",
     "linkage": "which client it is, over rounds",
     "exact_recovery": "another party's artifact, exactly",

@@ -61,7 +61,7 @@ HYPOTHESES = (
         "H-C7",
         "do not contain spatial structural information about the image content",
         "a low-pass layout of the image from its single style",
-        needs("a layout probe"),
+        no_leak_by("layout_probe", image=True),
     ),
     Hypothesis(
         "H-C8",
