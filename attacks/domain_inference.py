@@ -10,7 +10,7 @@ from torch import Tensor
 from fdgpriv.artifact import ModelState, StyleStatistics
 from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.roles import Attack
-from fdgpriv.states import ClassifierHead, ModelUpdate
+from fdgpriv.states import ClassifierHead, ImportanceWeights, ModelUpdate
 from fdgpriv.subjects import Craft, Subject
 
 from ._probe import probe
@@ -29,7 +29,7 @@ class DomainInference(Attack):
     family: ClassVar[str] = "property"
     reads: ClassVar[tuple[str, ...]] = (
         *(StyleStatistics.kind, ModelState.kind),
-        *(ModelUpdate.kind, ClassifierHead.kind),
+        *(ModelUpdate.kind, ClassifierHead.kind, ImportanceWeights.kind),
     )
     headline: ClassVar[str] = "accuracy"
     higher_leaks: ClassVar[bool] = True

@@ -15,7 +15,7 @@ from torch import Tensor
 from fdgpriv.artifact import ModelState, StyleStatistics
 from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.roles import Attack
-from fdgpriv.states import ClassifierHead, ModelUpdate
+from fdgpriv.states import ClassifierHead, ImportanceWeights, ModelUpdate
 from fdgpriv.subjects import Craft, Subject
 
 from ._reading import held, sizes_of, vectors, want_practice
@@ -37,7 +37,7 @@ class LabelHistogram(Attack):
     family: ClassVar[str] = "property"
     reads: ClassVar[tuple[str, ...]] = (
         *(StyleStatistics.kind, ModelState.kind),
-        *(ModelUpdate.kind, ClassifierHead.kind),
+        *(ModelUpdate.kind, ClassifierHead.kind, ImportanceWeights.kind),
     )
     headline: ClassVar[str] = "l1"
     higher_leaks: ClassVar[bool] = False

@@ -13,6 +13,7 @@ from ._latent_classifier import LatentClassifier
 OUTPUTS = ("logits", "paper")
 PER = ("batch", "sample")
 SIGNS = ("absolute", "signed")
+_AT_ONCE = 256  # images
 DEAD = 1e-12  # a sum of importances that is no larger tells nothing: the clients weigh alike
 
 Named = Mapping[str, Tensor]
@@ -51,6 +52,35 @@ def importance(
             for name, slope in zip(names, slopes, strict=True):
                 total[name] += slope.abs() if sign == "absolute" else slope
     return {name: (sum_ / len(images)).cpu() for name, sum_ in total.items()}
+
+
+@torch.no_grad()
+def slopes(model: LatentClassifier, images: Tensor, output: str, device: torch.device) -> Tensor:
+    """How the size of each image's output changes with the last layer's weight (K, p) and bias (K,), in one row.
+
+    Args:
+        model: Left in evaluation mode.
+        images: (N, 3, H, W).
+        output: As of `importance`.
+        device: Where.
+
+    Returns: (N, K (p + 1)), signed.
+    """
+    model.eval()
+    found = []
+    for part in images.split(_AT_ONCE):
+        inputs = model.head.norm(model.embedding(part.to(device)))
+        logits = model.head.linear(inputs)
+        slope = 2 * logits if output == "logits" else nn.functional.normalize(logits, dim=1)
+        found.append(torch.cat([(slope[:, :, None] * inputs[:, None, :]).flatten(1), slope], dim=1).cpu())
+    return torch.cat(found)
+
+
+def pooled(slopes: Tensor, batch_size: int, sign: str) -> Tensor:
+    """The importances (..., D) of n images with these slopes (..., n, D), as `importance` takes them."""
+    sums = [part.sum(-2) for part in slopes.split(batch_size, dim=-2)]
+    total = torch.stack([part.abs() if sign == "absolute" else part for part in sums]).sum(0)
+    return total / slopes.shape[-2]
 
 
 def summed(states: Sequence[Named]) -> dict[str, Tensor]:

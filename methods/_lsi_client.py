@@ -18,7 +18,7 @@ from fdgpriv.states import (
 from fdgpriv.utility import logits
 
 from ._federation import Batch, batches, shared_state, train
-from ._importance import importance, recalibrate, share, weighted
+from ._importance import recalibrate, share, weighted
 from ._latent_classifier import LatentClassifier
 from ._lsi_settings import LSISettings
 from ._translator import Translator
@@ -86,14 +86,7 @@ class LSIClient:
             self.model, self._loss, self.data, self.method, self.round, self.rng, self.device, optimizer=self.optimizer
         )
         if self.method.aggregation != "mean":
-            self.importance = importance(
-                self.model,
-                self.data.images,
-                self.method.batch_size if self.method.importance_per == "batch" else 1,
-                self.method.importance_output,
-                self.method.importance_sign,
-                self.device,
-            )
+            self.importance = self.method.importances(self.model, self.data.images, self.device)
             answer.append(ImportanceWeights(client=self.data.client, round=self.round, state=self.importance))
         if self.method.normaliser == "server":
             answer.append(self._shared())

@@ -5,11 +5,13 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from fdgpriv.states import RepresentationTranslator
 
 from ._federation import FederatedSGD
-from ._importance import OUTPUTS, PER, SIGNS
+from ._importance import OUTPUTS, PER, SIGNS, importance, pooled, slopes
+from ._latent_classifier import LatentClassifier
 from ._latent_inversion import DISTANCES, HEAD_MODES, LABELS, STARTS, Inversion
 from ._translator import ACTIVATIONS, ADVERSARIALS, DROPOUTS, MINIBATCHES, MIXES, PAIRINGS, Adversaries, Translator
 
@@ -202,6 +204,23 @@ class LSISettings(FederatedSGD):
         translator = Translator(self.latent_dim, clients, self.adversaries, rng)
         sent.load_into(translator)
         return translator.eval().requires_grad_(False)
+
+    def importances(self, model: LatentClassifier, images: Tensor, device: torch.device) -> dict[str, Tensor]:
+        """What a client with these images (N, 3, H, W) shares in stage 5, of the model it ended with."""
+        return importance(model, images, self.importance_batch, self.importance_output, self.importance_sign, device)
+
+    def slopes(self, model: LatentClassifier, images: Tensor, device: torch.device) -> Tensor:
+        """Of each image, what its last layer's importances are made of, (N, K (p + 1)): see `_importance.slopes`."""
+        return slopes(model, images, self.importance_output, device)
+
+    def pooled(self, slopes: Tensor) -> Tensor:
+        """The last layer's importances (..., D) of a client whose images have the slopes (..., n, D)."""
+        return pooled(slopes, self.importance_batch, self.importance_sign)
+
+    @property
+    def importance_batch(self) -> int:
+        """The sign is dropped after the gradients of so many images are summed."""
+        return self.batch_size if self.importance_per == "batch" else 1
 
     @property
     def inversion(self) -> Inversion:

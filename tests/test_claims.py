@@ -174,9 +174,8 @@ def test_repetition_is_refuted_by_a_leak_from_all_rounds_or_by_a_rise(p_leak: fl
     assert found.verdict == "refuted"
     assert found.reason.startswith("1, 2 and 3 of 3 rounds read together: ")
     assert said in found.reason
-    assert "style_membership by server on 3 rounds of styles of whole clients: auc 0.53 [0.49, 0.57]" in found.evidence[
-        0
-    ] or (p_leak > 0.025)
+    shown = "style_membership by server on 3 rounds of styles of whole clients: auc 0.53 [0.49, 0.57]"
+    assert found.evidence[-1].startswith(shown)
 
 
 def test_repetition_is_supported_only_where_every_round_was_read() -> None:

@@ -115,7 +115,7 @@ HYPOTHESES = (
         "H-L5",
         "without sharing actual client data",
         "membership and label histogram from importance weights",
-        needs("membership from importance weights, which no attack reads"),
+        no_leak_by("importance_membership", "label_histogram", on=("importance_weights",)),
     ),
     Hypothesis(
         "H-L6",

@@ -10,6 +10,7 @@ from fdgpriv.transcript import Transcript
 
 from .amplitude import AmplitudeCraft, amplitude_subject
 from .head import HeadCraft, head_subject
+from .importance import ImportanceCraft, importance_subject
 from .maker import Maker
 from .repeated import RepeatedStyles, repeated_subject
 from .sample_count import CountCraft, count_subject
@@ -24,6 +25,7 @@ __all__ = [
     "Craft",
     "HeadCraft",
     "Holding",
+    "ImportanceCraft",
     "Maker",
     "RepeatedStyles",
     "StyleCraft",
@@ -42,9 +44,11 @@ def subjects_of(
     evidence: Evidence | None,
 ) -> Mapping[str, Subject[Craft]]:
     """By name, what this run shared that can be examined."""
+    trained = training_subject(transcript, method, federation, defense, population)
     found = (
         None if evidence is None else style_subject(evidence, defense, repeated_subject(evidence, defense)),
-        training_subject(transcript, method, federation, defense, population),
+        trained,
+        importance_subject(transcript, trained),
         shared_model_subject(transcript, method, federation, defense, population),
         amplitude_subject(transcript, defense),
         count_subject(transcript, defense),

@@ -114,6 +114,11 @@ class TrainingCraft(Craft):
 
     def unflat(self, row: Tensor, sent: ModelState | None) -> Artifact:
         assert sent is not None
+        after = self.moved(row, sent)
+        return after if self.kind == ModelState.kind else ModelUpdate.between(sent, after)
+
+    def moved(self, row: Tensor, sent: ModelState) -> ModelState:
+        """The model that this row of changes (F,) makes of the one that was sent."""
         state, start = {}, 0
         for name, tensor in sent.state.items():
             change = row[start : start + tensor.numel()].view_as(tensor)
@@ -121,8 +126,7 @@ class TrainingCraft(Craft):
             state[name] = tensor - (change if tensor.is_floating_point() else change.round().to(tensor.dtype))
             if name.endswith("running_var"):
                 state[name].clamp_min_(1e-5)
-        after = ModelState(client=SERVER, round=self.round, state=state)
-        return after if self.kind == ModelState.kind else ModelUpdate.between(sent, after)
+        return ModelState(client=SERVER, round=self.round, state=state)
 
 
 def training_subject(
