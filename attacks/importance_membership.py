@@ -41,12 +41,12 @@ class ImportanceMembership(MembershipAttack):
 
     reads: ClassVar[tuple[str, ...]] = (ImportanceWeights.kind,)
     threats: ClassVar[tuple[str, ...]] = ("server",)
-    sizes: ClassVar[tuple[int | None, ...]] = (1, 5, 20, None)
+    sizes: ClassVar[tuple[int | None, ...]] = (1, 5, None)
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"public": 50, "draws": 16}}
 
     public: int = 100
-    draws: int = 48
+    draws: int = 32
 
     def __post_init__(self) -> None:
         if self.public < 2:
