@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"fdgpriv audit: {' '.join(str(error).split())}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
-        print("fdgpriv audit: interrupted before anything was done", file=sys.stderr)
+        print("fdgpriv audit: interrupted; what is finished is kept: --out FOLDER --resume goes on", file=sys.stderr)
         return INTERRUPTED
 
 
