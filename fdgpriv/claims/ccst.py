@@ -73,7 +73,7 @@ HYPOTHESES = (
         "H-C9",
         "only vulnerable when a large amount of data is leaked",
         "the insider's reconstruction by leaked share",
-        needs("a sweep over the leaked share"),
+        needs("the insider's rows at leaked shares of 0.1 to 0.9; the share is fixed at one half"),
     ),
     Hypothesis(
         "messages",
