@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import STATISTICS, ModelState
+from fdgpriv.artifact import STATISTICS, Artifact, ModelState
 from fdgpriv.exam import Question
 from fdgpriv.utility import logits
 
@@ -87,3 +87,8 @@ def sent_to(question: Question) -> ModelState:
     """The model that the sender was sent."""
     assert question.sent is not None
     return question.sent
+
+
+def first_tensor(artifact: Artifact) -> int:
+    """Names an artifact by its first tensor, which is the same wherever it stands."""
+    return id(next(iter(artifact.tensors().values())))

@@ -1,6 +1,6 @@
 """What every membership attack promises, and how it is marked: area under the curve, and hits at few false accusations."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -32,6 +32,16 @@ class MembershipAttack(Attack):
 
     def realism(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> dict[str, Measured]:
         return at_few_false_accusations(guesses, truths)
+
+
+def blind(prior: Tensor, rng: torch.Generator) -> Mapping[str, list[Guess]]:
+    """What is said of the pool without an artifact: random orders of it, and by how like the public mean each (P,) is."""
+    return {"noise": list(torch.rand(NOISES, len(prior), generator=rng)), "mean_image": [prior]}
+
+
+def like_the_mean(images: Tensor, public: Tensor) -> Tensor:
+    """How like the mean of public images (N, 3, H, W) each of these images (P, 3, H, W) is, (P,), in pixels."""
+    return -(images - public.mean(0)).square().mean(dim=(1, 2, 3))
 
 
 def auc(guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:

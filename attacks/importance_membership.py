@@ -14,7 +14,8 @@ from fdgpriv.exam import Guess, Question, View
 from fdgpriv.states import ImportanceWeights
 from fdgpriv.subjects import ImportanceCraft
 
-from ._membership import NOISES, MembershipAttack
+from ._asking import first_tensor
+from ._membership import MembershipAttack, blind, like_the_mean
 from ._reading import held
 
 _RIDGE = 0.01  # of the mean variance of an axis
@@ -61,7 +62,7 @@ class ImportanceMembership(MembershipAttack):
         some = [d.images[torch.randperm(len(d), generator=rng)[: self.public]] for d in held(view) if len(d)]
         alike: dict[int, list[int]] = {}
         for i, question in enumerate(questions):  # the same importances, wherever they stand
-            alike.setdefault(id(next(iter(question.artifact.tensors().values()))), []).append(i)
+            alike.setdefault(first_tensor(question.artifact), []).append(i)
         guesses: dict[int, Guess] = {}
         for places in alike.values():
             asked = [questions[i] for i in places]
@@ -77,9 +78,7 @@ class ImportanceMembership(MembershipAttack):
             for i, question in zip(places, asked, strict=True):
                 guesses[i] = found[question.images_behind][torch.searchsorted(index, question.suspects)]
         everything = torch.cat([domain.images for domain in view.auxiliary])
-        prior = -(view.candidates - everything.mean(0)).square().mean(dim=(1, 2, 3))
-        blind = {"noise": list(torch.rand(NOISES, len(prior), generator=rng)), "mean_image": [prior]}
-        return [guesses[i] for i in range(len(questions))], blind
+        return [guesses[i] for i in range(len(questions))], blind(like_the_mean(view.candidates, everything), rng)
 
 
 class Simulated:

@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import Artifact, ModelState
+from fdgpriv.artifact import ModelState
 from fdgpriv.exam import Guess, Question, View
 from fdgpriv.states import ModelUpdate
 from fdgpriv.subjects import Craft, Subject, TrainingCraft
 
-from ._asking import Asking, Told, sent_to
+from ._asking import Asking, Told, first_tensor, sent_to
 from ._lira import likelihood, log_odds, offline, online, rmia
-from ._membership import NOISES, MembershipAttack
+from ._membership import MembershipAttack, blind, like_the_mean
 from ._reading import held
 from ._shadows import Shadows
 
@@ -77,8 +77,7 @@ class Membership(MembershipAttack):
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
         public = torch.cat([domain.images for domain in held(view)])
         guesses = _Reader(self, view, rng).read(questions)
-        prior = -(view.candidates - public.mean(0)).square().mean(dim=(1, 2, 3))
-        return guesses, {"noise": list(torch.rand(NOISES, len(prior), generator=rng)), "mean_image": [prior]}
+        return guesses, blind(like_the_mean(view.candidates, public), rng)
 
 
 @dataclass(eq=False)
@@ -104,9 +103,9 @@ class _Reader:
         by_artifact: dict[int, list[Question]] = {}
         for question in questions:
             by_start.setdefault(self._start(question), []).append(question)
-            by_artifact.setdefault(_first(question.artifact), []).append(question)
+            by_artifact.setdefault(first_tensor(question.artifact), []).append(question)
         if self.statistic == "auto":
-            itself = any(_first(question.artifact) == _first(sent_to(question)) for question in questions)
+            itself = any(first_tensor(question.artifact) == first_tensor(sent_to(question)) for question in questions)
             self.statistic = "loss" if itself else "lira"
         own_models = len({sent for sent, _ in by_start}) > 1
         count = max(2, self.attack.shadows // 4) if own_models else self.attack.shadows
@@ -168,8 +167,3 @@ class _Reader:
             states, saw = self.makes.with_some_of(images, labels, key[0][1], sent_to(question), count)
             self.halves[key] = self.asks.logits(states, images, sent_to(question)), saw
         return self.halves[key]
-
-
-def _first(artifact: Artifact) -> int:
-    """Names an artifact by its first tensor, which is the same wherever it stands."""
-    return id(next(iter(artifact.tensors().values())))

@@ -14,7 +14,7 @@ from torch import Tensor
 from fdgpriv.artifact import StyleStatistics
 from fdgpriv.exam import Guess, Question, View
 
-from ._membership import NOISES, MembershipAttack
+from ._membership import MembershipAttack, blind
 from ._reading import practise, want_practice
 from ._whitening import CentredGaussian, shrunk
 
@@ -73,7 +73,7 @@ class StyleMembership(MembershipAttack):
             artifact = view.vector(question.artifact)[:length]
             guesses.append(test.log_ratio(artifact, suspects[question.suspects], question.images_behind))
         prior = -((suspects - styles.mean(0)).square() / spread).sum(1)
-        return guesses, {"noise": list(torch.rand(NOISES, len(prior), generator=rng)), "mean_image": [prior]}
+        return guesses, blind(prior, rng)
 
 
 @dataclass(frozen=True, eq=False)

@@ -238,7 +238,7 @@ def _interval(
         found = clopper_pearson(int(sum(values)), len(values))
     else:
         found = mean_interval(np.asarray(values), np.asarray(marks.units))
-    ends = None if found.lower is None or found.upper is None else (found.lower, found.upper)
+    ends = found.ends
     if ends is not None and bounds is not None:
         ends = (max(bounds[0], ends[0]), min(bounds[1], ends[1]))
     return Measured(value=found.value, ci95=ends, n=found.n, direction=direction)
@@ -296,8 +296,7 @@ def _rise(paper: Paper, size: int | None, marks: Marks) -> Measured:
     """By how much the marks exceed those on one round, over clients."""
     gain = np.asarray(marks.headline["attack"]) - np.asarray(paper.one_round(size).headline["attack"])
     found = mean_interval(gain, np.asarray(marks.clients))
-    ends = None if found.lower is None or found.upper is None else (found.lower, found.upper)
-    return Measured(value=found.value, ci95=ends, n=found.n, direction=_direction(paper.attack))
+    return Measured(value=found.value, ci95=found.ends, n=found.n, direction=_direction(paper.attack))
 
 
 def _units(paper: Paper, marks: Marks) -> Units | None:
@@ -334,8 +333,7 @@ def _leakage(paper: Paper, marks: Marks, answer: Answer, line: str) -> Leakage:
         for values in (marks.headline["attack"], marks.headline[test.strongest_control], ceiling)
     )
     found = leakage(attack, control, top, np.asarray(marks.units))
-    ends = None if found.lower is None or found.upper is None else (found.lower, found.upper)
-    return Leakage(value=found.value, ci95=ends, reason=found.reason, **shared)
+    return Leakage(value=found.value, ci95=found.ends, reason=found.reason, **shared)
 
 
 def _turned(bounds: tuple[float, float]) -> tuple[float, float]:

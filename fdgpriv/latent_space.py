@@ -1,6 +1,7 @@
 """How latents that are synthesised from shared heads lie among the real ones (LSI, stage 2; METHODS 7e, H-L3 and H-L7)."""
 
 from statistics import fmean
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,8 +33,7 @@ def latent_space(proctor: Proctor) -> dict[str, float]:
         rng, data = generator(proctor.seed, 14, i), proctor.population.data(name)
         held = Holding(data.images, data.labels, subject.sent[name])
         head, model = subject.craft.trained(held, torch.arange(len(data)), rng)
-        with torch.no_grad():
-            real = torch.cat([model.embedding(part) for part in data.images.split(256)])
+        real = latents_of(model, data.images)
         synthesised, _ = subject.craft.synthesised(head, rng)
         some = synthesised[torch.randperm(len(synthesised), generator=rng)[: len(real)]]
         precision, recall = precision_recall(some, real)
@@ -50,6 +50,12 @@ def latent_space(proctor: Proctor) -> dict[str, float]:
             }
         )
     return {name: fmean(row[name] for row in rows) for name in rows[0]} if rows else {}
+
+
+@torch.no_grad()
+def latents_of(model: Any, images: Tensor) -> Tensor:
+    """What the head reads (N, p) of images (N, 3, H, W)."""
+    return torch.cat([model.embedding(part) for part in images.split(256)])
 
 
 def precision_recall(made: Tensor, real: Tensor, neighbours: int = NEIGHBOURS) -> tuple[float, float]:

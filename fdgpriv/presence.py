@@ -48,11 +48,13 @@ def presence(proctor: Proctor) -> dict[str, float]:
     domain = {name: population.main_domain(name) for name in styles}
     peers = {name: [o for o in styles if o != name and domain[o] == domain[name]] for name in subject.clients}
     able = [name for name in subject.clients if len(peers[name]) > 1]
-    asked = [able[i * len(able) // min(ASKED, len(able))] for i in range(min(ASKED, len(able)))]
+    few = min(ASKED, len(able))
+    asked = [able[i * len(able) // few] for i in range(few)]
     most = int(MOST * len(subject.clients))
     if most < FEWEST or len(asked) < 2:
         return {}
     public = _public(proctor, craft, rng)
+    everywhere = [style for some in public.values() for style in some]
     found: dict[str, float] = {}
     for count in sorted({FEWEST, most}):
         there: list[float] = []
@@ -60,10 +62,9 @@ def presence(proctor: Proctor) -> dict[str, float]:
         for name in asked:
             other, *stand_ins = [styles[o] for o in peers[name]]
             fill = [styles[o] for o in styles if o != name]
-            judged = _worlds(styles[name], stand_ins, fill, count, FEDERATIONS, blend, rng)
+            judged = _worlds(styles[name], stand_ins, fill, count, blend, rng)
             for sought, areas in ((styles[name], there), (other, absent)):
-                everywhere = [style for some in public.values() for style in some]
-                practised = _worlds(sought, public[domain[name]], everywhere, count, FEDERATIONS, blend, rng)
+                practised = _worlds(sought, public[domain[name]], everywhere, count, blend, rng)
                 areas.append(_area(practised, judged))
         found |= mean_interval(there).named(f"presence_{count}") | mean_interval(absent).named(f"absent_{count}")
     return found
@@ -79,16 +80,15 @@ def _worlds(
     peers: Sequence[StyleStatistics],
     others: Sequence[StyleStatistics],
     count: int,
-    each: int,
     blend: Blend,
     rng: torch.Generator,
 ) -> Worlds:
-    """What comes of `each` federations of `count` clients with `own` among them, and of as many with a peer instead.
+    """What comes of FEDERATIONS federations of `count` clients with `own` among them, and of as many with a peer instead.
 
     Both are filled up alike, from `others`.
     """
     rows, inside = [], []
-    for _ in range(each):
+    for _ in range(FEDERATIONS):
         peer = peers[int(torch.randint(len(peers), (), generator=rng))]
         rest = [style for style in others if style is not peer]
         drawn = [rest[i] for i in torch.randperm(len(rest), generator=rng)[: count - 1].tolist()]

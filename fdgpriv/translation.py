@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fdgpriv.artifact import SERVER, ModelState
 from fdgpriv.federation import generator
+from fdgpriv.latent_space import latents_of
 from fdgpriv.proctor import Proctor
 from fdgpriv.states import RepresentationTranslator
 from fdgpriv.verdict import mean_interval
@@ -31,11 +32,8 @@ def translation(proctor: Proctor) -> dict[str, float]:
         return {}
     method: Any = proctor.method
     translator = method.received(crossed[-1], len(names), generator(proctor.seed, 16))
+    latents = [latents_of(model, data.images) for data in proctor.population.clients.values()]
     with torch.no_grad():
-        latents = [
-            torch.cat([model.embedding(part) for part in data.images.split(256)])
-            for data in proctor.population.clients.values()
-        ]
         real = torch.stack([_moments(own) for own in latents])
         told = torch.stack([_told(translator, own, place, len(names)) for place, own in enumerate(latents)])
     spread = real.std(0).clamp_min(1e-6)

@@ -63,7 +63,7 @@ def personal_utility(
         source = float(own.float().mean()) if len(own) else None
         rows.append(ClientUtility(client=name, source_accuracy=source, target_accuracy=float(there.float().mean())))
     found = mean_interval(target.numpy())
-    interval = None if found.lower is None or found.upper is None else (max(0.0, found.lower), min(1.0, found.upper))
+    interval = found.ends and (max(0.0, found.ends[0]), min(1.0, found.ends[1]))
     return PersonalUtility(
         source_accuracy=_share(torch.cat(held_out)),
         target_accuracy=Measured(value=found.value, ci95=interval, n=found.n, direction="higher_better"),

@@ -21,6 +21,11 @@ class Interval:
     n: int
     reason: str | None = None
 
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """Both of the interval, where there is one."""
+        return None if self.lower is None or self.upper is None else (self.lower, self.upper)
+
     def named(self, name: str) -> dict[str, float]:
         """The figure under this name, and its ends under ``NAME_low`` and ``NAME_high``, as far as there are any."""
         parts = {name: self.value, f"{name}_low": self.lower, f"{name}_high": self.upper}
