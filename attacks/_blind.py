@@ -5,13 +5,12 @@ from torch import Tensor
 
 from fdgpriv.exam import Guess, View
 
-from ._reading import held
+from ._reading import held, public_images
 
 
 def blind(view: View, rng: torch.Generator) -> dict[str, list[Guess]]:
     """Single images (3, H, W) by control: noise, the mean image, and the means of each domain and class."""
-    domains = held(view)
-    images, labels = torch.cat([domain.images for domain in domains]), torch.cat([domain.labels for domain in domains])
+    domains, (images, labels) = held(view), public_images(view)
     means = class_means(images, labels)
     return {
         "noise": list(torch.rand(3, *images.shape[1:], generator=rng)),

@@ -20,6 +20,8 @@ from fdgpriv.metrics.pixels import psnr_per_image, ssim_per_image
 from fdgpriv.metrics.realism import fid, inception_score, kid
 from fdgpriv.models.extractor import digits_extractor
 
+from ._reading import public_images
+
 EXACT_DB = 60.0  # stands for an exact match, and for anything nearer than an error of 1e-3
 _FEW = 1  # images behind one artifact that SSIM and LPIPS are taken on
 _TOGETHER = 64
@@ -42,7 +44,7 @@ class Labelled(Tensor):
 
 def known_shares(view: View, blind: Mapping[str, list[Guess]]) -> dict[str, list[Guess]]:
     """Blind guesses (M, 3, H, W), with the shares of labels among the public images."""
-    shares = torch.cat([domain.labels for domain in view.auxiliary]).bincount(minlength=view.classes).float()
+    shares = public_images(view)[1].bincount(minlength=view.classes).float()
     return {name: [Labelled.told(guess, shares / shares.sum()) for guess in ones] for name, ones in blind.items()}
 
 

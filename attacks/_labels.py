@@ -16,7 +16,7 @@ from fdgpriv.artifact import ModelState
 from fdgpriv.exam import View
 from fdgpriv.subjects import TrainingCraft
 
-from ._reading import held
+from ._reading import held, public_images
 
 
 class LabelReader:
@@ -36,7 +36,7 @@ class LabelReader:
         self.layer = craft.last_layer
         if images == 1:
             return
-        self.pull = _pull(view, model)
+        self.pull = view.learned.get((_pull, sent), lambda: _pull(view, model))
         domain = max(held(view), key=len)
         index = torch.randperm(len(domain), generator=rng)[:images]
         made = view.make(domain.images, domain.labels, index, rng, sent)
@@ -79,8 +79,7 @@ def _shares(labels: Tensor, classes: int) -> Tensor:
 @torch.no_grad()
 def _pull(view: View, model: nn.Module) -> Tensor:
     """(K, K): column a is the mean of p - y over public images of class a; even probabilities where there are none."""
-    images = torch.cat([domain.images for domain in held(view)])
-    labels = torch.cat([domain.labels for domain in view.auxiliary])
+    images, labels = public_images(view)
     told = torch.cat([model(part) for part in images.split(256)]).softmax(1)
     rows = [
         told[labels == label].mean(0) if (labels == label).any() else torch.full((view.classes,), 1 / view.classes)

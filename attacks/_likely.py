@@ -11,7 +11,7 @@ from fdgpriv.style import Moments
 from ._batchnorm import watched
 from ._blind import class_means
 from ._linear import linear_reader
-from ._reading import held
+from ._reading import public_images
 
 
 class Likely:
@@ -24,10 +24,8 @@ class Likely:
     """
 
     def __init__(self, view: View, model: nn.Module, own: bool) -> None:
-        domains = held(view)
-        self.images = torch.cat([domain.images for domain in domains])
-        self.labels = torch.cat([domain.labels for domain in domains])
-        self.means = class_means(self.images, self.labels)
+        self.images, self.labels = public_images(view)
+        self.means = view.learned.get(class_means, lambda: class_means(self.images, self.labels))
         self.classes = view.classes
         parts: dict[str, list[Moments]] = {}
         with torch.no_grad():

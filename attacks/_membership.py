@@ -87,5 +87,6 @@ def _apart(guess: Guess, truth: Truth) -> tuple[Tensor, Tensor]:
 def _area(members: Tensor, others: Tensor) -> float:
     if not len(members) or not len(others):
         return 0.5
-    above, level = members[:, None] > others, members[:, None] == others
-    return float(above.double().mean() + level.double().mean() / 2)
+    ranked = others.sort().values
+    below, up_to = torch.searchsorted(ranked, members), torch.searchsorted(ranked, members, right=True)
+    return float((below + up_to).double().mean() / 2 / len(others))

@@ -8,12 +8,12 @@ from sklearn.covariance import ledoit_wolf_shrinkage
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
-from ._reading import Practice
+from ._reading import Vectors
 
 _WIDE = 4  # times as many numbers in an artifact as there are artifacts to learn from
 
 
-def probe(practice: Practice, labels: Tensor, asked: Tensor, behind: Tensor, classes: int) -> Tensor:
+def probe(practice: Vectors, labels: Tensor, asked: Tensor, behind: Tensor, classes: int) -> Tensor:
     """Log-probabilities (M, classes) of each asked artifact's label.
 
     Args:

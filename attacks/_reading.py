@@ -6,34 +6,42 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import ModelState
 from fdgpriv.exam import Question, View
 from fdgpriv.federation import Domain
 from fdgpriv.subjects import Craft, Subject
 
 
 @dataclass(frozen=True, eq=False)
-class Practice:
-    """Artifacts that the adversary made itself, through the same defense, from images it holds.
+class Vectors:
+    """What artifacts say that the adversary made itself, through the same defense.
 
     Attributes:
         inputs: (M, D) vectors of the artifacts (`View.vector`).
-        members: By artifact, indices into `images` of what lies behind it.
-        sizes: (M,) how many.
-        images, labels, domains: Of all auxiliary images, in one row.
+        sizes: (M,) how many images are behind each.
     """
 
     inputs: Tensor
-    members: Sequence[Tensor]
     sizes: Tensor
-    images: Tensor
-    labels: Tensor
-    domains: Tensor
 
     def standardised(self, inputs: Tensor) -> Tensor:
         """Vectors (M, D) in units of the practice artifacts' spread."""
         center, spread = self.inputs.mean(0), self.inputs.std(0)
         return (inputs - center) / (spread + 1e-3 * spread.mean() + 1e-8)
+
+
+@dataclass(frozen=True, eq=False)
+class Practice(Vectors):
+    """The same, with the images that it made them from.
+
+    Attributes:
+        members: By artifact, indices into `images` of what lies behind it.
+        images, labels, domains: Of all auxiliary images, in one row.
+    """
+
+    members: Sequence[Tensor]
+    images: Tensor
+    labels: Tensor
+    domains: Tensor
 
 
 def vectors(view: View, questions: Sequence[Question]) -> Tensor:
@@ -60,31 +68,34 @@ def held(view: View) -> tuple[Domain, ...]:
     return view.auxiliary
 
 
-def practise(
-    view: View, per_size: int, rng: torch.Generator, single_repeats: int = 1, sent: ModelState | None = None
-) -> Practice:
-    """Practice artifacts: each auxiliary image alone `single_repeats` times, and `per_size` groups of each other size.
+def public_images(view: View) -> tuple[Tensor, Tensor]:
+    """All auxiliary images (N, 3, H, W) in one row, and their labels (N,)."""
 
-    A group's images come from one domain, as a client's do. Where an artifact hangs on a model that was sent, all hang
-    on `sent`. Where making one takes long, single images are no more than groups of any other size.
+    def row() -> tuple[Tensor, Tensor]:
+        domains = held(view)
+        return torch.cat([domain.images for domain in domains]), torch.cat([domain.labels for domain in domains])
+
+    images, labels = view.learned.get(public_images, row)
+    return images, labels
+
+
+def practise(view: View, per_size: int, rng: torch.Generator) -> Practice:
+    """Practice artifacts: each auxiliary image alone, and `per_size` groups of each other size.
+
+    A group's images come from one domain, as a client's do.
     """
-    domains = held(view)
-    images = torch.cat([domain.images for domain in domains])
-    labels = torch.cat([domain.labels for domain in domains])
+    domains, (images, labels) = held(view), public_images(view)
     of_domain = torch.cat([torch.full((len(domain),), d) for d, domain in enumerate(domains)])
     start = torch.tensor([0, *(len(domain) for domain in domains)]).cumsum(0)
-    members = list(torch.arange(len(images))[:, None].repeat(single_repeats, 1)) if 1 in view.sizes else []
-    if view.costly:
-        members = []
+    members = list(torch.arange(len(images))[:, None]) if 1 in view.sizes else []
     for size in view.sizes:
-        for turn in range(per_size if size > 1 or view.costly else 0):
+        for turn in range(per_size if size > 1 else 0):
             own = (of_domain == turn % len(domains)).nonzero().flatten()
             members.append(own[torch.randperm(len(own), generator=rng)[:size]])
 
     def made(index: Tensor) -> Tensor:
         d = int(of_domain[index[0]])
-        artifact = view.make(domains[d].images, domains[d].labels, index - start[d], rng, sent)
-        return view.vector(artifact, sent)
+        return view.vector(view.make(domains[d].images, domains[d].labels, index - start[d], rng))
 
     sizes = torch.tensor([len(index) for index in members])
-    return Practice(torch.stack([made(index) for index in members]), members, sizes, images, labels, of_domain)
+    return Practice(torch.stack([made(index) for index in members]), sizes, members, images, labels, of_domain)

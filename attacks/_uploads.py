@@ -61,7 +61,6 @@ def uploads(
         rng: Of practice.
     """
     alike: dict[tuple[int, int], list[int]] = defaultdict(list)
-    known: dict[tuple[int, bool], Likely] = {}
     for i, question in enumerate(questions):
         alike[id(question.sent), question.images_behind].append(i)
     for (_, behind), places in alike.items():
@@ -77,9 +76,7 @@ def uploads(
         reader = LabelReader(view, model, sent, behind, rng)
         shares = [reader(change) for change in changes]
         labels = torch.stack([labels_of(share, min(most, behind)) for share in shares])
-        if (id(sent), own) not in known:
-            known[id(sent), own] = Likely(view, model, own)
-        likely = known[id(sent), own]
+        likely = view.learned.get((Likely, sent, own), lambda own=own: Likely(view, model, own))  # type: ignore[misc]
         start, guess = likely.of_class(labels), likely(moments, labels)
         yield Uploads(places, changes, shares, labels, moments, start, guess, own)
 

@@ -17,7 +17,7 @@ from fdgpriv.roles import Attack
 
 from ._images import EXACT_DB, identified, lpips, psnr, realism, ssim
 from ._phase import aligned_error, reduced, residual, retrieved
-from ._reading import held
+from ._reading import public_images
 
 STARTS = ("public", "noise")
 
@@ -61,7 +61,7 @@ class Amplitude(Attack):
     def read(
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
-        images = torch.cat([domain.images for domain in held(view)])
+        images, _ = public_images(view)
         labels = torch.cat([domain.labels for domain in view.auxiliary])
         amplitudes = torch.fft.fft2(images).abs()
         roots = amplitudes.sqrt().flatten(1)

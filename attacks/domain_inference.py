@@ -14,7 +14,8 @@ from fdgpriv.states import ClassifierHead, ImportanceWeights, ModelUpdate
 from fdgpriv.subjects import Craft, Subject
 
 from ._probe import probe
-from ._reading import practise, sizes_of, vectors, want_practice
+from ._reading import Vectors, practise, sizes_of, vectors, want_practice
+from ._simulated import simulated
 
 
 @dataclass(frozen=True)
@@ -51,15 +52,22 @@ class DomainInference(Attack):
     def read(
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
-        count = self.practice_costly if view.costly else self.practice
-        made = practise(view, count, rng, sent=questions[0].sent)
-        domains = torch.stack([made.domains[members[0]] for members in made.members])
+        made, domains = self._practised(view, questions[0].sent, rng)
         asked = vectors(view, questions)
         behind = torch.tensor([question.images_behind for question in questions])
         guesses = probe(made, domains, asked, behind, len(view.sources))
         count = len(view.sources)
         share = torch.tensor([len(domain) for domain in view.auxiliary], dtype=torch.float32)
         return list(guesses), {"noise": list(torch.rand(30, count, generator=rng)), "mean_image": _commonest(share)}
+
+    def _practised(self, view: View, sent: ModelState | None, rng: torch.Generator) -> tuple[Vectors, Tensor]:
+        """Artifacts to learn from, and the domain of each; where making one takes long, those that other readers use."""
+        if not view.costly:
+            made = practise(view, self.practice, rng)
+            return made, torch.stack([made.domains[members[0]] for members in made.members])
+        clients = [(c, size) for size in view.sizes for c in simulated(view, size, self.practice_costly, sent)]
+        vectors, sizes = torch.stack([c.vector for c, _ in clients]), torch.tensor([size for _, size in clients])
+        return Vectors(vectors, sizes), torch.tensor([c.domain for c, _ in clients])
 
     def chance(self, view: View, truth: Truth) -> float | None:
         return 1 / len(view.sources)

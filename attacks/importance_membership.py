@@ -16,7 +16,7 @@ from fdgpriv.subjects import ImportanceCraft
 
 from ._asking import first_tensor
 from ._membership import MembershipAttack, blind, like_the_mean
-from ._reading import held
+from ._reading import held, public_images
 
 _RIDGE = 0.01  # of the mean variance of an axis
 _FINEST = 1e-6  # least variance of an axis, in units of the slopes' own
@@ -77,8 +77,9 @@ class ImportanceMembership(MembershipAttack):
                 found[n] = Simulated(craft, public, n, self.draws, rng).log_ratio(own, alone)
             for i, question in zip(places, asked, strict=True):
                 guesses[i] = found[question.images_behind][torch.searchsorted(index, question.suspects)]
-        everything = torch.cat([domain.images for domain in view.auxiliary])
-        return [guesses[i] for i in range(len(questions))], blind(like_the_mean(view.candidates, everything), rng)
+        return [guesses[i] for i in range(len(questions))], blind(
+            like_the_mean(view.candidates, public_images(view)[0]), rng
+        )
 
 
 class Simulated:

@@ -18,15 +18,15 @@ from fdgpriv.roles import Attack
 from fdgpriv.states import ClassifierHead, ImportanceWeights, ModelUpdate
 from fdgpriv.subjects import Craft, Subject
 
-from ._reading import held, sizes_of, vectors, want_practice
+from ._reading import public_images, sizes_of, vectors, want_practice
+from ._simulated import ALPHAS, simulated
 
 
 @dataclass(frozen=True)
 class LabelHistogram(Attack):
     """Ridge regression from artifact to label distribution, practised on clients simulated from auxiliary images.
 
-    A simulated client draws its images from one domain and its label distribution from a Dirichlet, whose concentration
-    is one of `alphas` in turn, since nobody tells how skewed the clients are.
+    How they are simulated: see `simulated`.
 
     Attributes:
         practice: Simulated clients of each size.
@@ -48,7 +48,7 @@ class LabelHistogram(Attack):
 
     practice: int = 300
     practice_costly: int = 20
-    alphas: tuple[float, ...] = (0.5, 2.0, 10.0, 100.0)
+    alphas: tuple[float, ...] = ALPHAS
 
     def __post_init__(self) -> None:
         want_practice(self.name(), self.practice, self.practice_costly)
@@ -61,39 +61,24 @@ class LabelHistogram(Attack):
     def read(
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
-        held(view)
+        count = self.practice_costly if view.costly else self.practice
         asked = vectors(view, questions)
         behind = torch.tensor([question.images_behind for question in questions])
         known = torch.tensor(view.sizes)
         reader = known[(behind[:, None] - known[None, :]).abs().argmin(1)]
         guesses = torch.empty(len(questions), view.classes)
         for size in reader.unique().tolist():
-            inputs, shares = self._simulated(view, size, questions[0].sent, rng)
+            clients = simulated(view, size, count, questions[0].sent, self.alphas)
+            inputs, shares = (torch.stack(rows) for rows in zip(*((c.vector, c.shares) for c in clients), strict=True))
             center, spread = inputs.mean(0), inputs.std(0) + 1e-8
             model = RidgeCV(alphas=np.logspace(-1, 4, 11)).fit(((inputs - center) / spread).numpy(), shares.numpy())
             read = reader == size
             told = torch.from_numpy(model.predict(((asked[read] - center) / spread).numpy())).float().clamp_min(0)
             guesses[read] = told / told.sum(1, keepdim=True).clamp_min(1e-9)
-        labels = torch.cat([domain.labels for domain in view.auxiliary])
-        mean = labels.bincount(minlength=view.classes).float()
+        mean = public_images(view)[1].bincount(minlength=view.classes).float()
         noise = torch.rand(10, view.classes, generator=rng)
         blind = {"noise": list(noise / noise.sum(1, keepdim=True)), "mean_image": [mean / mean.sum()]}
         return list(guesses), blind
-
-    def _simulated(self, view: View, size: int, sent: ModelState | None, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Vectors (M, D) of simulated clients' artifacts, and their label distributions (M, K)."""
-        domains = view.auxiliary
-        draws = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
-        told, shares = [], []
-        for turn in range(self.practice_costly if view.costly else self.practice):
-            domain = domains[turn % len(domains)]
-            skew = (
-                torch.from_numpy(draws.dirichlet([self.alphas[turn % len(self.alphas)]] * view.classes)).float() + 1e-9
-            )
-            index = torch.multinomial(skew[domain.labels], min(size, len(domain)), generator=rng)
-            told.append(view.vector(view.make(domain.images, domain.labels, index, rng, sent), sent))
-            shares.append(domain.labels[index].bincount(minlength=view.classes) / len(index))
-        return torch.stack(told), torch.stack(shares)
 
     def score(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
         return torch.stack(

@@ -20,7 +20,7 @@ from fdgpriv.threat import Capability
 from ._blind import blind_sets
 from ._labels import labels_of
 from ._linear import linear_reader
-from ._reading import held, want_practice
+from ._reading import public_images, want_practice
 from ._reconstruction import Reconstruction
 
 LATENTS = ("weights", "inverted")
@@ -106,9 +106,7 @@ class Public:
     def __init__(self, view: View, craft: HeadCraft, sent: ModelState, practice: int, rng: torch.Generator) -> None:
         self.craft, self.sent, self.rng, self.practice, self.typical = craft, sent, rng, practice, view.typical
         self.classes = view.classes
-        domains = held(view)
-        self.pixels = torch.cat([domain.images for domain in domains])
-        self.labels = torch.cat([domain.labels for domain in domains])
+        self.pixels, self.labels = public_images(view)
 
     def image(self, row: Tensor) -> Tensor:
         """(1, 3, H, W) in [0, 1]: what heads of single public images suggest for one that says `row` (D,)."""

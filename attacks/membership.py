@@ -18,7 +18,7 @@ from fdgpriv.subjects import Craft, Subject, TrainingCraft
 from ._asking import Asking, Told, first_tensor, sent_to
 from ._lira import likelihood, log_odds, offline, online, rmia
 from ._membership import MembershipAttack, blind, like_the_mean
-from ._reading import held
+from ._reading import held, public_images
 from ._shadows import Shadows
 
 STATISTICS = ("auto", "lira", "rmia", "change", "loss")
@@ -75,9 +75,9 @@ class Membership(MembershipAttack):
     def read(
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
-        public = torch.cat([domain.images for domain in held(view)])
+        images, _ = public_images(view)
         guesses = _Reader(self, view, rng).read(questions)
-        return guesses, blind(like_the_mean(view.candidates, public), rng)
+        return guesses, blind(like_the_mean(view.candidates, images), rng)
 
 
 @dataclass(eq=False)

@@ -19,7 +19,7 @@ from fdgpriv.threat import Capability
 from ._blind import blind
 from ._descent import around, descend, total_variation, want_descent
 from ._linear import linear_reader
-from ._reading import held, vectors
+from ._reading import public_images, vectors
 from ._reconstruction import Reconstruction
 
 _TOGETHER = 64
@@ -60,7 +60,7 @@ class StyleInversion(Reconstruction):
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
         craft = view.craft(StyleCraft, Capability.KNOWS_ENCODER)
-        images = torch.cat([domain.images for domain in held(view)])
+        images, _ = public_images(view)
         styles = torch.cat([torch.cat(view.styles(domain.images), dim=1) for domain in view.auxiliary])
         center, spread = styles.mean(0), styles.std(0) + 1e-3 * styles.std(0).mean() + 1e-8
         asked, place = vectors(view, questions)[:, : styles.shape[1]].unique(dim=0, return_inverse=True)

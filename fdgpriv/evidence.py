@@ -9,9 +9,12 @@ from torch import Tensor, nn
 
 from fdgpriv.artifact import SERVER, ModelState, StyleStatistics
 from fdgpriv.federation import Federation, generator
+from fdgpriv.once import Once
 from fdgpriv.roles import Method
 from fdgpriv.style import RULES, styles_and_maps_of
 from fdgpriv.transcript import Transcript
+
+Taken = tuple[Tensor, Tensor, Tensor, Tensor]  # images, the means and stds of their features, and their maps
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +37,7 @@ class Evidence:
     model: nn.Module
     earlier: Mapping[str, StyleStatistics] = field(default_factory=dict)
     past: Sequence[tuple[Mapping[str, StyleStatistics], ModelState | None]] = ()
-    _taken: dict[tuple[int, str], tuple[Tensor, Tensor, Tensor, Tensor]] = field(default_factory=dict)
+    _taken: Once[Taken] = field(default_factory=Once)
 
     @classmethod
     def of(cls, transcript: Transcript, method: Method, federation: Federation, seed: int) -> "Evidence | None":
@@ -80,7 +83,7 @@ class Evidence:
             model = self.model if state is None else deepcopy(self.model)
             if state is not None:
                 state.load_into(model)
-            found.append(replace(self, wire=wire, model=model, earlier={}, past=(), _taken={}))
+            found.append(replace(self, wire=wire, model=model, earlier={}, past=(), _taken=Once()))
         return (*found, self)
 
     @property
@@ -105,12 +108,12 @@ class Evidence:
         """What the wire's rule clusters images by besides their styles (N, D), or nothing (N, 0); taken once."""
         return self._take(images, layer)[3]
 
-    def _take(self, images: Tensor, layer: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        key = (id(images), layer)
-        if key not in self._taken:  # the images are kept beside, so that their id stays theirs
+    def _take(self, images: Tensor, layer: str) -> Taken:
+        def taken() -> Taken:
             features = self.method.features(self.model, layer)
-            self._taken[key] = (images, *styles_and_maps_of(images, features, RULES[self.template.rule]))
-        return self._taken[key]
+            return (images, *styles_and_maps_of(images, features, RULES[self.template.rule]))
+
+        return self._taken.get((id(images), layer), taken)  # the images are kept beside, so that their id stays theirs
 
 
 def halfway(told: list[str], place: int) -> str:

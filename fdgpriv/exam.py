@@ -6,13 +6,14 @@ alike to the adversary. `View` is what the threat model grants; `Truth` stays he
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from fdgpriv.artifact import Artifact, ModelState
 from fdgpriv.federation import Domain
+from fdgpriv.once import Once
 from fdgpriv.subjects import Craft, Holding, StyleCraft
 from fdgpriv.threat import Capability, ThreatModel
 
@@ -91,6 +92,8 @@ class View:
         image_size: H = W.
         typical: How many images a client of this federation has, in the middle of all.
         costly: Whether making an artifact takes long, so that fewer are practised on.
+        seed: Of what is learned once.
+        learned: By name, what adversaries with the same images learned of artifacts of this craft, whoever asked first.
     """
 
     threat: ThreatModel
@@ -104,6 +107,8 @@ class View:
     _earlier: tuple[Artifact, ...] = ()
     typical: int = 0
     costly: bool = False
+    seed: int = 0
+    learned: Once[Any] = field(default_factory=Once)
 
     @property
     def auxiliary(self) -> tuple[Domain, ...]:

@@ -19,6 +19,7 @@ from fdgpriv.federation import generator
 from fdgpriv.judge import Paper
 from fdgpriv.marks import Marks, examine
 from fdgpriv.metrics.matching import first_match
+from fdgpriv.once import Once
 from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Attack, Defense
 from fdgpriv.subjects import Craft, RepeatedStyles, Subject
@@ -242,7 +243,7 @@ def _last_rounds(sitting: Sitting, craft: RepeatedStyles, count: int) -> Sitting
         replace(item, asked={name: [cut(one) for one in ones] for name, ones in item.asked.items()})
         for item in sitting.items
     ]
-    return Sitting(replace(sitting.view, _craft=craft.last(count)), items)
+    return Sitting(replace(sitting.view, _craft=craft.last(count), learned=Once()), items)
 
 
 def _pictured(truth: Truth, guesses: Mapping[str, Guess]) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ from fdgpriv.threat import THREATS, threat
 from fdgpriv.transcript import KEEP
 
 PRESETS = ("quick", "default", "paper")
-CLIENTS = {"quick": 12, "default": 15, "paper": 30}
+CLIENTS = {"quick": 6, "default": 15, "paper": 30}
 SIZES = {"quick": 32, "default": 32, "paper": 224}  # pixels, for folder datasets
 
 

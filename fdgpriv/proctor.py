@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from fdgpriv.artifact import ModelState, StyleStatistics
 from fdgpriv.evidence import Evidence
 from fdgpriv.exam import Item, Sitting, View
 from fdgpriv.federation import Domain, Federation, generator
+from fdgpriv.once import Once
 from fdgpriv.partition import Population
 from fdgpriv.questions import ARTIFACTS_PER_CLIENT, Questions
 from fdgpriv.roles import Defense, Method
@@ -20,6 +22,16 @@ from fdgpriv.transcript import Transcript
 LEAKED_SHARE = 0.5
 PUBLIC_ARTIFACTS = 20  # per domain, to learn the public distribution from
 PUBLIC_COSTLY = 3  # where making one takes long
+LAID_OUT = 4  # so many layouts of questions are kept
+
+
+@dataclass(frozen=True, eq=False)
+class _LaidOut:
+    """What is asked about one subject, whoever asks, and which images of whom were leaked, by client."""
+
+    questions: Questions
+    leaked: Mapping[str, Tensor]
+    items: Sequence[Item]
 
 
 @dataclass(eq=False)
@@ -46,6 +58,8 @@ class Proctor:
 
     def __post_init__(self) -> None:
         self._maker = Maker(self.seed)
+        self._learned = Once[Once[Any]]()
+        self._laid_out = Once[_LaidOut](most=LAID_OUT)  # one attack's adversaries come one after the other
         self.evidence = Evidence.of(self.transcript, self.method, self.federation, self.seed)
         self.subjects = subjects_of(
             self.transcript, self.method, self.federation, self.defense, self.population, self.evidence
@@ -108,22 +122,33 @@ class Proctor:
             asks_size: Whether the number of images behind an artifact is what is asked.
             alone: Whether what each image would have shared alone is part of the truth.
         """
+        key = (subject, tuple(sizes), reconstruction, asks_size, alone, threat.auxiliary is Auxiliary.LEAKED)
+        asked = self._laid_out.get(key, lambda: self._lay_out(*key))
+        by_holder: dict[str, list[Item]] = {}
+        for item in asked.items:
+            if (holder := self._holder(subject, threat, item.client)) is not None:
+                by_holder.setdefault(holder, []).append(item)
+        return [Sitting(self._view(asked, threat, sizes, holder), items) for holder, items in sorted(by_holder.items())]
+
+    def _lay_out(
+        self,
+        subject: Subject[Craft],
+        sizes: Sequence[int | None],
+        reconstruction: bool,
+        asks_size: bool,
+        alone: bool,
+        leaks: bool,
+    ) -> _LaidOut:
+        """All that is asked about one subject, whoever asks."""
         rng = generator(self.seed, 5)
         questions = Questions(self.population, subject, self._maker, rng, asks_size, alone)
-        leaked = self._leak(questions.names, rng) if threat.auxiliary is Auxiliary.LEAKED else {}
+        leaked = self._leak(questions.names, rng) if leaks else {}
         groups = questions.groups(sizes, self.per_client, leaked)
         # around the one model of all, a random one would hold what is asked for
         public = {size: self._public(subject, size) for size in sizes if not (subject.alone and size is None)}
         if asks_size:
             public = dict.fromkeys(sizes, torch.cat(list(public.values())))
-        by_holder: dict[str, list[Item]] = {}
-        for item in questions.items(groups, public, reconstruction):
-            if (holder := self._holder(subject, threat, item.client)) is not None:
-                by_holder.setdefault(holder, []).append(item)
-        return [
-            Sitting(self._view(questions, threat, sizes, self._auxiliary(threat, holder, leaked)), items)
-            for holder, items in sorted(by_holder.items())
-        ]
+        return _LaidOut(questions, leaked, questions.items(groups, public, reconstruction))
 
     def _holder(self, subject: Subject[Craft], threat: ThreatModel, client: str) -> str | None:
         """Which adversary reads this client's artifact: the domain of the client that received it, or one for all."""
@@ -168,17 +193,15 @@ class Proctor:
         sizes = sorted(len(self.population.data(name)) for name in (*subject.clients, *self.population.shadows))
         return sizes[len(sizes) // 2]
 
-    def _view(
-        self, questions: Questions, threat: ThreatModel, sizes: Sequence[int | None], auxiliary: tuple[Domain, ...]
-    ) -> View:
-        subject = questions.subject
+    def _view(self, asked: _LaidOut, threat: ThreatModel, sizes: Sequence[int | None], holder: str) -> View:
+        questions, subject = asked.questions, asked.questions.subject
         return View(
             threat=threat,
             classes=self.federation.classes,
             sources=self.population.sources,
             sizes=tuple(self._behind(subject) if size is None else size for size in sizes),
             image_size=self.federation.image_size,
-            _auxiliary=auxiliary,
+            _auxiliary=self._auxiliary(threat, holder, asked.leaked),
             _craft=subject.craft,
             _candidates=questions.pool,
             _earlier=tuple(
@@ -186,6 +209,8 @@ class Proctor:
             ),
             typical=self._typical(subject),
             costly=subject.costly,
+            seed=self.seed,
+            learned=self._learned.get((subject, threat.auxiliary, holder), Once),
         )
 
     def _auxiliary(self, threat: ThreatModel, holder: str, leaked: Mapping[str, Tensor]) -> tuple[Domain, ...]:

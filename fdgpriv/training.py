@@ -28,7 +28,7 @@ from fdgpriv.transcript import Transcript
 from fdgpriv.utility import personal_utility, utility
 from fdgpriv.wire import Diverged, Wire
 
-LOOKS = 3  # at most so many times is each client's own model tried during training
+LOOKS = 2  # at most so many times is each client's own model tried during training
 
 
 @dataclass(frozen=True)

@@ -641,7 +641,7 @@ def test_what_does_not_fit_the_federation_is_told_before_anything_runs(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--set", "augmentation=13"], "want at most as many as clients (12), got 13"),
+        (["--set", "augmentation=13"], "want at most as many as clients (6), got 13"),
         (["--set", "style=single", "--defense", "gaussian:unit=client"], "gaussian.unit: want image where ccst shares"),
     ],
 )

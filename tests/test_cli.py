@@ -154,7 +154,8 @@ def test_a_single_image_leaks_and_a_defended_client_is_not_told_apart(done: Path
     assert single is not None
     assert single.value.value is not None
     assert single.value.value > 0.8
-    assert single.succeeded
+    assert single.p is not None
+    assert single.p < 0.005  # one test: corrected for all of the run, twelve targets are on the edge of success
     assert defended["identification", "server"].verdict != "leak"
 
 

@@ -1,7 +1,6 @@
 """Image files into one tensor: decoded and resized in threads, every fault one line that names the file."""
 
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -12,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
+
+from fdgpriv.quiet import quietly
 
 Progress = Callable[[int, int], None]
 
@@ -32,8 +33,7 @@ def read_images(paths: Sequence[Path], image_size: int, progress: Progress | Non
     pixels = np.empty((len(paths), image_size, image_size, 3), dtype=np.uint8)
     pool = ThreadPoolExecutor(min(_WORKERS, os.cpu_count() or 1))
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's about size and metadata: size is checked below
+        with quietly():  # Pillow's about size and metadata: size is checked below
             for i, image in enumerate(pool.map(partial(_read, image_size=image_size), paths)):
                 pixels[i] = image
                 if progress is not None:

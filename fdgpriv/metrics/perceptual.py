@@ -3,7 +3,6 @@
 Reference: Zhang et al., "The unreasonable effectiveness of deep features as a perceptual metric", CVPR 2018.
 """
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from fdgpriv._torchvision import torchvision as _torchvision  # noqa: F401  (bef
 from fdgpriv.metrics.score import PerImage, check_pairs
 from fdgpriv.models._checkpoints import find_weights, read_tensors
 from fdgpriv.models.extractor import Extractor
+from fdgpriv.quiet import quietly
 
 # isort: split
 import lpips
@@ -80,8 +80,8 @@ class PublishedLpips(Perceptual):
         file = _FILES[network]
         path = find_weights([file], _HOME + file, weights)
         features = {name: tensor for name, tensor in read_tensors(path).items() if name.startswith("features.")}
-        with torch.device("meta"), warnings.catch_warnings():  # no weights yet: all of them come from the two files
-            warnings.simplefilter("ignore", UserWarning)  # lpips speaks to torchvision in an older way
+        # no weights yet: all of them come from the two files; lpips speaks to torchvision in an older way
+        with torch.device("meta"), quietly(UserWarning):
             distance = lpips.LPIPS(net=network, pretrained=False, pnet_rand=True, verbose=False)
         distance.scaling_layer = lpips.ScalingLayer()
         slots = {name.split(".", 1)[1]: name for name in distance.net.state_dict()}  # "slice2.3.weight" as "3.weight"

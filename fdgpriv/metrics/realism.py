@@ -5,7 +5,6 @@ with figures made in another network's features.
 """
 
 import math
-import warnings
 from collections.abc import Callable
 
 import torch
@@ -16,6 +15,7 @@ from fdgpriv.draws import global_draws
 from fdgpriv.finding import Measured
 from fdgpriv.metrics.score import Score, check_images, jackknife, missing
 from fdgpriv.models.extractor import Extractor
+from fdgpriv.quiet import quietly
 
 # isort: split
 from torchmetrics.image.fid import FrechetInceptionDistance
@@ -82,8 +82,7 @@ def kid(images: Tensor, reference: Tensor, extractor: Extractor, rng: torch.Gene
     theirs = features(reference, extractor)[torch.randperm(len(reference), generator=rng)[:n]]
     if not (ours.isfinite().all() and theirs.isfinite().all()):
         return missing(name, "lower_better", n, "features that are not finite")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that it keeps all features, which is what we hand it
+    with quietly(UserWarning):  # that it keeps all features, which is what we hand it
         metric = KernelInceptionDistance(feature=_Given(ours), subsets=1, subset_size=n)
     metric.update(theirs, real=True)
     metric.update(ours, real=False)
@@ -113,8 +112,7 @@ def inception_score(images: Tensor, extractor: Extractor) -> dict[str, Score]:
     logits = (logits - logits.amax(dim=1, keepdim=True)).clamp_min(
         -600
     )  # so that no probability is 0 and no term 0 * inf
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of the memory it takes, and of the std of one split
+    with quietly(UserWarning):  # of the memory it takes, and of the std of one split
         metric = InceptionScore(feature=_Given(logits), splits=1)
         metric.update(logits)
         value = float(_repeatably(metric.compute)[0])

@@ -6,10 +6,11 @@ Reference: Dong, Roth and Su, "Gaussian differential privacy", JRSS B 2022.
 """
 
 import math
-import warnings
 from collections.abc import Iterable
 
 from scipy import optimize, special
+
+from fdgpriv.quiet import quietly
 
 
 def gdp_mu(noise_multiplier: float, releases: int = 1) -> float:
@@ -79,8 +80,7 @@ def rdp_epsilon(noise_multiplier: float, delta: float, releases: int = 1, sample
     orders = [1.01, 1.02, 1.05, *(1 + x / 10 for x in range(1, 100)), *map(float, range(11, 64))]
     orders += [float(2**k) for k in range(6, 13)]
     spent = rdp.compute_rdp(q=sample_rate, noise_multiplier=noise_multiplier, steps=_releases(releases), orders=orders)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # "expand the orders": the bound holds at any of them
+    with quietly(UserWarning):  # "expand the orders": the bound holds at any of them
         epsilon, _ = rdp.get_privacy_spent(orders=orders, rdp=spent, delta=delta)
     return max(0.0, float(epsilon))
 

@@ -1,7 +1,6 @@
 """Makes artifacts for the evaluator; where making one takes a training, each is made once for all examinations."""
 
 from dataclasses import dataclass, field
-from threading import Lock
 from zlib import crc32
 
 import torch
@@ -9,10 +8,9 @@ from torch import Tensor
 
 from fdgpriv.artifact import Artifact
 from fdgpriv.federation import generator
+from fdgpriv.once import Once
 
 from .subject import Craft, Holding, Subject
-
-Key = tuple[str, str, tuple[int, ...], str]
 
 
 @dataclass(eq=False)
@@ -24,8 +22,7 @@ class Maker:
     """
 
     seed: int
-    _made: dict[Key, Artifact] = field(default_factory=dict)
-    _lock: Lock = field(default_factory=Lock)
+    _made: Once[Artifact] = field(default_factory=Once)
 
     def make(
         self, subject: Subject[Craft], whose: str, held: Holding, index: Tensor, rng: torch.Generator, behind: str
@@ -34,8 +31,5 @@ class Maker:
         if not subject.costly:
             return subject.craft.make(held, index, rng, behind=behind)
         key = (subject.called, whose, tuple(index.tolist()), behind)
-        with self._lock:  # who waits for the same one would otherwise make it too
-            if key not in self._made:
-                own = generator(self.seed, 12, crc32(repr(key).encode()))
-                self._made[key] = subject.craft.make(held, index, own, behind=behind)
-            return self._made[key]
+        own = generator(self.seed, 12, crc32(repr(key).encode()))
+        return self._made.get(key, lambda: subject.craft.make(held, index, own, behind=behind))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.artifact import PEER, Artifact, ModelState
+from fdgpriv.once import Once
 from fdgpriv.threat import Capability, ThreatModel
 
 
@@ -113,6 +114,7 @@ class Subject(Generic[C]):
     costly: bool = False
     name: str = ""
     repeated: "Subject[Craft] | None" = None
+    _at: "Once[Subject[Craft]]" = field(default_factory=Once, init=False)
 
     @property
     def kind(self) -> str:
@@ -140,5 +142,8 @@ class Subject(Generic[C]):
         return f"the {threat.role} is not granted {', '.join(missing)}" if missing else None
 
     def at(self, layer: str) -> "Subject[Craft]":
-        """The same at another layer, where nothing crossed."""
-        return Subject(self.craft.at(layer), "client", {}, self.clients, self.sent, self.receiver, {}, self.needs)
+        """The same at another layer, where nothing crossed; one object for each layer."""
+        return self._at.get(
+            layer,
+            lambda: Subject(self.craft.at(layer), "client", {}, self.clients, self.sent, self.receiver, {}, self.needs),
+        )

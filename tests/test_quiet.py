@@ -1,0 +1,43 @@
+"""Warnings that one thread keeps to itself do not come out because another does the same."""
+
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import pytest
+
+from fdgpriv.quiet import quietly
+
+
+def test_only_the_category_is_silenced():
+    with pytest.warns(UserWarning, match="heard") as heard, quietly(DeprecationWarning):
+        _warn_twice()
+    assert len(heard) == 1
+
+
+def _warn_twice() -> None:
+    warnings.warn("nobody hears", DeprecationWarning, stacklevel=1)
+    warnings.warn("heard", UserWarning, stacklevel=1)
+
+
+def test_threads_that_are_quiet_at_once_leave_the_filters_as_they_were():
+    """Were the second let in before the first left, it would put back the first one's filters for good."""
+    before = list(warnings.filters)
+    first_in, second_in, first_out = Event(), Event(), Event()
+
+    def first() -> None:
+        with quietly():
+            first_in.set()
+            second_in.wait(0.2)
+        first_out.set()
+
+    def second() -> None:
+        first_in.wait()
+        with quietly():
+            second_in.set()
+            first_out.wait(0.2)
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in (pool.submit(first), pool.submit(second)):
+            done.result()
+    assert warnings.filters == before
