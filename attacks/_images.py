@@ -9,23 +9,20 @@ from functools import cache
 
 import torch
 from torch import Tensor
-from torch.nn.functional import interpolate
 
 from fdgpriv.exam import Guess, Truth, View
 from fdgpriv.federation import generator
 from fdgpriv.finding import Measured
 from fdgpriv.metrics.matching import pairs, squared_errors
 from fdgpriv.metrics.perceptual import FormulaLpips, extractor_lpips
-from fdgpriv.metrics.pixels import psnr_per_image, ssim_per_image
-from fdgpriv.metrics.realism import fid, inception_score, kid
+from fdgpriv.metrics.pixels import EXACT_DB, psnr_per_image, ssim_per_image
+from fdgpriv.metrics.realism import fid, inception_score, kid, resized
 from fdgpriv.models.extractor import digits_extractor
 
 from ._reading import public_images
 
-EXACT_DB = 60.0  # stands for an exact match, and for anything nearer than an error of 1e-3
 _FEW = 1  # images behind one artifact that SSIM and LPIPS are taken on
 _TOGETHER = 64
-_SIDE = 32  # pixels, of the images that the extractor was trained on
 
 
 class Labelled(Tensor):
@@ -85,17 +82,11 @@ def realism(guesses: Sequence[Guess], truths: Sequence[Truth]) -> dict[str, Meas
     if any(len(truth.images) != 1 for truth in truths):
         return {}
     extractor = digits_extractor()
-    images = _resized(torch.cat([_counted(guess, truth) for guess, truth in zip(guesses, truths, strict=True)]))
-    reference = _resized(torch.cat([truth.images for truth in truths]))
+    images = resized(torch.cat([_counted(guess, truth) for guess, truth in zip(guesses, truths, strict=True)]))
+    reference = resized(torch.cat([truth.images for truth in truths]))
     found = [fid(images, reference, extractor), kid(images, reference, extractor, generator(0))]
     found += inception_score(images, extractor).values()
     return {score.name: score.measured for score in found}
-
-
-def _resized(images: Tensor) -> Tensor:
-    if images.shape[-1] == _SIDE:
-        return images
-    return interpolate(images, size=(_SIDE, _SIDE), mode="bilinear", antialias=True).clamp(0, 1)
 
 
 @cache

@@ -13,9 +13,10 @@ from torch import Tensor
 from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.finding import Measured
 from fdgpriv.kinds import AmplitudeSpectrum
+from fdgpriv.metrics.pixels import EXACT_DB
 from fdgpriv.roles import Attack
 
-from ._images import EXACT_DB, identified, lpips, psnr, realism, ssim
+from ._images import identified, lpips, psnr, realism, ssim
 from ._phase import aligned_error, reduced, residual, retrieved
 from ._reading import public_images
 

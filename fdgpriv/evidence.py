@@ -116,6 +116,6 @@ class Evidence:
         return self._taken.get((id(images), layer), taken)  # the images are kept beside, so that their id stays theirs
 
 
-def halfway(told: list[str], place: int) -> str:
+def halfway(told: Sequence[str], place: int) -> str:
     """Of all that were told of the client at `place`, the one half the round further: mostly of another domain."""
     return told[(place + len(told) // 2) % len(told)]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from fdgpriv._torchvision import torchvision as _torchvision  # noqa: F401  (before torchmetrics)
 from fdgpriv.draws import global_draws
@@ -24,6 +25,7 @@ from torchmetrics.image.kid import KernelInceptionDistance, poly_kernel
 
 FID_MINIMUM = 2048  # images; below, FID mostly measures how few there are
 _BATCH = 64
+_SIDE = 32  # pixels
 _TOLERANCE = 1e-6
 
 
@@ -44,6 +46,24 @@ def fid(images: Tensor, reference: Tensor, extractor: Extractor) -> Score:
     if n < FID_MINIMUM:
         return missing(name, "lower_better", n, f"{n:,} images: FID needs {FID_MINIMUM:,} on either side; see KID")
     return _fid(name, features(images, extractor), features(reference, extractor), n)
+
+
+def small_fid(images: Tensor, reference: Tensor, extractor: Extractor) -> Score:
+    """FID as papers print it, of any two or more images: so few tell of their number more than of anything else.
+
+    Compare it between sets of one size only, beside that of real images. Else as `fid`.
+    """
+    name, n = f"small_fid[{extractor.label}]", min(len(images), len(reference))
+    if n < 2:
+        return missing(name, "lower_better", n, f"{n} images: a covariance needs 2")
+    return _fid(name, features(images, extractor), features(reference, extractor), n)
+
+
+def resized(images: Tensor) -> Tensor:
+    """Images (N, 3, H, W) at the 32 px that the digits extractor was trained on."""
+    if images.shape[-1] == _SIDE:
+        return images
+    return functional.interpolate(images, size=(_SIDE, _SIDE), mode="bilinear", antialias=True).clamp(0, 1)
 
 
 def fid_floor(reference: Tensor, extractor: Extractor, rng: torch.Generator) -> Score:

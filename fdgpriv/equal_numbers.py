@@ -1,0 +1,105 @@
+"""What is drawn from clients' styles beside what is drawn from single images' styles, of equally many (PARDON, Table IV).
+
+The paper compares the two by FID and IS, which rise and fall with the number of images, of unequal numbers, and without
+what is drawn from no client's style (METHODS 9.2; 8e, H-P1).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from fdgpriv.evidence import halfway
+from fdgpriv.exam import Item
+from fdgpriv.federation import generator
+from fdgpriv.kinds import InterpolationStyle
+from fdgpriv.metrics.pixels import EXACT_DB, psnr_per_image
+from fdgpriv.metrics.realism import inception_score, kid, resized, small_fid
+from fdgpriv.models.extractor import Extractor, digits_extractor
+from fdgpriv.proctor import Proctor
+from fdgpriv.roles import Attack
+from fdgpriv.threat import threat
+from fdgpriv.verdict import mean_interval
+
+ROLES = ("third_party", "client")  # the paper's attacks (i) and (ii)
+FEWEST = 3  # clients
+
+
+def equal_numbers(proctor: Proctor) -> dict[str, float]:
+    """PSNR, FID, KID, log IS and IS/K of one image for each client, by what it is drawn from and who draws.
+
+    One image of each client is asked about. The `gan` attack draws from that image's own style (``sample``), from its
+    client's (``client``) and from a random style of the public distribution (``random``); ``mean`` is the mean public
+    image, ``real`` the images themselves. The client that draws holds images of its own domain; that it got hold of
+    another's style is the paper's assumption, as none is sent one.
+
+    Figures are ``ROLE_WHAT_METRIC``: psnr in decibels against the image, fid and kid against as many other images of the
+    same clients, in the features of the digits extractor; ``ROLE_n`` clients. ``ROLE_lead`` is how much PSNR the sample's
+    style has over the client's, ``ROLE_lead_low`` and ``_high`` the ends of its 95 % interval over clients. {} where no
+    interpolation style crossed: the comparison is PARDON's.
+    """
+    crossed = any(record.kind == InterpolationStyle.kind for record in proctor.transcript.records)
+    if not crossed or not proctor.shares_styles:
+        return {}
+    found: dict[str, float] = {}
+    for role in ROLES:
+        drawn = _drawn(proctor, role)
+        if drawn is not None:
+            found |= {f"{role}_{name}": figure for name, figure in _figures(*drawn, digits_extractor()).items()}
+    return found
+
+
+def _drawn(proctor: Proctor, role: str) -> tuple[dict[str, Tensor], Tensor] | None:
+    """By what they are drawn from, images (N, 3, H, W) of N clients; and others of theirs to compare sets with."""
+    attack, subject = Attack.named("gan")(), proctor.subject("style_statistics")
+    names = subject.clients
+    subject = replace(subject, receiver={name: halfway(names, i) for i, name in enumerate(names)})
+    if proctor.too_little(subject, threat(role)) is not None:
+        return None
+    drawn: dict[str, list[Tensor]] = {name: [] for name in ("sample", "client", "random", "mean", "real", "other")}
+    for sitting in proctor.sittings(subject, threat(role), (1, None), reconstruction=True):
+        by_client: dict[str, list[Item]] = {}
+        for item in sitting.items:
+            if item.client in names:  # no shadows
+                by_client.setdefault(item.client, []).append(item)
+        able = [items for items in by_client.values() if len(_singles(items)) > 1 and items[-1].size is None]
+        asked = [(*_singles(items)[:2], items[-1]) for items in able]
+        questions = [
+            item.asked[name][0].question
+            for one, _, whole in asked
+            for item, name in ((one, "attack"), (whole, "attack"), (whole, "random_style"))
+        ]
+        if not asked:
+            continue
+        guesses, blind = attack.read(sitting.view, questions, generator(proctor.seed, 8))
+        for k, name in enumerate(("sample", "client", "random")):
+            drawn[name] += guesses[k::3]
+        drawn["mean"] += [blind["mean_image"][0]] * len(asked)
+        drawn["real"] += [one.truth.images[0] for one, _, _ in asked]
+        drawn["other"] += [other.truth.images[0] for _, other, _ in asked]
+    if len(drawn["real"]) < FEWEST:
+        return None
+    sets = {name: torch.stack(images) for name, images in drawn.items()}
+    return sets, sets.pop("other")
+
+
+def _singles(items: Sequence[Item]) -> list[Item]:
+    """Those of single images."""
+    return [item for item in items if item.size == 1]
+
+
+def _figures(drawn: Mapping[str, Tensor], other: Tensor, extractor: Extractor) -> dict[str, float]:
+    found = {"n": float(len(other))}
+    paired: dict[str, list[float]] = {}
+    for name, images in drawn.items():
+        ours, theirs = resized(images), resized(other)
+        scores = {"fid": small_fid(ours, theirs, extractor), "kid": kid(ours, theirs, extractor, generator(0))}
+        scores |= {key: inception_score(ours, extractor)[key] for key in ("log_is", "is_over_k")}
+        found |= {f"{name}_{key}": score.value for key, score in scores.items() if score.value is not None}
+        if name != "real":
+            paired[name] = psnr_per_image(images, drawn["real"]).values.clamp_max(EXACT_DB).tolist()
+            found[f"{name}_psnr"] = fmean(paired[name])
+    lead = [sample - client for sample, client in zip(paired["sample"], paired["client"], strict=True)]
+    return found | mean_interval(lead).named("lead")
