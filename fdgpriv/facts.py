@@ -7,12 +7,13 @@ from pydantic import TypeAdapter
 from fdgpriv._contract import write_text
 from fdgpriv.equal_numbers import equal_numbers
 from fdgpriv.latent_space import latent_space
+from fdgpriv.leaked_share import leaked_share
 from fdgpriv.presence import presence
 from fdgpriv.proctor import Proctor
 from fdgpriv.style_space import style_space
 from fdgpriv.translation import translation
 
-MEASURED = (style_space, latent_space, translation, presence, equal_numbers)
+MEASURED = (style_space, latent_space, translation, presence, equal_numbers, leaked_share)
 _FACTS = TypeAdapter(dict[str, float])
 
 

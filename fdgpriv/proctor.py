@@ -10,7 +10,7 @@ from torch import Tensor
 from fdgpriv.artifact import ModelState, StyleStatistics
 from fdgpriv.evidence import Evidence
 from fdgpriv.exam import Item, Sitting, View
-from fdgpriv.federation import Domain, Federation, generator
+from fdgpriv.federation import Domain, Federation, LocalData, generator
 from fdgpriv.once import Once
 from fdgpriv.partition import Population
 from fdgpriv.questions import ARTIFACTS_PER_CLIENT, Questions
@@ -44,6 +44,7 @@ class Proctor:
         transcript: As recorded.
         seed: Of all draws here.
         per_client: By number of images behind an artifact, how many such artifacts of each client.
+        leaked_share: Of each client's images, of adversaries to whom any leaked.
     """
 
     population: Population
@@ -53,6 +54,7 @@ class Proctor:
     transcript: Transcript
     seed: int
     per_client: Mapping[int, int] = field(default_factory=lambda: ARTIFACTS_PER_CLIENT)
+    leaked_share: float = LEAKED_SHARE
     evidence: Evidence | None = field(default=None, init=False)
     subjects: Mapping[str, Subject[Craft]] = field(default_factory=dict, init=False)
 
@@ -159,11 +161,15 @@ class Proctor:
             return None
         return self.population.sources[self.population.main_domain(receiver)]
 
+    def leaks(self, data: LocalData) -> int:
+        """How many images of a client leak, to adversaries to whom any do."""
+        return int(self.leaked_share * len(data))
+
     def _leak(self, names: Sequence[str], rng: torch.Generator) -> dict[str, Tensor]:
         leaked = {}
         for name in names:
-            n = len(self.population.data(name))
-            leaked[name] = torch.randperm(n, generator=rng)[: int(LEAKED_SHARE * n)]
+            data = self.population.data(name)
+            leaked[name] = torch.randperm(len(data), generator=rng)[: self.leaks(data)]
         return leaked
 
     def _public(self, subject: Subject[Craft], size: int | None) -> Tensor:

@@ -1,6 +1,8 @@
 """What the CCST paper (Chen et al., WACV 2023) claims."""
 
-from .hypothesis import Case, Decision, Hypothesis, needs, no_leak_by, statistics_layers
+import re
+
+from .hypothesis import Case, Decision, Hypothesis, interval, no_leak_by, statistics_layers
 
 
 def _messages(case: Case) -> Decision:
@@ -18,6 +20,37 @@ def _messages(case: Case) -> Decision:
         "statistics of private images cross in every round" if leaked else "only parameters and pooled styles cross",
         evidence,
     )
+
+
+_LITTLE = 10.0  # percent of a client's images
+
+
+def _only_when_much_leaked(case: Case) -> Decision:
+    """Of single images' styles: by the least share at which the insider beats every control."""
+    found: dict[str, dict[float, str]] = {"image": {}, "client": {}}
+    for name in case.facts:
+        if match := re.fullmatch(r"leaked_([\d.]+)_(image|client)", name):
+            found[match[2]][float(match[1])] = name
+    if not found["image"]:
+        return Decision("undecided", "not measured: needs clients' styles, and public images of their domains")
+    evidence = tuple(
+        f"one {whose} behind the style, dB over the strongest control by leaked share: "
+        + "; ".join(f"{share:g} % ({_count(case, share)}): {interval(case.facts, at[share])}" for share in sorted(at))
+        for whose, at in found.items()
+        if at
+    )
+    beaten = [share for share, name in sorted(found["image"].items()) if case.facts.get(f"{name}_low", 0.0) > 0]
+    if not beaten:
+        reason = "inconclusive: the insider beats its controls at no share of these; a larger gan:steps would decide"
+        return Decision("undecided", reason, evidence)
+    if beaten[0] <= _LITTLE:
+        reason = f"{beaten[0]:g} % leaked ({_count(case, beaten[0])}) is enough for an insider to beat every control"
+        return Decision("refuted", reason + ", beside public images of the domains", evidence)
+    return Decision("supported", f"no share below {beaten[0]:g} % leaked lets an insider beat every control", evidence)
+
+
+def _count(case: Case, share: float) -> str:
+    return f"{case.facts[f'leaked_{share:g}_count']:g} images of a client"
 
 
 HYPOTHESES = (
@@ -73,7 +106,7 @@ HYPOTHESES = (
         "H-C9",
         "only vulnerable when a large amount of data is leaked",
         "the insider's reconstruction by leaked share",
-        needs("the insider's rows at leaked shares of 0.1 to 0.9; the share is fixed at one half"),
+        _only_when_much_leaked,
     ),
     Hypothesis(
         "messages",

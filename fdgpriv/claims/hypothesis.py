@@ -67,6 +67,12 @@ class Hypothesis:
         )
 
 
+def interval(facts: Mapping[str, float], name: str) -> str:
+    """The figure of this name with the ends of its interval, as far as it has any: 0.62 [0.55, 0.70]."""
+    low, high = facts.get(f"{name}_low"), facts.get(f"{name}_high")
+    return f"{facts[name]:.2f}" + (f" [{low:.2f}, {high:.2f}]" if low is not None and high is not None else "")
+
+
 def needs(what: str) -> Rule:
     """Undecided, because `what` is not there yet."""
     return lambda case: Decision("undecided", f"not measured: needs {what}")

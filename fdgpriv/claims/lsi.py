@@ -2,7 +2,7 @@
 
 from fdgpriv.artifact import SERVER
 
-from .hypothesis import Case, Decision, Hypothesis, needs, no_leak_by, statistics_layers
+from .hypothesis import Case, Decision, Hypothesis, interval, needs, no_leak_by, statistics_layers
 
 
 def _single_layer(case: Case) -> Decision:
@@ -73,12 +73,11 @@ def _translated(case: Case) -> Decision:
     if "translation_gain" not in case.facts:
         return Decision("undecided", "not measured: no translator was shared")
     f = case.facts
-    low, high = f.get("translation_gain_low"), f.get("translation_gain_high")
+    low = f.get("translation_gain_low")
     evidence = (
         f"distance of moments to another client's true ones: its translated latents {f['translated_error']:.2f}, latents "
         f"as they are {f['untranslated_error']:.2f}, translated to other clients {f['elsewhere_error']:.2f}",
-        f"gain over the better of the two: {f['translation_gain']:.2f}"
-        + (f" [{low:.2f}, {high:.2f}]" if low is not None else ""),
+        f"gain over the better of the two: {interval(f, 'translation_gain')}",
     )
     if low is not None and low > 0:
         return Decision("refuted", "translated latents are nearer to another client's than all controls are", evidence)

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from .hypothesis import Case, Decision, Hypothesis, needs, no_leak_by
+from .hypothesis import Case, Decision, Hypothesis, interval, needs, no_leak_by
 
 
 def _cross_sharing(case: Case) -> Decision:
@@ -26,8 +26,8 @@ def _conceals(case: Case) -> Decision:
     if not counts:
         return Decision("undecided", "not measured: no such style crossed, or too few clients shared one")
     evidence = tuple(
-        f"whether a client's style is among {m}, from the style of all: AUC {_told(case.facts, f'presence_{m}')}; "
-        f"by who looks for another client {_told(case.facts, f'absent_{m}')}"
+        f"whether a client's style is among {m}, from the style of all: AUC {interval(case.facts, f'presence_{m}')}; "
+        f"by who looks for another client {interval(case.facts, f'absent_{m}')}"
         for m in counts
     )
     few, most = counts[0], counts[-1]
@@ -37,10 +37,6 @@ def _conceals(case: Case) -> Decision:
         reason = f"of {most} clients, one's presence is not told, by a reader that tells it of {few}"
         return Decision("supported", reason, evidence)
     return Decision("undecided", f"inconclusive: not even of {few} clients is one's presence told", evidence)
-
-
-def _told(facts: Mapping[str, float], name: str) -> str:
-    return f"{facts[name]:.2f} [{facts.get(f'{name}_low', math.nan):.2f}, {facts.get(f'{name}_high', math.nan):.2f}]"
 
 
 def _abstract(case: Case) -> Decision:
@@ -61,7 +57,7 @@ def _table_iv(facts: Mapping[str, float]) -> tuple[str, ...]:
         ]
         told.append(
             f"drawn by the {role.replace('_', ' ')}, {facts[f'{role}_n']:.0f} images each, FID / KID / log IS / IS/K / "
-            f"PSNR: {'; '.join(figures)}; lead of sample over client {_told(facts, f'{role}_lead')} dB"
+            f"PSNR: {'; '.join(figures)}; lead of sample over client {interval(facts, f'{role}_lead')} dB"
         )
     return tuple(told)
 
