@@ -81,9 +81,7 @@ def test_who_knows_every_image_by_its_style_leads_at_every_share(ccst: Fitted, m
     assert decided(found).verdict == "refuted"
 
 
-def test_the_attack_itself_gives_every_figure_and_the_same_again(
-    ccst: Fitted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_attack_itself_gives_every_figure_and_the_same_again(ccst: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fdgpriv.leaked_share.SHARES", (0.1,))
     found = leaked_share(ccst.proctor())
     ends = {f"leaked_10_{whose}{end}" for whose in ("image", "client") for end in ("", "_low", "_high")}
