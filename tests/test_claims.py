@@ -264,6 +264,21 @@ def test_the_style_of_all_conceals_where_a_reader_that_finds_one_of_two_finds_no
     assert verdict_of("pardon", "H-P2", case())[0] == "undecided"
 
 
+def test_one_layer_and_all_stand_side_by_side_whoever_leaks() -> None:
+    plain = reconstruction("server", 15.0, 0.5, "no_leak_found", True)
+    head = plain.model_copy(update={"attack": "latent_inversion", "artifact": "classifier_head:client"})
+    every = {"psnr@k=1": measured(16.8, 0.5), "psnr@k=all": measured(15.9, 0.25), "psnr": measured(14, 1)}
+    deep = plain.model_copy(update={"attack": "deep_inversion", "artifact": "model_state:client", "metrics": every})
+    (row,) = (row for row in claims("lsi", case(head, deep)) if row.id == "H-L1")
+    assert row.evidence[-1] == (
+        "one image's PSNR in dB by the statistics inverted: k=1 16.8 [16.3, 17.3]; k=all 15.9 [15.7, 16.1]; the head's 20.2 "
+        "[19.6, 20.8]; strongest control (mean_image) 13.5 [13.3, 13.7]"
+    )
+    leaks = deep.model_copy(update={"verdict": "leak"})
+    found, reason = verdict_of("lsi", "H-L1", case(head, leaks))
+    assert (found, reason.split(",")[0]) == ("refuted", "statistics of all layers are sent as well")
+
+
 @pytest.mark.parametrize(("low", "verdict"), [(0.2, "refuted"), (-0.1, "undecided")])
 def test_a_translator_tells_where_it_gains_on_both_controls(low: float, verdict: str) -> None:
     errors = {"translated_error": 1.0, "untranslated_error": 2.0, "elsewhere_error": 1.5}

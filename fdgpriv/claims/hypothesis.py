@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fdgpriv.artifact import SERVER
-from fdgpriv.finding import AttackFinding, Claim
+from fdgpriv.finding import AttackFinding, Claim, Measured
 from fdgpriv.transcript import Record
 
 Word = Literal["supported", "refuted", "undecided"]
@@ -151,10 +151,15 @@ def _image_line(row: AttackFinding) -> str:
 def _row(row: AttackFinding, image: bool) -> str:
     single = image and row.shared and not row.artifact.endswith(":image") and row.positive_control is not None
     value = row.positive_control.value if single and row.positive_control else row.metrics[row.headline]
-    figure = "–" if value.value is None else f"{value.value:.3g}"
-    if value.ci95 is not None:
-        figure += f" [{value.ci95[0]:.3g}, {value.ci95[1]:.3g}]"
-    return f"{row.attack} by {row.threat.role} on {'single images' if image else row.artifact}: {row.headline} {figure}"
+    on = "single images" if image else row.artifact
+    return f"{row.attack} by {row.threat.role} on {on}: {row.headline} {figure(value)}"
+
+
+def figure(value: Measured) -> str:
+    """The figure with its interval, as far as it has any: 0.62 [0.55, 0.7]."""
+    if value.value is None:
+        return "–"
+    return f"{value.value:.3g}" + (f" [{value.ci95[0]:.3g}, {value.ci95[1]:.3g}]" if value.ci95 is not None else "")
 
 
 def statistics_layers(case: Case) -> int:

@@ -1,8 +1,9 @@
 """What the LSI paper (latent space inversion) claims."""
 
 from fdgpriv.artifact import SERVER
+from fdgpriv.finding import Measured
 
-from .hypothesis import Case, Decision, Hypothesis, interval, needs, no_leak_by, statistics_layers
+from .hypothesis import Case, Decision, Hypothesis, figure, interval, needs, no_leak_by, statistics_layers
 
 
 def _single_layer(case: Case) -> Decision:
@@ -59,14 +60,33 @@ def _withheld(case: Case) -> Decision:
 
 def _insufficient(case: Case) -> Decision:
     alone = no_leak_by("latent_inversion", on=("classifier_head",))(case)
-    if alone.verdict == "refuted":
-        return alone
     whole = no_leak_by("deep_inversion", on=("model_state",))(case)
-    if whole.verdict == "refuted":
-        return Decision(
-            "refuted", "statistics of all layers are sent as well, and inverting those leaks", whole.evidence
-        )
-    return Decision(alone.verdict, alone.reason, alone.evidence + whole.evidence)
+    evidence = alone.evidence + whole.evidence + _by_layers(case)
+    if alone.verdict != "refuted" and whole.verdict == "refuted":
+        return Decision("refuted", "statistics of all layers are sent as well, and inverting those leaks", evidence)
+    return Decision(alone.verdict, alone.reason, evidence)
+
+
+def _by_layers(case: Case) -> tuple[str, ...]:
+    """What one image's PSNR comes to by the layers whose statistics are inverted, beside the strongest control."""
+    told: dict[str, Measured] = {}
+    controls: dict[str, Measured] = {}
+    for row in case.attacks:
+        control = row.positive_control
+        if control is None or row.attack not in ("latent_inversion", "deep_inversion"):
+            continue
+        if row.attack == "latent_inversion":
+            told["the head's"] = control.value
+        told |= {name.removeprefix("psnr@"): m for name, m in row.metrics.items() if name.startswith("psnr@")}
+        controls |= control.controls
+    known = {name: m for name, m in controls.items() if m.value is not None}
+    if not told or not known:
+        return ()
+    best = max(known, key=lambda name: known[name].value or 0.0)
+    figures = "; ".join(f"{name} {figure(m)}" for name, m in sorted(told.items()))
+    return (
+        f"one image's PSNR in dB by the statistics inverted: {figures}; strongest control ({best}) {figure(known[best])}",
+    )
 
 
 def _translated(case: Case) -> Decision:
