@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fdgpriv.artifact import StyleStatistics
 from fdgpriv.exam import Guess, Question, View
+from fdgpriv.kinds import InterpolationStyle
 from fdgpriv.models.generator import Generator, SmallGenerator
 
 from ._blind import blind
@@ -36,7 +37,7 @@ class Gan(Reconstruction):
         loss: mse, lpips, or mse+lpips.
     """
 
-    reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind,)
+    reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind, InterpolationStyle.kind)
     threats: ClassVar[tuple[str, ...]] = ("insider", "client", "third_party")
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"steps": 3}, "paper": {"steps": 20_000}}

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fdgpriv.artifact import StyleStatistics
 from fdgpriv.exam import Guess, Question, Truth, View
+from fdgpriv.kinds import InterpolationStyle
 from fdgpriv.roles import Attack
 
 from ._copies import COPIES, copies
@@ -35,7 +36,7 @@ class Identification(Attack):
     """
 
     family: ClassVar[str] = "identification"
-    reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind,)
+    reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind, InterpolationStyle.kind)
     headline: ClassVar[str] = "top1"
     higher_leaks: ClassVar[bool] = True
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)

@@ -70,7 +70,7 @@ class Membership(MembershipAttack):
             raise ValueError(f"membership: want gamma above 0 and a in [0, 1], got {self.gamma} and {self.a}")
 
     def sizes_on(self, subject: Subject[Craft]) -> tuple[int | None, ...]:
-        return (1, None) if subject.alone or subject.own_models else self.sizes
+        return (1, None) if subject.own_models else self.sizes
 
     def read(
         self, view: View, questions: Sequence[Question], rng: torch.Generator

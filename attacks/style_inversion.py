@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fdgpriv.artifact import StyleStatistics
 from fdgpriv.exam import Guess, Question, View
+from fdgpriv.kinds import InterpolationStyle
 from fdgpriv.subjects import StyleCraft
 from fdgpriv.threat import Capability
 
@@ -38,7 +39,7 @@ class StyleInversion(Reconstruction):
         expected: ``linear``, what ridge regression on public images sees in the style; or ``mean``, their mean.
     """
 
-    reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind,)
+    reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind, InterpolationStyle.kind)
     sizes: ClassVar[tuple[int | None, ...]] = (1, 5, None)
     threats: ClassVar[tuple[str, ...]] = ("insider", "client", "third_party")
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fdgpriv.artifact import StyleStatistics
 from fdgpriv.exam import Guess, Question, View
+from fdgpriv.kinds import InterpolationStyle
 
 from ._membership import MembershipAttack, blind
 from ._reading import practise, want_practice
@@ -36,7 +37,7 @@ class StyleMembership(MembershipAttack):
         practice: Practice artifacts of each size.
     """
 
-    reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind,)
+    reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind, InterpolationStyle.kind)
     by_round: ClassVar[tuple[int | None, ...]] = (5, 20, None)
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice": 100}}

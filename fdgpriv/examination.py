@@ -203,8 +203,11 @@ class Examination:
         return examine(self.attack, self._sittings(bare, bare.subject(self.kind), wanted), (), rng)[0][1]
 
     def _sizes(self, subject: Subject[Craft]) -> tuple[int | None, ...]:
-        """The numbers of images behind artifacts that the attack asks for and the evaluator has."""
-        wanted = self.attack.sizes_on(subject)
+        """The numbers of images behind artifacts that the attack asks for and the evaluator has.
+
+        Of an artifact that stands for all clients, one image and all: of few images it is much like a client's own.
+        """
+        wanted = [size for size in self.attack.sizes_on(subject) if not subject.alone or size in (1, None)]
         return tuple(size for size in wanted if size is None or size in self.proctor.per_client)
 
     def _sittings(self, proctor: Proctor, subject: Subject[Craft], sizes: Sequence[int | None]) -> list[Sitting]:

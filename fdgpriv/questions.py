@@ -179,8 +179,12 @@ class Questions:
     def _never_there(self, group: Group, mine: Truth, strangers: Tensor) -> Asked:
         """The same artifact asked about images that are not behind it, half of which pass for members."""
         members = torch.arange(len(strangers)) < len(strangers) // 2
-        truth = replace(mine, suspects=strangers, members=members)
-        return Asked(self._question(group, group, mine.candidates, strangers), truth)
+        candidates, rows = mine.candidates.clone(), torch.arange(len(mine.candidates))
+        candidates[rows, mine.positions] = strangers[rows % len(strangers)]
+        truth = replace(
+            mine, suspects=strangers, members=members, candidates=candidates, images=self.pool[strangers[:SCORED]]
+        )
+        return Asked(self._question(group, group, candidates, strangers), truth)
 
     def _random(self, group: Group, public: Tensor, reconstruction: bool) -> Sequence[Artifact]:
         """Artifacts drawn from the public distribution; where reading them takes long, the same few for all targets."""

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 
 from .hypothesis import Case, Decision, Hypothesis, interval, needs, no_leak_by
 
+_STYLE = ("style_statistics",)
+_OF_ALL = ("interpolation_style",)
+
 
 def _cross_sharing(case: Case) -> Decision:
     if not case.records:
@@ -22,6 +25,9 @@ def _cross_sharing(case: Case) -> Decision:
 
 def _conceals(case: Case) -> Decision:
     """Of the style of all, by what is told of a client's presence in the largest of the federations looked at."""
+    attacks = no_leak_by("style_membership", "identification", "gan", "style_inversion", on=_OF_ALL)(case)
+    if attacks.verdict == "refuted":
+        return attacks
     counts = sorted(int(name.removeprefix("presence_")) for name in case.facts if re.fullmatch(r"presence_\d+", name))
     if not counts:
         return Decision("undecided", "not measured: no such style crossed, or too few clients shared one")
@@ -41,7 +47,7 @@ def _conceals(case: Case) -> Decision:
 
 def _abstract(case: Case) -> Decision:
     """By leaks from clients' styles; beside it what is drawn from single images' styles, of equally many."""
-    found = no_leak_by("gan", "style_inversion")(case)
+    found = no_leak_by("gan", "style_inversion", on=_STYLE)(case)
     return Decision(found.verdict, found.reason, found.evidence + _table_iv(case.facts))
 
 
@@ -81,7 +87,7 @@ HYPOTHESES = (
         "H-P3",
         "the global style conceals client-specific data and class-level information",
         "the label histogram from the client style",
-        no_leak_by("label_histogram", on=("style_statistics",)),
+        no_leak_by("label_histogram", on=_STYLE),
     ),
     Hypothesis(
         "H-P4",
@@ -99,13 +105,13 @@ HYPOTHESES = (
         "H-P5",
         "does not introduce additional security risks; instead, it mitigates",
         "any attack on model and style against the model alone",
-        no_leak_by("style_membership", "identification", "domain_inference", on=("style_statistics",)),
+        no_leak_by("style_membership", "identification", "domain_inference", on=_STYLE),
     ),
     Hypothesis(
         "H-P6",
         "the style is sent once",
         "membership in the client style, by client and cluster size",
-        no_leak_by("style_membership"),
+        no_leak_by("style_membership", on=_STYLE),
     ),
     Hypothesis(
         "H-P7",
@@ -119,6 +125,6 @@ HYPOTHESES = (
         "H-P8",
         "can reconstruct the content",
         "reconstruction and identification from a single image's style (see H-C1 and H-C2)",
-        no_leak_by("gan", "identification", image=True, leak="supported"),
+        no_leak_by("gan", "identification", image=True, leak="supported", on=_STYLE),
     ),
 )

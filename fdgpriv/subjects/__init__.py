@@ -15,6 +15,7 @@ from .maker import Maker
 from .repeated import RepeatedStyles, repeated_subject
 from .sample_count import CountCraft, count_subject
 from .shared_model import shared_model_subject
+from .shared_style import shared_style_subject
 from .style import StyleCraft, style_subject
 from .subject import Craft, Holding, Subject
 from .training import TrainingCraft, for_everybody, training_subject
@@ -50,6 +51,7 @@ def subjects_of(
         trained,
         importance_subject(transcript, trained),
         shared_model_subject(transcript, method, federation, defense, population),
+        shared_style_subject(transcript, method, evidence, defense),
         amplitude_subject(transcript, defense),
         count_subject(transcript, defense),
         _heads(transcript, method, federation, defense, population),
