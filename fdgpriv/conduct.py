@@ -19,9 +19,10 @@ from fdgpriv.examination import Examination
 from fdgpriv.facts import facts
 from fdgpriv.federation import Dataset
 from fdgpriv.finding import ArtifactRow, DatasetNote, Results, Run, RunFigure, Timing
-from fdgpriv.judge import Paper, judge
+from fdgpriv.judge import judge
 from fdgpriv.ledger import ledger
 from fdgpriv.models.style_codec import digits_codec
+from fdgpriv.paper import Paper
 from fdgpriv.plan import Plan
 from fdgpriv.privacy.release import DRAWS, Measurement, measure, privacies
 from fdgpriv.proctor import Proctor

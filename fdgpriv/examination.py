@@ -16,10 +16,10 @@ from fdgpriv import figures
 from fdgpriv._contract import write_text
 from fdgpriv.exam import Asked, Guess, Sitting, Truth
 from fdgpriv.federation import generator
-from fdgpriv.judge import Paper
 from fdgpriv.marks import Marks, examine
 from fdgpriv.metrics.matching import first_match
 from fdgpriv.once import Once
+from fdgpriv.paper import Paper
 from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Attack, Defense
 from fdgpriv.subjects import Craft, RepeatedStyles, Subject

@@ -15,8 +15,9 @@ from fdgpriv import __version__
 from fdgpriv.artifact import StyleStatistics
 from fdgpriv.finding import ArtifactRow, DatasetNote, Privacy, Results, Run, Timing
 from fdgpriv.foreign import Array, ForeignStyles
-from fdgpriv.judge import Paper, judge
+from fdgpriv.judge import judge
 from fdgpriv.marks import Marks
+from fdgpriv.paper import Paper
 from fdgpriv.roles import Attack
 from fdgpriv.threat import Auxiliary, Capability, ThreatModel, threat
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from fdgpriv.artifact import StyleStatistics
 from fdgpriv.federation import generator
-from fdgpriv.judge import BOUNDS
 from fdgpriv.marks import Marks, examine
+from fdgpriv.paper import BOUNDS
 from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Attack
 from fdgpriv.threat import threat

@@ -14,8 +14,8 @@ from torch import Tensor
 from fdgpriv import verdict
 from fdgpriv.exam import Asked, Guess, Item, Question, Sitting, Truth, View
 from fdgpriv.federation import Dataset, generator
-from fdgpriv.judge import Paper
 from fdgpriv.marks import Marks, examine
+from fdgpriv.paper import Paper
 from fdgpriv.partition import Population, populate
 from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Attack

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.finding import AttackFinding
-from fdgpriv.judge import CLIENT_LINE, DOMAIN_LINE, Paper, judge
+from fdgpriv.judge import judge
 from fdgpriv.marks import Marks, Scores
+from fdgpriv.paper import CLIENT_LINE, DOMAIN_LINE, Paper
 from fdgpriv.roles import Attack
 from fdgpriv.threat import threat
 from fdgpriv.verdict import LEVEL, NO_OTHER_CLIENT

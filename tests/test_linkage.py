@@ -11,8 +11,8 @@ from conftest import Evaluator, Fitted, fit
 
 from fdgpriv.examination import Examination
 from fdgpriv.federation import Dataset
-from fdgpriv.judge import Paper
 from fdgpriv.marks import Marks
+from fdgpriv.paper import Paper
 from fdgpriv.roles import Attack
 from fdgpriv.threat import threat
 

@@ -18,9 +18,9 @@ from fdgpriv.draws import drawing_from
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.exam import Asked, Item, Sitting, Truth
 from fdgpriv.federation import Dataset, Domain, Federation, generator
-from fdgpriv.judge import Paper
 from fdgpriv.marks import Marks, examine
 from fdgpriv.models.backbone import Backbone
+from fdgpriv.paper import Paper
 from fdgpriv.partition import Population, populate
 from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Attack, Defense, Method
