@@ -7,7 +7,7 @@ from ._words import VERDICTS
 
 @dataclass(frozen=True)
 class Cell:
-    """Text, its kind, and a second line.
+    """Text, its kind, and what stands below it, in lines of its own.
 
     The kind is ``text``, ``number`` (a figure with its interval), ``count`` (right-aligned), ``code``, or a verdict's
     word (drawn as a chip).

@@ -143,7 +143,7 @@ def claims(found: Sequence[Claim]) -> Table:
             text(f"“{claim.quote}”"),
             text(claim.measurement),
             verdict(claim.verdict),
-            text(claim.reason, "; ".join(claim.evidence)),
+            text(claim.reason, "\n".join(claim.evidence)),
         )
         for claim in found
     )

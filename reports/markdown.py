@@ -154,4 +154,4 @@ def _table(data: Table) -> str:
 def _cell(cell: Cell) -> str:
     said = code(cell.text) if cell.kind == "code" else safe(cell.text)
     said = f"**{said}**" if cell.kind == "leak" else said
-    return f"{said} ({safe(cell.sub)})" if cell.sub else said
+    return f"{said} ({safe('; '.join(cell.sub.splitlines()))})" if cell.sub else said

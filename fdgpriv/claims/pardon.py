@@ -1,6 +1,5 @@
 """What the PARDON paper claims."""
 
-import math
 import re
 from collections.abc import Mapping
 
@@ -57,18 +56,23 @@ def _table_iv(facts: Mapping[str, float]) -> tuple[str, ...]:
     for role in ("third_party", "client"):
         if f"{role}_n" not in facts:
             continue
-        figures = [
-            f"{what} " + " / ".join(f"{facts.get(f'{role}_{what}_{metric}', math.nan):.2f}" for metric in _PRINTED)
-            for what in ("sample", "client", "random", "mean", "real")
-        ]
-        told.append(
-            f"drawn by the {role.replace('_', ' ')}, {facts[f'{role}_n']:.0f} images each, FID / KID / log IS / IS/K / "
-            f"PSNR: {'; '.join(figures)}; lead of sample over client {interval(facts, f'{role}_lead')} dB"
-        )
+        who, n = role.replace("_", " "), f"{facts[f'{role}_n']:.0f}"
+        for what, said in _DRAWN.items():
+            figures = {name: facts.get(f"{role}_{what}_{key}") for key, name in _PRINTED.items()}
+            known = ", ".join(f"{name} {value:.2f}" for name, value in figures.items() if value is not None)
+            told.append(f"{n} {said.format(who)}: {known}")
+        told.append(f"{who}: lead of a sample's style over its client's {interval(facts, f'{role}_lead')} dB")
     return tuple(told)
 
 
-_PRINTED = ("fid", "kid", "log_is", "is_over_k", "psnr")
+_DRAWN = {
+    "sample": "images drawn by the {} from samples' styles",
+    "client": "by the {} from clients' styles",
+    "random": "by the {} from random styles",
+    "mean": "times the public mean image of the {}",
+    "real": "real images",
+}
+_PRINTED = {"fid": "FID", "kid": "KID", "log_is": "log IS", "is_over_k": "IS/K", "psnr": "PSNR"}
 
 HYPOTHESES = (
     Hypothesis(
