@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fdgpriv.artifact import ModelState, StyleStatistics
 from fdgpriv.exam import Guess, Question, Truth, View
+from fdgpriv.kinds import ClientEmbedding
 from fdgpriv.roles import Attack
 from fdgpriv.states import ClassifierHead, ImportanceWeights, ModelUpdate
 from fdgpriv.subjects import Craft, Subject
@@ -37,7 +38,7 @@ class LabelHistogram(Attack):
     family: ClassVar[str] = "property"
     reads: ClassVar[tuple[str, ...]] = (
         *(StyleStatistics.kind, ModelState.kind),
-        *(ModelUpdate.kind, ClassifierHead.kind, ImportanceWeights.kind),
+        *(ModelUpdate.kind, ClassifierHead.kind, ImportanceWeights.kind, ClientEmbedding.kind),
     )
     headline: ClassVar[str] = "l1"
     higher_leaks: ClassVar[bool] = False

@@ -9,6 +9,7 @@ from fdgpriv.roles import Defense, Method
 from fdgpriv.transcript import Transcript
 
 from .amplitude import AmplitudeCraft, amplitude_subject
+from .embedding import EmbeddingCraft, embedding_subject
 from .head import HeadCraft, head_subject
 from .importance import ImportanceCraft, importance_subject
 from .maker import Maker
@@ -24,6 +25,7 @@ __all__ = [
     "AmplitudeCraft",
     "CountCraft",
     "Craft",
+    "EmbeddingCraft",
     "HeadCraft",
     "Holding",
     "ImportanceCraft",
@@ -54,6 +56,7 @@ def subjects_of(
         shared_style_subject(transcript, method, evidence, defense),
         amplitude_subject(transcript, defense),
         count_subject(transcript, defense),
+        embedding_subject(transcript, method, federation, defense, population.clients),
         _heads(transcript, method, federation, defense, population),
     )
     return {subject.called: subject for subject in found if subject is not None}
