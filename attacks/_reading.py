@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.exam import Question, View
-from fdgpriv.federation import Domain
+from fdgpriv.federation import Domain, generator
 from fdgpriv.subjects import Craft, Subject
 
 
@@ -80,22 +80,29 @@ def public_images(view: View) -> tuple[Tensor, Tensor]:
 
 
 def practise(view: View, per_size: int, rng: torch.Generator) -> Practice:
-    """Practice artifacts: each auxiliary image alone, and `per_size` groups of each other size.
+    """Practice artifacts: each auxiliary image alone, made once for all attacks, and `per_size` groups of each other size.
 
     A group's images come from one domain, as a client's do.
     """
     domains, (images, labels) = held(view), public_images(view)
+    alone = torch.arange(len(images) if 1 in view.sizes else 0)[:, None]
     of_domain = torch.cat([torch.full((len(domain),), d) for d, domain in enumerate(domains)])
     start = torch.tensor([0, *(len(domain) for domain in domains)]).cumsum(0)
-    members = list(torch.arange(len(images))[:, None]) if 1 in view.sizes else []
+    groups: list[Tensor] = []
     for size in view.sizes:
         for turn in range(per_size if size > 1 else 0):
             own = (of_domain == turn % len(domains)).nonzero().flatten()
-            members.append(own[torch.randperm(len(own), generator=rng)[:size]])
+            groups.append(own[torch.randperm(len(own), generator=rng)[:size]])
 
-    def made(index: Tensor) -> Tensor:
+    def made(index: Tensor, rng: torch.Generator) -> Tensor:
         d = int(of_domain[index[0]])
         return view.vector(view.make(domains[d].images, domains[d].labels, index - start[d], rng))
 
+    def singles() -> list[Tensor]:
+        own = generator(view.seed, 17)
+        return [made(index, own) for index in alone]
+
+    inputs = [*view.learned.get((practise, len(alone)), singles), *(made(index, rng) for index in groups)]
+    members = [*alone, *groups]
     sizes = torch.tensor([len(index) for index in members])
-    return Practice(torch.stack([made(index) for index in members]), sizes, members, images, labels, of_domain)
+    return Practice(torch.stack(inputs), sizes, members, images, labels, of_domain)

@@ -42,7 +42,7 @@ class Identification(Attack):
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     threats: ClassVar[tuple[str, ...]] = ("server", "client", "third_party")
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice": 100}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice": 30}}
 
     practice: int = 200
 

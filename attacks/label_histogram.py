@@ -45,7 +45,7 @@ class LabelHistogram(Attack):
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 2.0)
     threats: ClassVar[tuple[str, ...]] = ("server", "client", "third_party")
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice": 100, "practice_costly": 6}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice": 30, "practice_costly": 6}}
 
     practice: int = 300
     practice_costly: int = 20

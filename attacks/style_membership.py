@@ -40,7 +40,7 @@ class StyleMembership(MembershipAttack):
     reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind, InterpolationStyle.kind)
     by_round: ClassVar[tuple[int | None, ...]] = (5, 20, None)
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice": 100}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice": 30}}
 
     practice: int = 200
 
