@@ -54,7 +54,7 @@ class DeepInversion(Reconstruction):
     threats: ClassVar[tuple[str, ...]] = ("server",)
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {"steps": 1, "most": 2},
+        "quick": {"steps": 1, "most": 2, "sweep": ()},
         "paper": {"steps": 2000, "sweep": (-1, 1, 2, 4, 8, 16, 32), "most": 32},
     }
 
