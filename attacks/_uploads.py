@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -76,7 +77,7 @@ def uploads(
         reader = LabelReader(view, model, sent, behind, rng)
         shares = [reader(change) for change in changes]
         labels = torch.stack([labels_of(share, min(most, behind)) for share in shares])
-        likely = view.learned.get((Likely, sent, own), lambda own=own: Likely(view, model, own))  # type: ignore[misc]
+        likely = view.learned.get((Likely, sent, own), partial(Likely, view, model, own))
         start, guess = likely.of_class(labels), likely(moments, labels)
         yield Uploads(places, changes, shares, labels, moments, start, guess, own)
 

@@ -16,6 +16,7 @@ from fdgpriv.kinds import AmplitudeSpectrum
 from fdgpriv.metrics.pixels import EXACT_DB
 from fdgpriv.roles import Attack
 
+from ._blind import blind
 from ._images import identified, lpips, psnr, realism, ssim
 from ._phase import aligned_error, reduced, residual, retrieved
 from ._reading import public_images
@@ -63,21 +64,11 @@ class Amplitude(Attack):
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
         images, _ = public_images(view)
-        labels = torch.cat([domain.labels for domain in view.auxiliary])
         amplitudes = torch.fft.fft2(images).abs()
         roots = amplitudes.sqrt().flatten(1)
         guesses = [self._drawn(_told(question), images, roots, rng) for question in questions]
-        side = view.image_size
-        blind = {
-            "noise": list(torch.rand(3, 3, side, side, generator=rng)),
-            "mean_image": [images.mean(0)],
-            "unconditional": [self._drawn(amplitudes.mean(0), images, roots, rng)],
-        }
-        for domain in view.auxiliary:
-            blind[f"domain_mean:{domain.name}"] = [domain.images.mean(0)]
-        for label in labels.unique().tolist():
-            blind[f"class_mean:{label}"] = [images[labels == label].mean(0)]
-        return guesses, blind
+        known = blind(view, rng)
+        return guesses, {**known, "unconditional": [self._drawn(amplitudes.mean(0), images, roots, rng)]}
 
     def _drawn(self, amplitude: Tensor, images: Tensor, roots: Tensor, rng: torch.Generator) -> Tensor:
         """The image (3, H, W) of these amplitudes; `roots` (N, 3HW) are those of public images' (N, 3, H, W)."""

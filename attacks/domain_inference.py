@@ -67,8 +67,8 @@ class DomainInference(Attack):
             made = practise(view, self.practice, rng)
             return made, torch.stack([made.domains[members[0]] for members in made.members])
         clients = [(c, size) for size in view.sizes for c in simulated(view, size, self.practice_costly, sent)]
-        vectors, sizes = torch.stack([c.vector for c, _ in clients]), torch.tensor([size for _, size in clients])
-        return Vectors(vectors, sizes), torch.tensor([c.domain for c, _ in clients])
+        inputs, sizes = torch.stack([c.vector for c, _ in clients]), torch.tensor([size for _, size in clients])
+        return Vectors(inputs, sizes), torch.tensor([c.domain for c, _ in clients])
 
     def chance(self, view: View, truth: Truth) -> float | None:
         return 1 / len(view.sources)

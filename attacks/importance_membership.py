@@ -77,9 +77,8 @@ class ImportanceMembership(MembershipAttack):
                 found[n] = Simulated(craft, public, n, self.draws, rng).log_ratio(own, alone)
             for i, question in zip(places, asked, strict=True):
                 guesses[i] = found[question.images_behind][torch.searchsorted(index, question.suspects)]
-        return [guesses[i] for i in range(len(questions))], blind(
-            like_the_mean(view.candidates, public_images(view)[0]), rng
-        )
+        prior = like_the_mean(view.candidates, public_images(view)[0])
+        return [guesses[i] for i in range(len(questions))], blind(prior, rng)
 
 
 class Simulated:

@@ -11,7 +11,8 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from fdgpriv.evidence import halfway
+from fdgpriv.artifact import StyleStatistics
+from fdgpriv.evidence import each_halfway
 from fdgpriv.exam import Item
 from fdgpriv.federation import generator
 from fdgpriv.kinds import InterpolationStyle
@@ -24,6 +25,7 @@ from fdgpriv.threat import threat
 from fdgpriv.verdict import mean_interval
 
 ROLES = ("third_party", "client")  # the paper's attacks (i) and (ii)
+METRICS = ("fid", "kid", "log_is", "is_over_k")  # of sets
 FEWEST = 3  # clients
 
 
@@ -40,8 +42,7 @@ def equal_numbers(proctor: Proctor) -> dict[str, float]:
     style has over the client's, ``ROLE_lead_low`` and ``_high`` the ends of its 95 % interval over clients. {} where no
     interpolation style crossed: the comparison is PARDON's.
     """
-    crossed = any(record.kind == InterpolationStyle.kind for record in proctor.transcript.records)
-    if not crossed or not proctor.shares_styles:
+    if not proctor.transcript.crossed(InterpolationStyle.kind) or not proctor.shares_styles:
         return {}
     found: dict[str, float] = {}
     for role in ROLES:
@@ -53,9 +54,9 @@ def equal_numbers(proctor: Proctor) -> dict[str, float]:
 
 def _drawn(proctor: Proctor, role: str) -> tuple[dict[str, Tensor], Tensor] | None:
     """By what they are drawn from, images (N, 3, H, W) of N clients; and others of theirs to compare sets with."""
-    attack, subject = Attack.named("gan")(), proctor.subject("style_statistics")
+    attack, subject = Attack.named("gan")(), proctor.subject(StyleStatistics.kind)
     names = subject.clients
-    subject = replace(subject, receiver={name: halfway(names, i) for i, name in enumerate(names)})
+    subject = replace(subject, receiver=each_halfway(names))
     if proctor.too_little(subject, threat(role)) is not None:
         return None
     drawn: dict[str, list[Tensor]] = {name: [] for name in ("sample", "client", "random", "mean", "real", "other")}
@@ -91,13 +92,13 @@ def _singles(items: Sequence[Item]) -> list[Item]:
 
 
 def _figures(drawn: Mapping[str, Tensor], other: Tensor, extractor: Extractor) -> dict[str, float]:
-    found = {"n": float(len(other))}
+    found, theirs = {"n": float(len(other))}, resized(other)
     paired: dict[str, list[float]] = {}
     for name, images in drawn.items():
-        ours, theirs = resized(images), resized(other)
+        ours = resized(images)
         scores = {"fid": small_fid(ours, theirs, extractor), "kid": kid(ours, theirs, extractor, generator(0))}
-        scores |= {key: inception_score(ours, extractor)[key] for key in ("log_is", "is_over_k")}
-        found |= {f"{name}_{key}": score.value for key, score in scores.items() if score.value is not None}
+        scores |= inception_score(ours, extractor)
+        found |= {f"{name}_{key}": value for key in METRICS if (value := scores[key].value) is not None}
         if name != "real":
             paired[name] = psnr_per_image(images, drawn["real"]).values.clamp_max(EXACT_DB).tolist()
             found[f"{name}_psnr"] = fmean(paired[name])

@@ -37,7 +37,7 @@ class Evidence:
     model: nn.Module
     earlier: Mapping[str, StyleStatistics] = field(default_factory=dict)
     past: Sequence[tuple[Mapping[str, StyleStatistics], ModelState | None]] = ()
-    _taken: Once[Taken] = field(default_factory=Once)
+    _taken: Once[Taken] = field(default_factory=Once, init=False)
 
     @classmethod
     def of(cls, transcript: Transcript, method: Method, federation: Federation, seed: int) -> "Evidence | None":
@@ -83,7 +83,7 @@ class Evidence:
             model = self.model if state is None else deepcopy(self.model)
             if state is not None:
                 state.load_into(model)
-            found.append(replace(self, wire=wire, model=model, earlier={}, past=(), _taken=Once()))
+            found.append(replace(self, wire=wire, model=model, earlier={}, past=()))
         return (*found, self)
 
     @property
@@ -119,3 +119,8 @@ class Evidence:
 def halfway(told: Sequence[str], place: int) -> str:
     """Of all that were told of the client at `place`, the one half the round further: mostly of another domain."""
     return told[(place + len(told) // 2) % len(told)]
+
+
+def each_halfway(clients: Sequence[str]) -> dict[str, str]:
+    """By client, the one half the round further."""
+    return {name: halfway(clients, place) for place, name in enumerate(clients)}

@@ -1,6 +1,5 @@
 """How much an insider's reconstruction owes to the share of clients' images that leaked (CCST; METHODS 5e, H-C9)."""
 
-from dataclasses import replace
 from statistics import fmean, median
 
 import numpy as np
@@ -9,7 +8,7 @@ from fdgpriv.artifact import StyleStatistics
 from fdgpriv.federation import generator
 from fdgpriv.marks import Marks, examine
 from fdgpriv.paper import BOUNDS
-from fdgpriv.proctor import Proctor
+from fdgpriv.proctor import Proctor, leaks
 from fdgpriv.roles import Attack
 from fdgpriv.threat import threat
 from fdgpriv.verdict import mean_interval
@@ -29,15 +28,17 @@ def leaked_share(proctor: Proctor) -> dict[str, float]:
     """
     if proctor.method.name() != "ccst" or not proctor.shares_styles:
         return {}
-    attack, insider = Attack.named("gan")(), threat("insider")
-    if proctor.too_little(proctor.subject(StyleStatistics.kind), insider) is not None:
+    attack, insider, subject = Attack.named("gan")(), threat("insider"), proctor.subject(StyleStatistics.kind)
+    if proctor.too_little(subject, insider) is not None:
         return {}
     found: dict[str, float] = {}
     for share in SHARES:
-        one = replace(proctor, leaked_share=share)
-        sittings = one.sittings(one.subject(StyleStatistics.kind), insider, tuple(SIZES.values()), reconstruction=False)
+        sizes = tuple(SIZES.values())
+        sittings = proctor.sittings(subject, insider, sizes, reconstruction=False, leaked_share=share)
         marks, _ = examine(attack, sittings, (), generator(proctor.seed, 8))
-        found[f"leaked_{100 * share:g}_count"] = median(one.leaks(data) for data in one.population.clients.values())
+        found[f"leaked_{100 * share:g}_count"] = median(
+            leaks(share, data) for data in proctor.population.clients.values()
+        )
         for whose, size in SIZES.items():
             if size in marks:
                 lead, clients = _lead(marks[size])

@@ -34,9 +34,8 @@ def presence(proctor: Proctor) -> dict[str, float]:
     looks for another client of the domain, which is in all of these federations alike or in none. {} where no such style
     crossed, or there are too few clients.
     """
-    crossed = any(record.kind == InterpolationStyle.kind for record in proctor.transcript.records)
     blend: Blend | None = getattr(proctor.method, "interpolation", None)
-    if not crossed or blend is None or proctor.evidence is None:
+    if not proctor.transcript.crossed(InterpolationStyle.kind) or blend is None or proctor.evidence is None:
         return {}
     subject, population = proctor.subject(StyleStatistics.kind), proctor.population
     craft = subject.craft

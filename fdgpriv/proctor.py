@@ -27,9 +27,10 @@ LAID_OUT = 4  # so many layouts of questions are kept
 
 @dataclass(frozen=True, eq=False)
 class _LaidOut:
-    """What is asked about one subject, whoever asks, and which images of whom were leaked, by client."""
+    """What is asked about one subject, whoever asks; the share that leaked, if any may, and which images, by client."""
 
     questions: Questions
+    share: float | None
     leaked: Mapping[str, Tensor]
     items: Sequence[Item]
 
@@ -44,7 +45,6 @@ class Proctor:
         transcript: As recorded.
         seed: Of all draws here.
         per_client: By number of images behind an artifact, how many such artifacts of each client.
-        leaked_share: Of each client's images, of adversaries to whom any leaked.
     """
 
     population: Population
@@ -54,7 +54,6 @@ class Proctor:
     transcript: Transcript
     seed: int
     per_client: Mapping[int, int] = field(default_factory=lambda: ARTIFACTS_PER_CLIENT)
-    leaked_share: float = LEAKED_SHARE
     evidence: Evidence | None = field(default=None, init=False)
     subjects: Mapping[str, Subject[Craft]] = field(default_factory=dict, init=False)
 
@@ -113,6 +112,7 @@ class Proctor:
         reconstruction: bool,
         asks_size: bool = False,
         alone: bool = False,
+        leaked_share: float = LEAKED_SHARE,
     ) -> list[Sitting]:
         """The adversaries of this threat model, each with its items: one sitting for each distinct auxiliary data.
 
@@ -123,8 +123,10 @@ class Proctor:
             reconstruction: Whether bounds for images (nearest_own, autoencoder) are wanted.
             asks_size: Whether the number of images behind an artifact is what is asked.
             alone: Whether what each image would have shared alone is part of the truth.
+            leaked_share: Of each client's images, to an adversary to whom any leaked.
         """
-        key = (subject, tuple(sizes), reconstruction, asks_size, alone, threat.auxiliary is Auxiliary.LEAKED)
+        share = leaked_share if threat.auxiliary is Auxiliary.LEAKED else None
+        key = (subject, tuple(sizes), reconstruction, asks_size, alone, share)
         asked = self._laid_out.get(key, lambda: self._lay_out(*key))
         by_holder: dict[str, list[Item]] = {}
         for item in asked.items:
@@ -139,18 +141,18 @@ class Proctor:
         reconstruction: bool,
         asks_size: bool,
         alone: bool,
-        leaks: bool,
+        share: float | None,
     ) -> _LaidOut:
         """All that is asked about one subject, whoever asks."""
         rng = generator(self.seed, 5)
         questions = Questions(self.population, subject, self._maker, rng, asks_size, alone)
-        leaked = self._leak(questions.names, rng) if leaks else {}
+        leaked = {} if share is None else self._leak(questions.names, share, rng)
         groups = questions.groups(sizes, self.per_client, leaked)
         # around the one model of all, a random one would hold what is asked for
         public = {size: self._public(subject, size) for size in sizes if not (subject.alone and size is None)}
         if asks_size:
             public = dict.fromkeys(sizes, torch.cat(list(public.values())))
-        return _LaidOut(questions, leaked, questions.items(groups, public, reconstruction))
+        return _LaidOut(questions, share, leaked, questions.items(groups, public, reconstruction))
 
     def _holder(self, subject: Subject[Craft], threat: ThreatModel, client: str) -> str | None:
         """Which adversary reads this client's artifact: the domain of the client that received it, or one for all."""
@@ -161,15 +163,11 @@ class Proctor:
             return None
         return self.population.sources[self.population.main_domain(receiver)]
 
-    def leaks(self, data: LocalData) -> int:
-        """How many images of a client leak, to adversaries to whom any do."""
-        return int(self.leaked_share * len(data))
-
-    def _leak(self, names: Sequence[str], rng: torch.Generator) -> dict[str, Tensor]:
+    def _leak(self, names: Sequence[str], share: float, rng: torch.Generator) -> dict[str, Tensor]:
         leaked = {}
         for name in names:
             data = self.population.data(name)
-            leaked[name] = torch.randperm(len(data), generator=rng)[: self.leaks(data)]
+            leaked[name] = torch.randperm(len(data), generator=rng)[: leaks(share, data)]
         return leaked
 
     def _public(self, subject: Subject[Craft], size: int | None) -> Tensor:
@@ -216,7 +214,7 @@ class Proctor:
             typical=self._typical(subject),
             costly=subject.costly,
             seed=self.seed,
-            learned=self._learned.get((subject, threat.auxiliary, holder), Once),
+            learned=self._learned.get((subject, threat.auxiliary, holder, asked.share), Once),
         )
 
     def _auxiliary(self, threat: ThreatModel, holder: str, leaked: Mapping[str, Tensor]) -> tuple[Domain, ...]:
@@ -239,3 +237,8 @@ class Proctor:
                 labels.append(data.labels[of_domain])
             domains.append(Domain(domain.name, torch.cat(images), torch.cat(labels)))
         return tuple(domains)
+
+
+def leaks(share: float, data: LocalData) -> int:
+    """How many of a client's images this share is."""
+    return int(share * len(data))

@@ -115,6 +115,10 @@ class Transcript:
             if name in (record.sender, record.receiver):
                 yield record, self.kept.get(index)
 
+    def crossed(self, kind: str) -> bool:
+        """Whether any artifact of this kind did, kept or not."""
+        return any(record.kind == kind for record in self.records)
+
     def of_kind(self, kind: str) -> Iterator[tuple[Record, Artifact | None]]:
         """Every crossing of an artifact of this kind."""
         for index, record in enumerate(self.records):

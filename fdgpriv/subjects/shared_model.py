@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from fdgpriv.artifact import ModelState
+from fdgpriv.evidence import each_halfway
 from fdgpriv.federation import Federation
 from fdgpriv.partition import Population
 from fdgpriv.roles import Defense, Method
@@ -29,7 +30,7 @@ def shared_model_subject(
     clients = tuple(population.clients)
     if max(rounds, default=0) == 0 or not models or len(clients) < 2:
         return None
-    others = {name: clients[(i + len(clients) // 2) % len(clients)] for i, name in enumerate(clients)}
+    others = each_halfway(clients)
     anybody = next(iter(models.values()))
     shared = {name: models.get(others[name], anybody) for name in clients}
     like = next(iter(population.clients.values()))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import PEER, Artifact, StyleStatistics
-from fdgpriv.evidence import Evidence, halfway
+from fdgpriv.artifact import StyleStatistics
+from fdgpriv.evidence import Evidence, each_halfway
 from fdgpriv.kinds import InterpolationStyle
 from fdgpriv.roles import Defense, Method
 from fdgpriv.transcript import Transcript
@@ -38,17 +38,14 @@ class SharedStyleCraft(StyleCraft):
         """The style of all of a federation whose clients hold `typical` of these images each, the last one the rest."""
         parts = index.split(self.typical)
         styles = [super(SharedStyleCraft, self).make(held, p, rng, behind=behind, defended=defended) for p in parts]
-        return like_a_client(self.blend(styles), self.template)
+        return self.formed(self.blend(styles))
+
+    def formed(self, style: InterpolationStyle) -> StyleStatistics:
+        """The style of all in the form of a client's."""
+        return self.unflat(torch.cat([style.mean, style.std]), None)
 
     def layers(self) -> tuple[str, ...]:
         return ()
-
-
-def like_a_client(style: InterpolationStyle, template: StyleStatistics) -> StyleStatistics:
-    """The style of all in the form of a client's."""
-    nothing = style.mean.new_empty(0)
-    tensors = {"mean": style.mean, "std": style.std, "mean_var": nothing, "std_var": nothing}
-    return StyleStatistics.build(tensors, {**template.facts(), "client": PEER})
 
 
 def shared_style_subject(
@@ -59,13 +56,13 @@ def shared_style_subject(
     blend: Blend | None = getattr(method, "interpolation", None)
     if not sent or blend is None or evidence is None or len(evidence.wire) < 2 or len(evidence.template.mean_var):
         return None
-    template, clients = evidence.template, tuple(evidence.wire)
-    one: Artifact = like_a_client(sent[-1], template)
     sizes = sorted(record.samples for record in transcript.records if record.kind == StyleStatistics.kind)
+    craft = SharedStyleCraft(evidence, defense, evidence.template, blend, sizes[len(sizes) // 2])
+    clients = tuple(evidence.wire)
     return Subject(
-        craft=SharedStyleCraft(evidence, defense, template, blend, sizes[len(sizes) // 2]),
+        craft=craft,
         level="group",
-        wire=dict.fromkeys(clients, one),
+        wire=dict.fromkeys(clients, craft.formed(sent[-1])),
         clients=clients,
-        receiver={name: halfway(clients, i) for i, name in enumerate(clients)},
+        receiver=each_halfway(clients),
     )
