@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from fdgpriv.artifact import ModelState
 from fdgpriv.exam import View
 from fdgpriv.subjects import TrainingCraft
+from fdgpriv.utility import logits
 
 from ._reading import held, public_images
 
@@ -80,7 +81,7 @@ def _shares(labels: Tensor, classes: int) -> Tensor:
 def _pull(view: View, model: nn.Module) -> Tensor:
     """(K, K): column a is the mean of p - y over public images of class a; even probabilities where there are none."""
     images, labels = public_images(view)
-    told = torch.cat([model(part) for part in images.split(256)]).softmax(1)
+    told = logits(model, images, images.device).softmax(1)
     rows = [
         told[labels == label].mean(0) if (labels == label).any() else torch.full((view.classes,), 1 / view.classes)
         for label in range(view.classes)

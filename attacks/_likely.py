@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from fdgpriv.exam import View
 from fdgpriv.style import Moments
 
-from ._batchnorm import watched
+from ._batchnorm import bn_layers, watched
 from ._blind import class_means
 from ._linear import linear_reader
 from ._reading import public_images
@@ -29,7 +29,7 @@ class Likely:
         self.classes = view.classes
         parts: dict[str, list[Moments]] = {}
         with torch.no_grad():
-            for part in self.images.split(128):
+            for part in self.images.split(128) if bn_layers(model) else ():
                 with watched(model, len(part), own) as seen:
                     model(part)
                 for name, moments in seen.items():

@@ -19,6 +19,7 @@ from fdgpriv.examination import Examination
 from fdgpriv.facts import facts
 from fdgpriv.federation import Dataset
 from fdgpriv.finding import ArtifactRow, DatasetNote, Results, Run, RunFigure, Timing
+from fdgpriv.heap import give_back
 from fdgpriv.judge import judge
 from fdgpriv.ledger import ledger
 from fdgpriv.models.style_codec import digits_codec
@@ -88,6 +89,7 @@ class Conductor:
         try:
             for cell in self.cells():
                 self._do(cell, done)
+                give_back()
         except KeyboardInterrupt:
             interrupted = True
             self.teller.say("interrupted: keeping what is done")

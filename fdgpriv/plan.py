@@ -11,7 +11,7 @@ from fdgpriv import data
 from fdgpriv.federation import Dataset, Federation, generator
 from fdgpriv.models.backbone import BACKBONES, IMAGENET_MEAN, IMAGENET_STD, Backbone, backbone
 from fdgpriv.partition import partitioner, populate
-from fdgpriv.questions import ARTIFACTS_PER_CLIENT
+from fdgpriv.questions import ALTERNATIVES, ARTIFACTS_PER_CLIENT
 from fdgpriv.roles import Attack, Defense, Method
 from fdgpriv.threat import THREATS, threat
 from fdgpriv.transcript import KEEP
@@ -109,6 +109,11 @@ class Plan:
     def artifacts_per_client(self) -> Mapping[int, int]:
         """By number of images behind an artifact, how many such artifacts of each client are examined."""
         return {1: 1} if self.preset == "quick" else ARTIFACTS_PER_CLIENT
+
+    @property
+    def alternatives(self) -> int:
+        """How many artifacts stand in for each control."""
+        return 1 if self.preset == "quick" else ALTERNATIVES
 
     @property
     def _large(self) -> bool:

@@ -13,7 +13,7 @@ from fdgpriv.exam import Item, Sitting, View
 from fdgpriv.federation import Domain, Federation, LocalData, generator
 from fdgpriv.once import Once
 from fdgpriv.partition import Population
-from fdgpriv.questions import ARTIFACTS_PER_CLIENT, Questions
+from fdgpriv.questions import ALTERNATIVES, ARTIFACTS_PER_CLIENT, Questions
 from fdgpriv.roles import Defense, Method
 from fdgpriv.subjects import Craft, Holding, Maker, StyleCraft, Subject, subjects_of
 from fdgpriv.threat import Auxiliary, ThreatModel
@@ -45,6 +45,7 @@ class Proctor:
         transcript: As recorded.
         seed: Of all draws here.
         per_client: By number of images behind an artifact, how many such artifacts of each client.
+        alternatives: How many artifacts stand in for each control.
     """
 
     population: Population
@@ -54,6 +55,7 @@ class Proctor:
     transcript: Transcript
     seed: int
     per_client: Mapping[int, int] = field(default_factory=lambda: ARTIFACTS_PER_CLIENT)
+    alternatives: int = ALTERNATIVES
     evidence: Evidence | None = field(default=None, init=False)
     subjects: Mapping[str, Subject[Craft]] = field(default_factory=dict, init=False)
 
@@ -145,7 +147,7 @@ class Proctor:
     ) -> _LaidOut:
         """All that is asked about one subject, whoever asks."""
         rng = generator(self.seed, 5)
-        questions = Questions(self.population, subject, self._maker, rng, asks_size, alone)
+        questions = Questions(self.population, subject, self._maker, rng, asks_size, alone, self.alternatives)
         leaked = {} if share is None else self._leak(questions.names, share, rng)
         groups = questions.groups(sizes, self.per_client, leaked)
         # around the one model of all, a random one would hold what is asked for

@@ -24,7 +24,7 @@ ARTIFACTS_PER_CLIENT: dict[int, int] = {
     20: 2,
 }  # images behind an artifact: how many artifacts per client
 COSTLY_SINGLES = 3  # of one image where making one takes long, and one of each other number
-ALTERNATIVES = 3  # how many artifacts stand in for each control
+ALTERNATIVES = 3  # how many artifacts stand in for each control by default
 RANDOM_ARTIFACTS = 6  # and for a random one, where reading one is cheap
 LINE_UPS, CANDIDATES = 4, 100
 SCORED = 12  # at most so many of the images behind an artifact are scored
@@ -54,6 +54,7 @@ class Questions:
         asks_size: Whether the number of images behind an artifact is what is asked: it is not told then, and what
             stands in an artifact's place is of any number.
         alone: Whether what each image would have shared alone is part of the truth.
+        alternatives: How many artifacts stand in for each control.
     """
 
     population: Population
@@ -62,6 +63,7 @@ class Questions:
     rng: torch.Generator
     asks_size: bool = False
     alone: bool = False
+    alternatives: int = ALTERNATIVES
     _asked: dict[int, tuple[object, Question]] = field(default_factory=dict, init=False)
     _drawn: dict[tuple[int | None, int], Sequence[Artifact]] = field(default_factory=dict, init=False)
 
@@ -134,7 +136,7 @@ class Questions:
                 ask[name] = [self._never_there(group, mine, one) for one in self._strangers(domain, near)]
                 continue
             others = [g for g in peers if (self._domain[g.client] == domain) is near]
-            drawn = torch.randperm(len(others), generator=self.rng)[:ALTERNATIVES].tolist()
+            drawn = torch.randperm(len(others), generator=self.rng)[: self.alternatives].tolist()
             if drawn:
                 ask[name] = [asked(others[i]) for i in drawn]
         ask = {name: asks for name, asks in ask.items() if asks}
@@ -142,7 +144,7 @@ class Questions:
         if reconstruction:
             few = [
                 (int(i), self._truth(group, i[None], candidates, positions, suspects, members))
-                for i in group.index[:ALTERNATIVES]
+                for i in group.index[: self.alternatives]
             ]
             held = self.holding(group.client)
             given["nearest_own"] = [(_nearest_other(held.images, i), truth) for i, truth in few]
@@ -173,7 +175,7 @@ class Questions:
         """Of this domain, or of others: images (indices into the pool) that nobody trained on, in random orders."""
         domains = {d for d in self._domain.values() if (d == domain) is near}
         out = [self._held_out(d) for d in domains]
-        drawn = [out[i % len(out)] for i in range(ALTERNATIVES if out else 0)]
+        drawn = [out[i % len(out)] for i in range(self.alternatives if out else 0)]
         return [some[torch.randperm(len(some), generator=self.rng)] for some in drawn if len(some) > 1]
 
     def _never_there(self, group: Group, mine: Truth, strangers: Tensor) -> Asked:
@@ -193,7 +195,7 @@ class Questions:
             return self.subject.craft.random(public, RANDOM_ARTIFACTS, sent, self.rng)
         key = (group.size, id(sent))
         if key not in self._drawn:
-            count = 1 if self.subject.own_models else ALTERNATIVES
+            count = 1 if self.subject.own_models else self.alternatives
             self._drawn[key] = self.subject.craft.random(public, count, sent, self.rng)
         return self._drawn[key]
 

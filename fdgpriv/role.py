@@ -9,8 +9,9 @@ import pkgutil
 from abc import ABC
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, Self, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -26,7 +27,7 @@ class Role(ABC):
         """The names of all parts of this role, as the command line writes them."""
         package = import_module(f"fdgpriv.{cls.folder}")
         own = {module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_")}
-        joined = {point.name for point in entry_points(group=f"fdgpriv.{cls.folder}")}
+        joined = {point.name for point in installed(f"fdgpriv.{cls.folder}")}
         return tuple(sorted(own | joined))
 
     @classmethod
@@ -34,7 +35,7 @@ class Role(ABC):
         """The part called `name`; a ValueError lists the known ones."""
         if name not in cls.names():
             raise ValueError(f"want one of the {cls.folder} {', '.join(cls.names())}; got {name!r}")
-        for point in entry_points(group=f"fdgpriv.{cls.folder}"):
+        for point in installed(f"fdgpriv.{cls.folder}"):
             if point.name == name:
                 joined = point.load()
                 joined.installed_as = name
@@ -73,6 +74,12 @@ class Role(ABC):
                 raise ValueError(f"{cls.name()}: want a field of {', '.join(known) or '(none)'}; got {name!r}")
             given[name] = _read(known[name], value, f"{cls.name()}.{name}")
         return cls(**given)
+
+
+@cache
+def installed(group: str) -> tuple[EntryPoint, ...]:
+    """The entry points of this group, read from disk once."""
+    return tuple(entry_points(group=group))
 
 
 def _of_role(part: Any, role: type[Any], name: str) -> Any:

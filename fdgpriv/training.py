@@ -67,7 +67,8 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
     note = folder / "trained.json"
 
     def proctor(transcript: Transcript) -> Proctor:
-        return Proctor(population, method, federation, defense, transcript, cell.seed, plan.artifacts_per_client)
+        numbers = plan.artifacts_per_client, plan.alternatives
+        return Proctor(population, method, federation, defense, transcript, cell.seed, *numbers)
 
     if note.is_file():
         teller.say(f"{cell.folder}: already trained")

@@ -232,6 +232,13 @@ def test_every_target_has_the_controls(sat: Sittings, role: str) -> None:
         assert 1 <= len(item.given["nearest_own"]) <= ALTERNATIVES
 
 
+def test_one_artifact_stands_in_for_each_control_where_that_is_asked(proctor: Proctor) -> None:
+    few = dataclasses.replace(proctor, alternatives=1)
+    for item in items(few.style_sittings(threat("server"), (1, None), reconstruction=True)):
+        assert {len(asked) for asked in item.asked.values()} == {1}
+        assert {len(given) for given in item.given.values()} == {1}
+
+
 @EACH_ROLE
 def test_the_controls_are_scored_against_the_target_s_own_truth(sat: Sittings, role: str) -> None:
     for item in items(sat[role]):

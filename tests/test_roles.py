@@ -100,10 +100,10 @@ def join(monkeypatch: pytest.MonkeyPatch, group: str, name: str, part: type[Role
     monkeypatch.setitem(sys.modules, module.__name__, module)
     point = importlib.metadata.EntryPoint(name, f"{module.__name__}:{part.__name__}", group)
 
-    def entry_points(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
+    def installed(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
         return (point,) if group == point.group else ()
 
-    monkeypatch.setattr("fdgpriv.role.entry_points", entry_points)
+    monkeypatch.setattr("fdgpriv.role.installed", installed)
 
 
 def identification_from_elsewhere() -> type[Attack]:
