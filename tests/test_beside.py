@@ -327,7 +327,15 @@ def test_more_styles_tell_more_where_one_of_three_leaks(
         "received=0: none passed on; received=1: 12 styles passed on, 6 pairs of who is sent whose; "
         "received=3: 36 styles passed on, 18 pairs of who is sent whose"
     )
-    assert found.evidence[1].startswith("style_membership by client, auc of one of three styles 0.")
+    assert found.evidence[1].startswith("style_membership by client, auc: sent three styles 0.")
+
+
+def test_errors_in_the_unit_of_the_features_are_not_compared_between_trainings() -> None:
+    error: dict[str, Any] = {"headline": "max_abs_error", "metrics": {"max_abs_error": measured(0.08, 0.05)}}
+    quiet = style("no_leak_found", 0.5, "exact_recovery").model_copy(update=error)
+    found = more(quiet, quiet, measured(-0.001, 0.0005, direction="lower_leaks"))
+    assert found.verdict == "supported"
+    assert "three less one not comparable (its unit is the features'" in found.evidence[1]
 
 
 def test_the_run_that_is_sent_none_is_the_control() -> None:
@@ -394,7 +402,7 @@ def test_each_has_its_paper_s_claims_and_sees_the_others(done: Path) -> None:
     values = [run.attacks[0].metrics["auc"].value for run in runs[1:]]
     assert values[0] is not None
     assert values[1] is not None
-    assert f"difference {values[1] - values[0]:+.3g} [" in one.evidence[1]
+    assert f"three less one {values[1] - values[0]:+.3g} [" in one.evidence[1]
 
 
 def test_resuming_three_settings_does_nothing_again(done: Path, monkeypatch: pytest.MonkeyPatch) -> None:

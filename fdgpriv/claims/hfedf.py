@@ -88,7 +88,7 @@ def _trained(run: Case | Beside) -> str:
 def _key(case: Case) -> Decision:
     if not any(row.artifact.startswith("client_embedding") for row in case.attacks):
         return Decision(
-            "undecided", "not measured: needs embeddings, which cross only with --set embedding=autoencoder"
+            "undecided", "not measured: needs embeddings, which cross only with --method hfedf:embedding=autoencoder"
         )
     return no_leak_by("domain_inference", "label_histogram", on=("client_embedding",))(case)
 

@@ -13,6 +13,9 @@ from fdgpriv.finding import AttackFinding, Measured
 
 from .hypothesis import Case, Decision, apart, figure, refused, turned, why, wire_line
 
+_OF_FEATURES = Measured(
+    value=None, reason="its unit is the features', of another scale in each training", direction="neutral"
+)
 _RUNS = "--method stablefdg:received=0 stablefdg stablefdg:received=3"
 
 
@@ -31,13 +34,13 @@ class _Reading:
         return gain.ci95 is not None and gain.ci95[0] > 0
 
     def __str__(self) -> str:
-        both = [
+        three, one = (
             f"{figure(row.metrics[row.headline])} ({wire_line(row).replace('_', ' ')})"
             for row in (self.three, self.one)
-        ]
+        )
         return (
-            f"{self.three.attack} by client, {self.three.headline} of one of three styles {both[0]}, of one {both[1]}; "
-            f"difference {apart(self.difference)}, one training of each"
+            f"{self.three.attack} by client, {self.three.headline}: sent three styles {three}, sent one {one}; "
+            f"three less one {apart(self.difference)}, one training of each"
         )
 
 
@@ -79,13 +82,12 @@ def _decided(found: Sequence[_Reading], evidence: tuple[str, ...]) -> Decision:
 
 def _readings(other: Beside, three: bool) -> list[_Reading]:
     """What clients read of the styles that they were sent; whether three of them in the run that `other` is beside."""
-    return [
-        _Reading(one.mine, one.theirs, one.difference)
-        if three
-        else _Reading(one.theirs, one.mine, turned(one.difference))
-        for one in other.compared
-        if _read(one.mine) and _read(one.theirs)
-    ]
+    found = []
+    for one in other.compared:
+        if _read(one.mine) and _read(one.theirs):
+            gap = _OF_FEATURES if one.mine.headline == "max_abs_error" else one.difference
+            found.append(_Reading(one.mine, one.theirs, gap) if three else _Reading(one.theirs, one.mine, turned(gap)))
+    return found
 
 
 def _read(row: AttackFinding) -> bool:
