@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from fdgpriv._contract import write_text
 from fdgpriv.finding import Results
-from fdgpriv.plan import PRESETS, Plan
+from fdgpriv.plan import PRESETS, Plan, slug
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Attack, Defense, Method, Report
 from fdgpriv.threat import THREATS
@@ -32,7 +32,9 @@ class Parser(argparse.ArgumentParser):
 def parser() -> Parser:
     """The command line of DESIGN section 4."""
     p = Parser(prog="fdgpriv audit", description="Train a federation, attack what it shared, judge, report.")
-    p.add_argument("--method", nargs="+", default=["stablefdg"], metavar="NAME", help="methods, or all")
+    p.add_argument(
+        "--method", nargs="+", default=["stablefdg"], metavar="SPEC", help="name or name:field=value,...; all"
+    )
     p.add_argument("--dataset", default="digits", help="digits (embedded), pacs, or folder")
     p.add_argument("--data-root", type=Path, metavar="DIR", help="where a folder dataset lies")
     p.add_argument("--image-size", type=int, metavar="PX", help="side of a folder dataset's images")
@@ -42,7 +44,7 @@ def parser() -> Parser:
     p.add_argument(
         "--partition", default="single", metavar="KIND", help="single, dirichlet:A, heterogeneity:L, domains:D"
     )
-    p.add_argument("--set", nargs="+", default=[], metavar="FIELD=VALUE", dest="settings", help="of the method")
+    p.add_argument("--set", nargs="+", default=[], metavar="FIELD=VALUE", dest="settings", help="of every method")
     p.add_argument(
         "--attack", nargs="+", default=["all"], metavar="SPEC", help="name or name:field=value,...; all; none"
     )
@@ -171,7 +173,7 @@ def _settings(items: Sequence[str]) -> dict[str, str]:
 def _folder(args: argparse.Namespace, plan: Plan) -> Path:
     """The folder to write to, made; its config.json says what is in it."""
     config = json.dumps(plan.as_config(), indent=1, sort_keys=True) + "\n"
-    named = f"{'+'.join(plan.methods)}-{plan.dataset}-{'+'.join(plan.targets)}-{plan.preset}"
+    named = f"{'+'.join(map(slug, plan.methods))}-{plan.dataset}-{'+'.join(plan.targets)}-{plan.preset}"
     out: Path = args.out if args.out is not None else _free(named)
     if args.resume:
         if not (out / "config.json").is_file():

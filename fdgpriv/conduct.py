@@ -3,9 +3,9 @@
 import os
 import platform
 import resource
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -14,11 +14,12 @@ import torch
 
 from fdgpriv import __version__, figures
 from fdgpriv.artifact import ModelState, StyleStatistics
+from fdgpriv.beside import Beside, compared, settings_of
 from fdgpriv.claims import Case, claims
 from fdgpriv.examination import Examination
 from fdgpriv.facts import facts
 from fdgpriv.federation import Dataset
-from fdgpriv.finding import ArtifactRow, DatasetNote, Results, Run, RunFigure, Timing
+from fdgpriv.finding import ArtifactRow, AttackFinding, Claim, DatasetNote, Results, Run, RunFigure, Timing
 from fdgpriv.heap import give_back
 from fdgpriv.judge import judge
 from fdgpriv.ledger import ledger
@@ -165,7 +166,7 @@ class Conductor:
                 artifacts=one.artifacts,
                 attacks=tuple(findings[key] for key in one.papers),
                 privacy=privacy,
-                claims=claims(one.cell.method, Case([findings[key] for key in one.papers], one.records, one.facts)),
+                claims=self._claims(one, done, findings),
                 figures=pictures,
                 not_measured=one.not_measured,
             )
@@ -186,6 +187,23 @@ class Conductor:
             interrupted=interrupted,
             runs=tuple(runs),
         )
+
+    def _claims(self, one: Done, done: Sequence[Done], findings: Mapping[str, AttackFinding]) -> tuple[Claim, ...]:
+        """The ledger of this run, with what the others of its target, seed and defense say beside it."""
+        attacks, method = [findings[key] for key in one.papers], self.plan.method(one.cell.method)
+        others = [run for run in done if run is not one and replace(run.cell, method=one.cell.method) == one.cell]
+        beside = [
+            Beside(
+                other.cell.method,
+                part.name(),
+                settings_of(part),
+                other.records,
+                compared(one.papers, other.papers, findings),
+            )
+            for other in others
+            for part in (self.plan.method(other.cell.method),)
+        ]
+        return claims(method.name(), Case(attacks, one.records, one.facts, method.name(), settings_of(method), beside))
 
     def _codec_figure(self) -> tuple[RunFigure, ...]:
         path = Path("figures") / "style_encoder.png"

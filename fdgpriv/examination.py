@@ -20,11 +20,11 @@ from fdgpriv.marks import Marks, examine
 from fdgpriv.metrics.matching import first_match
 from fdgpriv.once import Once
 from fdgpriv.paper import Paper
+from fdgpriv.plan import slug
 from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Attack, Defense
 from fdgpriv.subjects import Craft, RepeatedStyles, Subject
 from fdgpriv.threat import ThreatModel
-from fdgpriv.training import slug
 
 Shown = Mapping[int | None, Sequence[tuple[Truth, Mapping[str, Guess]]]]
 

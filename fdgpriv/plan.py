@@ -26,11 +26,12 @@ class Plan:
     """A whole call of the audit.
 
     Attributes:
-        methods, targets, seeds, defenses: One run for each combination; defenses as written on the command line.
+        methods, targets, seeds, defenses: One run for each combination; methods and defenses as written on the command
+            line.
         attacks: Specifications of the attacks, as written; ("none",) trains without attacking.
         threats: Roles; empty for all that each attack can be played in.
         dataset, data_root, image_size, backbone, weights: What is trained on and with.
-        preset, clients, partition, settings: Of the federation and the method.
+        preset, clients, partition, settings: Of the federation and of all methods.
         device: cpu or cuda.
         keep: The transcript's keep rule.
     """
@@ -77,21 +78,25 @@ class Plan:
         )
         if plan.backbone not in BACKBONES:
             raise ValueError(f"--backbone: want one of {', '.join(BACKBONES)}; got {plan.backbone!r}")
-        for name in methods:
-            plan.method(name)
+        parts = [plan.method(spec) for spec in methods]
         for spec in attacks:
             plan.attack(spec)
         for spec in self.defenses:
-            for name in methods:
-                Defense.parse(spec).bound_to(plan.method(name))
+            for part in parts:
+                Defense.parse(spec).bound_to(part)
         for name, values in (
             ("--seed", self.seeds),
             ("--defense", self.defenses),
             ("--method", methods),
             ("--attack", attacks),
         ):
-            if len(set(values)) != len(values):
+            if len({slug(str(value)) for value in values}) != len(values):  # each has files of its own
                 raise ValueError(f"{name}: want each value once, got {' '.join(map(str, values))}")
+        for i, part in enumerate(parts):
+            if (same := parts.index(part)) < i:
+                raise ValueError(
+                    f"--method: want each method once, got {methods[same]} and {methods[i]}, which are alike"
+                )
         if any(seed < 0 for seed in self.seeds):
             raise ValueError(f"--seed: want numbers of at least 0, got {' '.join(map(str, self.seeds))}")
         return plan
@@ -123,20 +128,18 @@ class Plan:
     def _pixels(self) -> int:
         return self.image_size or SIZES[self.preset]
 
-    def method(self, name: str) -> Method:
-        """The method called `name`, with the preset's and the call's settings."""
-        part = Method.named(name)
-        given = {**part.presets[self.preset], **self.settings}
+    def method(self, spec: str) -> Method:
+        """The method that `spec` means; fields it does not name are the call's settings, or else the preset's."""
+        part, named = Method.described(spec)
+        given = {**part.presets[self.preset], **self.settings, **named}
         if self.weights is not None and self.weights.is_dir() and "codec_weights" in _fields(part):
             given.setdefault("codec_weights", self.weights)
         return part.configured(given)
 
     def attack(self, spec: str) -> Attack:
         """The attack that `spec` means; fields it does not name are the preset's."""
-        name, _, rest = spec.partition(":")
-        part = Attack.named(name)
-        given = dict(item.partition("=")[::2] for item in rest.split(",") if item)
-        return part.configured({**part.presets.get(self.preset, {}), **given})
+        part, named = Attack.described(spec)
+        return part.configured({**part.presets.get(self.preset, {}), **named})
 
     def load(self) -> tuple[Dataset, "Plan"]:
         """The dataset, and this plan with its targets spelled out and checked against it."""
@@ -157,8 +160,8 @@ class Plan:
         for target in self.targets:
             for seed in self.seeds:
                 clients = populate(dataset, target, self.partition, self.clients, seed).clients
-                for name in self.methods:
-                    method = self.method(name)
+                for written in self.methods:
+                    method = self.method(written)
                     method.check(method.model(self.federation(dataset, list(clients), seed), generator(seed)))
                     for held in clients.values():
                         method.check_data(held)
@@ -205,6 +208,11 @@ class Plan:
             "backbone": self.backbone,
             "keep": self.keep,
         }
+
+
+def slug(text: str) -> str:
+    """`text` as part of a file's name."""
+    return "".join(c if c.isalnum() or c in "-_.=" else "_" for c in text)
 
 
 def _fields(part: type[Any]) -> set[str]:

@@ -56,9 +56,14 @@ class Role(ABC):
     @classmethod
     def parse(cls, spec: str) -> Self:
         """The part that a command line's ``name`` or ``name:field=value,field=value`` means."""
+        part, settings = cls.described(spec)
+        return part.configured(settings)
+
+    @classmethod
+    def described(cls, spec: str) -> tuple[type[Self], dict[str, str]]:
+        """The part that such a specification names, and the fields that it sets, as written."""
         name, _, rest = spec.partition(":")
-        settings = dict(_setting(item, spec) for item in rest.split(",") if item)
-        return cls.named(name).configured(settings)
+        return cls.named(name), dict(_setting(item, spec) for item in rest.split(",") if item)
 
     @classmethod
     def configured(cls, settings: Mapping[str, Any]) -> Self:

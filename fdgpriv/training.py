@@ -20,7 +20,7 @@ from fdgpriv.engine.local import LocalEngine
 from fdgpriv.federation import Dataset, generator
 from fdgpriv.finding import PersonalUtility, RoundUtility, Utility
 from fdgpriv.partition import populate
-from fdgpriv.plan import Plan
+from fdgpriv.plan import Plan, slug
 from fdgpriv.proctor import Proctor
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Defense
@@ -33,7 +33,7 @@ LOOKS = 2  # at most so many times is each client's own model tried during train
 
 @dataclass(frozen=True)
 class Cell:
-    """One run: what is trained."""
+    """One run: what is trained, method and defense as the command line has them."""
 
     method: str
     target: str
@@ -133,11 +133,6 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
         teller.done(task, f"{cell.folder}: {error}")
     write_text(note, trained.model_dump_json())
     return trained, proctor(wire.transcript)
-
-
-def slug(text: str) -> str:
-    """`text` as part of a file's name."""
-    return "".join(c if c.isalnum() or c in "-_.=" else "_" for c in text)
 
 
 def _round(round: int, found: Utility | PersonalUtility) -> RoundUtility:

@@ -323,6 +323,8 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
         (["--method", "stablefdg", "nobody"], "'nobody'"),
         (["--method", "fedavg", "fedavg"], "--method: want each value once"),
         (["--method"], "--method"),
+        (["--method", "stablefdg:colour=red"], "stablefdg: want a field of .*'colour'"),
+        (["--method", "stablefdg", "stablefdg:received=1"], "--method: want each method once"),
         (["--dataset", "mnist"], "digits.*'mnist'"),
         (["--dataset", "pacs"], "folder in which pacs lies"),
         (["--dataset", "folder", "--data-root", "no/where"], "no/where"),

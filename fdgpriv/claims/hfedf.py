@@ -1,12 +1,94 @@
 """What the hFedF paper claims."""
 
-from .hypothesis import Case, Decision, Hypothesis, needs, no_leak_by
+from fdgpriv.beside import Beside, Compared
+from fdgpriv.finding import AttackFinding
+
+from .hypothesis import Case, Decision, Hypothesis, apart, needs, no_leak_by, refused, said, turned
+
+_WITH_FEDAVG = "--method hfedf fedavg:network=inception"
+_WITH_RANDOM = "--method hfedf hfedf:embedding=random"
+_AS_MUCH = 0.05  # AUC: a difference whose interval lies within this is none
+_LOCAL_ONLY = (
+    "Local-only: AUC 0.5 by construction, where images are dealt alike: a model that one client trained alone saw neither "
+    "another's members nor what is held out of their domain"
+)
+
+
+def _compromised(case: Case) -> Decision:
+    """By membership from the model that a client was sent; FedAvg's beside it, where it was run."""
+    rows = [row for row in case.attacks if _by_client(row)]
+    found = no_leak_by("membership", on=("global_model",), by=("client",))(case)
+    beside = [
+        f"{run.spec}{_trained(run)}: {said(one.theirs)}; this run{_trained(case)} less it: {apart(one.difference)}"
+        for run in case.beside
+        if run.method == "fedavg"
+        for one in _by_a_client(run)
+    ]
+    evidence = (*map(said, rows), *beside, *((_LOCAL_ONLY,) if rows else ()))
+    there = any(run.method == "fedavg" and run.settings.get("network") == "inception" for run in case.beside)
+    reason = found.reason if there else f"{found.reason}; FedAvg of the same network beside it: {_WITH_FEDAVG}"
+    return Decision(found.verdict, reason, evidence)
+
+
+def _random_keys(case: Case) -> Decision:
+    """By membership from the model that a client was sent, its embedding learned or drawn anew after every round.
+
+    Random embeddings hold nothing. What learned ones add to membership, they hold; a learned one that takes away from it
+    says nothing.
+    """
+    other = {"learned": "random", "random": "learned"}.get(str(case.settings.get("embedding")))
+    run = case.but(embedding=other) if other else None
+    rows = _by_a_client(run) if run else []
+    if not rows:
+        return Decision("undecided", f"not measured: needs both kinds of embedding in one report: {_WITH_RANDOM}")
+    (one, *_) = rows
+    learned, random, gain = (
+        (one.mine, one.theirs, one.difference) if other == "random" else (one.theirs, one.mine, turned(one.difference))
+    )
+    evidence = (
+        f"embeddings learned: {said(learned)}",
+        f"random: {said(random)}",
+        f"learned less random: {apart(gain)}, one training of each",
+    )
+    if gain.ci95 is None:
+        return Decision("undecided", f"inconclusive: {gain.reason}", evidence)
+    low, high = gain.ci95
+    if low > 0:
+        reason = "members are found better where embeddings are learned than where they hold nothing: they matter"
+        return Decision("refuted", reason, evidence)
+    if high < 0:
+        reason = "random embeddings change membership, but to more leakage: that shows nothing that learned ones hold"
+        return Decision("undecided", reason, evidence)
+    if low < -_AS_MUCH or high > _AS_MUCH:
+        reason = f"inconclusive: the interval holds 0 and reaches beyond {_AS_MUCH}; more clients would decide"
+        return Decision("undecided", reason, evidence)
+    if not all(row.positive_control and row.positive_control.succeeded for row in (learned, random)):
+        reason = f"no difference beyond {_AS_MUCH}, by an attack that fails on its positive control"
+        return Decision("undecided", f"inconclusive: {reason}", evidence)
+    reason = f"embeddings that hold nothing give members away as much, to within {_AS_MUCH} of AUC"
+    return Decision("supported", reason, evidence)
+
+
+def _by_client(row: AttackFinding) -> bool:
+    """Whether it is membership by a client in the model that it was sent."""
+    of = (row.attack, row.threat.role, row.artifact.partition(":")[0])
+    return of == ("membership", "client", "global_model") and not refused(row)
+
+
+def _by_a_client(run: Beside) -> list[Compared]:
+    return [one for one in run.compared if _by_client(one.mine) and _by_client(one.theirs)]
+
+
+def _trained(run: Case | Beside) -> str:
+    """How long, as far as the settings say it."""
+    rounds, epochs = run.settings.get("rounds"), run.settings.get("local_epochs")
+    return f" (rounds={rounds}, local_epochs={epochs})" if rounds and epochs else ""
 
 
 def _key(case: Case) -> Decision:
     if not any(row.artifact.startswith("client_embedding") for row in case.attacks):
         return Decision(
-            "undecided", "not measured: needs embeddings, which cross only with --set embedding=autoencoder"
+            "undecided", "not measured: needs embeddings, which cross only with --method hfedf:embedding=autoencoder"
         )
     return no_leak_by("domain_inference", "label_histogram", on=("client_embedding",))(case)
 
@@ -17,7 +99,7 @@ HYPOTHESES = (
         "Compromising a client model does not expose information about other clients, as individual embeddings remain on "
         "the server and are not interpretable.",
         "membership of client j's images from client i's model, against FedAvg and Local-only",
-        no_leak_by("membership", on=("global_model",), by=("client",)),
+        _compromised,
     ),
     Hypothesis(
         "H-H2",
@@ -38,8 +120,8 @@ HYPOTHESES = (
     Hypothesis(
         "H-H4",
         "client embeddings do not contain sensitive information that could be misused",
-        "membership with random against learned embeddings",
-        needs("the membership rows of two runs, --set embedding=learned and --set embedding=random, at 3 seeds each"),
+        "membership from the model that a client was sent, its embedding learned against drawn anew after each round",
+        _random_keys,
     ),
     Hypothesis(
         "H-H5",

@@ -1,10 +1,11 @@
 """A paper's claim as a hypothesis, and the rules by which evidence decides one."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from fdgpriv.artifact import SERVER
+from fdgpriv.beside import Beside
 from fdgpriv.finding import AttackFinding, Claim, Measured
 from fdgpriv.transcript import Record
 
@@ -19,11 +20,22 @@ class Case:
         attacks: Its findings.
         records: What crossed the wire.
         facts: Further figures by name, measured by the evaluator with all it knows.
+        method: The method's name.
+        settings: By field, how it was configured.
+        beside: The other runs of the report with the same target, seed and defense.
     """
 
     attacks: Sequence[AttackFinding]
     records: Sequence[Record]
     facts: Mapping[str, float]
+    method: str = ""
+    settings: Mapping[str, object] = field(default_factory=dict)
+    beside: Sequence[Beside] = ()
+
+    def but(self, **changed: object) -> Beside | None:
+        """The run beside this one whose method differs from this one's in these fields and in no other."""
+        wanted = {**self.settings, **changed}
+        return next((run for run in self.beside if (run.method, run.settings) == (self.method, wanted)), None)
 
 
 @dataclass(frozen=True)
@@ -98,36 +110,38 @@ def no_leak_by(
             row
             for row in case.attacks
             if row.attack in attacks
-            and not _refused(row)
+            and not refused(row)
             and (not on or row.artifact.partition(":")[0] in on)
             and (not by or row.threat.role in by)
         ]
-        told = [(row, _image_line(row)) if image else (row, _wire_line(row)) for row in rows]
-        leaks = tuple(_row(row, image) for row, verdict in told if verdict == "leak")
+        told = [(row, _image_line(row)) if image else (row, wire_line(row)) for row in rows]
+        leaks = tuple(said(row, image) for row, verdict in told if verdict == "leak")
         if leaks:
             return Decision(leak, "an attack beats every control that never saw the artifact", leaks)
         if not told:
             return Decision("undecided", f"not measured: needs {' or '.join(attacks)} on this artifact")
         unsure = [row for row, verdict in told if verdict != "no_leak_found"]
         if unsure:
-            return Decision("undecided", f"inconclusive: {_why(unsure[0])}")
+            return Decision("undecided", f"inconclusive: {why(unsure[0])}")
         other: Word = "supported" if leak == "refuted" else "refuted"
         reason = "no leak found at these budgets, by attacks that succeed on their positive control"
-        return Decision(other, reason, tuple(_row(row, image) for row, _ in told))
+        return Decision(other, reason, tuple(said(row, image) for row, _ in told))
 
     return decide
 
 
-def _why(row: AttackFinding) -> str:
+def why(row: AttackFinding) -> str:
+    """The reason of what `wire_line` says."""
     reason = row.reason_domain if row.verdict == "not_applicable" else row.reason
     return reason or "see the attack"
 
 
-def _refused(row: AttackFinding) -> bool:
+def refused(row: AttackFinding) -> bool:
+    """Whether nothing was attacked."""
     return row.verdict == row.verdict_domain == "not_applicable"
 
 
-def _wire_line(row: AttackFinding) -> str:
+def wire_line(row: AttackFinding) -> str:
     """The verdict on the artifact that crossed."""
     if not row.shared:
         return "not_shared"
@@ -148,7 +162,8 @@ def _image_line(row: AttackFinding) -> str:
     return "leak" if row.positive_control.succeeded else "inconclusive"
 
 
-def _row(row: AttackFinding, image: bool) -> str:
+def said(row: AttackFinding, image: bool = False) -> str:
+    """What was attacked by whom, and its figure: membership by client on global_model:group: auc 0.52 [0.45, 0.59]."""
     single = image and row.shared and not row.artifact.endswith(":image") and row.positive_control is not None
     value = row.positive_control.value if single and row.positive_control else row.metrics[row.headline]
     on = "single images" if image else row.artifact
@@ -160,6 +175,22 @@ def figure(value: Measured) -> str:
     if value.value is None:
         return "–"
     return f"{value.value:.3g}" + (f" [{value.ci95[0]:.3g}, {value.ci95[1]:.3g}]" if value.ci95 is not None else "")
+
+
+def turned(value: Measured) -> Measured:
+    """The difference the other way round."""
+    if value.value is None:
+        return value
+    ends = None if value.ci95 is None else (-value.ci95[1], -value.ci95[0])
+    return value.model_copy(update={"value": -value.value, "ci95": ends})
+
+
+def apart(value: Measured) -> str:
+    """A difference by pairs with its interval, and over how many clients."""
+    if value.value is None:
+        return f"not comparable ({value.reason})"
+    ends = "" if value.ci95 is None else f" [{value.ci95[0]:+.3g}, {value.ci95[1]:+.3g}]"
+    return f"{value.value:+.3g}{ends} by pairs of {value.n} clients"
 
 
 def statistics_layers(case: Case) -> int:

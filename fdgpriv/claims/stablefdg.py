@@ -3,7 +3,8 @@
 from fdgpriv.artifact import SERVER
 from fdgpriv.finding import LEVEL, AttackFinding, RoundsPoint
 
-from .hypothesis import Case, Decision, Hypothesis, bytes_per_client_round, needs, no_leak_by
+from .hypothesis import Case, Decision, Hypothesis, bytes_per_client_round, no_leak_by
+from .received import more_received
 
 CLAIMED_EXTRA = 0.0045  # Table 6
 
@@ -130,8 +131,8 @@ HYPOTHESES = (
     Hypothesis(
         "H-S6",
         "sharing the styles of more clients",
-        "attacks by a client that is sent 0, 1 and 3 styles",
-        needs("the client rows of three runs, --set received=0, 1 and 3, at 3 seeds each"),
+        "attacks by a client that is sent 0, 1 and 3 others' styles; supported where being sent more tells it no more",
+        more_received,
     ),
     Hypothesis(
         "Table 6",

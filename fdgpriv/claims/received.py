@@ -1,0 +1,103 @@
+"""StableFDG's H-S6, over three runs: does a client learn more that is sent more of the others' styles?
+
+An attack reads one client's style, as one of those it was sent to; no attack joins the styles of several clients, which
+have no images in common. Being sent more may tell more of each client, and tells the same of more clients.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fdgpriv.artifact import StyleStatistics
+from fdgpriv.beside import Beside
+from fdgpriv.finding import AttackFinding, Measured
+
+from .hypothesis import Case, Decision, apart, figure, refused, turned, why, wire_line
+
+_OF_FEATURES = Measured(
+    value=None, reason="its unit is the features', of another scale in each training", direction="neutral"
+)
+_RUNS = "--method stablefdg:received=0 stablefdg stablefdg:received=3"
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """One attack by a client, of three styles and of one, and by how much its figure differs for one client."""
+
+    three: AttackFinding
+    one: AttackFinding
+    difference: Measured
+
+    @property
+    def rises(self) -> bool:
+        """Whether of three styles each tells more, by the interval of the difference."""
+        gain = self.difference if self.difference.direction == "higher_leaks" else turned(self.difference)
+        return gain.ci95 is not None and gain.ci95[0] > 0
+
+    def __str__(self) -> str:
+        three, one = (
+            f"{figure(row.metrics[row.headline])} ({wire_line(row).replace('_', ' ')})"
+            for row in (self.three, self.one)
+        )
+        return (
+            f"{self.three.attack} by client, {self.three.headline}: sent three styles {three}, sent one {one}; "
+            f"three less one {apart(self.difference)}, one training of each"
+        )
+
+
+def more_received(case: Case) -> Decision:
+    """Refuted where one of three styles leaks, for then three clients' do; supported where none is shown to."""
+    mine = case.settings.get("received")
+    other = case.but(received=3 if mine == 1 else 1)
+    none = case.but(received=0)
+    if mine == 0 and other and case.but(received=3):
+        return Decision(
+            "undecided", "decided by the other two runs: none is sent on here, which is the negative control"
+        )
+    if mine not in (1, 3) or other is None or none is None:
+        return Decision("undecided", f"not measured: needs three runs in one report: {_RUNS}")
+    three, one = (case, other) if mine == 3 else (other, case)
+    passed = "; ".join(f"received={n}: {_passed_on(run)}" for n, run in ((0, none), (1, one), (3, three)))
+    found = _readings(other, mine == 3)
+    if not found:
+        return Decision(
+            "undecided", "not measured: needs attacks by a client on the styles that it was sent", (passed,)
+        )
+    return _decided(found, (passed, *map(str, found)))
+
+
+def _decided(found: Sequence[_Reading], evidence: tuple[str, ...]) -> Decision:
+    if leaks := [one for one in found if wire_line(one.three) == "leak"]:
+        more = any(wire_line(one.one) != "leak" or one.rises for one in leaks)
+        each = "more is shown of each than where one is sent" if more else "as much of each as where one is sent"
+        return Decision("refuted", f"whoever is sent three styles reads three clients', {each}", evidence)
+    if any(wire_line(one.one) == "leak" for one in found):
+        return Decision("undecided", "inconclusive: one style leaks, and one of three is not shown to", evidence)
+    if unsure := [one.three for one in found if wire_line(one.three) != "no_leak_found"]:
+        return Decision("undecided", f"inconclusive: {why(unsure[0])}", evidence)
+    if any(one.rises for one in found):
+        return Decision("undecided", "inconclusive: no leak found, but the figures rise with the styles sent", evidence)
+    reason = "no leak found from one of three styles, nor more than from one, by attacks that succeed where they must"
+    return Decision("supported", reason, evidence)
+
+
+def _readings(other: Beside, three: bool) -> list[_Reading]:
+    """What clients read of the styles that they were sent; whether three of them in the run that `other` is beside."""
+    found = []
+    for one in other.compared:
+        if _read(one.mine) and _read(one.theirs):
+            gap = _OF_FEATURES if one.mine.headline == "max_abs_error" else one.difference
+            found.append(_Reading(one.mine, one.theirs, gap) if three else _Reading(one.theirs, one.mine, turned(gap)))
+    return found
+
+
+def _read(row: AttackFinding) -> bool:
+    of = (row.threat.role, row.artifact.partition(":")[0], row.shared)
+    return of == ("client", StyleStatistics.kind, True) and not refused(row)
+
+
+def _passed_on(run: Case | Beside) -> str:
+    """How many styles crossed from client to client, and in how many pairs of who is sent whose."""
+    passed = [(r.receiver, r.origin) for r in run.records if r.kind == StyleStatistics.kind and r.relayed]
+    return (
+        f"{len(passed)} styles passed on, {len(set(passed))} pairs of who is sent whose" if passed else "none passed on"
+    )

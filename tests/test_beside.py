@@ -1,0 +1,417 @@
+"""Several runs in one report: methods named with fields of their own, figures by pairs, claims that want more than one run."""
+
+import csv
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from _results import inference, measured, missing
+from conftest import fit, shortened
+from scipy import stats
+from test_judge import LessIsMore, Reader
+
+from fdgpriv.artifact import SERVER, StyleStatistics
+from fdgpriv.audit import main
+from fdgpriv.beside import Beside, Compared, difference, settings_of
+from fdgpriv.claims import Case, claims
+from fdgpriv.exam import Truth
+from fdgpriv.examination import Examination
+from fdgpriv.federation import Dataset
+from fdgpriv.finding import AttackFinding, Claim, Measured, Results, Threat, Verdict
+from fdgpriv.marks import Marks
+from fdgpriv.paper import Paper
+from fdgpriv.plan import Plan
+from fdgpriv.roles import Attack
+from fdgpriv.subjects import TrainingCraft
+from fdgpriv.threat import threat
+from fdgpriv.transcript import Record
+
+# Methods with fields of their own
+
+
+def field(plan: Plan, spec: str, name: str) -> Any:
+    return settings_of(plan.method(spec))[name]
+
+
+def test_a_method_s_own_fields_win_over_the_call_s_and_these_over_the_preset_s() -> None:
+    plan = Plan(preset="quick", settings={"rounds": "7", "lr": "0.5"})
+    assert field(plan, "stablefdg:rounds=3,received=0", "rounds") == 3
+    assert field(plan, "stablefdg:rounds=3,received=0", "received") == 0
+    assert field(plan, "stablefdg:rounds=3,received=0", "lr") == 0.5
+    assert field(plan, "stablefdg", "rounds") == 7
+    assert field(plan, "stablefdg", "exploration") == 1.0  # the preset's
+    assert field(plan, "stablefdg:explore_layers=layer1+layer2,p=1", "explore_layers") == ("layer1", "layer2")
+
+
+def test_one_method_with_different_fields_is_several_methods() -> None:
+    specs = ("stablefdg:received=0", "stablefdg", "stablefdg:received=3")
+    assert Plan(methods=specs).checked().methods == specs
+
+
+@pytest.mark.parametrize(
+    ("specs", "told"),
+    [
+        (["stablefdg:colour=red"], "stablefdg: want a field of .*received.*'colour'"),
+        (["stablefdg:received"], "want name:field=value,field=value; got 'stablefdg:received'"),
+        (["stablefdg:received=many"], "stablefdg.received: want int, got 'many'"),
+        (["stablefdg:received=-1"], "stablefdg.received: want at least 0"),
+        (["nobody:received=1"], "got 'nobody'"),
+        (["stablefdg:received=3", "stablefdg:received=3"], "--method: want each value once"),
+        (["fedavg", "stablefdg", "stablefdg:received=1"], "once, got stablefdg and stablefdg:received=1"),
+        (["all", "stablefdg:received=3"], "got 'all'"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_no_method_is_refused(specs: list[str], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Plan(methods=tuple(specs)).checked()
+
+
+# Figures by pairs
+
+
+def paper(values: Mapping[str, Sequence[float]], attack: Attack | None = None, **given: Any) -> Paper:
+    """Marks on whole clients, several units of each."""
+    units = [f"{client}/{i}" for client, each in values.items() for i in range(len(each))]
+    clients = [client for client, each in values.items() for _ in each]
+    marks = Marks(units=units, clients=clients, headline={"attack": [v for each in values.values() for v in each]})
+    settings: dict[str, Any] = {"level": "client", "marks": {None: marks}, **given}
+    return Paper(attack or Reader(), threat("client"), "style_statistics", shared=True, **settings)
+
+
+def test_a_difference_is_the_mean_over_clients_of_pairs_with_their_t_interval() -> None:
+    rng = np.random.default_rng(0)
+    mine = {name: rng.normal(size=count).tolist() for name, count in (("a", 3), ("b", 1), ("c", 2), ("d", 2))}
+    theirs = {name: rng.normal(size=len(each)).tolist() for name, each in mine.items()}
+    found = difference(paper(mine), paper(dict(reversed(theirs.items()))))
+    each = [np.mean([x - y for x, y in zip(mine[name], theirs[name], strict=True)]) for name in mine]
+    ends = stats.t.interval(0.95, len(each) - 1, np.mean(each), stats.sem(each))
+    assert found.value == pytest.approx(np.mean(each))
+    assert found.ci95 == pytest.approx(ends)
+    assert (found.n, found.direction) == (4, "higher_leaks")
+    assert difference(paper(mine, LessIsMore()), paper(theirs, LessIsMore())).direction == "lower_leaks"
+
+
+def test_only_what_both_were_asked_is_compared() -> None:
+    found = difference(paper({"a": [1.0], "b": [2.0], "c": [9.0]}), paper({"b": [1.5], "d": [0.0], "a": [0.0]}))
+    assert (found.value, found.n) == (0.75, 2)
+    alone = difference(paper({"a": [1.0]}), paper({"a": [0.5]}))
+    assert (alone.value, alone.ci95, alone.n) == (0.5, None, 1)
+    assert alone.reason is not None
+
+
+@pytest.mark.parametrize(
+    ("theirs", "why"),
+    [
+        (paper({"b": [1.0]}), "no unit in common"),
+        (paper({}, marks={}, not_applicable="it shares none"), "it shares none"),
+        (paper({"a": [1.0]}, level="image"), "single images"),
+        (paper({}), "no unit in common"),
+    ],
+    ids=["others", "nothing", "another size", "no marks"],
+)
+def test_what_cannot_be_compared_is_null_with_its_reason(theirs: Paper, why: str) -> None:
+    for found in (difference(paper({"a": [1.0]}), theirs), difference(theirs, paper({"a": [1.0]}))):
+        assert found.value is None
+        assert why in str(found.reason)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "kind"),
+    [
+        ("hfedf", "fedavg:network=inception", "global_model"),
+        ("hfedf", "hfedf:embedding=random", "global_model"),
+        ("stablefdg", "stablefdg:received=3", "style_statistics"),
+    ],
+)
+def test_two_methods_are_asked_about_the_same_images(
+    tiny: Dataset, monkeypatch: pytest.MonkeyPatch, mine: str, theirs: str, kind: str
+) -> None:
+    """What the pairs rest on: clients, targets and suspects hang on the seed, not on the method."""
+    monkeypatch.setattr(TrainingCraft, "trained", lambda self, held, index, rng: held.sent)
+    asked: list[list[tuple[str, Truth]]] = []
+    for spec in (mine, theirs):
+        proctor = fit(tiny, clients=6, method=spec, settings={"rounds": "2"}).proctor()
+        sizes = (1, None) if kind == "global_model" else (1, 5, None)
+        found = [
+            proctor.sittings(proctor.subject(kind), threat(role), sizes, reconstruction=False)
+            for role in ("client", "third_party")
+        ]
+        asked.append(
+            sorted(
+                ((item.unit, item.truth) for sittings in found for one in sittings for item in one.items),
+                key=lambda pair: pair[0],
+            )
+        )
+    here, there = asked
+    assert len(here) > 12
+    assert [unit for unit, _ in here] == [unit for unit, _ in there]
+    for (_, one), (_, other) in zip(here, there, strict=True):
+        assert torch.equal(one.pool[one.suspects], other.pool[other.suspects])
+        assert torch.equal(one.members, other.members)
+        assert torch.equal(one.images, other.images)
+
+
+# Claims that want several runs
+
+
+def row(verdict: Verdict, value: float, attack: str = "membership", **given: Any) -> AttackFinding:
+    """A finding of a client: membership in the model that it was sent, or another attack on styles it was sent."""
+    settings = {"artifact": "global_model:group"} if attack == "membership" else {}
+    reason = "too few units" if verdict == "inconclusive" else None
+    whole: dict[str, Any] = {"threat": Threat(role="client", auxiliary="A3"), "reason": reason, **settings, **given}
+    return inference(attack, "auc", value, 0.5, verdict, verdict, **whole)
+
+
+def failing(finding: AttackFinding) -> AttackFinding:
+    """The same, its positive control without success."""
+    assert finding.positive_control is not None
+    weak = finding.positive_control.model_copy(update={"p_corrected": 0.5, "succeeded": False})
+    return finding.model_copy(update={"positive_control": weak})
+
+
+def beside(
+    spec: str, settings: Mapping[str, object], *compared: Compared, records: Sequence[Record] = (), method: str = ""
+) -> Beside:
+    return Beside(spec, method or spec.partition(":")[0], settings, records, compared)
+
+
+def claim(method: str, id: str, settings: Mapping[str, object], *others: Beside, **given: Any) -> Claim:
+    case = Case(given.get("attacks", ()), given.get("records", ()), {}, method, settings, others)
+    (found,) = (one for one in claims(method, case) if one.id == id)
+    return found
+
+
+LEARNED, RANDOM = {"rounds": 32, "embedding": "learned"}, {"rounds": 32, "embedding": "random"}
+QUIET, LEAKS, UNSURE = row("no_leak_found", 0.51), row("leak", 0.58), row("inconclusive", 0.52)
+INCEPTION = {"rounds": 16, "local_epochs": 2, "network": "inception"}
+
+
+@pytest.mark.parametrize(
+    ("mine", "verdict"),
+    [(QUIET, "supported"), (LEAKS, "refuted"), (UNSURE, "undecided")],
+    ids=["quiet", "leaks", "unsure"],
+)
+def test_membership_from_another_s_model_stands_beside_fedavg_s(mine: AttackFinding, verdict: str) -> None:
+    fedavg = Compared(mine, row("leak", 0.66), measured(-0.12, 0.03, 15))
+    found = claim("hfedf", "H-H1", LEARNED, beside("fedavg:network=inception", INCEPTION, fedavg), attacks=[mine])
+    assert found.verdict == verdict
+    assert found.evidence[1] == (
+        "fedavg:network=inception (rounds=16, local_epochs=2): membership by client on global_model:group: auc 0.66 "
+        "[0.59, 0.73]; this run less it: -0.12 [-0.15, -0.09] by pairs of 15 clients"
+    )
+    assert found.evidence[-1].startswith("Local-only: AUC 0.5 by construction")
+    assert "--method" not in found.reason
+
+
+def test_without_fedavg_of_the_same_network_the_call_that_adds_it_is_told() -> None:
+    alone = claim("hfedf", "H-H1", LEARNED, attacks=[QUIET])
+    other = Compared(QUIET, LEAKS, measured(-0.07, 0.03))
+    with_another = claim("hfedf", "H-H1", LEARNED, beside("fedavg", {"network": "backbone"}, other), attacks=[QUIET])
+    for found in (alone, with_another):
+        assert (found.verdict, "--method hfedf fedavg:network=inception" in found.reason) == ("supported", True)
+    assert len(with_another.evidence) == len(alone.evidence) + 1
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "gain", "verdict", "said"),
+    [
+        (QUIET, QUIET, measured(0.01, 0.03), "supported", "to within 0.05"),
+        (LEAKS, LEAKS, measured(-0.01, 0.03), "supported", "to within 0.05"),
+        (LEAKS, QUIET, measured(0.07, 0.03), "refuted", "members are found better"),
+        (LEAKS, QUIET, measured(0.02, 0.01), "refuted", "members are found better"),
+        (QUIET, LEAKS, measured(-0.07, 0.03), "undecided", "random embeddings change membership"),
+        (QUIET, QUIET, measured(0.01, 0.06), "undecided", "inconclusive: the interval holds 0"),
+        (QUIET, failing(UNSURE), measured(0.01, 0.03), "undecided", "fails on its positive control"),
+        (QUIET, QUIET, missing("no unit in common"), "undecided", "no unit in common"),
+    ],
+    ids=["equal", "equal leaks", "more", "little more", "less", "wide", "weak", "null"],
+)
+def test_random_embeddings_decide_by_what_learned_ones_add(
+    mine: AttackFinding, theirs: AttackFinding, gain: Measured, verdict: str, said: str
+) -> None:
+    found = claim("hfedf", "H-H4", LEARNED, beside("hfedf:embedding=random", RANDOM, Compared(mine, theirs, gain)))
+    assert (found.verdict, said in found.reason) == (verdict, True)
+    assert [line.partition(":")[0] for line in found.evidence] == [
+        *("embeddings learned", "random", "learned less random")
+    ]
+    away = gain
+    if gain.value is not None and gain.ci95 is not None:
+        away = measured(-gain.value, round(gain.ci95[1] - gain.value, 6))
+    turned = claim("hfedf", "H-H4", RANDOM, beside("hfedf", LEARNED, Compared(theirs, mine, away)))
+    assert (turned.verdict, turned.reason, turned.evidence) == (found.verdict, found.reason, found.evidence)
+
+
+def test_a_run_that_differs_in_more_than_its_embedding_decides_nothing() -> None:
+    one = Compared(LEAKS, QUIET, measured(0.07, 0.03))
+    others = (
+        beside("hfedf:embedding=random,rounds=4", {**RANDOM, "rounds": 4}, one),
+        beside("pfedhn", RANDOM, one),
+        beside("hfedf:embedding=random", RANDOM, replace(one, mine=row("leak", 0.6, "identification"))),
+    )
+    for settings in (LEARNED, {"rounds": 32, "embedding": "autoencoder"}, {}):
+        found = claim("hfedf", "H-H4", settings, *others)
+        assert found.verdict == "undecided"
+        assert "--method hfedf hfedf:embedding=random" in found.reason
+
+
+def passing(received: int) -> tuple[Record, ...]:
+    """Two rounds in which each of six clients is sent the styles of the next ones."""
+    parts = {name: torch.ones(4) for name in ("mean", "std", "mean_var", "std_var")}
+    names = [f"client-{i}" for i in range(6)]
+    return tuple(
+        Record.of(
+            StyleStatistics(client=origin, round=turn, **parts, behind="client", at="layer1", rule="paper_eps"),
+            *(sender, receiver),
+            verb="fit",
+            samples=10,
+            clients=1,
+        )
+        for turn in range(2)
+        for i, origin in enumerate(names)
+        for sender, receiver in [
+            *([(origin, SERVER)] if received else []),
+            *[(SERVER, names[(i + 1 + k) % 6]) for k in range(received)],
+        ]
+    )
+
+
+def sent(n: int) -> dict[str, object]:
+    return {"rounds": 2, "received": n}
+
+
+def more(three: AttackFinding, one: AttackFinding, gain: Measured, mine: int = 3) -> Claim:
+    """H-S6 in the ledger of the run that is sent `mine` styles; `gain` is that of three less that of one."""
+    away = measured(-(gain.value or 0), 0.03, direction=gain.direction)
+    told = {1: Compared(three, one, gain), 3: Compared(one, three, away)}
+    runs = {
+        n: beside(f"stablefdg:received={n}", sent(n), *([told[n]] if n else []), records=passing(n)) for n in (0, 1, 3)
+    }
+    others = [run for n, run in runs.items() if n != mine]
+    return claim("stablefdg", "H-S6", sent(mine), *others, records=passing(mine))
+
+
+def style(verdict: Verdict, value: float, attack: str = "style_membership") -> AttackFinding:
+    return row(verdict, value, attack)
+
+
+@pytest.mark.parametrize("mine", [1, 3])
+@pytest.mark.parametrize(
+    ("three", "one", "gain", "verdict", "said"),
+    [
+        (style("leak", 0.6), style("no_leak_found", 0.51), measured(0.09, 0.03), "refuted", "more is shown of each"),
+        (style("leak", 0.6), style("leak", 0.6), measured(0.0, 0.03), "refuted", "as much of each"),
+        (style("no_leak_found", 0.5), style("no_leak_found", 0.5), measured(0.0, 0.03), "supported", "no leak found"),
+        (style("no_leak_found", 0.5), style("leak", 0.6), measured(-0.1, 0.03), "undecided", "one style leaks"),
+        (style("inconclusive", 0.5), style("no_leak_found", 0.5), measured(0.0, 0.03), "undecided", "too few units"),
+        (style("no_leak_found", 0.53), style("no_leak_found", 0.5), measured(0.04, 0.03), "undecided", "rise"),
+        (
+            *(style("no_leak_found", 0.4), style("no_leak_found", 0.5)),
+            *(measured(-0.04, 0.03, direction="lower_leaks"), "undecided", "rise"),
+        ),
+    ],
+    ids=["leaks at three", "leaks at both", "none", "leaks at one", "unsure", "rises", "rises by falling"],
+)
+def test_more_styles_tell_more_where_one_of_three_leaks(
+    three: AttackFinding, one: AttackFinding, gain: Measured, verdict: str, said: str, mine: int
+) -> None:
+    found = more(three, one, gain, mine)
+    assert (found.verdict, said in found.reason) == (verdict, True)
+    assert found.evidence[0] == (
+        "received=0: none passed on; received=1: 12 styles passed on, 6 pairs of who is sent whose; "
+        "received=3: 36 styles passed on, 18 pairs of who is sent whose"
+    )
+    assert found.evidence[1].startswith("style_membership by client, auc: sent three styles 0.")
+
+
+def test_errors_in_the_unit_of_the_features_are_not_compared_between_trainings() -> None:
+    error: dict[str, Any] = {"headline": "max_abs_error", "metrics": {"max_abs_error": measured(0.08, 0.05)}}
+    quiet = style("no_leak_found", 0.5, "exact_recovery").model_copy(update=error)
+    found = more(quiet, quiet, measured(-0.001, 0.0005, direction="lower_leaks"))
+    assert found.verdict == "supported"
+    assert "three less one not comparable (its unit is the features'" in found.evidence[1]
+
+
+def test_the_run_that_is_sent_none_is_the_control() -> None:
+    found = more(style("leak", 0.6), style("leak", 0.6), measured(0, 0.03), 0)
+    assert (found.verdict, "negative control" in found.reason) == ("undecided", True)
+
+
+@pytest.mark.parametrize("there", [(), (0,), (1,), (0, 5)])
+def test_all_three_runs_are_wanted(there: tuple[int, ...]) -> None:
+    one = Compared(style("leak", 0.6), style("leak", 0.5), measured(0.1, 0.03))
+    others = [beside(f"stablefdg:received={n}", sent(n), one) for n in there]
+    found = claim("stablefdg", "H-S6", sent(3), *others)
+    assert found.verdict == "undecided"
+    assert "--method stablefdg:received=0 stablefdg stablefdg:received=3" in found.reason
+
+
+def test_attacks_by_others_or_on_other_things_say_nothing_of_styles_that_were_sent() -> None:
+    server = style("leak", 0.9).model_copy(update={"threat": Threat(role="server", auxiliary="A3")})
+    for other in (server, row("leak", 0.6), style("leak", 0.6).model_copy(update={"shared": False})):
+        assert more(other, other, measured(0.1, 0.03)).reason.startswith("not measured: needs attacks by a client")
+
+
+# Several runs of one method in one report
+
+THREE = ["stablefdg:received=0", "stablefdg", "stablefdg:received=3"]
+CALL = [
+    *("--preset", "quick", "--clients", "6", "--set", "rounds=1", "local_epochs=1", "--method", *THREE),
+    *("--attack", "style_membership:practice=12", "--threat", "client"),
+]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory, tiny: Dataset) -> Iterator[Path]:
+    """The folder of an audit of StableFDG in three settings, on 64 images a domain."""
+    some, load = shortened(tiny, 64), sys.modules["fdgpriv.data"].load
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fdgpriv.data.load", lambda name, **given: some if name == "digits" else load(name, **given))
+        out = tmp_path_factory.mktemp("three") / "out"
+        assert main([*CALL, "--out", str(out)]) == 0
+        yield out
+
+
+def test_runs_of_one_method_are_told_apart_by_what_was_asked(done: Path) -> None:
+    found = Results.load(done / "results.json")
+    assert [run.method for run in found.runs] == THREE == found.config["methods"]
+    assert json.loads((done / "config.json").read_text(encoding="utf-8"))["methods"] == THREE
+    assert len(list((done / "transcript").iterdir())) == len(list((done / "marks").iterdir())) == 3
+    with (done / "results.csv").open(encoding="utf-8", newline="") as file:
+        assert {line["method"] for line in csv.DictReader(file)} == set(THREE)
+    for name in ("report.md", "report.html"):
+        text = (done / name).read_text(encoding="utf-8")
+        assert all(spec in text for spec in THREE)
+    passed = [[row.times for row in run.artifacts if row.via == "server"] for run in found.runs]
+    assert passed == [[], [6], [18]]
+
+
+def test_each_has_its_paper_s_claims_and_sees_the_others(done: Path) -> None:
+    runs = Results.load(done / "results.json").runs
+    (none, one, three) = ({claim.id: claim for claim in run.claims}["H-S6"] for run in runs)
+    assert "negative control" in none.reason
+    assert (one.verdict, one.reason, one.evidence) == (three.verdict, three.reason, three.evidence)
+    assert one.evidence[0].startswith("received=0: none passed on; received=1: 6 styles passed on, 6 pairs")
+    assert "by pairs of 6 clients" in one.evidence[1]
+    values = [run.attacks[0].metrics["auc"].value for run in runs[1:]]
+    assert values[0] is not None
+    assert values[1] is not None
+    assert f"three less one {values[1] - values[0]:+.3g} [" in one.evidence[1]
+
+
+def test_resuming_three_settings_does_nothing_again(done: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*given: Any) -> None:
+        raise AssertionError("trained or examined again")
+
+    before = Results.load(done / "results.json").comparable()
+    monkeypatch.setattr("fdgpriv.engine.local.LocalEngine.run", never)
+    monkeypatch.setattr(Examination, "_examined", never)
+    assert main([*CALL, "--out", str(done), "--resume"]) == 0
+    assert Results.load(done / "results.json").comparable() == before
+    assert main([*(word.replace("received=3", "received=2") for word in CALL), "--out", str(done), "--resume"]) == 2
