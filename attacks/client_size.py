@@ -13,8 +13,8 @@ from torch import Tensor
 from fdgpriv.artifact import STATISTICS, ModelState, SampleCount
 from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.roles import Attack
-from fdgpriv.states import ModelUpdate
-from fdgpriv.subjects import Craft, Subject, TrainingCraft
+from fdgpriv.states import BatchNormStatistics, ModelUpdate
+from fdgpriv.subjects import Craft, StatisticsCraft, Subject, TrainingCraft
 
 _COUNTER = STATISTICS[2]
 _MOST = 1 << 20  # images that a client may have
@@ -25,11 +25,14 @@ class ClientSize(Attack):
     """Reads the number where it is shared, or narrows it down by the counters of BatchNorm.
 
     A client with n images makes t = E ceil(n / B) steps, so that n is in (B (t/E - 1), B t/E]; of those, the guess is the
-    number nearest to what clients of this federation have, which is public.
+    number nearest to what clients of this federation have, which is public. Where clients take statistics anew, E is 1.
     """
 
     family: ClassVar[str] = "property"
-    reads: ClassVar[tuple[str, ...]] = (ModelState.kind, ModelUpdate.kind, SampleCount.kind)
+    reads: ClassVar[tuple[str, ...]] = (
+        *(ModelState.kind, ModelUpdate.kind, SampleCount.kind),
+        BatchNormStatistics.kind,
+    )
     headline: ClassVar[str] = "relative_error"
     higher_leaks: ClassVar[bool] = False
     threats: ClassVar[tuple[str, ...]] = ("server",)
@@ -57,13 +60,20 @@ class ClientSize(Attack):
     def _size(self, view: View, question: Question) -> int:
         if isinstance(question.artifact, SampleCount):
             return int(question.artifact.count)
-        craft = view.craft(TrainingCraft)
-        assert question.sent is not None
-        seen = _steps(craft, question.artifact, question.sent)
+        steps, seen = self._seen(view, question)
         if not seen:  # nobody trains for no step
             return view.typical
-        fewest, most = interval(craft.method.steps, seen)
+        fewest, most = interval(steps, seen)
         return min(max(view.typical, fewest), most)
+
+    def _seen(self, view: View, question: Question) -> tuple[Callable[[int], int], int]:
+        """By number of images, how many batches the counters count; and how many they counted."""
+        if isinstance(question.artifact, BatchNormStatistics):
+            anew = view.craft(StatisticsCraft)
+            return anew.batches, anew.seen(question.artifact)
+        craft = view.craft(TrainingCraft)
+        assert question.sent is not None
+        return craft.method.steps, _steps(craft, question.artifact, question.sent)
 
     def score(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
         """|n guessed - n| / n."""

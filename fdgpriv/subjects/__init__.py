@@ -9,6 +9,7 @@ from fdgpriv.roles import Defense, Method
 from fdgpriv.transcript import Transcript
 
 from .amplitude import AmplitudeCraft, amplitude_subject
+from .bn_statistics import StatisticsCraft, statistics_subject
 from .embedding import EmbeddingCraft, embedding_subject
 from .head import HeadCraft, head_subject
 from .importance import ImportanceCraft, importance_subject
@@ -31,6 +32,7 @@ __all__ = [
     "ImportanceCraft",
     "Maker",
     "RepeatedStyles",
+    "StatisticsCraft",
     "StyleCraft",
     "Subject",
     "TrainingCraft",
@@ -58,6 +60,7 @@ def subjects_of(
         count_subject(transcript, defense),
         embedding_subject(transcript, method, federation, defense, population.clients),
         _heads(transcript, method, federation, defense, population),
+        statistics_subject(transcript, method, federation, defense, population),
     )
     return {subject.called: subject for subject in found if subject is not None}
 
