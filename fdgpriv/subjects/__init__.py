@@ -21,6 +21,7 @@ from .shared_style import shared_style_subject
 from .style import StyleCraft, style_subject
 from .subject import Craft, Holding, Subject
 from .training import TrainingCraft, for_everybody, training_subject
+from .validation import ValidationCraft, validation_subject
 
 __all__ = [
     "AmplitudeCraft",
@@ -36,6 +37,7 @@ __all__ = [
     "StyleCraft",
     "Subject",
     "TrainingCraft",
+    "ValidationCraft",
     "subjects_of",
 ]
 
@@ -61,6 +63,7 @@ def subjects_of(
         embedding_subject(transcript, method, federation, defense, population.clients),
         _heads(transcript, method, federation, defense, population),
         statistics_subject(transcript, method, federation, defense, population),
+        validation_subject(transcript, method, federation, defense, population),
     )
     return {subject.called: subject for subject in found if subject is not None}
 
