@@ -25,7 +25,7 @@ from fdgpriv.wire import Wire
 
 client_size: Any = import_module("fdgpriv.attacks.client_size")
 KIND = ValidationMetrics.kind
-SELECTING = {"selection": "validation", "rounds": "4", "batch_size": "16", "lr": "0.02"}
+SELECTING = {"selection": "validation", "rounds": "5", "batch_size": "8", "lr": "0.1", "schedule": "cosine"}
 
 
 # The closed form
@@ -89,7 +89,7 @@ def test_all_rounds_accuracies_are_one_artifact_of_fractions_of_what_is_held_out
     for name, artifact in subject.wire.items():
         assert isinstance(artifact, ValidationHistory)
         hits = artifact.accuracies * len(measured.population.data(name).held_out_images)
-        assert len(hits) == 4  # of the models of rounds 1 to 3, and of the last
+        assert len(hits) == 5  # of the models of rounds 1 to 4, and of the last
         torch.testing.assert_close(hits, hits.round(), atol=1e-5, rtol=0)
 
 
@@ -97,8 +97,8 @@ def test_the_last_model_s_accuracy_is_made_again_of_what_a_client_holds_out(meas
     subject = measured.proctor().subject(KIND)
     craft = subject.craft
     assert isinstance(craft, ValidationCraft)
-    assert craft.models[-1] is measured.transcript.model_sent(3, "validate")
-    assert craft.models[-2] is measured.transcript.model_sent(3, "fit")
+    assert craft.models[-1] is measured.transcript.model_sent(4, "validate")
+    assert craft.models[-2] is measured.transcript.model_sent(4, "fit")
     assert craft.models[0] is craft.models[-2]  # of rounds whose model is not kept, the next that is
     for name, data in measured.population.clients.items():
         own, index = Holding(data.held_out_images, data.held_out_labels), torch.arange(len(data.held_out_images))
