@@ -1,21 +1,23 @@
-"""What each image alone would have had its client share, many images at once: to compare an artifact with."""
+"""What each image alone adds to the beginning of a client's artifact: to compare candidates with it."""
 
 import torch
 from torch import Tensor, nn
 
 from fdgpriv.artifact import ModelState
 from fdgpriv.exam import View
-from fdgpriv.style import Moments
 from fdgpriv.subjects import StatisticsCraft
 from fdgpriv.threat import Capability
 
-from ._batchnorm import bn_layers, watched
+from ._batchnorm import bn_layers
 
 _TOGETHER = 128
 
 
 def alone(view: View, images: Tensor, sent: ModelState | None) -> Tensor:
     """(N, D): of each image (N, 3, H, W), the beginning of the vector of its own undefended artifact.
+
+    Of statistics it is the first BatchNorm layer: what reaches it was not normalised yet, so that the other images of a
+    batch do not change it, and of several images its means are averages.
 
     Args:
         view: Of styles, or of BatchNorm statistics that are taken anew.
@@ -27,18 +29,32 @@ def alone(view: View, images: Tensor, sent: ModelState | None) -> Tensor:
     craft = view.craft(StatisticsCraft, Capability.HAS_BN)
     model = craft.network().eval()
     sent.load_into(model)
-    flat = {name for name, layer in bn_layers(model).items() if isinstance(layer, nn.BatchNorm1d)}
+    name, layer = next(iter(bn_layers(model).items()))
     rows = []
     for part in images.split(_TOGETHER):
-        with torch.no_grad(), watched(model, len(part), own=True) as seen:
-            model(part)
-        rows.append(
-            craft.row({name: seen[name] if name not in flat else _kept(name, sent, part) for name in seen}, sent)
-        )
+        variance, mean = torch.var_mean(_reaching(model, layer, part), dim=(2, 3))
+        rows.append(craft.row({name: (mean, variance)}, sent))
     return torch.cat(rows)
 
 
-def _kept(layer: str, sent: ModelState, images: Tensor) -> Moments:
-    """A layer of latents has no variance to take of a single one, and keeps what was sent."""
-    mean, variance = (sent.state[f"{layer}.{leaf}"].expand(len(images), -1) for leaf in ("running_mean", "running_var"))
-    return mean, variance
+class _Enough(Exception):
+    """What is wanted of a pass through the network is there."""
+
+
+@torch.no_grad()
+def _reaching(model: nn.Module, layer: nn.Module, images: Tensor) -> Tensor:
+    """The inputs (N, C, H, W) of this layer; what comes after it is not computed."""
+    seen: list[Tensor] = []
+
+    def look(layer: nn.Module, inputs: tuple[Tensor]) -> None:
+        seen.append(inputs[0])
+        raise _Enough
+
+    hook = layer.register_forward_pre_hook(look)
+    try:
+        model(images)
+    except _Enough:
+        pass
+    finally:
+        hook.remove()
+    return seen[0]

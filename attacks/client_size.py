@@ -23,7 +23,7 @@ from fdgpriv.subjects import Craft, StatisticsCraft, Subject, TrainingCraft
 
 _COUNTER = STATISTICS[2]
 _MOST = 1 << 20  # images that a client may have
-_FINE = 1 << 11  # and images that it may hold out, where accuracies are to tell
+_FINE = 1 << 10  # and images that it may hold out, where accuracies are to tell
 _ROUNDED = 2.0**-24  # twice what rounding to float32 changes at most in a number up to 1
 
 

@@ -30,7 +30,7 @@ class Identification(Attack):
     If x is behind an average over n, the artifact is mean + (style(x) - mean) / n plus what the other n - 1 images and
     the defense's noise add. That remainder's covariance is learned from practice artifacts of the same size, shrunk
     (Ledoit and Wolf 2004); for n = 1 without noise this is the distance of styles, whitened. BatchNorm statistics taken
-    anew are read alike, though of several images only the first layer's means are averages of what each alone gives.
+    anew are read alike, in their first layer.
 
     A guess scores the candidates of each line-up (T + 3, N); the last three rows are the first line-up again, as it is
     ranked by who holds only a copy of each candidate: re-compressed, cropped, or flipped (`_copies`).

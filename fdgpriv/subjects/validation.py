@@ -98,5 +98,6 @@ def validation_subject(
         wire={name: joined([shared[time][name] for time in times]) for name in clients},
         clients=clients,
         needs=frozenset({Capability.SEES_INDIVIDUAL_ARTIFACT, Capability.SEES_ALL_ROUNDS}),
+        costly=True,
         name=ValidationMetrics.kind,
     )
