@@ -45,16 +45,28 @@ class Likely:
         """
         if labels.shape[1] > 1 or not asked:
             return self.of_class(labels)
-        known = _row({name: self.moments[name] for name in asked})
-        center, spread = known.mean(0), known.std(0) + 1e-3 * known.std(0).mean() + 1e-8
-        weight, bias = linear_reader(self._inputs((known - center) / spread, self.labels), self.images)
-        found = self._inputs((_row(asked) - center) / spread, labels[:, 0]) @ weight.T + bias
+        known, rows = self._rows(asked)
+        weight, bias = linear_reader(self._inputs(known, self.labels), self.images)
+        found = self._inputs(rows, labels[:, 0]) @ weight.T + bias
         return found.view(-1, 1, *self.images.shape[1:]).clamp(0, 1)
+
+    def shares(self, asked: Mapping[str, Moments]) -> Tensor:
+        """(G, K): the share of each label that ridge regression on single images reads from moments (G, C)."""
+        known, rows = self._rows(asked)
+        weight, bias = linear_reader(known, nn.functional.one_hot(self.labels, self.classes).float())
+        found = (rows.clamp(-10, 10) @ weight.T + bias).clamp_min(0)
+        return found / found.sum(1, keepdim=True).clamp_min(1e-9)
 
     def of_class(self, labels: Tensor) -> Tensor:
         """The mean public images (G, m, 3, H, W) of these labels (G, m); of a class that is not held, of all."""
         anything = self.images.mean(0)
         return torch.stack([torch.stack([self.means.get(k, anything) for k in row]) for row in labels.tolist()])
+
+    def _rows(self, asked: Mapping[str, Moments]) -> tuple[Tensor, Tensor]:
+        """Moments of the public images (N, D) and those asked for (G, D), in units of the public images' spread."""
+        known = _row({name: self.moments[name] for name in asked})
+        center, spread = known.mean(0), known.std(0) + 1e-3 * known.std(0).mean() + 1e-8
+        return (known - center) / spread, (_row(asked) - center) / spread
 
     def _inputs(self, rows: Tensor, labels: Tensor) -> Tensor:
         named = nn.functional.one_hot(labels, self.classes).float() * self.classes**0.5

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fdgpriv.artifact import ModelState
 from fdgpriv.exam import Question, View
 from fdgpriv.federation import Domain, generator
 from fdgpriv.subjects import Craft, Subject
@@ -79,13 +80,14 @@ def public_images(view: View) -> tuple[Tensor, Tensor]:
     return images, labels
 
 
-def practise(view: View, per_size: int, rng: torch.Generator) -> Practice:
+def practise(view: View, per_size: int, rng: torch.Generator, sent: ModelState | None = None) -> Practice:
     """Practice artifacts: each auxiliary image alone, made once for all attacks, and `per_size` groups of each other size.
 
-    A group's images come from one domain, as a client's do.
+    A group's images come from one domain, as a client's do. Where making an artifact takes long, `per_size` images alone.
     """
     domains, (images, labels) = held(view), public_images(view)
-    alone = torch.arange(len(images) if 1 in view.sizes else 0)[:, None]
+    every = -(-len(images) // per_size) if view.costly else 1
+    alone = torch.arange(len(images) if 1 in view.sizes else 0)[::every, None]
     of_domain = torch.cat([torch.full((len(domain),), d) for d, domain in enumerate(domains)])
     start = torch.tensor([0, *(len(domain) for domain in domains)]).cumsum(0)
     groups: list[Tensor] = []
@@ -96,13 +98,13 @@ def practise(view: View, per_size: int, rng: torch.Generator) -> Practice:
 
     def made(index: Tensor, rng: torch.Generator) -> Tensor:
         d = int(of_domain[index[0]])
-        return view.vector(view.make(domains[d].images, domains[d].labels, index - start[d], rng))
+        return view.vector(view.make(domains[d].images, domains[d].labels, index - start[d], rng, sent), sent)
 
     def singles() -> list[Tensor]:
         own = generator(view.seed, 17)
         return [made(index, own) for index in alone]
 
-    inputs = [*view.learned.get((practise, len(alone)), singles), *(made(index, rng) for index in groups)]
+    inputs = [*view.learned.get((practise, len(alone), sent), singles), *(made(index, rng) for index in groups)]
     members = [*alone, *groups]
     sizes = torch.tensor([len(index) for index in members])
     return Practice(torch.stack(inputs), sizes, members, images, labels, of_domain)

@@ -1,4 +1,4 @@
-"""What reconstructions read in the models or updates of clients before they draw: labels, batch statistics, a guess."""
+"""What reconstructions read in what clients sent before they draw: labels, batch statistics, a guess."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,6 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from fdgpriv.artifact import ModelState
 from fdgpriv.exam import Question, View
 from fdgpriv.style import Moments
 from fdgpriv.subjects import TrainingCraft
@@ -23,7 +24,7 @@ class Uploads:
 
     Attributes:
         places: (G,) of the questions.
-        changes: By parameter, sent minus trained.
+        changes: By parameter, sent minus trained; none where nothing was trained.
         shares: (K,) of labels behind each.
         labels: (G, m) of the m images to draw.
         moments: By BatchNorm layer, what the buffers reveal: mean and variance (G, C).
@@ -61,12 +62,7 @@ def uploads(
         layers: Which of the BatchNorm layers, in order, are read.
         rng: Of practice.
     """
-    alike: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for i, question in enumerate(questions):
-        alike[id(question.sent), question.images_behind].append(i)
-    for (_, behind), places in alike.items():
-        sent = questions[places[0]].sent
-        assert sent is not None
+    for behind, places, sent in alike(questions):
         sent.load_into(model)
         after = [craft.after(questions[i].artifact, sent).state for i in places]
         changes = [craft.change(questions[i].artifact, sent) for i in places]
@@ -80,6 +76,42 @@ def uploads(
         likely = view.learned.get((Likely, sent, own), partial(Likely, view, model, own))
         start, guess = likely.of_class(labels), likely(moments, labels)
         yield Uploads(places, changes, shares, labels, moments, start, guess, own)
+
+
+def taken_anew(
+    view: View, model: nn.Module, questions: Sequence[Question], most: int, layers: slice
+) -> Iterator[Uploads]:
+    """The same of BatchNorm statistics that nobody trained for: labels too are read from these.
+
+    Layers that kept what was sent saw nothing.
+    """
+    for behind, places, sent in alike(questions):
+        sent.load_into(model)
+        shown = [revealed(model, questions[i].artifact.tensors(), None, 0) for i in places]
+        kept = {
+            name for name, (mean, _) in revealed(model, sent.state, None, 0).items() if _any_kept(name, mean, shown)
+        }
+        names = [name for name in shown[0] if name not in kept][layers]
+        moments = {name: _stacked([one[name] for one in shown]) for name in names}
+        likely = view.learned.get((Likely, sent, True), partial(Likely, view, model, True))
+        shares = likely.shares(moments)
+        labels = torch.stack([labels_of(share, min(most, behind)) for share in shares])
+        yield Uploads(places, [], list(shares), labels, moments, likely.of_class(labels), likely(moments, labels), True)
+
+
+def _any_kept(name: str, sent: Tensor, shown: Sequence[Mapping[str, Moments]]) -> bool:
+    return any(torch.allclose(one[name][0], sent, rtol=1e-4, atol=1e-6) for one in shown)
+
+
+def alike(questions: Sequence[Question]) -> Iterator[tuple[int, list[int], ModelState]]:
+    """How many images are behind them, places and what was sent, of the questions that have these in common."""
+    found: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for i, question in enumerate(questions):
+        found[id(question.sent), question.images_behind].append(i)
+    for (_, behind), places in found.items():
+        sent = questions[places[0]].sent
+        assert sent is not None
+        yield behind, places, sent
 
 
 def _stacked(moments: Sequence[Moments]) -> Moments:

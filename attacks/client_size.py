@@ -1,10 +1,13 @@
 """Client size: how many images does this client train on?
 
 Reference: METHODS 2.3: BatchNorm counts the mini-batches that it has seen, and the counters are averaged and sent along.
+That accuracies tell a size is elementary, and we know of no paper on federated domain generalization that mentions it.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar
 
 import torch
@@ -12,31 +15,41 @@ from torch import Tensor
 
 from fdgpriv.artifact import STATISTICS, ModelState, SampleCount
 from fdgpriv.exam import Guess, Question, Truth, View
+from fdgpriv.kinds import ValidationHistory, ValidationMetrics
+from fdgpriv.partition import held_out
 from fdgpriv.roles import Attack
-from fdgpriv.states import ModelUpdate
-from fdgpriv.subjects import Craft, Subject, TrainingCraft
+from fdgpriv.states import BatchNormStatistics, ModelUpdate
+from fdgpriv.subjects import Craft, StatisticsCraft, Subject, TrainingCraft
 
 _COUNTER = STATISTICS[2]
 _MOST = 1 << 20  # images that a client may have
+_FINE = 1 << 10  # and images that it may hold out, where accuracies are to tell
+_ROUNDED = 2.0**-24  # twice what rounding to float32 changes at most in a number up to 1
 
 
 @dataclass(frozen=True)
 class ClientSize(Attack):
-    """Reads the number where it is shared, or narrows it down by the counters of BatchNorm.
+    """Reads the number where it is shared, or narrows it down by the counters of BatchNorm or by accuracies.
 
     A client with n images makes t = E ceil(n / B) steps, so that n is in (B (t/E - 1), B t/E]; of those, the guess is the
-    number nearest to what clients of this federation have, which is public.
+    number nearest to what clients of this federation have, which is public. Where clients take statistics anew, E is 1.
+
+    Accuracies on what a client holds out are all k / m for one m, how many images these are: the least m that all of them
+    are fractions of is that number or a divisor of it. The share that is held out is public, so m bounds n too.
     """
 
     family: ClassVar[str] = "property"
-    reads: ClassVar[tuple[str, ...]] = (ModelState.kind, ModelUpdate.kind, SampleCount.kind)
+    reads: ClassVar[tuple[str, ...]] = (
+        *(ModelState.kind, ModelUpdate.kind, SampleCount.kind),
+        *(BatchNormStatistics.kind, ValidationMetrics.kind),
+    )
     headline: ClassVar[str] = "relative_error"
     higher_leaks: ClassVar[bool] = False
     threats: ClassVar[tuple[str, ...]] = ("server",)
     asks_size: ClassVar[bool] = True
 
     def refuses(self, subject: Subject[Craft]) -> str | None:
-        if subject.kind == SampleCount.kind or not subject.wire:
+        if subject.kind in (SampleCount.kind, ValidationHistory.kind) or not subject.wire:
             return None
         client, artifact = next(iter(subject.wire.items()))
         if not any(name.endswith(_COUNTER) for name in artifact.tensors()):
@@ -57,17 +70,46 @@ class ClientSize(Attack):
     def _size(self, view: View, question: Question) -> int:
         if isinstance(question.artifact, SampleCount):
             return int(question.artifact.count)
-        craft = view.craft(TrainingCraft)
-        assert question.sent is not None
-        seen = _steps(craft, question.artifact, question.sent)
+        if isinstance(question.artifact, ValidationHistory):
+            return self._by_accuracy(view, denominator(question.artifact.accuracies.tolist()))
+        steps, seen = self._seen(view, question)
         if not seen:  # nobody trains for no step
             return view.typical
-        fewest, most = interval(craft.method.steps, seen)
+        fewest, most = interval(steps, seen)
         return min(max(view.typical, fewest), most)
+
+    def _by_accuracy(self, view: View, held: int) -> int:
+        """The number nearest to what clients have, of those that go with `held` images held out; 0 tells nothing."""
+        if not held:
+            return view.typical
+        fewest, most = interval(held_out, held)
+        return min(max(view.typical, fewest - held, 1), most - held)
+
+    def _seen(self, view: View, question: Question) -> tuple[Callable[[int], int], int]:
+        """By number of images, how many batches the counters count; and how many they counted."""
+        if isinstance(question.artifact, BatchNormStatistics):
+            anew = view.craft(StatisticsCraft)
+            return anew.batches, anew.seen(question.artifact)
+        craft = view.craft(TrainingCraft)
+        assert question.sent is not None
+        return craft.method.steps, _steps(craft, question.artifact, question.sent)
 
     def score(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
         """|n guessed - n| / n."""
         return torch.tensor([abs(float(g) - t.count) / t.count for g, t in zip(guesses, truths, strict=True)])
+
+
+def denominator(shares: Sequence[float]) -> int:
+    """The least m such that each of these numbers in [0, 1] is k / m, rounded to float32, for a whole k; 0 for no m.
+
+    Fractions of denominators up to _FINE are farther apart than float32 rounds, so that each number has at most one, and
+    m is the least common multiple of their denominators.
+    """
+    found = [Fraction(share).limit_denominator(_FINE) for share in shares]
+    if any(abs(float(fraction) - share) > _ROUNDED for fraction, share in zip(found, shares, strict=True)):
+        return 0
+    least = math.lcm(*(fraction.denominator for fraction in found))
+    return least if least <= _FINE else 0
 
 
 def interval(steps: Callable[[int], int], seen: int) -> tuple[int, int]:

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from fdgpriv.artifact import ModelState
 from fdgpriv.exam import Guess, Question, View
 from fdgpriv.roles import Attack
-from fdgpriv.subjects import Craft, Subject, TrainingCraft
+from fdgpriv.states import BatchNormStatistics
+from fdgpriv.subjects import Craft, StatisticsCraft, Subject, TrainingCraft
 from fdgpriv.threat import Capability
 
 from ._batchnorm import apart, shares_statistics, watched
@@ -23,7 +24,7 @@ from ._blind import blind_sets
 from ._descent import around, descend, total_variation, want_descent
 from ._images import Labelled, known_shares
 from ._reconstruction import Reconstruction
-from ._uploads import Uploads, uploads
+from ._uploads import Uploads, taken_anew, uploads
 
 _TOGETHER = 64
 ALL = 0
@@ -33,6 +34,9 @@ ALL = 0
 class DeepInversion(Reconstruction):
     """Inverts the model that was sent, normalising by the guessed batch's own statistics as clients in training do.
 
+    Statistics that clients take anew under that model are those of their images as they stand, and labels are read from
+    them too; of a trained model, what the last layer's change tells.
+
     Attributes:
         layers: k, how many BatchNorm layers' statistics are matched: from the first on, for a negative k from the last
             back, 0 for all.
@@ -40,7 +44,7 @@ class DeepInversion(Reconstruction):
         steps: Of Adam.
         lr: Of the first step, in pixel values.
         restarts: Starts tried, the one with the least objective kept.
-        logits: Weight of the cross-entropy with the labels that the last layer's change tells.
+        logits: Weight of the cross-entropy with the labels that are read.
         bn: Weight of the statistics.
         first: Weight of the first layer among them.
         tv: Weight of the total variation.
@@ -49,7 +53,7 @@ class DeepInversion(Reconstruction):
         most: Images drawn for a client of that many or more.
     """
 
-    reads: ClassVar[tuple[str, ...]] = (ModelState.kind,)
+    reads: ClassVar[tuple[str, ...]] = (ModelState.kind, BatchNormStatistics.kind)
     sizes: ClassVar[tuple[int | None, ...]] = (1, None)
     threats: ClassVar[tuple[str, ...]] = ("server",)
 
@@ -87,12 +91,17 @@ class DeepInversion(Reconstruction):
     def read(
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
-        craft = view.craft(TrainingCraft, Capability.HAS_BN)
-        view.threat.require(Capability.HAS_UPDATES)
-        model = craft.network().eval()
         layers = slice(self.layers, None) if self.layers < 0 else slice(self.layers or None)
+        if isinstance(questions[0].artifact, BatchNormStatistics):
+            model = view.craft(StatisticsCraft, Capability.HAS_BN).network().eval()
+            given = taken_anew(view, model, questions, self.most, layers)
+        else:
+            craft = view.craft(TrainingCraft, Capability.HAS_BN)
+            view.threat.require(Capability.HAS_UPDATES)
+            model = craft.network().eval()
+            given = uploads(view, craft, model, questions, self.most, layers, rng)
         guesses: dict[int, Guess] = {}
-        for found in uploads(view, craft, model, questions, self.most, layers, rng):
+        for found in given:
             drawn = torch.cat(
                 [
                     self.inverted(model, found, some, rng)

@@ -11,7 +11,7 @@ from fdgpriv.artifact import ModelState, StyleStatistics
 from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.kinds import ClientEmbedding
 from fdgpriv.roles import Attack
-from fdgpriv.states import ClassifierHead, ImportanceWeights, ModelUpdate
+from fdgpriv.states import BatchNormStatistics, ClassifierHead, ImportanceWeights, ModelUpdate
 from fdgpriv.subjects import Craft, Subject
 
 from ._probe import probe
@@ -32,6 +32,7 @@ class DomainInference(Attack):
     reads: ClassVar[tuple[str, ...]] = (
         *(StyleStatistics.kind, ModelState.kind),
         *(ModelUpdate.kind, ClassifierHead.kind, ImportanceWeights.kind, ClientEmbedding.kind),
+        BatchNormStatistics.kind,
     )
     headline: ClassVar[str] = "accuracy"
     higher_leaks: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Identification: which of N candidate images is behind this style?
+"""Identification: which of N candidate images is behind this style, or behind these BatchNorm statistics?
 
 Reference: AUDIT 5.5 and CCST's claim that different data can have the same style (METHODS 5e, H-C2).
 """
@@ -14,9 +14,12 @@ from fdgpriv.artifact import StyleStatistics
 from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.kinds import InterpolationStyle
 from fdgpriv.roles import Attack
+from fdgpriv.states import BatchNormStatistics
+from fdgpriv.subjects import Craft, Subject
 
+from ._alone import alone
 from ._copies import COPIES, copies
-from ._reading import practise, want_practice
+from ._reading import practise, sizes_of, want_practice
 from ._whitening import shrunk, whitener
 
 
@@ -26,36 +29,43 @@ class Identification(Attack):
 
     If x is behind an average over n, the artifact is mean + (style(x) - mean) / n plus what the other n - 1 images and
     the defense's noise add. That remainder's covariance is learned from practice artifacts of the same size, shrunk
-    (Ledoit and Wolf 2004); for n = 1 without noise this is the distance of styles, whitened.
+    (Ledoit and Wolf 2004); for n = 1 without noise this is the distance of styles, whitened. BatchNorm statistics taken
+    anew are read alike, in their first layer.
 
     A guess scores the candidates of each line-up (T + 3, N); the last three rows are the first line-up again, as it is
     ranked by who holds only a copy of each candidate: re-compressed, cropped, or flipped (`_copies`).
 
     Attributes:
         practice: Practice artifacts of each size.
+        practice_costly: As many where making one takes long.
     """
 
     family: ClassVar[str] = "identification"
-    reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind, InterpolationStyle.kind)
+    reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind, InterpolationStyle.kind, BatchNormStatistics.kind)
     headline: ClassVar[str] = "top1"
     higher_leaks: ClassVar[bool] = True
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     threats: ClassVar[tuple[str, ...]] = ("server", "client", "third_party")
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice": 30}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice": 30, "practice_costly": 10}}
 
     practice: int = 200
+    practice_costly: int = 40
 
     def __post_init__(self) -> None:
-        want_practice(self.name(), self.practice)
+        want_practice(self.name(), self.practice, self.practice_costly)
+
+    def sizes_on(self, subject: Subject[Craft]) -> tuple[int | None, ...]:
+        return sizes_of(subject, self.sizes)
 
     def read(
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
-        candidates = torch.cat(view.styles(view.candidates), dim=1)
-        degraded = [torch.cat(view.styles(c), dim=1) for c in copies(view.candidates).values()]
-        made = practise(view, self.practice, rng)
-        styles = torch.cat([torch.cat(view.styles(domain.images), dim=1) for domain in view.auxiliary])
+        sent = questions[0].sent
+        candidates = alone(view, view.candidates, sent)
+        degraded = [alone(view, c, sent) for c in copies(view.candidates).values()]
+        made = practise(view, self.practice_costly if view.costly else self.practice, rng, sent)
+        styles = torch.cat([alone(view, domain.images, sent) for domain in view.auxiliary])
         center = styles.mean(0)
         spread = (styles - center).square().mean(0).clamp_min(1e-12)
         length = styles.shape[1]
@@ -68,7 +78,7 @@ class Identification(Attack):
         known = torch.tensor(sorted(roots))
         guesses: list[Guess] = []
         for question in questions:
-            artifact = view.vector(question.artifact)[:length]
+            artifact = view.vector(question.artifact, sent)[:length]
             n = question.images_behind
             nearest = int(known[(known - n).abs().argmin()])
             rows = [candidates[question.candidates], *(one[question.candidates[:1]] for one in degraded)]

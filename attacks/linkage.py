@@ -13,7 +13,7 @@ from torch import Tensor
 from fdgpriv.artifact import ModelState, StyleStatistics
 from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.roles import Attack
-from fdgpriv.states import ImportanceWeights, ModelUpdate
+from fdgpriv.states import BatchNormStatistics, ImportanceWeights, ModelUpdate
 from fdgpriv.subjects import Craft, Subject
 
 from ._reading import vectors
@@ -35,7 +35,7 @@ class Linkage(Attack):
     family: ClassVar[str] = "property"
     reads: ClassVar[tuple[str, ...]] = (
         *(StyleStatistics.kind, ModelState.kind),
-        *(ModelUpdate.kind, ImportanceWeights.kind),
+        *(ModelUpdate.kind, ImportanceWeights.kind, BatchNormStatistics.kind),
     )
     headline: ClassVar[str] = "top1"
     higher_leaks: ClassVar[bool] = True

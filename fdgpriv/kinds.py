@@ -50,6 +50,21 @@ class ValidationMetrics(Artifact):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class ValidationHistory(Artifact):
+    """What one client's validation metrics of T times say together: accuracies (T,) float64; never sent as one."""
+
+    kind: ClassVar[str] = "validation_history"
+
+    accuracies: Tensor
+
+    def __post_init__(self) -> None:
+        if self.accuracies.ndim != 1 or self.accuracies.dtype != torch.float64:
+            raise ValueError(
+                f"want accuracies (T,) float64, got {tuple(self.accuracies.shape)} {self.accuracies.dtype}"
+            )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ClientEmbedding(Artifact):
     """One client's coordinates for a hypernetwork, computed from its data: (e,)."""
 

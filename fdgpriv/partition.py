@@ -116,7 +116,7 @@ def _hold(
     if len(images) < 2:
         raise ValueError(f"{name} would hold {len(images)} images: want at least 2; ask for fewer clients")
     order = torch.randperm(len(images), generator=rng)
-    cut = max(1, int(HELD_OUT_SHARE * len(images)))
+    cut = held_out(len(images))
     out, kept = order[:cut], order[cut:]
     data = LocalData(
         client=name,
@@ -129,6 +129,19 @@ def _hold(
         translate=dataset.translate,
     )
     return data, domains[kept]
+
+
+def held_out(count: int) -> int:
+    """How many of its images a client that has so many holds out."""
+    return max(1, int(HELD_OUT_SHARE * count))
+
+
+def held_out_beside(trained_on: int) -> int:
+    """How many a client holds out that trains on so many; of two numbers that can be, the smaller."""
+    count = trained_on + 1
+    while count - held_out(count) < trained_on:
+        count += 1
+    return count - trained_on
 
 
 def _set_shadows_apart(deal: Deal) -> tuple[Deal, Deal]:

@@ -125,17 +125,18 @@ class Transcript:
             if record.kind == kind:
                 yield record, self.kept.get(index)
 
-    def models_sent(self, round: int) -> dict[str, ModelState]:
-        """By client, the model that the server sent it in this round, where it is kept."""
-        return {
-            record.receiver: artifact
-            for record, artifact in self.of_kind(ModelState.kind)
-            if record.round == round and record.origin == SERVER and isinstance(artifact, ModelState)
-        }
+    def models_sent(self, round: int, verb: str | None = None) -> dict[str, ModelState]:
+        """By client, the first model that the server sent it in this round, or the one with `verb`, where it is kept."""
+        found: dict[str, ModelState] = {}
+        for record, artifact in self.of_kind(ModelState.kind):
+            wanted = record.round == round and record.origin == SERVER and verb in (None, record.verb)
+            if wanted and isinstance(artifact, ModelState):
+                found.setdefault(record.receiver, artifact)
+        return found
 
-    def model_sent(self, round: int) -> ModelState | None:
+    def model_sent(self, round: int, verb: str | None = None) -> ModelState | None:
         """The global model of this round; None where it is not kept, or where clients were sent one of their own each."""
-        models = {id(model): model for model in self.models_sent(round).values()}
+        models = {id(model): model for model in self.models_sent(round, verb).values()}
         return next(iter(models.values())) if len(models) == 1 else None
 
     def save(self, folder: Path) -> None:

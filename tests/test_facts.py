@@ -82,7 +82,7 @@ def test_a_translator_that_knows_the_moments_is_found_out_and_one_that_mistakes_
 ) -> None:
     proctor = lsi.proctor()
     model: Any = proctor.method.model(proctor.federation, torch.Generator().manual_seed(0))
-    last = lsi.transcript.model_sent(1)
+    last = lsi.transcript.model_sent(1, "validate")
     assert last is not None
     last.load_into(model)
     with torch.no_grad():

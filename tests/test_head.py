@@ -29,6 +29,15 @@ def test_the_heads_on_the_wire_are_examined(inverted: Fitted) -> None:
     assert {state.client for state in subject.sent.values()} == {SERVER}
 
 
+def test_what_was_sent_is_what_training_began_with_and_not_what_is_sent_later_in_that_round(inverted: Fitted) -> None:
+    """With ``recalibrate_bn`` and validation three models go out in one round: to begin with, to renew, to measure."""
+    proctor, transcript = inverted.proctor(), inverted.transcript
+    began = {verb: transcript.model_sent(0, verb) for verb in ("pretrain", "recalibrate", "validate")}
+    assert len({id(model) for model in began.values() if model is not None}) == 3
+    for kind in (ClassifierHead.kind, "model_state"):
+        assert {id(model) for model in proctor.subject(kind).sent.values()} == {id(began["pretrain"])}
+
+
 def test_a_head_is_made_as_a_client_makes_it(inverted: Fitted) -> None:
     """Bit for bit the one on the wire, where the draws are the same."""
     proctor = inverted.proctor()

@@ -146,6 +146,16 @@ def test_the_model_of_a_round_is_the_one_the_server_sent() -> None:
     assert made.model_sent(9) is None
 
 
+def test_of_several_models_in_a_round_the_first_is_the_round_s_and_each_is_found_by_its_verb() -> None:
+    made = Transcript()
+    begun, merged = state(SERVER, 2, 4), state(SERVER, 2, 5)
+    for verb, model in (("fit", begun), ("validate", merged)):
+        made.add(crossing(model, SERVER, "a", verb), model)
+    assert made.model_sent(2) is made.models_sent(2, "fit")["a"] is begun
+    assert made.model_sent(2, "validate") is merged
+    assert made.models_sent(2, "pretrain") == {}
+
+
 # It comes back as it was saved
 
 

@@ -67,13 +67,20 @@ def _insufficient(case: Case) -> Decision:
     return Decision(alone.verdict, alone.reason, evidence)
 
 
+_INVERTED = (
+    ("latent_inversion", "classifier_head"),
+    ("deep_inversion", "model_state"),
+)  # what the paper's clients send
+
+
 def _by_layers(case: Case) -> tuple[str, ...]:
     """What one image's PSNR comes to by the layers whose statistics are inverted, beside the strongest control."""
     told: dict[str, Measured] = {}
     controls: dict[str, Measured] = {}
     for row in case.attacks:
         control = row.positive_control
-        if control is None or row.attack not in ("latent_inversion", "deep_inversion"):
+        read = row.artifact.partition(":")[0]
+        if control is None or (row.attack, read) not in _INVERTED:
             continue
         if row.attack == "latent_inversion":
             told["the head's"] = control.value

@@ -9,6 +9,7 @@ from fdgpriv.roles import Defense, Method
 from fdgpriv.transcript import Transcript
 
 from .amplitude import AmplitudeCraft, amplitude_subject
+from .bn_statistics import StatisticsCraft, statistics_subject
 from .embedding import EmbeddingCraft, embedding_subject
 from .head import HeadCraft, head_subject
 from .importance import ImportanceCraft, importance_subject
@@ -20,6 +21,7 @@ from .shared_style import shared_style_subject
 from .style import StyleCraft, style_subject
 from .subject import Craft, Holding, Subject
 from .training import TrainingCraft, for_everybody, training_subject
+from .validation import ValidationCraft, validation_subject
 
 __all__ = [
     "AmplitudeCraft",
@@ -31,9 +33,11 @@ __all__ = [
     "ImportanceCraft",
     "Maker",
     "RepeatedStyles",
+    "StatisticsCraft",
     "StyleCraft",
     "Subject",
     "TrainingCraft",
+    "ValidationCraft",
     "subjects_of",
 ]
 
@@ -58,6 +62,8 @@ def subjects_of(
         count_subject(transcript, defense),
         embedding_subject(transcript, method, federation, defense, population.clients),
         _heads(transcript, method, federation, defense, population),
+        statistics_subject(transcript, method, federation, defense, population),
+        validation_subject(transcript, method, federation, defense, population),
     )
     return {subject.called: subject for subject in found if subject is not None}
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from fdgpriv.artifact import ModelState
+from fdgpriv.artifact import SERVER, ModelState
 from fdgpriv.evidence import each_halfway
 from fdgpriv.federation import Federation
 from fdgpriv.partition import Population
@@ -25,11 +25,11 @@ def shared_model_subject(
     """
     if not method.trains_plainly:
         return None
-    rounds = {record.round for record, kept in transcript.of_kind(ModelState.kind) if kept is not None}
-    models = transcript.models_sent(max(rounds, default=0))
+    sent = [r for r, kept in transcript.of_kind(ModelState.kind) if r.origin == SERVER and kept is not None]
     clients = tuple(population.clients)
-    if max(rounds, default=0) == 0 or not models or len(clients) < 2:
+    if not sent or sent[-1].round == 0 or len(clients) < 2:
         return None
+    models = transcript.models_sent(sent[-1].round, sent[-1].verb)
     others = each_halfway(clients)
     anybody = next(iter(models.values()))
     shared = {name: models.get(others[name], anybody) for name in clients}

@@ -1,0 +1,134 @@
+"""Accuracies on held-out images as what is examined: of several rounds together they tell how many images there are."""
+
+from fractions import Fraction
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import TARGET, Fitted, fit, shortened
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fdgpriv.engine.local import LocalEngine
+from fdgpriv.federation import Dataset, generator
+from fdgpriv.kinds import ValidationHistory, ValidationMetrics
+from fdgpriv.marks import Marks, examine
+from fdgpriv.partition import held_out, held_out_beside, populate
+from fdgpriv.plan import Plan
+from fdgpriv.roles import Attack, Defense
+from fdgpriv.subjects import Holding, ValidationCraft
+from fdgpriv.threat import threat
+from fdgpriv.transcript import Transcript
+from fdgpriv.wire import Wire
+
+client_size: Any = import_module("fdgpriv.attacks.client_size")
+KIND = ValidationMetrics.kind
+SELECTING = {"selection": "validation", "rounds": "5", "batch_size": "8", "lr": "0.1", "schedule": "cosine"}
+
+
+# The closed form
+
+
+@given(st.integers(1, 60), st.data())
+def test_the_least_denominator_is_that_of_a_search(m: int, data: st.DataObject) -> None:
+    """Every m tried, with exact fractions; once of numbers as they are, once rounded to float32."""
+    hits = data.draw(st.lists(st.integers(0, m), min_size=1, max_size=6))
+    exact = [Fraction(k, m) for k in hits]
+    slow = next(n for n in range(1, m + 1) if all((share * n).denominator == 1 for share in exact))
+    assert m % slow == 0
+    assert client_size.denominator([float(share) for share in exact]) == slow
+    assert client_size.denominator([float(np.float32(k) / np.float32(m)) for k in hits]) == slow
+
+
+def test_numbers_that_are_no_small_fractions_tell_nothing(rng: torch.Generator) -> None:
+    assert client_size.denominator(torch.rand(4, generator=rng).double().tolist()) == 0
+    assert client_size.denominator([1 / 2039, 1 / 2029]) == 0  # two primes: more images than we look for
+    assert client_size.denominator([0.0, 1.0, 1.0]) == 1
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 17, 18, 19, 20, 27, 33, 200])
+def test_as_many_are_held_out_as_a_client_of_that_size_holds_out(n: int) -> None:
+    beside = held_out_beside(n)
+    assert held_out(n + beside) == beside
+    assert all(held_out(n + fewer) != fewer for fewer in range(1, beside))
+
+
+# The subject
+
+
+@pytest.fixture(scope="module")
+def measured(digits: Dataset) -> Fitted:
+    """FedAvg that selects by validation: clients of very different sizes, which a Dirichlet draw deals."""
+    dataset, seed = shortened(digits, 160), 0
+    plan = Plan(
+        methods=("fedavg",), preset="quick", settings={**SELECTING, "local_epochs": "1"}, device="cpu"
+    ).checked()
+    population = populate(dataset, TARGET, "dirichlet:0.7", 8, seed)
+    federation, method = plan.federation(dataset, list(population.clients), seed), plan.method("fedavg")
+    none = Defense.named("none")()
+    wire = Wire({name: len(data) for name, data in population.clients.items()}, none, Transcript())
+    LocalEngine(1).run(method, federation, population.clients, wire)
+    return Fitted(population, method, federation, none, wire.transcript)
+
+
+def examined(fitted: Fitted, sizes: tuple[int | None, ...]) -> dict[int | None, Marks]:
+    proctor = fitted.proctor()
+    sittings = proctor.sittings(proctor.subject(KIND), threat("server"), sizes, reconstruction=False, asks_size=True)
+    return examine(Attack.named("client_size")(), sittings, (), generator(1))[0]
+
+
+def mean(marks: Marks, name: str = "attack") -> float:
+    return float(np.mean(marks.headline[name]))
+
+
+def test_all_rounds_accuracies_are_one_artifact_of_fractions_of_what_is_held_out(measured: Fitted) -> None:
+    subject = measured.proctor().subject(KIND)
+    assert set(subject.wire) == set(measured.population.clients)
+    for name, artifact in subject.wire.items():
+        assert isinstance(artifact, ValidationHistory)
+        hits = artifact.accuracies * len(measured.population.data(name).held_out_images)
+        assert len(hits) == 5  # of the models of rounds 1 to 4, and of the last
+        torch.testing.assert_close(hits, hits.round(), atol=1e-5, rtol=0)
+
+
+def test_the_last_model_s_accuracy_is_made_again_of_what_a_client_holds_out(measured: Fitted) -> None:
+    subject = measured.proctor().subject(KIND)
+    craft = subject.craft
+    assert isinstance(craft, ValidationCraft)
+    assert craft.models[-1] is measured.transcript.model_sent(4, "validate")
+    assert craft.models[-2] is measured.transcript.model_sent(4, "fit")
+    assert craft.models[0] is craft.models[-2]  # of rounds whose model is not kept, the next that is
+    for name, data in measured.population.clients.items():
+        own, index = Holding(data.held_out_images, data.held_out_labels), torch.arange(len(data.held_out_images))
+        if held_out_beside(len(index)) != len(index):
+            continue  # only a client of one image holds out as many as it has
+        made = craft.make(own, index, generator(0))
+        torch.testing.assert_close(made.tensors()["accuracies"][-2:], subject.wire[name].tensors()["accuracies"][-2:])
+
+
+def test_accuracies_tell_the_size_nearly_where_clients_differ(measured: Fitted) -> None:
+    marks = examined(measured, (1, None))
+    sizes = [len(data) for data in measured.population.clients.values()]
+    assert max(sizes) > 2 * min(sizes)
+    assert mean(marks[None]) < 0.5 * min(mean(marks[None], name) for name in ("mean_image", "noise", "other_client"))
+    assert mean(marks[1]) < min(mean(marks[1], name) for name in ("mean_image", "other_client", "random_style"))
+
+
+def test_random_accuracies_tell_no_size(measured: Fitted) -> None:
+    marks = examined(measured, (None,))
+    assert mean(marks[None], "random_style") > 2 * mean(marks[None])
+
+
+@pytest.mark.parametrize("role", ["client", "third_party"])
+def test_only_the_server_hears_them(measured: Fitted, role: str) -> None:
+    subject = measured.proctor().subject(KIND)
+    assert subject.refused(threat("server")) is None
+    assert subject.refused(threat(role)) == f"the {role} is not granted sees_all_rounds"
+
+
+def test_there_is_no_subject_where_none_crossed_or_no_model_is_kept(tiny: Dataset) -> None:
+    assert KIND not in fit(tiny, clients=3, method="fedavg").proctor().subjects
+    bare = fit(tiny, clients=3, method="fedavg", settings={"selection": "validation"}, keep="small")
+    assert KIND not in bare.proctor().subjects
