@@ -16,7 +16,7 @@ from fdgpriv.artifact import ModelState, StyleStatistics
 from fdgpriv.exam import Guess, Question, Truth, View
 from fdgpriv.kinds import ClientEmbedding
 from fdgpriv.roles import Attack
-from fdgpriv.states import BatchNormStatistics, ClassifierHead, ImportanceWeights, ModelUpdate
+from fdgpriv.states import BatchNormStatistics, ClassifierHead, ImportanceWeights, LabelMarginal, ModelUpdate
 from fdgpriv.subjects import Craft, Subject
 
 from ._reading import public_images, sizes_of, vectors, want_practice
@@ -39,7 +39,7 @@ class LabelHistogram(Attack):
     reads: ClassVar[tuple[str, ...]] = (
         *(StyleStatistics.kind, ModelState.kind),
         *(ModelUpdate.kind, ClassifierHead.kind, ImportanceWeights.kind, ClientEmbedding.kind),
-        BatchNormStatistics.kind,
+        *(BatchNormStatistics.kind, LabelMarginal.kind),
     )
     headline: ClassVar[str] = "l1"
     higher_leaks: ClassVar[bool] = False

@@ -13,6 +13,7 @@ from .bn_statistics import StatisticsCraft, statistics_subject
 from .embedding import EmbeddingCraft, embedding_subject
 from .head import HeadCraft, head_subject
 from .importance import ImportanceCraft, importance_subject
+from .label_marginal import MarginalCraft, marginal_subject
 from .maker import Maker
 from .repeated import RepeatedStyles, repeated_subject
 from .sample_count import CountCraft, count_subject
@@ -32,6 +33,7 @@ __all__ = [
     "Holding",
     "ImportanceCraft",
     "Maker",
+    "MarginalCraft",
     "RepeatedStyles",
     "StatisticsCraft",
     "StyleCraft",
@@ -60,6 +62,7 @@ def subjects_of(
         shared_style_subject(transcript, method, evidence, defense),
         amplitude_subject(transcript, defense),
         count_subject(transcript, defense),
+        marginal_subject(transcript, defense),
         embedding_subject(transcript, method, federation, defense, population.clients),
         _heads(transcript, method, federation, defense, population),
         statistics_subject(transcript, method, federation, defense, population),
