@@ -182,7 +182,7 @@ def turned(value: Measured) -> Measured:
     if value.value is None:
         return value
     ends = None if value.ci95 is None else (-value.ci95[1], -value.ci95[0])
-    return value.model_copy(update={"value": -value.value, "ci95": ends})
+    return value.model_copy(update={"value": 0.0 - value.value, "ci95": ends})
 
 
 def apart(value: Measured) -> str:
