@@ -40,7 +40,7 @@ class DeepInversion(Reconstruction):
     Attributes:
         layers: k, how many BatchNorm layers' statistics are matched: from the first on, for a negative k from the last
             back, 0 for all.
-        sweep: The k that single images are examined at besides.
+        sweep: The k that single images are examined at besides, where a model is what is read.
         steps: Of Adam.
         lr: Of the first step, in pixel values.
         restarts: Starts tried, the one with the least objective kept.
@@ -80,8 +80,9 @@ class DeepInversion(Reconstruction):
         if self.coarse < 1 or self.most < 1:
             raise ValueError(f"deep_inversion: want coarse and most of at least 1, got {self.coarse} and {self.most}")
 
-    def settings(self) -> dict[str, Attack]:
-        return {_called(k): replace(self, layers=k) for k in (*self.sweep, ALL)} if self.sweep else {}
+    def settings(self, kind: str) -> dict[str, Attack]:
+        swept = self.sweep if kind == ModelState.kind else ()
+        return {_called(k): replace(self, layers=k) for k in (*swept, ALL)} if swept else {}
 
     def refuses(self, subject: Subject[Craft]) -> str | None:
         if any(shares_statistics(artifact.tensors()) for artifact in subject.wire.values()):

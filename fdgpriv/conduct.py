@@ -116,7 +116,6 @@ class Conductor:
 
     def _examine(self, done: Done, proctor: Proctor) -> None:
         folder, papers = done.cell.folder, done.papers
-        done.facts = facts(proctor, self.out / "marks" / folder)
         few_layers = self.plan.preset == "quick"
         asked = [
             Examination(proctor, spec, attack, kind, threat(role), few_layers, self.out, folder)
@@ -129,6 +128,7 @@ class Conductor:
         task = self.teller.task(f"attacking {folder}", len(asked))
         pool = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
         pending: dict[Future[tuple[Paper, float]], str] = {}
+        measured = pool.submit(facts, proctor, self.out / "marks" / folder)
         try:
             for one in asked:
                 key = f"{folder}/{one.spec}@{one.who.role} on {one.kind}"
@@ -148,6 +148,8 @@ class Conductor:
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+            if not measured.cancelled():
+                done.facts = measured.result()
         self.teller.done(task, f"{folder}: {len(asked)} examinations")
 
     def _results(self, done: Sequence[Done], interrupted: bool, command: str) -> Results:

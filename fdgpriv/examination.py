@@ -163,7 +163,7 @@ class Examination:
         """Marks on single images' artifacts under each of the attack's further settings."""
         single = [Sitting(s.view, items) for s in sittings if (items := [i for i in s.items if i.size == 1])]
         found: dict[str, Marks] = {}
-        settings = list(self.attack.settings().items()) if single else []
+        settings = list(self.attack.settings(self.kind).items()) if single else []
         for name, attack in (settings[0], settings[-1]) if self.few_layers and settings else settings:
             found[name] = marks[1] if attack == self.attack else examine(attack, single, (), rng)[0][1]
         return found

@@ -103,7 +103,7 @@ class Paper:
 
     def positive(self) -> tuple[str, Marks] | None:
         """The examination that is known to leak: undefended single images (or whole clients), or the deepest layer."""
-        if self.by_layer and not self.attack.settings():
+        if self.by_layer and not self.attack.settings(self.kind):
             deepest = list(self.by_layer)[-1]
             return deepest, self.by_layer[deepest]
         single = self.undefended or self.marks.get(1)

@@ -227,8 +227,12 @@ class Attack(Role):
         """Whether a target of this truth can be asked about; all can, but where the truth lacks what is asked."""
         return True
 
-    def settings(self) -> "Mapping[str, Attack]":
-        """By name, this attack under settings that it is also examined in on single images, the most telling last."""
+    def settings(self, kind: str) -> "Mapping[str, Attack]":
+        """By name, this attack under settings that it is also examined in on single images, the most telling last.
+
+        Args:
+            kind: Of the artifacts that it reads.
+        """
         return {}
 
     def budget(self) -> str:

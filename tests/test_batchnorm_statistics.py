@@ -104,10 +104,11 @@ def test_statistics_agree_with_themselves_only(model: Classifier, rng: torch.Gen
 
 def test_each_number_of_layers_is_a_setting_and_all_of_them_the_last() -> None:
     attack = Attack.named("deep_inversion").configured({"sweep": (-1, 1, 3)})
-    settings = attack.settings()
+    settings = attack.settings("model_state")
     assert list(settings) == ["last=1", "k=1", "k=3", "k=all"]
     assert settings["k=all"] == attack
-    assert Attack.named("gan")().settings() == {}
+    assert attack.settings("bn_statistics") == {}
+    assert Attack.named("gan")().settings("style_statistics") == {}
 
 
 def test_a_model_without_batchnorm_is_refused() -> None:
