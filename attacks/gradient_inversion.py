@@ -114,15 +114,14 @@ class GradientInversion(Reconstruction):
             own: Whether BatchNorm, if there is any, normalised by the batch's own statistics; else by its buffers.
             rng: Of the starts.
         """
-        asked = [change[name] for name, _ in model.named_parameters()]
-        length = torch.stack([tensor.square().sum() for tensor in asked]).sum().sqrt().clamp_min(1e-12)
+        asked = _row([change[name] for name, _ in model.named_parameters()])
+        length = asked.norm().clamp_min(1e-12)
 
         def objective(images: Tensor) -> Tensor:
             (batch,) = images
-            made = self._made(model, batch, labels)
-            along = torch.stack([(a * b).sum() for a, b in zip(made, asked, strict=True)]).sum()
-            ours = torch.stack([tensor.square().sum() for tensor in made]).sum()
-            value = 1 - along / (length * (ours + 1e-12).sqrt()) + self.tv * total_variation(batch).mean()
+            made = _row(self._made(model, batch, labels))
+            cosine = made @ asked / (length * (made @ made + 1e-12).sqrt())
+            value: Tensor = 1 - cosine + self.tv * total_variation(batch).mean()
             if self.prior:
                 value = value + self.prior * (batch - likely).square().mean()
             if shown:
@@ -143,3 +142,8 @@ class GradientInversion(Reconstruction):
                 return list(slopes)
             now = {name: now[name] - self.unrolled_lr * slope for name, slope in zip(now, slopes, strict=True)}
         return [begun[name] - now[name] for name in now]
+
+
+def _row(tensors: Sequence[Tensor]) -> Tensor:
+    """All their numbers (P,), one tensor after the other."""
+    return torch.cat([tensor.flatten() for tensor in tensors])
