@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import SERVER, STATISTICS, Artifact, Message, ModelState
+from fdgpriv.artifact import SERVER, STATISTICS, Artifact, ModelState
 from fdgpriv.federation import Federation, LocalData, generator
 from fdgpriv.partition import Population
 from fdgpriv.roles import Defense, Method
@@ -16,6 +16,7 @@ from fdgpriv.style import Moments
 from fdgpriv.threat import Capability
 from fdgpriv.transcript import Transcript
 
+from .answer import answered
 from .subject import Craft, Holding, Subject
 from .training import for_everybody
 
@@ -48,10 +49,10 @@ class StatisticsCraft(Craft):
     def make(
         self, held: Holding, index: Tensor, rng: torch.Generator, *, behind: str = "client", defended: bool = True
     ) -> Artifact:
+        assert held.sent is not None
         data = replace(self.like, images=held.images[index], labels=held.labels[index])
-        client: Any = self.method.client(self.federation, data, rng)
-        answer: Message = getattr(client, self.verb)([held.sent])
-        (made,) = (artifact for artifact in answer if isinstance(artifact, BatchNormStatistics))
+        client = self.method.client(self.federation, data, rng)
+        made = answered(client, self.verb, held.sent, BatchNormStatistics)
         return self.defense.protect(made, rng) if defended else made
 
     def network(self) -> nn.Module:

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import SERVER, Artifact, Message, ModelState
+from fdgpriv.artifact import SERVER, Artifact, ModelState
 from fdgpriv.federation import Federation, LocalData
 from fdgpriv.kinds import ClientEmbedding
 from fdgpriv.roles import Defense, Method
@@ -15,6 +14,7 @@ from fdgpriv.states import AutoencoderState
 from fdgpriv.threat import Capability
 from fdgpriv.transcript import Transcript
 
+from .answer import answered
 from .subject import Craft, Holding, Subject
 
 
@@ -46,9 +46,8 @@ class EmbeddingCraft(Craft):
     ) -> Artifact:
         images, labels = held.images[index], held.labels[index]
         data = replace(self.like, images=images, labels=labels, held_out_images=images, held_out_labels=labels)
-        client: Any = self.method.client(self.federation, data, rng)
-        answer: Message = getattr(client, self.verb)([self.start])
-        (made,) = (artifact for artifact in answer if isinstance(artifact, ClientEmbedding))
+        client = self.method.client(self.federation, data, rng)
+        made = answered(client, self.verb, self.start, ClientEmbedding)
         return self.defense.protect(made, rng) if defended else made
 
     def vector(self, artifact: Artifact, sent: ModelState | None) -> Tensor:

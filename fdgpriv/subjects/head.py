@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import SERVER, Artifact, Message, ModelState
+from fdgpriv.artifact import SERVER, Artifact, ModelState
 from fdgpriv.federation import Federation, LocalData
 from fdgpriv.roles import Defense, Method
 from fdgpriv.states import ClassifierHead
 from fdgpriv.threat import Capability
 from fdgpriv.transcript import Transcript
 
+from .answer import answered
 from .subject import Craft, Holding, Subject
 
 
@@ -46,8 +47,7 @@ class HeadCraft(Craft):
         assert held.sent is not None
         data = replace(self.like, images=held.images[index], labels=held.labels[index])
         client: Any = self.method.client(self.federation, data, rng)
-        answer: Message = getattr(client, self.verb)([held.sent])
-        (head,) = (artifact for artifact in answer if isinstance(artifact, ClassifierHead))
+        head = answered(client, self.verb, held.sent, ClassifierHead)
         return head, client.model.eval()
 
     def synthesised(self, head: ClassifierHead, rng: torch.Generator) -> tuple[Tensor, Tensor]:

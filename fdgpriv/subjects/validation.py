@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +14,7 @@ from fdgpriv.roles import Defense, Method
 from fdgpriv.threat import Capability
 from fdgpriv.transcript import Transcript
 
+from .answer import answered
 from .subject import Craft, Holding, Subject
 
 
@@ -52,8 +52,9 @@ class ValidationCraft(Craft):
             held_out_images=held.images[out],
             held_out_labels=held.labels[out],
         )
-        client: Any = self.method.client(self.federation, data, rng)
-        told = {id(model): getattr(client, self.verb)([model])[0] for model in {id(m): m for m in self.models}.values()}
+        client = self.method.client(self.federation, data, rng)
+        several = {id(model): model for model in self.models}
+        told = {key: answered(client, self.verb, model, ValidationMetrics) for key, model in several.items()}
         metrics = [told[id(model)] for model in self.models]
         return joined([self.defense.protect(one, rng) for one in metrics] if defended else metrics)
 
