@@ -164,6 +164,7 @@ def test_what_a_method_cannot_do_with_so_few_is_refused(
     assert told in refused(tmp_path, EVEN, words(method, *each, settings=settings), capsys)
 
 
+@pytest.mark.slow
 def test_small_images_and_hardly_any_practice_are_enough_to_attack(tmp_path: Path) -> None:
     """The extractor's 32 px are not everybody's; a probe of as many artifacts as labels says how common each label is."""
     counts = {**EVEN, "a": {"p": 16, "q": 16}, "b": {"p": 16, "q": 16}}

@@ -70,6 +70,7 @@ def test_whoever_draws_the_image_itself_leads_and_the_rest_does_not(
     assert held == {(pardon.population.target.name,), *((name,) for name in pardon.population.sources)}
 
 
+@pytest.mark.slow
 def test_the_attack_itself_gives_every_figure(pardon: Fitted) -> None:
     found = equal_numbers(pardon.proctor())
     assert all(math.isfinite(figure) for figure in found.values())
