@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fdgpriv._torchvision import torchvision as _torchvision  # noqa: F401  (before lpips)
 from fdgpriv.metrics.calibration import calibration_error
-from fdgpriv.metrics.matching import hungarian
+from fdgpriv.metrics.matching import hungarian, pairs
 from fdgpriv.metrics.perceptual import FormulaLpips, Perceptual, PublishedLpips, extractor_lpips, lpips_per_image
 from fdgpriv.metrics.pixels import psnr_per_image, ssim_caveat, ssim_per_image
 from fdgpriv.metrics.realism import FID_MINIMUM, features, fid, fid_floor, inception_score, kid
@@ -155,6 +155,17 @@ def test_hungarian_finds_the_best_of_all_assignments(rng: torch.Generator, n: in
     found = hungarian(guess, truth)
     assert len(found.images) == len(set(found.truth.tolist())) == min(n, m)
     assert float(errors[found.images, found.truth].sum()) == pytest.approx(best, rel=1e-5)
+
+
+def test_one_pair_needs_no_assignment_and_is_checked_like_many(rng: torch.Generator) -> None:
+    one, other = torch.rand(2, 1, 3, 8, 8, generator=rng)
+    assert [part.tolist() for part in hungarian(one, other)] == [[0], [0]]
+    with pytest.raises(ValueError, match="finite"):
+        pairs(torch.full_like(one, torch.nan), other)
+    with pytest.raises(ValueError, match="one size"):
+        pairs(one[..., :4], other)
+    with pytest.raises(ValueError, match=r"\[0, 1\]"):
+        pairs(one + 1, other)
 
 
 def test_hungarian_undoes_a_shuffle(rng: torch.Generator) -> None:

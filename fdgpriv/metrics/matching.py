@@ -36,8 +36,6 @@ def squared_errors(images: Tensor, truth: Tensor) -> Tensor:
 def pairs(images: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
     """The images and the true images they stand for, (P, 3, H, W) each; no more images count than there are true ones."""
     few = images[: len(truth)]
-    if len(few) == len(truth) == 1:
-        return few, truth
     found = hungarian(few, truth)
     return few[found.images], truth[found.truth]
 
@@ -62,5 +60,7 @@ def hungarian(images: Tensor, truth: Tensor) -> Matching:
     errors = squared_errors(images, truth)
     if not errors.isfinite().all():
         raise ValueError("want finite images to match, got NaN or infinity")
+    if errors.numel() == 1:  # nothing to assign
+        return Matching(torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
     rows, columns = linear_sum_assignment(errors.cpu().numpy())
     return Matching(torch.as_tensor(rows), torch.as_tensor(columns))
