@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fdgpriv.states import running
 from fdgpriv.style import Moments
 
 _COUNTER = "num_batches_tracked"
@@ -45,15 +46,17 @@ def revealed(
         batches: t.
     """
     found: dict[str, Moments] = {}
+    ended, began = running(after), running(sent or {})
     for name, layer in bn_layers(model).items():
-        leaves = [f"{name}.{leaf}" for leaf in ("running_mean", "running_var")]
-        if not all(leaf in after for leaf in leaves) or (sent is not None and batches == 0):
+        if name not in ended or (sent is not None and batches == 0):
             continue
-        own = [after[leaf] for leaf in leaves]
+        mean, variance = ended[name]
         if sent is not None:
             kept = (1 - (0.1 if layer.momentum is None else layer.momentum)) ** batches
-            own = [(after[leaf] - kept * sent[leaf]) / (1 - kept) for leaf in leaves]
-        found[name] = own[0], own[1].clamp_min(0)
+            mean, variance = (
+                (own - kept * start) / (1 - kept) for own, start in zip(ended[name], began[name], strict=True)
+            )
+        found[name] = mean, variance.clamp_min(0)
     return found
 
 

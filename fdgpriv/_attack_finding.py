@@ -151,6 +151,16 @@ class AttackFinding(Entry):
     reason_domain: Text | None = None
     figures: tuple[FileName, ...] = ()
 
+    @property
+    def kind(self) -> str:
+        """Of the artifact."""
+        return self.artifact.partition(":")[0]
+
+    @property
+    def level(self) -> str:
+        """Of the artifact; empty where it says none."""
+        return self.artifact.partition(":")[2]
+
     @model_validator(mode="after")
     def _verdicts_are_carried(self) -> Self:
         self._carried("client", self.verdict, self.leakage, self.reason)

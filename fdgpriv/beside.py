@@ -32,6 +32,16 @@ class Compared:
     theirs: AttackFinding
     difference: Measured
 
+    def turned(self) -> "Compared":
+        """The same, seen from the other run."""
+        return Compared(self.theirs, self.mine, _turned(self.difference))
+
+    @property
+    def rises(self) -> bool:
+        """Whether mine tells more, by the interval of the difference."""
+        gain = self.difference if self.difference.direction == "higher_leaks" else _turned(self.difference)
+        return gain.ci95 is not None and gain.ci95[0] > 0
+
 
 @dataclass(frozen=True)
 class Beside:
@@ -81,6 +91,14 @@ def difference(mine: Paper, theirs: Paper) -> Measured:
     gaps = [here[unit][1] - there[unit][1] for unit in both]
     found = mean_interval(gaps, np.asarray([here[unit][0] for unit in both]))
     return Measured(value=found.value, ci95=found.ends, n=found.n, direction=direction, reason=found.reason)
+
+
+def _turned(value: Measured) -> Measured:
+    """The difference the other way round."""
+    if value.value is None:
+        return value
+    ends = None if value.ci95 is None else (-value.ci95[1], -value.ci95[0])
+    return value.model_copy(update={"value": 0.0 - value.value, "ci95": ends})
 
 
 def _by_unit(marks: Marks) -> dict[str, tuple[str, float]]:

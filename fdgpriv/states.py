@@ -1,12 +1,14 @@
 """Kinds of artifact that are parts or companions of a model: a head, a translator, importances, updates."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import Artifact, ModelState, TensorState
+from fdgpriv.artifact import STATISTICS, Artifact, ModelState, TensorState
+from fdgpriv.style import Moments
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -68,3 +70,12 @@ class AutoencoderState(TensorState):
     """The autoencoder that the server has its clients embed their data with: parameters, not a model of the task."""
 
     kind: ClassVar[str] = "autoencoder_state"
+
+
+def running(state: Mapping[str, Tensor]) -> dict[str, Moments]:
+    """By BatchNorm layer of which this state holds both, running mean and variance (C,)."""
+    mean, variance, _ = STATISTICS
+    layers = [name.removesuffix(f".{mean}") for name in state if name.endswith(f".{mean}")]
+    return {
+        name: (state[f"{name}.{mean}"], state[f"{name}.{variance}"]) for name in layers if f"{name}.{variance}" in state
+    }

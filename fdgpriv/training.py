@@ -67,8 +67,8 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
     note = folder / "trained.json"
 
     def proctor(transcript: Transcript) -> Proctor:
-        numbers = plan.artifacts_per_client, plan.alternatives
-        return Proctor(population, method, federation, defense, transcript, cell.seed, *numbers)
+        known = (population, method, federation, defense, transcript, cell.seed)
+        return Proctor(*known, per_client=plan.artifacts_per_client, alternatives=plan.alternatives)
 
     if note.is_file():
         teller.say(f"{cell.folder}: already trained")

@@ -92,7 +92,7 @@ def _leaks(runs: list[Run], client: list[AttackFinding], domain: list[AttackFind
 
 
 def _whom(runs: list[Run], finding: AttackFinding) -> str:
-    kind, _, level = finding.artifact.partition(":")
+    kind, level = finding.kind, finding.level
     rows_ = [row for run in runs for row in run.artifacts if row.kind == kind and level in ("", row.level)]
     sees = not rows_ or any(sight(row, finding.threat.role) for row in rows_)
     return role(finding.threat.role) + ("" if sees else ", should it obtain the artifact")

@@ -119,8 +119,7 @@ def metric(name: str) -> str:
 
 def artifact(finding: AttackFinding) -> str:
     """What was read, with its level in words: `style statistics (client)`."""
-    kind, colon, level = finding.artifact.partition(":")
-    return spoken(kind) + (f" ({spoken(level)})" if colon else "")
+    return spoken(finding.kind) + (f" ({spoken(finding.level)})" if finding.level else "")
 
 
 def defense(name: str) -> str:

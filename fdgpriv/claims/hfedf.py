@@ -3,7 +3,7 @@
 from fdgpriv.beside import Beside, Compared
 from fdgpriv.finding import AttackFinding
 
-from .hypothesis import Case, Decision, Hypothesis, apart, needs, no_leak_by, refused, said, turned
+from .hypothesis import Case, Decision, Hypothesis, apart, needs, no_leak_by, refused, said
 
 _WITH_FEDAVG = "--method hfedf fedavg:network=inception"
 _WITH_RANDOM = "--method hfedf hfedf:embedding=random"
@@ -41,10 +41,8 @@ def _random_keys(case: Case) -> Decision:
     rows = _by_a_client(run) if run else []
     if not rows:
         return Decision("undecided", f"not measured: needs both kinds of embedding in one report: {_WITH_RANDOM}")
-    (one, *_) = rows
-    learned, random, gain = (
-        (one.mine, one.theirs, one.difference) if other == "random" else (one.theirs, one.mine, turned(one.difference))
-    )
+    one = rows[0] if other == "random" else rows[0].turned()
+    learned, random, gain = one.mine, one.theirs, one.difference
     evidence = (
         f"embeddings learned: {said(learned)}",
         f"random: {said(random)}",
@@ -71,7 +69,7 @@ def _random_keys(case: Case) -> Decision:
 
 def _by_client(row: AttackFinding) -> bool:
     """Whether it is membership by a client in the model that it was sent."""
-    of = (row.attack, row.threat.role, row.artifact.partition(":")[0])
+    of = (row.attack, row.threat.role, row.kind)
     return of == ("membership", "client", "global_model") and not refused(row)
 
 
@@ -86,7 +84,7 @@ def _trained(run: Case | Beside) -> str:
 
 
 def _key(case: Case) -> Decision:
-    if not any(row.artifact.startswith("client_embedding") for row in case.attacks):
+    if not any(row.kind == "client_embedding" for row in case.attacks):
         return Decision(
             "undecided", "not measured: needs embeddings, which cross only with --method hfedf:embedding=autoencoder"
         )

@@ -111,7 +111,7 @@ def no_leak_by(
             for row in case.attacks
             if row.attack in attacks
             and not refused(row)
-            and (not on or row.artifact.partition(":")[0] in on)
+            and (not on or row.kind in on)
             and (not by or row.threat.role in by)
         ]
         told = [(row, _image_line(row)) if image else (row, wire_line(row)) for row in rows]
@@ -155,7 +155,7 @@ def _own_line(row: AttackFinding) -> str:
 
 def _image_line(row: AttackFinding) -> str:
     """Whether a single image's artifact is read: by the row itself where that is what it attacks, else by its control."""
-    if not row.shared or row.artifact.endswith(":image"):
+    if not row.shared or row.level == "image":
         return _own_line(row)
     if row.positive_control is None or row.positive_control.succeeded is None:
         return "inconclusive"
@@ -164,7 +164,7 @@ def _image_line(row: AttackFinding) -> str:
 
 def said(row: AttackFinding, image: bool = False) -> str:
     """What was attacked by whom, and its figure: membership by client on global_model:group: auc 0.52 [0.45, 0.59]."""
-    single = image and row.shared and not row.artifact.endswith(":image") and row.positive_control is not None
+    single = image and row.shared and row.level != "image" and row.positive_control is not None
     value = row.positive_control.value if single and row.positive_control else row.metrics[row.headline]
     on = "single images" if image else row.artifact
     return f"{row.attack} by {row.threat.role} on {on}: {row.headline} {figure(value)}"
@@ -175,14 +175,6 @@ def figure(value: Measured) -> str:
     if value.value is None:
         return "–"
     return f"{value.value:.3g}" + (f" [{value.ci95[0]:.3g}, {value.ci95[1]:.3g}]" if value.ci95 is not None else "")
-
-
-def turned(value: Measured) -> Measured:
-    """The difference the other way round."""
-    if value.value is None:
-        return value
-    ends = None if value.ci95 is None else (-value.ci95[1], -value.ci95[0])
-    return value.model_copy(update={"value": 0.0 - value.value, "ci95": ends})
 
 
 def apart(value: Measured) -> str:

@@ -67,10 +67,8 @@ def _insufficient(case: Case) -> Decision:
     return Decision(alone.verdict, alone.reason, evidence)
 
 
-_INVERTED = (
-    ("latent_inversion", "classifier_head"),
-    ("deep_inversion", "model_state"),
-)  # what the paper's clients send
+# of what the paper's clients send
+_INVERTED = ("latent_inversion", "classifier_head"), ("deep_inversion", "model_state")
 
 
 def _by_layers(case: Case) -> tuple[str, ...]:
@@ -79,8 +77,7 @@ def _by_layers(case: Case) -> tuple[str, ...]:
     controls: dict[str, Measured] = {}
     for row in case.attacks:
         control = row.positive_control
-        read = row.artifact.partition(":")[0]
-        if control is None or (row.attack, read) not in _INVERTED:
+        if control is None or (row.attack, row.kind) not in _INVERTED:
             continue
         if row.attack == "latent_inversion":
             told["the head's"] = control.value

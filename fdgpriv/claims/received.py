@@ -5,43 +5,18 @@ have no images in common. Being sent more may tell more of each client, and tell
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from fdgpriv.artifact import StyleStatistics
-from fdgpriv.beside import Beside
+from fdgpriv.beside import Beside, Compared
 from fdgpriv.finding import AttackFinding, Measured
 
-from .hypothesis import Case, Decision, apart, figure, refused, turned, why, wire_line
+from .hypothesis import Case, Decision, apart, figure, refused, why, wire_line
 
 _OF_FEATURES = Measured(
     value=None, reason="its unit is the features', of another scale in each training", direction="neutral"
 )
 _RUNS = "--method stablefdg:received=0 stablefdg stablefdg:received=3"
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """One attack by a client, of three styles and of one, and by how much its figure differs for one client."""
-
-    three: AttackFinding
-    one: AttackFinding
-    difference: Measured
-
-    @property
-    def rises(self) -> bool:
-        """Whether of three styles each tells more, by the interval of the difference."""
-        gain = self.difference if self.difference.direction == "higher_leaks" else turned(self.difference)
-        return gain.ci95 is not None and gain.ci95[0] > 0
-
-    def __str__(self) -> str:
-        three, one = (
-            f"{figure(row.metrics[row.headline])} ({wire_line(row).replace('_', ' ')})"
-            for row in (self.three, self.one)
-        )
-        return (
-            f"{self.three.attack} by client, {self.three.headline}: sent three styles {three}, sent one {one}; "
-            f"three less one {apart(self.difference)}, one training of each"
-        )
 
 
 def more_received(case: Case) -> Decision:
@@ -62,17 +37,18 @@ def more_received(case: Case) -> Decision:
         return Decision(
             "undecided", "not measured: needs attacks by a client on the styles that it was sent", (passed,)
         )
-    return _decided(found, (passed, *map(str, found)))
+    return _decided(found, (passed, *map(_told, found)))
 
 
-def _decided(found: Sequence[_Reading], evidence: tuple[str, ...]) -> Decision:
-    if leaks := [one for one in found if wire_line(one.three) == "leak"]:
-        more = any(wire_line(one.one) != "leak" or one.rises for one in leaks)
+def _decided(found: Sequence[Compared], evidence: tuple[str, ...]) -> Decision:
+    """By what was read of one of three styles, `mine`, and of one alone, `theirs`."""
+    if leaks := [one for one in found if wire_line(one.mine) == "leak"]:
+        more = any(wire_line(one.theirs) != "leak" or one.rises for one in leaks)
         each = "more is shown of each than where one is sent" if more else "as much of each as where one is sent"
         return Decision("refuted", f"whoever is sent three styles reads three clients', {each}", evidence)
-    if any(wire_line(one.one) == "leak" for one in found):
+    if any(wire_line(one.theirs) == "leak" for one in found):
         return Decision("undecided", "inconclusive: one style leaks, and one of three is not shown to", evidence)
-    if unsure := [one.three for one in found if wire_line(one.three) != "no_leak_found"]:
+    if unsure := [one.mine for one in found if wire_line(one.mine) != "no_leak_found"]:
         return Decision("undecided", f"inconclusive: {why(unsure[0])}", evidence)
     if any(one.rises for one in found):
         return Decision("undecided", "inconclusive: no leak found, but the figures rise with the styles sent", evidence)
@@ -80,18 +56,24 @@ def _decided(found: Sequence[_Reading], evidence: tuple[str, ...]) -> Decision:
     return Decision("supported", reason, evidence)
 
 
-def _readings(other: Beside, three: bool) -> list[_Reading]:
-    """What clients read of the styles that they were sent; whether three of them in the run that `other` is beside."""
-    found = []
-    for one in other.compared:
-        if _read(one.mine) and _read(one.theirs):
-            gap = _OF_FEATURES if one.mine.headline == "max_abs_error" else one.difference
-            found.append(_Reading(one.mine, one.theirs, gap) if three else _Reading(one.theirs, one.mine, turned(gap)))
-    return found
+def _readings(other: Beside, three: bool) -> list[Compared]:
+    """What clients read of three styles beside one; whether three were sent in the run that `other` is beside."""
+    both = [one if three else one.turned() for one in other.compared if _read(one.mine) and _read(one.theirs)]
+    return [replace(one, difference=_OF_FEATURES) if one.mine.headline == "max_abs_error" else one for one in both]
+
+
+def _told(one: Compared) -> str:
+    three, single = (
+        f"{figure(row.metrics[row.headline])} ({wire_line(row).replace('_', ' ')})" for row in (one.mine, one.theirs)
+    )
+    return (
+        f"{one.mine.attack} by client, {one.mine.headline}: sent three styles {three}, sent one {single}; "
+        f"three less one {apart(one.difference)}, one training of each"
+    )
 
 
 def _read(row: AttackFinding) -> bool:
-    of = (row.threat.role, row.artifact.partition(":")[0], row.shared)
+    of = (row.threat.role, row.kind, row.shared)
     return of == ("client", StyleStatistics.kind, True) and not refused(row)
 
 

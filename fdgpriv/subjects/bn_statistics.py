@@ -11,7 +11,7 @@ from fdgpriv.artifact import SERVER, STATISTICS, Artifact, ModelState
 from fdgpriv.federation import Federation, LocalData, generator
 from fdgpriv.partition import Population
 from fdgpriv.roles import Defense, Method
-from fdgpriv.states import BatchNormStatistics
+from fdgpriv.states import BatchNormStatistics, running
 from fdgpriv.style import Moments
 from fdgpriv.threat import Capability
 from fdgpriv.transcript import Transcript
@@ -85,7 +85,7 @@ class StatisticsCraft(Craft):
 
     def vector(self, artifact: Artifact, sent: ModelState | None) -> Tensor:
         assert sent is not None
-        return self.row(moments(artifact), sent)
+        return self.row(running(artifact.tensors()), sent)
 
     def flat(self, artifact: Artifact, sent: ModelState | None) -> Tensor:
         """Means, standard deviations and counters."""
@@ -104,13 +104,6 @@ class StatisticsCraft(Craft):
                 part = part.clamp_min(0).square()
             state[name] = part if like.is_floating_point() else part.round().clamp_min(0).to(like.dtype)
         return BatchNormStatistics(client=SERVER, round=sent.round, state=state)
-
-
-def moments(artifact: Artifact) -> dict[str, Moments]:
-    """By layer, its mean and variance (C,)."""
-    own = artifact.tensors()
-    layers = [name.removesuffix(f".{_MEAN}") for name in own if name.endswith(_MEAN)]
-    return {name: (own[f"{name}.{_MEAN}"], own[f"{name}.{_VAR}"]) for name in layers}
 
 
 def statistics_subject(
