@@ -1,6 +1,6 @@
 """What every membership attack promises, and how it is marked: area under the curve, and hits at few false accusations."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -12,6 +12,7 @@ from fdgpriv.roles import Attack
 from fdgpriv.verdict import clopper_pearson
 
 FALSE_ACCUSATIONS = (0.01, 0.001)
+_TOGETHER = 2048  # guesses scored at once
 NOISES = 30  # random orders of the pool: targets share their non-members, so that one order favours many alike
 
 
@@ -51,7 +52,11 @@ def auc(guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
         guesses: A score of each suspect (N,), or of each image of the pool (P,); higher means "member".
         truths: Which suspects are members.
     """
-    return torch.tensor([_area(*_apart(g, t)) for g, t in zip(guesses, truths, strict=True)], dtype=torch.float64)
+    found = torch.full((len(guesses),), 0.5, dtype=torch.float64)
+    for places, members, others in _apart(guesses, truths):
+        if members.shape[1] and others.shape[1]:
+            found[places] = area(members, others)
+    return found
 
 
 def at_few_false_accusations(guesses: Sequence[Guess], truths: Sequence[Truth]) -> dict[str, Measured]:
@@ -60,8 +65,9 @@ def at_few_false_accusations(guesses: Sequence[Guess], truths: Sequence[Truth]) 
     The interval is Clopper and Pearson's. Null where the rate is below three false accusations' worth of others
     (AUDIT 5.6): even none seen would not show that it is met.
     """
-    apart = [_apart(g, t) for g, t in zip(guesses, truths, strict=True)]
-    members, others = torch.cat([inside for inside, _ in apart]), torch.cat([out for _, out in apart])
+    apart = list(_apart(guesses, truths))
+    members = torch.cat([inside.flatten() for _, inside, _ in apart])
+    others = torch.cat([out.flatten() for _, _, out in apart])
     return {f"tpr_at_fpr_{rate}": tpr_at_fpr(members, others, rate) for rate in FALSE_ACCUSATIONS}
 
 
@@ -78,15 +84,21 @@ def tpr_at_fpr(members: Tensor, others: Tensor, rate: float) -> Measured:
     return Measured(value=found.value, ci95=ends, n=len(members), direction="higher_leaks")
 
 
-def _apart(guess: Guess, truth: Truth) -> tuple[Tensor, Tensor]:
-    """Scores of members, and of the others."""
-    scores = guess if len(guess) == len(truth.members) else guess[truth.suspects]
-    return scores[truth.members].double(), scores[~truth.members].double()
+def _apart(guesses: Sequence[Guess], truths: Sequence[Truth]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Scores of members (G, m) and of the others (G, o), of guesses that have as many of each; and which guesses (G,)."""
+    alike: dict[tuple[int, int], list[int]] = {}
+    for place, truth in enumerate(truths):
+        alike.setdefault((len(truth.members), int(truth.members.sum())), []).append(place)
+    for (count, inside), places in alike.items():
+        for some in torch.tensor(places).split(_TOGETHER):
+            pairs = [(guesses[i], truths[i]) for i in some.tolist()]
+            scores = torch.stack([g if len(g) == count else g[t.suspects] for g, t in pairs]).double()
+            members = torch.stack([truth.members for _, truth in pairs])
+            yield some, scores[members].view(len(some), inside), scores[~members].view(len(some), count - inside)
 
 
-def _area(members: Tensor, others: Tensor) -> float:
-    if not len(members) or not len(others):
-        return 0.5
-    ranked = others.sort().values
+def area(members: Tensor, others: Tensor) -> Tensor:
+    """(G,): the area under the curve of G sets of scores, of members (G, m) and of others (G, o)."""
+    ranked = others.sort(dim=1).values
     below, up_to = torch.searchsorted(ranked, members), torch.searchsorted(ranked, members, right=True)
-    return float((below + up_to).double().mean() / 2 / len(others))
+    return (below + up_to).double().mean(1) / 2 / others.shape[1]

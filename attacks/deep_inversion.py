@@ -64,7 +64,7 @@ class DeepInversion(Reconstruction):
 
     layers: int = ALL
     sweep: tuple[int, ...] = (-1, 1, 4)
-    steps: int = 20
+    steps: int = 10
     lr: float = 0.05
     restarts: int = 1
     logits: float = 0.01

@@ -131,9 +131,10 @@ class Conductor:
         measured = pool.submit(facts, proctor, self.out / "marks" / folder)
         try:
             for one in asked:
-                key = f"{folder}/{one.spec}@{one.who.role} on {one.kind}"
-                papers[key] = Paper(one.attack, one.who, one.kind, "client", False, not_applicable=_NOT_YET)
-                pending[pool.submit(one.paper)] = key
+                papers[one.key] = Paper(one.attack, one.who, one.kind, "client", False, not_applicable=_NOT_YET)
+            kinds = list(dict.fromkeys(one.kind for one in asked))
+            for one in sorted(asked, key=lambda one: kinds.index(one.kind)):  # what is made of one kind serves the next
+                pending[pool.submit(one.paper)] = one.key
             while pending:
                 finished, _ = wait(pending, return_when=FIRST_COMPLETED)
                 for future in finished:

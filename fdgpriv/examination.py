@@ -86,6 +86,11 @@ class Examination:
         return self._as_paper(examined), examined.attack_s
 
     @property
+    def key(self) -> str:
+        """Names it among those of all cells."""
+        return f"{self.cell}/{self.spec}@{self.who.role} on {self.kind}"
+
+    @property
     def _name(self) -> str:
         return f"{slug(self.spec)}@{self.who.role}-{self.kind}"
 

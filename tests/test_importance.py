@@ -215,7 +215,7 @@ def worlds(n: int, trials: int = 30) -> tuple[float, float]:
         x = some(1)
         inside = (some(trials, n - 1).sum(1) + x) / n
         scores = torch.stack([test.log_ratio(own, x)[0] for own in torch.cat([inside, some(trials, n).mean(1)])])
-        area.append(marking._area(scores[:trials], scores[trials:]))
+        area.append(float(marking.area(scores[None, :trials], scores[None, trials:])))
         power.append(float(norm.cdf(float((x - center).norm()) / n**0.5 / 2**0.5)))
     return float(np.mean(area)), float(np.mean(power))
 

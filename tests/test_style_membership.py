@@ -57,7 +57,7 @@ def worlds(n: int, trials: int, noise: float, seed: int = 0) -> tuple[float, flo
         jitter = noise * torch.randn(2, trials, D, generator=rng)
         inside, out = (average(n - 1) + x) / n + jitter[0], average(n) / n + jitter[1]
         scores = torch.stack([test.log_ratio(artifact, x[None], n)[0] for artifact in torch.cat([inside, out])])
-        area.append(marking._area(scores[:trials], scores[trials:]))
+        area.append(float(marking.area(scores[None, :trials], scores[None, trials:])))
         shift = (x - center).double() / n
         d = float((shift @ torch.linalg.solve(covariance / n + added, shift)).sqrt())
         power.append(float(norm.cdf(d / 2**0.5)))

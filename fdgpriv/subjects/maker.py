@@ -18,7 +18,7 @@ class Maker:
     """Remembers what was costly.
 
     Attributes:
-        seed: Of the randomness of costly artifacts, which hangs on what they are made of and not on who asks when.
+        seed: Of the randomness of costly artifacts, which hangs on the images they are made of and on nothing else.
     """
 
     seed: int
@@ -30,6 +30,6 @@ class Maker:
         """The defended artifact of the images at `index` (m,) of what `whose` holds."""
         if not subject.costly:
             return subject.craft.make(held, index, rng, behind=behind)
-        key = (subject.called, whose, tuple(index.tolist()), behind)
-        own = generator(self.seed, 12, crc32(repr(key).encode()))
-        return self._made.get(key, lambda: subject.craft.make(held, index, own, behind=behind))
+        what = (whose, tuple(index.tolist()), behind)
+        own = generator(self.seed, 12, crc32(repr(what).encode()))
+        return self._made.get((subject.called, *what), lambda: subject.craft.make(held, index, own, behind=behind))

@@ -64,8 +64,8 @@ class Craft(ABC):
 
     def random(self, like: Tensor, count: int, sent: ModelState | None, rng: torch.Generator) -> list[Artifact]:
         """`count` artifacts drawn from the Gaussian with the mean and covariance of the rows `like` (M, F)."""
-        spread = (like - like.mean(0)) / max(1, len(like) - 1) ** 0.5
-        drawn = like.mean(0) + torch.randn(count, len(like), generator=rng) @ spread
+        noise = torch.randn(count, len(like), generator=rng) / max(1, len(like) - 1) ** 0.5
+        drawn = (noise - noise.mean(1, keepdim=True) + 1 / len(like)) @ like  # the mean, plus noise @ (like - the mean)
         return [self.unflat(row, sent) for row in drawn]
 
     def alike(self, artifact: Artifact, behind: str) -> Artifact:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fdgpriv.artifact import SERVER, STATISTICS, Artifact, ModelState, TensorState
 from fdgpriv.federation import Federation, LocalData, generator
+from fdgpriv.once import Once
 from fdgpriv.partition import Population
 from fdgpriv.roles import Defense, Method
 from fdgpriv.states import ModelUpdate
@@ -17,6 +18,17 @@ from fdgpriv.threat import Capability
 from fdgpriv.transcript import Transcript
 
 from .subject import Craft, Holding, Subject
+
+_REMEMBERED = 2**29  # bytes of trained models
+
+
+@dataclass(frozen=True, eq=False)
+class _Training:
+    """A model that was trained: of what, and the state (5056,) of the generator after it."""
+
+    held: Holding
+    model: ModelState
+    after: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +72,22 @@ class TrainingCraft(Craft):
         name = ([name for name in linear if name.startswith("head")] or list(linear))[-1]
         return tuple(f"{name}.{part}" for part, _ in linear[name].named_parameters())
 
+    @cached_property
+    def _known(self) -> "Once[_Training]":
+        each = sum(tensor.nbytes for tensor in self._network.state_dict().values())
+        return Once(most=max(2, _REMEMBERED // max(1, each)))
+
     def trained(self, held: Holding, index: Tensor, rng: torch.Generator) -> ModelState:
-        """The model that a client with the images at `index` (m,) trains of the one it was sent, undefended."""
+        """The model that a client with the images at `index` (m,) trains of the one it was sent, undefended.
+
+        What was trained of the same images with the same draws is remembered: importances are of these models too.
+        """
+        key = (id(held.images), id(held.sent), tuple(index.tolist()), bytes(rng.get_state().numpy()))
+        found = self._known.get(key, lambda: _Training(held, self._trained(held, index, rng), rng.get_state()))
+        rng.set_state(found.after)
+        return found.model
+
+    def _trained(self, held: Holding, index: Tensor, rng: torch.Generator) -> ModelState:
         assert held.sent is not None
         model = self.network()
         held.sent.load_into(model)
