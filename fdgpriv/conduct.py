@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from fdgpriv import __version__, figures
-from fdgpriv.artifact import ModelState, StyleStatistics
 from fdgpriv.beside import Beside, compared, settings_of
 from fdgpriv.claims import Case, claims
 from fdgpriv.examination import Examination
@@ -24,13 +23,13 @@ from fdgpriv.heap import give_back
 from fdgpriv.judge import judge
 from fdgpriv.ledger import ledger
 from fdgpriv.models.style_codec import digits_codec
+from fdgpriv.not_measured import not_measured
 from fdgpriv.paper import Paper
 from fdgpriv.plan import Plan
 from fdgpriv.privacy.release import DRAWS, Measurement, measure, privacies
 from fdgpriv.proctor import Proctor
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Attack
-from fdgpriv.states import ModelUpdate
 from fdgpriv.threat import ThreatModel, threat
 from fdgpriv.training import Cell, Trained, train
 from fdgpriv.transcript import Record
@@ -110,7 +109,7 @@ class Conductor:
             trained=trained,
             artifacts=ledger(proctor.transcript.records),
             measurement=measure(proctor.defense, dim, DRAWS[self.plan.preset], cell.seed),
-            not_measured=_not_measured(self.plan, trained, proctor),
+            not_measured=not_measured(self.plan, trained, proctor),
             records=proctor.transcript.records,
         )
 
@@ -238,32 +237,3 @@ def environment(plan: Plan, workers: int) -> dict[str, Any]:
         "workers": workers,
         "device": torch.cuda.get_device_name() if plan.device == "cuda" else "cpu",
     }
-
-
-def _not_measured(plan: Plan, trained: Trained, proctor: Proctor) -> tuple[str, ...]:
-    found = []
-    if trained.diverged is not None:
-        found.append(f"Nothing was attacked: {trained.diverged}.")
-    elif not plan.attacks:
-        found.append("Nothing was attacked: --attack none was asked for.")
-    if trained.diverged is None and (idle := _idle(proctor)):
-        found.append(f"No model was trained on what these clients hold, they were in no round: {', '.join(idle)}.")
-    kinds = {record.kind for record in proctor.transcript.records}
-    for kind in sorted(kinds.difference(*(part.reads for part in map(Attack.named, Attack.names())))):
-        found.append(f"{kind}: no attack of this version reads it.")
-    if StyleStatistics.kind in kinds and not proctor.shares_styles:
-        found.append("Style statistics crossed, but no model they were taken under was kept: use keep=all.")
-    if len(plan.seeds) == 1:
-        found.append("Training was done once per seed: intervals of accuracies are over images, not over trainings.")
-    else:
-        found.append(
-            "The intervals of this one training's accuracies are over images; those over seeds are over trainings."
-        )
-    return tuple(found)
-
-
-def _idle(proctor: Proctor) -> list[str]:
-    """The clients that never sent a model, nor an update of one, where others did."""
-    records = proctor.transcript.records
-    heard = {r.sender for r in records if r.kind in (ModelState.kind, ModelUpdate.kind)}
-    return [name for name in proctor.population.clients if heard and name not in heard]

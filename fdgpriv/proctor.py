@@ -209,7 +209,7 @@ class Proctor:
             image_size=self.federation.image_size,
             _auxiliary=self._auxiliary(threat, holder, asked.leaked),
             _craft=subject.craft,
-            _candidates=questions.pool,
+            _candidates=questions.pool.images,
             _earlier=tuple(
                 subject.craft.alike(subject.earlier[name], subject.earlier[name].level) for name in questions.earlier
             ),

@@ -15,6 +15,7 @@ from torch import Tensor
 from fdgpriv.artifact import Artifact
 from fdgpriv.exam import Asked, Item, Question, Truth
 from fdgpriv.partition import Population
+from fdgpriv.pool import Pool
 from fdgpriv.subjects import Craft, Holding, Maker, Subject
 
 ARTIFACTS_PER_CLIENT: dict[int, int] = {
@@ -28,9 +29,7 @@ COSTLY_SINGLES = (
 )
 ALTERNATIVES = 3  # how many artifacts stand in for each control by default
 RANDOM_ARTIFACTS = 6  # and for a random one, where reading one is cheap
-LINE_UPS, CANDIDATES = 4, 100
 SCORED = 12  # at most so many of the images behind an artifact are scored
-SUSPECTED = 24  # and at most so many are among the suspects
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,10 +117,10 @@ class Questions:
         return [self._item(group, groups, public.get(group.size), reconstruction) for group in groups]
 
     def _item(self, group: Group, groups: Sequence[Group], public: Tensor | None, reconstruction: bool) -> Item:
-        candidates, positions = self._line_ups(group)
-        suspects, members = self._suspects(group)
+        candidates, positions = self.pool.line_ups(group.client, group.index, self.rng)
+        suspects, members = self.pool.suspects(group.client, group.index)
         mine = self._truth(group, group.index, candidates, positions, suspects, members)
-        domain = self._domain[group.client]
+        domain = self.pool.domain[group.client]
 
         def asked(other: Group | Artifact) -> Asked:
             if not (reconstruction and self.subject.costly):
@@ -137,9 +136,12 @@ class Questions:
         peers = [g for g in groups if g.client != group.client and (self.asks_size or g.size == group.size)]
         for name, near in (("other_client", True), ("other_domain", False)):
             if self.subject.alone and group.size is None:
-                ask[name] = [self._never_there(group, mine, one) for one in self._strangers(domain, near)]
+                ask[name] = [
+                    self._never_there(group, mine, one)
+                    for one in self.pool.strangers(domain, near, self.alternatives, self.rng)
+                ]
                 continue
-            others = [g for g in peers if (self._domain[g.client] == domain) is near]
+            others = [g for g in peers if (self.pool.domain[g.client] == domain) is near]
             drawn = torch.randperm(len(others), generator=self.rng)[: self.alternatives].tolist()
             if drawn:
                 ask[name] = [asked(others[i]) for i in drawn]
@@ -175,20 +177,17 @@ class Questions:
         """How many images are behind the artifact on the wire that this client's stands for."""
         return sum(len(self.population.data(name)) for name in (self.names if self.subject.alone else (client,)))
 
-    def _strangers(self, domain: int, near: bool) -> list[Tensor]:
-        """Of this domain, or of others: images (indices into the pool) that nobody trained on, in random orders."""
-        domains = {d for d in self._domain.values() if (d == domain) is near}
-        out = [self._held_out(d) for d in domains]
-        drawn = [out[i % len(out)] for i in range(self.alternatives if out else 0)]
-        return [some[torch.randperm(len(some), generator=self.rng)] for some in drawn if len(some) > 1]
-
     def _never_there(self, group: Group, mine: Truth, strangers: Tensor) -> Asked:
         """The same artifact asked about images that are not behind it, half of which pass for members."""
         members = torch.arange(len(strangers)) < len(strangers) // 2
         candidates, rows = mine.candidates.clone(), torch.arange(len(mine.candidates))
         candidates[rows, mine.positions] = strangers[rows % len(strangers)]
         truth = replace(
-            mine, suspects=strangers, members=members, candidates=candidates, images=self.pool[strangers[:SCORED]]
+            mine,
+            suspects=strangers,
+            members=members,
+            candidates=candidates,
+            images=self.pool.images[strangers[:SCORED]],
         )
         return Asked(self._question(group, group, candidates, strangers), truth)
 
@@ -217,10 +216,10 @@ class Questions:
             images=data.images[scored],
             labels=data.labels[scored],
             histogram=whole.bincount(minlength=data.classes) / len(whole),
-            domain=self._domain[group.client],
+            domain=self.pool.domain[group.client],
             positions=positions,
             candidates=candidates,
-            pool=self.pool,
+            pool=self.pool.images,
             members=members,
             count=self._behind(group.client) if group.size is None else len(whole),
             place=self.earlier.index(group.client) if group.client in self.earlier else -1,
@@ -244,51 +243,10 @@ class Questions:
         known = sorted(self.subject.earlier)
         return tuple(known[i] for i in torch.randperm(len(known), generator=self.rng))
 
-    @property
-    def pool(self) -> Tensor:
-        """(P, 3, H, W): all private images in one row, then all that were held out."""
-        return self.population.pool(self.names)
-
     @cached_property
-    def _domain(self) -> dict[str, int]:
-        """Each client's main domain."""
-        return {name: self.population.main_domain(name) for name in self.names}
-
-    @cached_property
-    def _place(self) -> dict[str, tuple[int, int]]:
-        """Where in the pool each client's images begin, and those that it held out."""
-        sizes = [len(self.population.data(name)) for name in self.names]
-        out = [len(self.population.data(name).held_out_images) for name in self.names]
-        starts = torch.tensor([0, *sizes, *out]).cumsum(0).tolist()
-        return {name: (starts[i], starts[len(sizes) + i]) for i, name in enumerate(self.names)}
-
-    def _suspects(self, group: Group) -> tuple[Tensor, Tensor]:
-        """(N,) images behind the artifact, then what clients of its main domain held out; and which are behind it."""
-        inside = group.index[:SUSPECTED] + self._place[group.client][0]
-        outside = self._held_out(self._domain[group.client])
-        return torch.cat([inside, outside]), torch.arange(len(inside) + len(outside)) < len(inside)
-
-    def _held_out(self, domain: int) -> Tensor:
-        """(N,) indices into the pool of what clients of this main domain held out."""
-        near = [name for name in self.names if self._domain[name] == domain]
-        out = [torch.arange(len(self.population.data(name).held_out_images)) + self._place[name][1] for name in near]
-        return torch.cat(out)
-
-    def _line_ups(self, group: Group) -> tuple[Tensor, Tensor]:
-        """Line-ups of one image of the group among images of other clients of its main domain (others if too few)."""
-        domain = self._domain[group.client]
-        names = [name for name in self.names if name != group.client]
-        near = [name for name in names if self._domain[name] == domain] or names
-        others = torch.cat([torch.arange(len(self.population.data(name))) + self._place[name][0] for name in near])
-        count = min(CANDIDATES, len(others) + 1)
-        rows, positions = [], []
-        for image in group.index[:LINE_UPS]:
-            row = others[torch.randperm(len(others), generator=self.rng)[:count]]
-            position = min(int(torch.randint(count, (), generator=self.rng)), len(row) - 1)
-            row[position] = int(image) + self._place[group.client][0]
-            rows.append(row)
-            positions.append(position)
-        return torch.stack(rows), torch.tensor(positions)
+    def pool(self) -> Pool:
+        """The images that are asked about."""
+        return Pool(self.population, self.names)
 
 
 def _nearest_other(images: Tensor, index: int) -> Tensor:

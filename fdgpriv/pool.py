@@ -1,0 +1,81 @@
+"""Which images an adversary is asked about: one row of all that the clients hold, and what is drawn from it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from fdgpriv.partition import Population
+
+LINE_UPS, CANDIDATES = 4, 100
+SUSPECTED = 24  # at most so many of the images behind an artifact are among the suspects
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """The images of some clients in one row: what they train on, then what they held out.
+
+    Attributes:
+        population: All that the evaluator knows.
+        names: The clients and shadows.
+    """
+
+    population: Population
+    names: tuple[str, ...]
+
+    @property
+    def images(self) -> Tensor:
+        """(P, 3, H, W)."""
+        return self.population.pool(self.names)
+
+    @cached_property
+    def domain(self) -> dict[str, int]:
+        """Each client's main domain."""
+        return {name: self.population.main_domain(name) for name in self.names}
+
+    def suspects(self, client: str, index: Tensor) -> tuple[Tensor, Tensor]:
+        """(N,) images of the client at `index`, then what clients of its main domain held out; and which are its own."""
+        inside = index[:SUSPECTED] + self._place[client][0]
+        outside = self.held_out(self.domain[client])
+        return torch.cat([inside, outside]), torch.arange(len(inside) + len(outside)) < len(inside)
+
+    def held_out(self, domain: int) -> Tensor:
+        """(N,): what clients of this main domain held out."""
+        near = [name for name in self.names if self.domain[name] == domain]
+        out = [torch.arange(len(self.population.data(name).held_out_images)) + self._place[name][1] for name in near]
+        return torch.cat(out)
+
+    def strangers(self, domain: int, near: bool, times: int, rng: torch.Generator) -> list[Tensor]:
+        """Of this domain, or of others, so many times: images that nobody trained on, in random orders."""
+        domains = {d for d in self.domain.values() if (d == domain) is near}
+        out = [self.held_out(d) for d in domains]
+        drawn = [out[i % len(out)] for i in range(times if out else 0)]
+        return [some[torch.randperm(len(some), generator=rng)] for some in drawn if len(some) > 1]
+
+    def line_ups(self, client: str, index: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Each of the first images at `index` of the client among others of its main domain (of any if too few).
+
+        Returns: (T, N) line-ups, and where in each the client's image stands (T,).
+        """
+        names = [name for name in self.names if name != client]
+        near: Sequence[str] = [name for name in names if self.domain[name] == self.domain[client]] or names
+        others = torch.cat([torch.arange(len(self.population.data(name))) + self._place[name][0] for name in near])
+        count = min(CANDIDATES, len(others) + 1)
+        rows, positions = [], []
+        for image in index[:LINE_UPS]:
+            row = others[torch.randperm(len(others), generator=rng)[:count]]
+            position = min(int(torch.randint(count, (), generator=rng)), len(row) - 1)
+            row[position] = int(image) + self._place[client][0]
+            rows.append(row)
+            positions.append(position)
+        return torch.stack(rows), torch.tensor(positions)
+
+    @cached_property
+    def _place(self) -> dict[str, tuple[int, int]]:
+        """Where in the row each client's images begin, and those that it held out."""
+        sizes = [len(self.population.data(name)) for name in self.names]
+        out = [len(self.population.data(name).held_out_images) for name in self.names]
+        starts = torch.tensor([0, *sizes, *out]).cumsum(0).tolist()
+        return {name: (starts[i], starts[len(sizes) + i]) for i, name in enumerate(self.names)}
