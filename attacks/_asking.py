@@ -31,7 +31,7 @@ class Asking:
     """Asks models, one after the other, first of all those that senders were sent.
 
     A model sent is trusted where it is right on half of the public images. Then suspects have the labels it gives them,
-    and every model trained of it is asked with its BatchNorm statistics.
+    and every model trained of it is asked with its BatchNorm statistics; a model trained of none has its own.
 
     Attributes:
         network: That the models are states of.
@@ -52,7 +52,7 @@ class Asking:
         """Ask the models that were sent about the suspects of these questions; once, before all else."""
         for sent in {id(one.sent): sent_to(one) for one in questions}.values():
             mine = [question for question in questions if question.sent is sent]
-            told = self._before[id(sent)] = self.about([sent], mine, public=True)
+            told = self._before[id(sent)] = self.about([sent], mine, sent, public=True)
             if float((told.public[0].argmax(1) == self.labels_of_images).float().mean()) >= _TRUSTED:
                 self._trusted.add(id(sent))
 
@@ -64,18 +64,20 @@ class Asking:
         """(N,): classes of the suspects as far as they are known, with what the trained model says of them (N, K)."""
         return (self.before(question) if id(question.sent) in self._trusted else own).argmax(1)
 
-    def about(self, states: Sequence[ModelState], questions: Sequence[Question], public: bool) -> Told:
-        """What models trained of one say of all suspects of these questions, and of public images where wanted."""
+    def about(
+        self, states: Sequence[ModelState], questions: Sequence[Question], sent: ModelState | None, public: bool
+    ) -> Told:
+        """What models say of all suspects of these questions, and of public images where wanted; as `logits`."""
         index = torch.cat([question.suspects for question in questions]).unique()
         images = torch.cat([self.pool[index], self.images if public else self.images[:0]])
-        told = self.logits(states, images, sent_to(questions[0]))
+        told = self.logits(states, images, sent)
         return Told(index, told[:, : len(index)], told[:, len(index) :])
 
     @torch.no_grad()
-    def logits(self, states: Sequence[ModelState], images: Tensor, sent: ModelState) -> Tensor:
-        """(S, N, K) of models trained of the one sent, finite whatever they hold."""
-        trusted = id(sent) in self._trusted
-        theirs = {name: tensor for name, tensor in sent.state.items() if name.endswith(STATISTICS)} if trusted else {}
+    def logits(self, states: Sequence[ModelState], images: Tensor, sent: ModelState | None) -> Tensor:
+        """(S, N, K) of models trained of the one sent, or from the start for None, finite whatever they hold."""
+        common = sent.state if sent is not None and id(sent) in self._trusted else {}
+        theirs = {name: tensor for name, tensor in common.items() if name.endswith(STATISTICS)}
         told = []
         for state in states:
             replace(state, state=state.state | theirs).load_into(self.network)

@@ -13,12 +13,13 @@ from torch import Tensor
 from fdgpriv.artifact import ModelState
 from fdgpriv.exam import Guess, Question, View
 from fdgpriv.states import ModelUpdate
-from fdgpriv.subjects import Craft, Subject, TrainingCraft
+from fdgpriv.subjects import Craft, SharedModelCraft, Subject, TrainingCraft
 
 from ._asking import Asking, Told, first_tensor, sent_to
 from ._lira import likelihood, log_odds, offline, online, rmia
 from ._membership import MembershipAttack, blind, like_the_mean
 from ._reading import held, public_images
+from ._shadow_federations import shadow_federations
 from ._shadows import Shadows
 
 STATISTICS = ("auto", "lira", "rmia", "change", "loss")
@@ -29,7 +30,7 @@ _PUBLIC = 100  # public images that are looked at: to trust the model sent, and 
 class Membership(MembershipAttack):
     """Scores each suspect by how sure the trained model is of it, against shadow models trained without it.
 
-    Shadows begin with the model that the sender was sent, hold as many public images as are behind the artifact (of
+    Shadows of a client begin with the model that it was sent, hold as many public images as are behind the artifact (of
     one domain where one has so many), and pass through the run's defense. A suspect's label is unknown to all roles
     here: the class that the model sent gives it stands in, or, where that model is right on fewer than half of the
     public images, the class that the trained model gives it, which flatters non-members.
@@ -37,13 +38,17 @@ class Membership(MembershipAttack):
     All models are looked at with the BatchNorm statistics of the model sent, where that is trusted with labels: these
     drift towards whatever a client holds, which hides what its gradients did.
 
-    Of the model that the server sends out no shadow without the clients exists. Its own loss is what is left.
+    Shadows of the model that the server sends out are whole federations, trained from the start with the run's method
+    and defense on public images alone, and looked at with their own statistics. They cost trainings, so that `auto` has
+    the model's own loss there.
 
     Attributes:
         statistic: ``lira``; ``rmia``; ``change`` of log-odds from the model sent; ``loss`` of the trained model, as
-            log-odds; ``auto`` is lira, and loss where the model sent is itself among what is read.
-        online: LiRA with shadows that saw half of the suspects each; trained anew for each line of suspects.
-        shadows: Of each number of images; a quarter where every client was sent a model of its own.
+            log-odds; ``auto`` is lira, and loss of the model that the server sends out.
+        online: LiRA with shadows that saw half of the suspects each; trained anew for each line of suspects. No
+            federation is trained so.
+        shadows: Of each number of images; a quarter where every client was sent a model of its own. Of the model that
+            the server sends out, federations in all.
         gamma: RMIA's.
         a: RMIA's, offline.
     """
@@ -72,6 +77,11 @@ class Membership(MembershipAttack):
     def sizes_on(self, subject: Subject[Craft]) -> tuple[int | None, ...]:
         return (1, None) if subject.own_models else self.sizes
 
+    def refuses(self, subject: Subject[Craft]) -> str | None:
+        if self.online and self.statistic == "lira" and isinstance(subject.craft, SharedModelCraft):
+            return "shadow federations never hold a suspect, so membership.online has nothing to compare with here"
+        return None
+
     def read(
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
@@ -95,7 +105,10 @@ class _Reader:
         self.public = torch.randperm(len(self.makes.labels), generator=self.rng)[:_PUBLIC]
         public = self.makes.images[self.public], self.makes.labels[self.public]
         self.asks = Asking(self.craft.network(), self.craft.federation.device, self.view.candidates, *public)
+        self.of_all = isinstance(self.craft, SharedModelCraft)
         self.statistic = self.attack.statistic
+        if self.statistic == "auto":
+            self.statistic = "loss" if self.of_all else "lira"
 
     def read(self, questions: Sequence[Question]) -> list[Guess]:
         """A score (N,) of each question's suspects."""
@@ -104,22 +117,23 @@ class _Reader:
         for question in questions:
             by_start.setdefault(self._start(question), []).append(question)
             by_artifact.setdefault(first_tensor(question.artifact), []).append(question)
-        if self.statistic == "auto":
-            itself = any(first_tensor(question.artifact) == first_tensor(sent_to(question)) for question in questions)
-            self.statistic = "loss" if itself else "lira"
         own_models = len({sent for sent, _ in by_start}) > 1
         count = max(2, self.attack.shadows // 4) if own_models else self.attack.shadows
         self.asks.meet(questions)
-        compared = {start: self._compared(some, count) for start, some in by_start.items()}
+        if self.of_all and self.statistic in ("lira", "rmia"):
+            compared: dict[tuple[int, int], Told | None] = dict.fromkeys(by_start, self._federations(questions))
+        else:
+            compared = {start: self._compared(some, count) for start, some in by_start.items()}
         found: dict[Question, Tensor] = {}
         for some in by_artifact.values():
-            told = self._about([self.craft.after(some[0].artifact, sent_to(some[0]))], some)
+            sent = sent_to(some[0])
+            told = self._about([self.craft.after(some[0].artifact, sent)], some, sent)
             found |= {one: self._score(one, told, compared[self._start(one)], count).nan_to_num(0.0) for one in some}
         return [found[question] for question in questions]
 
-    def _about(self, states: Sequence[ModelState], questions: Sequence[Question]) -> Told:
-        """What these models say, of public images too where they are compared with."""
-        return self.asks.about(states, questions, self.statistic == "rmia")
+    def _about(self, states: Sequence[ModelState], questions: Sequence[Question], sent: ModelState | None) -> Told:
+        """What these models, trained of the one sent, say; of public images too where they are compared with."""
+        return self.asks.about(states, questions, sent, self.statistic == "rmia")
 
     def _start(self, question: Question) -> tuple[int, int]:
         """What shadows hang on: the model that was sent, and how many images they hold."""
@@ -132,10 +146,20 @@ class _Reader:
             return None
         size = self._start(questions[0])[1]
         drawn = [self.makes.draw(size, turn) for turn in range(count)]
-        told = self._about(self.makes.of(drawn, sent_to(questions[0])), questions)
+        sent = sent_to(questions[0])
+        told = self._about(self.makes.of(drawn, sent), questions, sent)
+        return self._unseen(told, torch.stack([torch.isin(self.public, index) for index in drawn]))
+
+    def _federations(self, questions: Sequence[Question]) -> Told:
+        """What shadow federations say of all suspects, none of which they saw."""
+        federations = shadow_federations(self.view, self.attack.shadows)
+        told = self._about([state for one in federations for state in one.sent], questions, None)
+        return self._unseen(told, torch.stack([one.saw[self.public] for one in federations for _ in one.sent]))
+
+    def _unseen(self, told: Told, saw: Tensor) -> Told:
+        """The same, NaN of the public images that a shadow saw (S, M), where these are compared with."""
         if self.statistic != "rmia":
             return told
-        saw = torch.stack([torch.isin(self.public, index) for index in drawn])
         return Told(told.index, told.suspects, told.public.masked_fill(saw[:, :, None], torch.nan))
 
     def _score(self, question: Question, told: Told, compared: Told | None, count: int) -> Tensor:

@@ -17,7 +17,7 @@ from .label_marginal import MarginalCraft, marginal_subject
 from .maker import Maker
 from .repeated import RepeatedStyles, repeated_subject
 from .sample_count import CountCraft, count_subject
-from .shared_model import shared_model_subject
+from .shared_model import SharedModelCraft, shared_model_subject
 from .shared_style import shared_style_subject
 from .style import StyleCraft, style_subject
 from .subject import Craft, Holding, Subject
@@ -35,6 +35,7 @@ __all__ = [
     "Maker",
     "MarginalCraft",
     "RepeatedStyles",
+    "SharedModelCraft",
     "StatisticsCraft",
     "StyleCraft",
     "Subject",

@@ -1,6 +1,7 @@
-"""What shadow models cost, in trainings of one model, trained together and one by one. Prints; `make bench`."""
+"""What shadow models cost, in trainings of one model, and shadow federations, in the run's own. Prints; `make bench`."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from statistics import median
@@ -12,16 +13,23 @@ import torch
 
 from fdgpriv import data
 from fdgpriv.artifact import SERVER, ModelState
+from fdgpriv.engine.local import LocalEngine
 from fdgpriv.federation import generator
+from fdgpriv.once import Once
 from fdgpriv.partition import populate
 from fdgpriv.plan import Plan
+from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Defense
 from fdgpriv.subjects import Holding, TrainingCraft
+from fdgpriv.threat import threat
+from fdgpriv.wire import Wire
 
 pytestmark = pytest.mark.bench
 COUNT, REPEATS = 16, 3
+FEW = {"rounds": "2", "local_epochs": "1"}  # what a training costs beside its steps weighs more in few
 
 shadows: Any = import_module("fdgpriv.attacks._shadows")
+federations: Any = import_module("fdgpriv.attacks._shadow_federations")
 
 
 def typical(measure: Callable[[], object]) -> float:
@@ -56,3 +64,32 @@ def test_shadows(capsys: pytest.CaptureFixture[str]) -> None:
                 f"\n{COUNT} shadows of {size} images / one model: together {together / one:.1f}, "
                 f"one by one {loop / one:.1f} (goal: at most 4)"
             )
+
+
+@pytest.mark.parametrize("method", ["fedavg", "stablefdg"])
+def test_shadow_federations(method: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both on one core."""
+    torch.set_num_threads(1)
+    plan = Plan(methods=(method,), settings=FEW).checked()
+    dataset, none = data.load("digits"), Defense.named("none")()
+    population = populate(dataset, dataset.default_target, "single", 15, 1)
+    federation, part = plan.federation(dataset, list(population.clients), 1), plan.method(method)
+    sizes = {name: len(own) for name, own in population.clients.items()}
+    wire = Wire(sizes, none)
+    LocalEngine(1).run(part, federation, population.clients, wire)  # warms up
+    proctor = Proctor(population, part, federation, none, wire.transcript, 1)
+    sitting = proctor.sittings(proctor.subject("global_model"), threat("server"), (None,), reconstruction=False)[0]
+    ratios = []
+    for _ in range(REPEATS):
+        start = perf_counter()
+        LocalEngine(1).run(part, federation, population.clients, Wire(sizes, none))
+        one = perf_counter() - start
+        view = replace(sitting.view, learned=Once())
+        start = perf_counter()
+        made = federations.shadow_federations(view, COUNT)
+        ratios.append((perf_counter() - start) / one)
+    with capsys.disabled():
+        print(
+            f"\n{COUNT} shadow federations of {method}, of {int(made[0].saw.sum())} images each / one training: "
+            f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}, n={REPEATS}; goal: at most 4)"
+        )
