@@ -18,9 +18,7 @@ from fdgpriv.subjects import SharedModelCraft
 
 from ._reading import held, public_images
 
-_HELD = (
-    0.5  # of each domain's public images; the next federation holds the others, so that RMIA has some to compare with
-)
+_HELD = 0.5  # of each domain's public images; the next federation holds the others, for RMIA to compare with
 _COST = 0.2  # at most so many images for each of the clients', so that sixteen cost about three trainings
 _LEAST = 4  # images of a domain
 

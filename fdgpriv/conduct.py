@@ -4,7 +4,7 @@ import os
 import platform
 import resource
 from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -33,6 +33,7 @@ from fdgpriv.roles import Attack
 from fdgpriv.threat import ThreatModel, threat
 from fdgpriv.training import Cell, Trained, train
 from fdgpriv.transcript import Record
+from fdgpriv.two_ends import TwoEnds
 
 _NOT_YET = "interrupted before it"
 
@@ -126,21 +127,15 @@ class Conductor:
         ]
         task = self.teller.task(f"attacking {folder}", len(asked))
         pool = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
-        pending: dict[Future[tuple[Paper, float]], str] = {}
         measured = pool.submit(facts, proctor, self.out / "marks" / folder)
         try:
             for one in asked:
                 papers[one.key] = Paper(one.attack, one.who, one.kind, "client", False, not_applicable=_NOT_YET)
-            kinds = list(dict.fromkeys(one.kind for one in asked))
-            for one in sorted(asked, key=lambda one: kinds.index(one.kind)):  # what is made of one kind serves the next
-                pending[pool.submit(one.paper)] = one.key
-            while pending:
-                finished, _ = wait(pending, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    key = pending.pop(future)
-                    papers[key], seconds = future.result()
-                    done.attack_s += seconds
-                    self.teller.step(task, f"{key} in {seconds:.1f} s")
+            row = TwoEnds(_heavy_outside(asked))
+            for finished in as_completed([pool.submit(lambda: row.take().paper()) for _ in asked]):
+                key, papers[key], seconds = finished.result()
+                done.attack_s += seconds
+                self.teller.step(task, f"{key} in {seconds:.1f} s")
         except KeyboardInterrupt:
             for key in [key for key, paper in papers.items() if paper.not_applicable == _NOT_YET]:
                 del papers[key]
@@ -224,6 +219,16 @@ def _readable(attack: Attack, who: ThreatModel, proctor: Proctor) -> Sequence[st
     there = [kind for kind in attack.reads if kind in proctor.subjects]
     seen = [kind for kind in there if proctor.subjects[kind].refused(who) is None]
     return seen or there[:1] or attack.reads[:1]
+
+
+def _heavy_outside(asked: Sequence[Examination]) -> list[Examination]:
+    """By kind, so that what was made for one serves the next; what draws images takes longest and stands at the ends."""
+    kinds = list(dict.fromkeys(one.kind for one in asked))
+    row = sorted(asked, key=lambda one: kinds.index(one.kind))
+    half = len(row) // 2
+    heavy = [one.attack.family == "reconstruction" for one in row]
+    order = sorted(range(len(row)), key=lambda i: (i >= half, heavy[i] == (i >= half)))
+    return [row[i] for i in order]
 
 
 def environment(plan: Plan, workers: int) -> dict[str, Any]:

@@ -72,8 +72,8 @@ class Examination:
     out: Path
     cell: str
 
-    def paper(self) -> tuple[Paper, float]:
-        """What is judged, and the seconds it took when it was done: now or before."""
+    def paper(self) -> tuple[str, Paper, float]:
+        """Its key, what is judged, and the seconds it took when it was done: now or before."""
         file = self.out / "marks" / self.cell / f"{self._name}.json"
         if file.is_file():
             examined = _EXAMINED.validate_json(file.read_bytes())
@@ -83,7 +83,7 @@ class Examination:
             examined.attack_s = perf_counter() - start
             file.parent.mkdir(parents=True, exist_ok=True)
             write_text(file, examined.model_dump_json())
-        return self._as_paper(examined), examined.attack_s
+        return self.key, self._as_paper(examined), examined.attack_s
 
     @property
     def key(self) -> str:

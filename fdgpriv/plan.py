@@ -18,6 +18,7 @@ from fdgpriv.transcript import KEEP
 
 PRESETS = ("quick", "default", "paper")
 CLIENTS = {"quick": 6, "default": 15, "paper": 30}
+IMAGES = {"quick": 300}  # of each domain, at most
 SIZES = {"quick": 32, "default": 32, "paper": 224}  # pixels, for folder datasets
 
 
@@ -146,6 +147,8 @@ class Plan:
         dataset = data.load(
             self.dataset, root=self.data_root, image_size=None if self.dataset == "digits" else self._pixels
         )
+        if self.preset in IMAGES:
+            dataset = dataset.few(IMAGES[self.preset])
         targets = self.targets or (dataset.default_target,)
         targets = dataset.names if targets == ("all",) else targets
         for target in targets:

@@ -24,9 +24,7 @@ ARTIFACTS_PER_CLIENT: dict[int, int] = {
     5: 2,
     20: 2,
 }  # images behind an artifact: how many artifacts per client
-COSTLY_SINGLES = (
-    3  # of one image where making one takes long, and one of each other number; one where one stands for all
-)
+COSTLY_SINGLES = 2  # of one image where making one takes long (one where one stands for all), and one of other numbers
 ALTERNATIVES = 3  # how many artifacts stand in for each control by default
 RANDOM_ARTIFACTS = 6  # and for a random one, where reading one is cheap
 SCORED = 12  # at most so many of the images behind an artifact are scored

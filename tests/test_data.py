@@ -242,3 +242,15 @@ def test_sketches_are_the_brightest_and_without_colour(real_pacs: Dataset) -> No
     light = {domain.name: float(domain.images.mean()) for domain in real_pacs.domains}
     assert min(colour, key=lambda name: colour[name]) == "sketch"
     assert max(light, key=lambda name: light[name]) == "sketch"
+
+
+@pytest.mark.parametrize("count", [7, 10_000])
+def test_few_images_of_each_domain_are_always_the_same_ones_and_of_all_classes(digits: Dataset, count: int) -> None:
+    few, again = digits.few(count), digits.few(count)
+    for domain, some, same in zip(digits.domains, few.domains, again.domains, strict=True):
+        assert (some.name, len(some)) == (domain.name, min(count, len(domain)))
+        assert torch.equal(some.images, same.images)
+        whole = {image.numpy().tobytes(): int(label) for image, label in zip(domain.images, domain.labels, strict=True)}
+        assert [whole[image.numpy().tobytes()] for image in some.images] == some.labels.tolist()
+    assert few.about.endswith(f"Here at most {count} images of each domain.")
+    assert set(digits.few(100).domains[0].labels.tolist()) == set(range(10))  # not the first ones of a sorted folder
