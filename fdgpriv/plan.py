@@ -18,7 +18,7 @@ from fdgpriv.transcript import KEEP
 
 PRESETS = ("quick", "default", "paper")
 CLIENTS = {"quick": 6, "default": 15, "paper": 30}
-IMAGES = {"quick": 300}  # of each domain, at most
+IMAGES = {"quick": 200}  # of each domain, at most
 SIZES = {"quick": 32, "default": 32, "paper": 224}  # pixels, for folder datasets
 
 
