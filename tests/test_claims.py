@@ -13,8 +13,8 @@ from fdgpriv.artifact import SERVER, Artifact, ModelState, StyleStatistics
 from fdgpriv.claims import PAPERS, Case, claims, hypotheses
 from fdgpriv.claims.hypothesis import Decision, bytes_per_client_round, needs, no_leak_by, statistics_layers
 from fdgpriv.finding import AttackFinding
+from fdgpriv.measures.style_space import style_space
 from fdgpriv.roles import Attack, Method
-from fdgpriv.style_space import style_space
 from fdgpriv.transcript import Record
 
 NUMBERS = {

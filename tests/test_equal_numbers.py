@@ -11,9 +11,9 @@ from torch import Tensor
 
 from fdgpriv.claims.hypothesis import Case
 from fdgpriv.claims.pardon import HYPOTHESES
-from fdgpriv.equal_numbers import equal_numbers
 from fdgpriv.exam import Question, View
 from fdgpriv.federation import Dataset
+from fdgpriv.measures.equal_numbers import equal_numbers
 from fdgpriv.metrics.pixels import EXACT_DB
 from fdgpriv.metrics.realism import features, resized, small_fid
 from fdgpriv.models.extractor import digits_extractor

@@ -13,9 +13,9 @@ from fdgpriv import facts as measured
 from fdgpriv.facts import facts
 from fdgpriv.federation import Dataset
 from fdgpriv.kinds import InterpolationStyle
-from fdgpriv.presence import presence
+from fdgpriv.measures.presence import presence
+from fdgpriv.measures.translation import translation
 from fdgpriv.roles import Method
-from fdgpriv.translation import translation
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from torch import nn
 
 from fdgpriv.claims import Case, claims
 from fdgpriv.federation import Dataset, generator
-from fdgpriv.latent_space import latent_space, precision_recall
 from fdgpriv.marks import examine
+from fdgpriv.measures.latent_space import latent_space, precision_recall
 from fdgpriv.roles import Attack
 from fdgpriv.states import ClassifierHead
 from fdgpriv.threat import threat

@@ -12,7 +12,7 @@ from fdgpriv.claims.hypothesis import Case
 from fdgpriv.exam import Question, View
 from fdgpriv.federation import Dataset
 from fdgpriv.finding import Claim
-from fdgpriv.leaked_share import SHARES, leaked_share
+from fdgpriv.measures.leaked_share import SHARES, leaked_share
 from fdgpriv.roles import Attack
 from fdgpriv.threat import threat
 
@@ -82,7 +82,7 @@ def test_who_knows_every_image_by_its_style_leads_at_every_share(ccst: Fitted, m
 
 
 def test_the_attack_itself_gives_every_figure_and_the_same_again(ccst: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fdgpriv.leaked_share.SHARES", (0.1,))
+    monkeypatch.setattr("fdgpriv.measures.leaked_share.SHARES", (0.1,))
     found = leaked_share(ccst.proctor())
     ends = {f"leaked_10_{whose}{end}" for whose in ("image", "client") for end in ("", "_low", "_high")}
     assert set(found) == {"leaked_10_count", *ends}

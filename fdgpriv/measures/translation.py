@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fdgpriv.artifact import SERVER, ModelState
 from fdgpriv.federation import generator
-from fdgpriv.latent_space import latents_of
+from fdgpriv.measures.latent_space import latents_of
 from fdgpriv.proctor import Proctor
 from fdgpriv.states import RepresentationTranslator
 from fdgpriv.verdict import mean_interval
