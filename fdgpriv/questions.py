@@ -24,7 +24,7 @@ ARTIFACTS_PER_CLIENT: dict[int, int] = {
     5: 2,
     20: 2,
 }  # images behind an artifact: how many artifacts per client
-COSTLY_SINGLES = 2  # of one image where making one takes long (one where one stands for all), and one of other numbers
+COSTLY_SINGLES = 3  # of one image where making one takes long, and one of each other number
 ALTERNATIVES = 3  # how many artifacts stand in for each control by default
 RANDOM_ARTIFACTS = 6  # and for a random one, where reading one is cheap
 SCORED = 12  # at most so many of the images behind an artifact are scored
@@ -96,9 +96,7 @@ class Questions:
 
     def _count(self, size: int, of_each: int) -> int:
         """Of so many artifacts of each client, how many are asked about: clients are the units, more of each add little."""
-        if not self.subject.costly:
-            return of_each
-        return min(of_each, COSTLY_SINGLES if size == 1 and not self.subject.alone else 1)
+        return min(of_each, COSTLY_SINGLES if size == 1 else 1) if self.subject.costly else of_each
 
     def _made(self, name: str, held: Holding, index: Tensor, behind: str) -> Artifact:
         return self.maker.make(self.subject, name, held, index, self.rng, behind)

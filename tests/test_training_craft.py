@@ -47,7 +47,7 @@ def test_fewer_artifacts_are_asked_about_where_one_takes_a_training(trained: tup
     (subject,) = [s for s in proctor.subjects.values() if isinstance(s.craft, TrainingCraft) and not s.alone]
     sittings = proctor.sittings(subject, threat("server"), (1, 2), reconstruction=False)
     asked = Counter((item.client, item.size) for sitting in sittings for item in sitting.items)
-    assert {count for (_, size), count in asked.items() if size == 1} == {2}
+    assert {count for (_, size), count in asked.items() if size == 1} == {3}
     assert {count for (_, size), count in asked.items() if size == 2} == {1}
     assert {client for client, _ in asked} >= set(fitted.population.clients)
 
