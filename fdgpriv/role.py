@@ -9,6 +9,7 @@ import pkgutil
 from abc import ABC
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -76,7 +77,8 @@ class Role(ABC):
         given = {}
         for name, value in settings.items():
             if name not in known:
-                raise ValueError(f"{cls.name()}: want a field of {', '.join(known) or '(none)'}; got {name!r}")
+                near = "".join(f", did you mean {close}?" for close in get_close_matches(name, known, 1))
+                raise ValueError(f"{cls.name()}: want a field of {', '.join(known) or '(none)'}; got {name!r}{near}")
             given[name] = _read(known[name], value, f"{cls.name()}.{name}")
         return cls(**given)
 
