@@ -13,7 +13,7 @@ from torch import Tensor
 from fdgpriv.exam import Guess, Truth, View
 from fdgpriv.federation import generator
 from fdgpriv.finding import Measured
-from fdgpriv.metrics.matching import pairs
+from fdgpriv.metrics.matching import pairs, squared_errors
 from fdgpriv.metrics.perceptual import FormulaLpips, extractor_lpips
 from fdgpriv.metrics.pixels import EXACT_DB, psnr_per_image, ssim_per_image
 from fdgpriv.metrics.realism import fid, inception_score, kid, resized
@@ -70,14 +70,10 @@ def lpips(guesses: Sequence[Guess], truths: Sequence[Truth]) -> tuple[str, Tenso
 
 def identified(guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
     """Whether (M,) the image of the first line-up that is nearest to any of the guess, by squared error, is the true one."""
-    hits = []
-    pool, norms = torch.empty(0), torch.empty(0)
-    for guess, truth in zip(guesses, truths, strict=True):
-        if pool is not truth.pool:  # one for all truths of a sitting
-            pool, norms = truth.pool, truth.pool.flatten(1).square().sum(1)
-        images, row = _counted(guess, truth).flatten(1), truth.candidates[0]
-        further = norms[row, None] + images.square().sum(1) - 2 * pool.flatten(1)[row] @ images.T
-        hits.append(float(further.amin(1).argmin() == truth.positions[0]))
+    hits = [
+        float(squared_errors(truth.line_up, _counted(guess, truth)).amin(1).argmin() == truth.positions[0])
+        for guess, truth in zip(guesses, truths, strict=True)
+    ]
     return torch.tensor(hits)
 
 

@@ -132,10 +132,10 @@ class Conductor:
             for one in asked:
                 papers[one.key] = Paper(one.attack, one.who, one.kind, "client", False, not_applicable=_NOT_YET)
             row = TwoEnds(_heavy_outside(asked))
-            for finished in as_completed([pool.submit(lambda: row.take().paper()) for _ in asked]):
-                key, papers[key], seconds = finished.result()
+            for finished in as_completed([pool.submit(_next, row) for _ in asked]):
+                one, (papers[one.key], seconds) = finished.result()
                 done.attack_s += seconds
-                self.teller.step(task, f"{key} in {seconds:.1f} s")
+                self.teller.step(task, f"{one.key} in {seconds:.1f} s")
         except KeyboardInterrupt:
             for key in [key for key, paper in papers.items() if paper.not_applicable == _NOT_YET]:
                 del papers[key]
@@ -225,10 +225,14 @@ def _heavy_outside(asked: Sequence[Examination]) -> list[Examination]:
     """By kind, so that what was made for one serves the next; what draws images takes longest and stands at the ends."""
     kinds = list(dict.fromkeys(one.kind for one in asked))
     row = sorted(asked, key=lambda one: kinds.index(one.kind))
-    half = len(row) // 2
-    heavy = [one.attack.family == "reconstruction" for one in row]
-    order = sorted(range(len(row)), key=lambda i: (i >= half, heavy[i] == (i >= half)))
-    return [row[i] for i in order]
+    first, last = row[: len(row) // 2], row[len(row) // 2 :]
+    return sorted(first, key=lambda one: not one.draws_images) + sorted(last, key=lambda one: one.draws_images)
+
+
+def _next(row: TwoEnds[Examination]) -> tuple[Examination, tuple[Paper, float]]:
+    """The examination that this thread takes, and its paper."""
+    one = row.take()
+    return one, one.paper()
 
 
 def environment(plan: Plan, workers: int) -> dict[str, Any]:

@@ -74,6 +74,11 @@ class Truth:
     suspects: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     alone: Tensor = field(default_factory=lambda: torch.empty(0, 0))
 
+    @property
+    def line_up(self) -> Tensor:
+        """(N, 3, H, W): the first line-up's images."""
+        return self.pool[self.candidates[0]]
+
 
 @dataclass(frozen=True, eq=False)
 class View:

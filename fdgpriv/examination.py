@@ -72,8 +72,8 @@ class Examination:
     out: Path
     cell: str
 
-    def paper(self) -> tuple[str, Paper, float]:
-        """Its key, what is judged, and the seconds it took when it was done: now or before."""
+    def paper(self) -> tuple[Paper, float]:
+        """What is judged, and the seconds it took when it was done: now or before."""
         file = self.out / "marks" / self.cell / f"{self._name}.json"
         if file.is_file():
             examined = _EXAMINED.validate_json(file.read_bytes())
@@ -83,7 +83,7 @@ class Examination:
             examined.attack_s = perf_counter() - start
             file.parent.mkdir(parents=True, exist_ok=True)
             write_text(file, examined.model_dump_json())
-        return self.key, self._as_paper(examined), examined.attack_s
+        return self._as_paper(examined), examined.attack_s
 
     @property
     def key(self) -> str:
@@ -95,7 +95,8 @@ class Examination:
         return f"{slug(self.spec)}@{self.who.role}-{self.kind}"
 
     @property
-    def _draws_images(self) -> bool:
+    def draws_images(self) -> bool:
+        """Whether it is of a reconstruction, which takes longest."""
         return self.attack.family == "reconstruction"
 
     @property
@@ -143,7 +144,7 @@ class Examination:
             undefended=self._undefended(subject, rng),
             auxiliary_images=sum(len(domain) for domain in view.auxiliary),
             chance=self.attack.chance(view, first.truth),
-            figures=self._grid(shown) if self._draws_images else (),
+            figures=self._grid(shown) if self.draws_images else (),
             by_rounds=self._by_rounds(subject, rng),
         )
 
@@ -222,7 +223,7 @@ class Examination:
             subject,
             self.who,
             sizes,
-            reconstruction=self._draws_images,
+            reconstruction=self.draws_images,
             asks_size=attack.asks_size,
             alone=attack.family == "algebra",
         )

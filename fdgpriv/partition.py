@@ -115,9 +115,7 @@ def _hold(
     domains = torch.cat([torch.full((len(index),), d) for d, index in enumerate(parts)])
     if len(images) < 2:
         raise ValueError(f"{name} would hold {len(images)} images: want at least 2; ask for fewer clients")
-    order = torch.randperm(len(images), generator=rng)
-    cut = held_out(len(images))
-    out, kept = order[:cut], order[cut:]
+    out, kept = set_aside(len(images), rng)
     data = LocalData(
         client=name,
         images=images[kept],
@@ -129,6 +127,12 @@ def _hold(
         translate=dataset.translate,
     )
     return data, domains[kept]
+
+
+def set_aside(count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Which of its `count` images a client holds out, and which it trains on, each in random order."""
+    out, kept = torch.randperm(count, generator=rng).tensor_split([held_out(count)])
+    return out, kept
 
 
 def held_out(count: int) -> int:

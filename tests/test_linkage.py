@@ -39,7 +39,7 @@ def test_who_cannot_be_told_apart_is_not_found() -> None:
 
 def examined(evaluator: Evaluator, out: Path) -> Paper:
     part = Attack.named("linkage")()
-    return Examination(evaluator, "linkage", part, "style_statistics", threat("server"), True, out, "c").paper()[1]
+    return Examination(evaluator, "linkage", part, "style_statistics", threat("server"), True, out, "c").paper()[0]
 
 
 def mean(marks: Marks, name: str) -> float:

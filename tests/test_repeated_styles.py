@@ -170,7 +170,7 @@ def examined(fitted: Fitted, role: str, out: Path, few: bool = False) -> AttackF
     attack = Attack.named("style_membership").configured({"practice": 20})
     proctor = replace(fitted.proctor(), per_client={1: 1, 5: 1})
     asked = Examination(proctor, "style_membership", attack, "style_statistics", threat(role), few, out, "cell")
-    return judge({"x": asked.paper()[1]}, 0)["x"]
+    return judge({"x": asked.paper()[0]}, 0)["x"]
 
 
 def test_figures_come_by_number_of_rounds_and_images(thrice: Fitted, tmp_path: Path) -> None:

@@ -59,9 +59,9 @@ def test_what_was_trained_with_the_same_draws_is_remembered_and_nobody_can_tell(
     held, index = _held(fitted), torch.arange(3)
     rngs = [generator(5) for _ in range(3)]
     models = [
-        first.trained(held, index, rngs[0]),
-        first.trained(held, index, rngs[1]),
-        other.trained(held, index, rngs[2]),
+        first.trained_once(held, index, rngs[0]),
+        first.trained_once(held, index, rngs[1]),
+        other.trained_once(held, index, rngs[2]),
     ]
     assert models[0] is models[1]
     assert models[2] is not models[0]
@@ -73,9 +73,9 @@ def test_what_was_trained_with_the_same_draws_is_remembered_and_nobody_can_tell(
 def test_what_differs_is_trained_anew(trained: tuple[str, Fitted], change: str) -> None:
     _, fitted = trained
     craft, held, index = _craft(fitted), _held(fitted), torch.arange(3)
-    before = craft.trained(held, index, generator(5))
+    before = craft.trained_once(held, index, generator(5))
     held = replace(held, images=held.images.flip(3).contiguous()) if change == "images" else held
-    after = craft.trained(held, index + (change == "index"), generator(5 + (change == "draws")))
+    after = craft.trained_once(held, index + (change == "index"), generator(5 + (change == "draws")))
     assert any(not torch.equal(tensor, after.state[name]) for name, tensor in before.state.items())
 
 

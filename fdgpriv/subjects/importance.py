@@ -44,7 +44,7 @@ class ImportanceCraft(Craft):
         self, held: Holding, index: Tensor, rng: torch.Generator, *, behind: str = "client", defended: bool = True
     ) -> Artifact:
         craft = self.training
-        trained = craft.trained(held, index, rng)
+        trained = craft.trained_once(held, index, rng)
         device = craft.federation.device
         state = self._method.importances(self._under(trained), held.images[index], device)
         shared: list[Artifact] = [ImportanceWeights(client=SERVER, round=craft.round, state=state), trained]

@@ -11,7 +11,7 @@ from fdgpriv.artifact import SERVER, ModelState
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.evidence import each_halfway
 from fdgpriv.federation import Federation, LocalData
-from fdgpriv.partition import Population, held_out
+from fdgpriv.partition import Population, set_aside
 from fdgpriv.roles import Defense, Method
 from fdgpriv.transcript import Transcript
 from fdgpriv.wire import Diverged, Wire
@@ -47,8 +47,7 @@ class SharedModelCraft(TrainingCraft):
         return list({id(model): model for model in models.values()}.values())
 
     def _client(self, name: str, images: Tensor, labels: Tensor, rng: torch.Generator) -> LocalData:
-        order = torch.randperm(len(labels), generator=rng)
-        out, kept = order.tensor_split([held_out(len(labels))])
+        out, kept = set_aside(len(labels), rng)
         own = replace(self.like, client=name, images=images[kept], labels=labels[kept])
         return replace(own, held_out_images=images[out], held_out_labels=labels[out])
 

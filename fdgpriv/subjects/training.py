@@ -73,21 +73,19 @@ class TrainingCraft(Craft):
         return tuple(f"{name}.{part}" for part, _ in linear[name].named_parameters())
 
     @cached_property
-    def _known(self) -> "Once[_Training]":
+    def _known(self) -> Once[_Training]:
         each = sum(tensor.nbytes for tensor in self._network.state_dict().values())
         return Once(most=max(2, _REMEMBERED // max(1, each)))
 
-    def trained(self, held: Holding, index: Tensor, rng: torch.Generator) -> ModelState:
-        """The model that a client with the images at `index` (m,) trains of the one it was sent, undefended.
-
-        What was trained of the same images with the same draws is remembered: importances are of these models too.
-        """
+    def trained_once(self, held: Holding, index: Tensor, rng: torch.Generator) -> ModelState:
+        """As `trained`, remembering what was trained of the same images with the same draws: importances are of it too."""
         key = (id(held.images), id(held.sent), tuple(index.tolist()), bytes(rng.get_state().numpy()))
-        found = self._known.get(key, lambda: _Training(held, self._trained(held, index, rng), rng.get_state()))
+        found = self._known.get(key, lambda: _Training(held, self.trained(held, index, rng), rng.get_state()))
         rng.set_state(found.after)
         return found.model
 
-    def _trained(self, held: Holding, index: Tensor, rng: torch.Generator) -> ModelState:
+    def trained(self, held: Holding, index: Tensor, rng: torch.Generator) -> ModelState:
+        """The model that a client with the images at `index` (m,) trains of the one it was sent, undefended."""
         assert held.sent is not None
         model = self.network()
         held.sent.load_into(model)
@@ -105,7 +103,7 @@ class TrainingCraft(Craft):
         self, held: Holding, index: Tensor, rng: torch.Generator, *, behind: str = "client", defended: bool = True
     ) -> Artifact:
         assert held.sent is not None
-        made = self.form(self.trained(held, index, rng), held.sent)
+        made = self.form(self.trained_once(held, index, rng), held.sent)
         return self.defense.protect(made, rng) if defended else made
 
     def form(self, trained: ModelState, sent: ModelState) -> TensorState:
