@@ -144,7 +144,8 @@ class Training:
 
     def run(self) -> None:
         """All steps; G is left in evaluation mode."""
-        adams = [torch.optim.Adam(net.parameters(), self.how.lr, betas=(0.5, 0.999)) for net in (self.d, self.g)]
+        nets = (self.d, self.g)
+        adams = [torch.optim.Adam(net.parameters(), self.how.lr, betas=(0.5, 0.999), fused=True) for net in nets]
         stairs = max(1, self.how.steps // 200)
         for step in range(self.how.steps):
             left = 2 * (1 - step // stairs * stairs / self.how.steps) if self.how.decay else 1.0
@@ -158,7 +159,8 @@ class Training:
 
     def critic_loss(self, latents: Tensor, source: Tensor, target: Tensor) -> Tensor:
         """Eq. 14: D tells latents from translations, and whose a latent is."""
-        made = self.g(latents, source, target).detach()
+        with torch.no_grad():
+            made = self.g(latents, source, target)
         real, client = self.d(latents)
         known = self.how.cls * nn.functional.cross_entropy(client, source)
         if self.how.adversarial == "log":

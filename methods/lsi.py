@@ -26,7 +26,7 @@ from fdgpriv.states import (
 from ._federation import answered, average, model_state, shared_state
 from ._importance import buffers, combined, summed
 from ._latent_classifier import Head, LatentClassifier
-from ._latent_inversion import Latents, labels_for
+from ._latent_inversion import Latents, labels_for, starts_for
 from ._lsi_client import LSIClient
 from ._lsi_settings import LSISettings
 from ._translator import Discriminator, Synthesised, Training, Translator
@@ -104,22 +104,26 @@ class LSI(LSISettings):
     ) -> tuple[Synthesised, list[Head], float]:
         """Stage 2: latents of every client, the heads they were inverted from, and Eq. 5, a mean over batches."""
         shared, marginals = answered(answers, ClassifierHead), answered(answers, LabelMarginal)
-        heads, latents, labels, losses = [], [], [], []
-        current: Latents | None = None
+        how, fresh = self.inversion, self.inversion_start == "fresh"
+        heads, labels, starts = [], [], list[Tensor]()
         for client in federation.clients:
             with global_draws():
                 head = Head(self.latent_dim, federation.classes)
             shared[client].load_into(head)
             heads.append(head.to(federation.device))
             likely = marginals[client].share if client in marginals else torch.ones(federation.classes)
-            labels.append(labels_for(self.inversion, likely, rng).to(federation.device))
-            if current is None or self.inversion_start == "fresh":
-                current = Latents(self.inversion, self.latent_dim, rng, federation.device)
-            losses.append(current.fit(head, labels[-1]))
-            latents.append(current.value.detach().flatten(0, 1).clone())
-        places = torch.arange(len(heads), device=federation.device).repeat_interleave(len(latents[0]))
-        data = Synthesised(torch.cat(latents), torch.cat(labels).flatten(), places)
-        return data, heads, sum(losses) / len(losses)
+            labels.append(labels_for(how, likely, rng))
+            if fresh or not starts:
+                starts.append(starts_for(how, self.latent_dim, rng))
+        current = Latents(how, torch.stack(starts).to(federation.device))
+        together = torch.stack(labels).to(federation.device)
+        made, losses = [], []
+        for turn in [slice(None)] if fresh else [slice(i, i + 1) for i in range(len(heads))]:
+            losses.append(current.fit(heads[turn], together[turn]))
+            made.append(current.value.detach().flatten(0, 2).clone())
+        latents = torch.cat(made)
+        places = torch.arange(len(heads), device=federation.device).repeat_interleave(len(latents) // len(heads))
+        return Synthesised(latents, together.flatten(), places), heads, float(torch.cat(losses).mean())
 
     def _aggregate(
         self, model: nn.Module, round: int, answers: Answers, weights: list[float] | None

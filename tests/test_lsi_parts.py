@@ -38,6 +38,11 @@ def used_head(p: int = 4, classes: int = 3, seed: int = 1) -> Any:
     return head
 
 
+def started(made: Any, p: int = 4) -> Any:
+    """One client's latents as they start."""
+    return inversion.Latents(made.inversion, inversion.starts_for(made.inversion, p, seeded(0))[None])
+
+
 def count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
@@ -93,7 +98,8 @@ def test_the_loss_is_eq_7_batch_by_batch(distance: str) -> None:
     made = how(inversion_distance=distance, class_weight=0.5, bn_weight=0.3, norm_weight=0.2)
     head, latents = used_head().eval(), torch.randn(3, 5, 4, generator=seeded(3))
     labels = torch.randint(3, (3, 5), generator=seeded(4))
-    found = inversion.Latents(made.inversion, 4, seeded(0), torch.device("cpu")).loss(head, latents, labels)
+    adam = inversion.Latents(made.inversion, latents[None])
+    found = adam.loss(head(latents.flatten(0, 1)), head.norm.running_mean, head.norm.running_var, latents, labels)
     expected = 0.0
     for batch, classes in zip(latents, labels, strict=True):
         logs = head(batch).log_softmax(1).detach()
@@ -113,9 +119,9 @@ def test_moments_alone_reach_the_running_statistics() -> None:
         class_weight=0.0, norm_weight=0.0, bn_weight=1.0, inversion_steps=600, inversion_lr=0.05, inversion_batch=16
     )
     head = used_head()
-    latents = inversion.Latents(made.inversion, 4, seeded(0), torch.device("cpu"))
-    assert latents.fit(head, torch.zeros(3, 16, dtype=torch.int64)) < 1e-3
-    for batch in latents.value.detach():
+    latents = started(made)
+    assert latents.fit([head], torch.zeros(1, 3, 16, dtype=torch.int64)) < 1e-3
+    for batch in latents.value.detach()[0]:
         torch.testing.assert_close(batch.mean(0), head.norm.running_mean, atol=0.05, rtol=0)
         torch.testing.assert_close(batch.var(0, correction=0), head.norm.running_var, atol=0.05, rtol=0)
 
@@ -123,24 +129,44 @@ def test_moments_alone_reach_the_running_statistics() -> None:
 def test_inversion_leaves_the_head_as_it_was_bit_by_bit_and_meets_the_classes() -> None:
     head = used_head()
     before = {name: tensor.clone() for name, tensor in head.state_dict().items()}
-    latents = inversion.Latents(how(inversion_steps=200).inversion, 4, seeded(0), torch.device("cpu"))
+    latents = started(how(inversion_steps=200))
     labels = inversion.labels_for(how().inversion, torch.ones(3), seeded(1))
-    latents.fit(head, labels)
+    latents.fit([head], labels[None])
     assert all(torch.equal(before[name], tensor) for name, tensor in head.state_dict().items())
-    assert torch.equal(head(latents.value.flatten(0, 1)).argmax(1), labels.flatten())
+    assert torch.equal(head(latents.value.flatten(0, 2)).argmax(1), labels.flatten())
 
 
-def test_batches_advance_together_as_they_would_one_by_one() -> None:
-    together = inversion.Latents(how().inversion, 4, seeded(0), torch.device("cpu"))
-    labels = torch.randint(3, (3, 5), generator=seeded(1))
-    starts = together.value.detach().clone()
-    together.fit(used_head(), labels)
-    for s in range(3):
-        alone = inversion.Latents(how(inversion_batches=1).inversion, 4, seeded(0), torch.device("cpu"))
-        with torch.no_grad():
-            alone.value.copy_(starts[s : s + 1])
-        alone.fit(used_head(), labels[s : s + 1])
-        torch.testing.assert_close(alone.value, together.value[s : s + 1], atol=1e-5, rtol=1e-4)
+@pytest.mark.parametrize("distance", ["squared", "norm"])
+def test_all_batches_of_all_clients_advance_together_as_they_would_one_by_one(distance: str) -> None:
+    """The slow way: each batch alone, through the module itself, down the gradient of Eq. 7 as another test has it."""
+    made = how(inversion_distance=distance, inversion_steps=20)
+    heads = [used_head(seed=0), used_head(seed=1)]
+    starts = torch.randn(2, 3, 5, 4, generator=seeded(0))
+    labels = torch.randint(3, (2, 3, 5), generator=seeded(1))
+    together = inversion.Latents(made.inversion, starts)
+    together.fit(heads, labels)
+    for c, head in enumerate(heads):
+        for s in range(3):
+            alone = starts[c, s].clone().requires_grad_()
+            adam = torch.optim.Adam([alone], made.inversion_lr, betas=(0.5, 0.9))
+            for _ in range(20):
+                adam.zero_grad()
+                together.loss(
+                    head(alone), head.norm.running_mean, head.norm.running_var, alone, labels[c, s]
+                ).backward()
+                adam.step()
+            torch.testing.assert_close(alone, together.value[c, s], atol=1e-5, rtol=1e-4)
+
+
+def test_how_far_each_clients_latents_are_from_its_own_head_is_told() -> None:
+    heads = [used_head(seed=0), used_head(seed=1)]
+    made = how(inversion_steps=2)
+    starts = torch.randn(2, 3, 5, 4, generator=seeded(0))
+    labels = torch.zeros(2, 3, 5, dtype=torch.int64)
+    both = inversion.Latents(made.inversion, starts).fit(heads, labels)
+    each = [inversion.Latents(made.inversion, starts[c : c + 1]).fit([heads[c]], labels[c : c + 1]) for c in range(2)]
+    torch.testing.assert_close(both, torch.cat(each), rtol=1e-4, atol=1e-6)
+    assert float((both[0] - both[1]).abs()) > 1e-3
 
 
 def test_in_train_mode_the_statistics_follow_the_latents_though_these_stand_still() -> None:
@@ -154,8 +180,8 @@ def test_in_train_mode_the_statistics_follow_the_latents_though_these_stand_stil
         made = how(
             inversion_mode=mode, inversion_steps=100, inversion_lr=1e-12, inversion_batches=1, inversion_batch=32
         )
-        latents = inversion.Latents(made.inversion, 64, seeded(0), torch.device("cpu"))
-        found[mode] = latents.fit(head, torch.zeros(1, 32, dtype=torch.int64))
+        latents = started(made, p=64)
+        found[mode] = float(latents.fit([head], torch.zeros(1, 1, 32, dtype=torch.int64)))
     assert found["eval"] > 64 * 50
     assert found["train"] < 1e-3 * found["eval"]
 
