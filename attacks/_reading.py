@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -80,8 +81,8 @@ def public_images(view: View) -> tuple[Tensor, Tensor]:
     return images, labels
 
 
-def practise(view: View, per_size: int, rng: torch.Generator, sent: ModelState | None = None) -> Practice:
-    """Practice artifacts: each auxiliary image alone, made once for all attacks, and `per_size` groups of each other size.
+def practise(view: View, per_size: int, sent: ModelState | None = None) -> Practice:
+    """Practice artifacts: each auxiliary image alone, and `per_size` groups of each other size; made once for all attacks.
 
     A group's images come from one domain, as a client's do. Where making an artifact takes long, `per_size` images alone.
     """
@@ -90,11 +91,6 @@ def practise(view: View, per_size: int, rng: torch.Generator, sent: ModelState |
     alone = torch.arange(len(images) if 1 in view.sizes else 0)[::every, None]
     of_domain = torch.cat([torch.full((len(domain),), d) for d, domain in enumerate(domains)])
     start = torch.tensor([0, *(len(domain) for domain in domains)]).cumsum(0)
-    groups: list[Tensor] = []
-    for size in view.sizes:
-        for turn in range(per_size if size > 1 else 0):
-            own = (of_domain == turn % len(domains)).nonzero().flatten()
-            groups.append(own[torch.randperm(len(own), generator=rng)[:size]])
 
     def made(index: Tensor, rng: torch.Generator) -> Tensor:
         d = int(of_domain[index[0]])
@@ -104,7 +100,14 @@ def practise(view: View, per_size: int, rng: torch.Generator, sent: ModelState |
         own = generator(view.seed, 17)
         return [made(index, own) for index in alone]
 
-    inputs = [*view.learned.get((practise, len(alone), sent), singles), *(made(index, rng) for index in groups)]
-    members = [*alone, *groups]
+    def group(size: int, turn: int) -> tuple[Tensor, Tensor]:
+        rng, d = generator(view.seed, 23, size, turn), turn % len(domains)
+        index = start[d] + torch.randperm(len(domains[d]), generator=rng)[:size]
+        return index, made(index, rng)
+
+    wanted = [(size, turn) for size in view.sizes if size > 1 for turn in range(per_size)]
+    groups = [view.learned.get((practise, *which, sent), partial(group, *which)) for which in wanted]
+    members = [*alone, *(index for index, _ in groups)]
+    inputs = [*view.learned.get((practise, len(alone), sent), singles), *(vector for _, vector in groups)]
     sizes = torch.tensor([len(index) for index in members])
     return Practice(torch.stack(inputs), sizes, members, images, labels, of_domain)

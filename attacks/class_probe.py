@@ -33,7 +33,7 @@ class ClassProbe(Attack):
     def read(
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
-        made = practise(view, 0, rng)
+        made = practise(view, 0)
         labels = made.labels[torch.cat(list(made.members))]
         asked = vectors(view, questions)
         behind = torch.tensor([question.images_behind for question in questions])

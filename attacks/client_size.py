@@ -21,6 +21,8 @@ from fdgpriv.roles import Attack
 from fdgpriv.states import BatchNormStatistics, ModelUpdate
 from fdgpriv.subjects import Craft, StatisticsCraft, Subject, TrainingCraft
 
+from ._reading import sizes_of
+
 _COUNTER = STATISTICS[2]
 _MOST = 1 << 20  # images that a client may have
 _FINE = 1 << 10  # and images that it may hold out, where accuracies are to tell
@@ -47,6 +49,9 @@ class ClientSize(Attack):
     higher_leaks: ClassVar[bool] = False
     threats: ClassVar[tuple[str, ...]] = ("server",)
     asks_size: ClassVar[bool] = True
+
+    def sizes_on(self, subject: Subject[Craft]) -> tuple[int | None, ...]:
+        return sizes_of(subject, self.sizes)
 
     def refuses(self, subject: Subject[Craft]) -> str | None:
         if subject.kind in (SampleCount.kind, ValidationHistory.kind) or not subject.wire:

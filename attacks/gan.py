@@ -65,7 +65,7 @@ class Gan(Reconstruction):
     def read(
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
-        practice = practise(view, 60, rng)
+        practice = practise(view, 60)
         network = self._trained(practice, view.image_size, rng)
         asked = vectors(view, questions)
         drawn = _draw(network, practice.standardised(asked))

@@ -64,7 +64,7 @@ class Identification(Attack):
         sent = questions[0].sent
         candidates = alone(view, view.candidates, sent)
         degraded = [alone(view, c, sent) for c in copies(view.candidates).values()]
-        made = practise(view, self.practice_costly if view.costly else self.practice, rng, sent)
+        made = practise(view, self.practice_costly if view.costly else self.practice, sent)
         styles = torch.cat([alone(view, domain.images, sent) for domain in view.auxiliary])
         center = styles.mean(0)
         spread = (styles - center).square().mean(0).clamp_min(1e-12)

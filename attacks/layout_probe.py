@@ -49,7 +49,7 @@ class LayoutProbe(Attack):
     def read(
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
-        made = practise(view, 0, rng)
+        made = practise(view, 0)
         index = torch.cat(list(made.members))
         seen = _unit(layout(made.images[index], self.cells))
         inputs, asked = _unit(made.inputs), _unit(vectors(view, questions))

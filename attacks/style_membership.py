@@ -51,7 +51,7 @@ class StyleMembership(MembershipAttack):
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
         suspects = torch.cat(view.styles(view.candidates), dim=1)
-        made = practise(view, self.practice, rng)
+        made = practise(view, self.practice)
         by_domain = [torch.cat(view.styles(domain.images), dim=1) for domain in view.auxiliary]
         centers = torch.stack([styles.mean(0) for styles in by_domain])
         own = torch.cat([styles - center for styles, center in zip(by_domain, centers, strict=True)])

@@ -35,6 +35,8 @@ def finch(rows: Tensor, distance: Callable[[Tensor], Tensor] = cosine) -> list[T
     The means' inner products follow from the rows' own, so rows of any width are read once.
     """
     gram = _inner_products(rows)
+    if len(rows) == 1:
+        return [torch.zeros(1, dtype=torch.int64)]
     partitions = [_joined(distance(gram))]
     while (count := _count(partitions[-1])) > 1:
         share = torch.nn.functional.one_hot(partitions[-1]).to(gram)

@@ -15,6 +15,7 @@ from fdgpriv import verdict
 from fdgpriv.exam import Asked, Guess, Item, Question, Sitting, Truth, View
 from fdgpriv.federation import Dataset, generator
 from fdgpriv.marks import Marks, examine
+from fdgpriv.once import Once
 from fdgpriv.paper import Paper
 from fdgpriv.partition import Population, populate
 from fdgpriv.proctor import Proctor
@@ -498,10 +499,34 @@ def test_practice_on_clustered_styles_is_made_domain_by_domain(digits: Dataset) 
     (sitting, *_) = proctor.style_sittings(threat("server"), (1, 2), reconstruction=False)
     view = sitting.view
     assert len({view.craft(StyleCraft).maps(domain.images).shape[1] for domain in view.auxiliary}) > 1
-    made = reading.practise(view, 3, torch.Generator().manual_seed(0))
+    made = reading.practise(view, 3)
     for inputs, members in zip(made.inputs, made.members, strict=True):
         domain = view.auxiliary[int(made.domains[members[0]])]
         images, labels = made.images[members], made.labels[members]
         assert all(any(torch.equal(image, other) for other in domain.images) for image in images)
         alone = view.make(images, labels, torch.arange(len(members)), torch.Generator().manual_seed(0))
         torch.testing.assert_close(inputs, view.vector(alone), atol=1e-4, rtol=1e-3)
+
+
+def test_practice_is_made_once_for_all_who_practise(little: Fitted) -> None:
+    """More groups go on from fewer, and none is made a second time."""
+    (view,) = views(little, "server")
+    view = dataclasses.replace(view, sizes=(1, 2, 5), learned=Once())
+    first = reading.practise(view, 3)
+    made: list[int] = []
+    craft = view.craft(StyleCraft)
+    plain = type(craft).make
+
+    def counting(self: Any, held: Any, index: torch.Tensor, rng: torch.Generator, **how: Any) -> Any:
+        made.append(len(index))
+        return plain(self, held, index, rng, **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(craft), "make", counting)
+        more = reading.practise(view, 4)
+    assert made == [2, 5]
+    for size in (1, 2, 5):
+        few, all_ = first.inputs[first.sizes == size], more.inputs[more.sizes == size]
+        assert torch.equal(few, all_[: len(few)])
+        assert len(all_) == len(few) + (size > 1)
+    assert len({tuple(sorted(index.tolist())) for index in more.members}) == len(more.members)
