@@ -1,13 +1,15 @@
 """What models say of images: of the suspects they are asked about, and of public images."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from threading import Lock
 
 import torch
 from torch import Tensor, nn
 
 from fdgpriv.artifact import STATISTICS, Artifact, ModelState
 from fdgpriv.exam import Question
+from fdgpriv.once import Once
 from fdgpriv.utility import logits
 
 _TRUSTED = 0.5  # accuracy on public images
@@ -26,6 +28,32 @@ class Told:
         return self.suspects[:, torch.searchsorted(self.index, suspects)]
 
 
+@dataclass(eq=False)
+class Heard:
+    """What one model says of the images of a pool: each is asked about once, whoever asks and among whichever others.
+
+    Attributes:
+        of_whom: What tells the model, kept so that nothing else takes its place in memory.
+    """
+
+    of_whom: tuple[Artifact, ModelState]
+    _logits: Tensor = field(default_factory=lambda: torch.empty(0, 0), init=False)
+    _known: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.bool), init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
+
+    def of(self, index: Tensor, pool: int, ask: Callable[[Tensor], Tensor]) -> Tensor:
+        """Logits (N, K) of the images at `index` (N,) of a pool of so many; `ask` says those (n, K) of some (n,)."""
+        with self._lock:
+            if not len(self._known):
+                self._known = torch.zeros(pool, dtype=torch.bool)
+            if len(missing := index[~self._known[index]]):
+                said = ask(missing)
+                if not len(self._logits):
+                    self._logits = said.new_empty(pool, said.shape[1])
+                self._logits[missing], self._known[missing] = said, True
+            return self._logits[index]
+
+
 @dataclass(frozen=True, eq=False)
 class Asking:
     """Asks models, one after the other, first of all those that senders were sent.
@@ -38,6 +66,7 @@ class Asking:
         device: Where.
         pool: (P, 3, H, W) the images that suspects are of.
         images, labels_of_images: Public, (M, 3, H, W) and (M,).
+        heard: What was asked of artifacts before, of this pool.
     """
 
     network: nn.Module
@@ -45,6 +74,7 @@ class Asking:
     pool: Tensor
     images: Tensor
     labels_of_images: Tensor
+    heard: Once[Heard]
     _before: dict[int, Told] = field(default_factory=dict, init=False)
     _trusted: set[int] = field(default_factory=set, init=False)
 
@@ -72,6 +102,17 @@ class Asking:
         images = torch.cat([self.pool[index], self.images if public else self.images[:0]])
         told = self.logits(states, images, sent)
         return Told(index, told[:, : len(index)], told[:, len(index) :])
+
+    def about_one(
+        self, artifact: Artifact, state: ModelState, questions: Sequence[Question], sent: ModelState, public: bool
+    ) -> Told:
+        """As `about`, of one model, which an artifact that all these questions are of tells."""
+        index = torch.cat([question.suspects for question in questions]).unique()
+        key = (first_tensor(artifact), id(sent) if id(sent) in self._trusted else None)
+        heard = self.heard.get(key, lambda: Heard((artifact, sent)))
+        suspects = heard.of(index, len(self.pool), lambda some: self.logits([state], self.pool[some], sent)[0])
+        of_public = self.logits([state], self.images, sent) if public else suspects[None, :0]
+        return Told(index, suspects[None], of_public)
 
     @torch.no_grad()
     def logits(self, states: Sequence[ModelState], images: Tensor, sent: ModelState | None) -> Tensor:

@@ -57,7 +57,7 @@ def _wide(inputs: Tensor, labels: Tensor, asked: Tensor, classes: int) -> Tensor
     spread = rest.square().mean(0).sqrt() + 1e-8
     rest, means, asked = rest / spread, means / spread, asked / spread
     shrunk = min(max(float(ledoit_wolf_shrinkage(rest.numpy(), assume_centered=True)), 1e-3), 1 - 1e-6)
-    floor = shrunk * float(rest.square().mean())
+    floor = max(shrunk * float(rest.square().mean()), 1e-12)  # where all artifacts of a label say the same
     gram = rest @ rest.T + floor * len(rest) / (1 - shrunk) * torch.eye(len(rest), dtype=rest.dtype)
     weights = (means - torch.linalg.solve(gram, rest @ means.T).T @ rest) / floor
     prior = torch.stack([(labels == label).double().mean() for label in known]).log()

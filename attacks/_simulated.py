@@ -1,5 +1,6 @@
 """Clients simulated from public images, on which readers of properties practise; each is made once, whoever reads."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -37,18 +38,28 @@ def simulated(
     """`count` clients of `size` images, made through the run's defense.
 
     Each draws its images from one domain, the next in turn, and its label distribution from a Dirichlet, whose
-    concentration is one of `alphas` in turn, since nobody tells how skewed the clients are.
+    concentration is one of `alphas` in turn, since nobody tells how skewed the clients are. Where artifacts come to be only
+    together, they are one federation.
     """
     domains = held(view)
 
-    def made(turn: int) -> SimulatedClient:
+    def drawn(turn: int) -> tuple[int, Tensor, torch.Generator]:
         rng = generator(view.seed, 16, size, turn)
         d, alpha = turn % len(domains), alphas[turn % len(alphas)]
         draws = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
         skew = torch.from_numpy(draws.dirichlet([alpha] * view.classes)).float() + 1e-9
-        index = torch.multinomial(skew[domains[d].labels], min(size, len(domains[d])), generator=rng)
-        artifact = view.make(domains[d].images, domains[d].labels, index, rng, sent)
-        shares = domains[d].labels[index].bincount(minlength=view.classes) / len(index)
-        return SimulatedClient(view.vector(artifact, sent), shares, d)
+        return d, torch.multinomial(skew[domains[d].labels], min(size, len(domains[d])), generator=rng), rng
 
-    return [view.learned.get((simulated, size, turn, alphas, sent), partial(made, turn)) for turn in range(count)]
+    def made(turns: Sequence[int]) -> list[SimulatedClient]:
+        parties = [drawn(turn) for turn in turns]
+        artifacts = view.make_all([(domains[d], index) for d, index, _ in parties], parties[0][2], sent)
+        return [
+            SimulatedClient(
+                view.vector(artifact, sent), domains[d].labels[i].bincount(minlength=view.classes) / len(i), d
+            )
+            for artifact, (d, i, _) in zip(artifacts, parties, strict=True)
+        ]
+
+    every = [tuple(range(count))] if view.together else [(turn,) for turn in range(count)]
+    learned = [view.learned.get((simulated, size, turns, alphas, sent), partial(made, turns)) for turns in every]
+    return [client for clients in learned for client in clients]

@@ -9,9 +9,16 @@ from torch import Tensor
 
 from fdgpriv.artifact import ModelState, StyleStatistics
 from fdgpriv.exam import Guess, Question, Truth, View
-from fdgpriv.kinds import ClientEmbedding
+from fdgpriv.kinds import AmplitudeSpectrum, ClientEmbedding, ValidationMetrics
 from fdgpriv.roles import Attack
-from fdgpriv.states import BatchNormStatistics, ClassifierHead, ImportanceWeights, ModelUpdate
+from fdgpriv.states import (
+    BatchNormStatistics,
+    ClassifierHead,
+    ImportanceWeights,
+    LabelMarginal,
+    ModelUpdate,
+    RepresentationTranslator,
+)
 from fdgpriv.subjects import Craft, Subject
 
 from ._probe import probe
@@ -32,7 +39,8 @@ class DomainInference(Attack):
     reads: ClassVar[tuple[str, ...]] = (
         *(StyleStatistics.kind, ModelState.kind),
         *(ModelUpdate.kind, ClassifierHead.kind, ImportanceWeights.kind, ClientEmbedding.kind),
-        BatchNormStatistics.kind,
+        *(BatchNormStatistics.kind, RepresentationTranslator.kind),
+        *(AmplitudeSpectrum.kind, LabelMarginal.kind, ValidationMetrics.kind),
     )
     headline: ClassVar[str] = "accuracy"
     higher_leaks: ClassVar[bool] = True
@@ -65,7 +73,7 @@ class DomainInference(Attack):
     def _practised(self, view: View, sent: ModelState | None, rng: torch.Generator) -> tuple[Vectors, Tensor]:
         """Artifacts to learn from, and the domain of each; where making one takes long, those that other readers use."""
         if not view.costly:
-            made = practise(view, self.practice, rng)
+            made = practise(view, self.practice)
             return made, torch.stack([made.domains[members[0]] for members in made.members])
         clients = [(c, size) for size in view.sizes for c in simulated(view, size, self.practice_costly, sent)]
         inputs, sizes = torch.stack([c.vector for c, _ in clients]), torch.tensor([size for _, size in clients])

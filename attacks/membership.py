@@ -104,7 +104,9 @@ class _Reader:
         self.halves: dict[object, tuple[Tensor, Tensor]] = {}
         self.public = torch.randperm(len(self.makes.labels), generator=self.rng)[:_PUBLIC]
         public = self.makes.images[self.public], self.makes.labels[self.public]
-        self.asks = Asking(self.craft.network(), self.craft.federation.device, self.view.candidates, *public)
+        self.asks = Asking(
+            self.craft.network(), self.craft.federation.device, self.view.candidates, *public, self.view.heard
+        )
         self.of_all = isinstance(self.craft, SharedModelCraft)
         self.statistic = self.attack.statistic
         if self.statistic == "auto":
@@ -127,7 +129,8 @@ class _Reader:
         found: dict[Question, Tensor] = {}
         for some in by_artifact.values():
             sent = sent_to(some[0])
-            told = self._about([self.craft.after(some[0].artifact, sent)], some, sent)
+            model = self.craft.after(some[0].artifact, sent)
+            told = self.asks.about_one(some[0].artifact, model, some, sent, self.statistic == "rmia")
             found |= {one: self._score(one, told, compared[self._start(one)], count).nan_to_num(0.0) for one in some}
         return [found[question] for question in questions]
 

@@ -94,6 +94,7 @@ class View:
         costly: Whether making an artifact takes long, so that fewer are practised on.
         seed: Of what is learned once.
         learned: By name, what adversaries with the same images learned of artifacts of this craft, whoever asked first.
+        heard: What artifacts say of candidates, which hangs on no images of the adversary's, whoever asked first.
     """
 
     threat: ThreatModel
@@ -109,6 +110,7 @@ class View:
     costly: bool = False
     seed: int = 0
     learned: Once[Any] = field(default_factory=Once)
+    heard: Once[Any] = field(default_factory=Once)
 
     @property
     def auxiliary(self) -> tuple[Domain, ...]:
@@ -144,6 +146,19 @@ class View:
         """The artifact that a client holding the images at `index` (m,) would have shared, defense included."""
         self.threat.require(Capability.KNOWS_DEFENSE)
         return self._craft.make(Holding(images, labels, sent), index, rng)
+
+    @property
+    def together(self) -> bool:
+        """Whether artifacts of several clients come to be only together."""
+        return self._craft.together
+
+    def make_all(
+        self, parties: Sequence[tuple[Domain, Tensor]], rng: torch.Generator, sent: ModelState | None = None
+    ) -> list[Artifact]:
+        """The artifacts that the clients of one federation would have shared, each holding some images of a domain."""
+        self.threat.require(Capability.KNOWS_DEFENSE)
+        held = [(Holding(domain.images, domain.labels, sent), index) for domain, index in parties]
+        return self._craft.make_all(held, rng)
 
     def styles(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and std (N, C) of each image's features, as clients compute them."""

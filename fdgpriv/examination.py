@@ -141,7 +141,7 @@ class Examination:
         return Examined(
             marks=list(marks.items()),
             by_layer=self._by_layer(subject, marks, rng) or self._by_setting(sittings, marks, rng),
-            undefended=self._undefended(subject, rng),
+            undefended=self._undefended(subject, marks, rng),
             auxiliary_images=sum(len(domain) for domain in view.auxiliary),
             chance=self.attack.chance(view, first.truth),
             figures=self._grid(shown) if self.draws_images else (),
@@ -193,13 +193,18 @@ class Examination:
             found += [(count, size, at) for size, at in examine(self.attack, short, (), rng)[0].items()]
         return found
 
-    def _undefended(self, subject: Subject[Craft], rng: torch.Generator) -> Marks | None:
+    def _undefended(
+        self, subject: Subject[Craft], marks: Mapping[int | None, Marks], rng: torch.Generator
+    ) -> Marks | None:
         """The positive control: one image, no defense, the same attack and budget; None where nothing was defended.
 
-        Of an attack that reads whole clients only: their artifacts made once more, without defense.
+        Of an attack that reads whole clients only: their artifacts made once more, without defense; where these come to be
+        only together and nothing was defended, as they are.
         """
         none, sizes = Defense.named("none")(), self._sizes(subject)
         bare = self.proctor if self.proctor.defense == none else replace(self.proctor, defense=none)
+        if 1 not in sizes and subject.together and bare is self.proctor:
+            return marks[None]
         if 1 not in sizes:
             anew = replace(bare.subject(self.kind), wire={})
             return examine(self.attack, self._sittings(bare, anew, (None,)), (), rng)[0][None]
@@ -211,9 +216,11 @@ class Examination:
     def _sizes(self, subject: Subject[Craft]) -> tuple[int | None, ...]:
         """The numbers of images behind artifacts that the attack asks for and the evaluator has.
 
-        Of an artifact that stands for all clients, one image and all: of few images it is much like a client's own.
+        Of an artifact that stands for all clients, one image and all: of few images it is much like a client's own. Of one
+        that comes to be only with all other clients', all.
         """
-        wanted = [size for size in self.attack.sizes_on(subject) if not subject.alone or size in (1, None)]
+        some = (None,) if subject.together else (1, None)
+        wanted = [s for s in self.attack.sizes_on(subject) if not (subject.alone or subject.together) or s in some]
         return tuple(size for size in wanted if size is None or size in self.proctor.per_client)
 
     def _sittings(self, proctor: Proctor, subject: Subject[Craft], sizes: Sequence[int | None]) -> list[Sitting]:

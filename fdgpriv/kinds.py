@@ -65,6 +65,22 @@ class ValidationHistory(Artifact):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class TranslatedLatents(Artifact):
+    """What a shared translator makes of public latents for one client: their moments (2p,) less all clients' mean.
+
+    First p means, then p standard deviations; never sent as one.
+    """
+
+    kind: ClassVar[str] = "translated_latents"
+
+    moments: Tensor
+
+    def __post_init__(self) -> None:
+        if self.moments.ndim != 1 or len(self.moments) % 2:
+            raise ValueError(f"want moments (2p,), got {tuple(self.moments.shape)}")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ClientEmbedding(Artifact):
     """One client's coordinates for a hypernetwork, computed from its data: (e,)."""
 

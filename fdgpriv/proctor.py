@@ -27,12 +27,16 @@ LAID_OUT = 4  # so many layouts of questions are kept
 
 @dataclass(frozen=True, eq=False)
 class _LaidOut:
-    """What is asked about one subject, whoever asks; the share that leaked, if any may, and which images, by client."""
+    """What is asked about one subject, whoever asks; the share that leaked, if any may, and which images, by client.
+
+    `heard` is what readers remember of the artifacts, one for all adversaries, who are asked about the same ones.
+    """
 
     questions: Questions
     share: float | None
     leaked: Mapping[str, Tensor]
     items: Sequence[Item]
+    heard: Once[Any] = field(default_factory=Once)
 
 
 @dataclass(eq=False)
@@ -150,8 +154,10 @@ class Proctor:
         questions = Questions(self.population, subject, self._maker, rng, asks_size, alone, self.alternatives)
         leaked = {} if share is None else self._leak(questions.names, share, rng)
         groups = questions.groups(sizes, self.per_client, leaked)
-        # around the one model of all, a random one would hold what is asked for
-        public = {size: self._public(subject, size) for size in sizes if not (subject.alone and size is None)}
+        # around the one model of all, a random one would hold what is asked for; another federation for random ones alone
+        # would cost too much
+        none = (None,) if subject.alone or subject.together else ()
+        public = {size: self._public(subject, size) for size in sizes if size not in none}
         if asks_size:
             public = dict.fromkeys(sizes, torch.cat(list(public.values())))
         return _LaidOut(questions, share, leaked, questions.items(groups, public, reconstruction))
@@ -216,7 +222,8 @@ class Proctor:
             typical=self._typical(subject),
             costly=subject.costly,
             seed=self.seed,
-            learned=self._learned.get((subject, threat.auxiliary, holder, asked.share), Once),
+            learned=self._learned.get((subject.craft, threat.auxiliary, holder, asked.share), Once),
+            heard=asked.heard,
         )
 
     def _auxiliary(self, threat: ThreatModel, holder: str, leaked: Mapping[str, Tensor]) -> tuple[Domain, ...]:

@@ -76,13 +76,16 @@ class Questions:
     ) -> list[Group]:
         """Disjoint groups of each client's images by size, none of them among the leaked ones."""
         found = []
+        wire = self.subject.wire
+        if self.subject.together and not wire:
+            wire = self.maker.make_all(self.subject, {name: self.holding(name) for name in self.names})
         for name in self.names:
             held = self.holding(name)
             order = torch.randperm(len(held.images), generator=self.rng)
             order = order[~torch.isin(order, leaked[name])] if name in leaked else order
             for size in sizes:
                 if size is None:
-                    whole = self.subject.wire.get(name)
+                    whole = wire.get(name)
                     if whole is None:
                         whole = self._made(name, held, torch.arange(len(held.images)), "client")
                     found.append(Group(name, None, 0, order, whole))
@@ -230,8 +233,9 @@ class Questions:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """All clients that shared one, and the shadows, except where one artifact stands for all who took part."""
-        return (*self.subject.clients, *(() if self.subject.alone else self.population.shadows))
+        """All clients that shared one, and the shadows, except where the artifacts hang on who took part."""
+        subject = self.subject
+        return (*subject.clients, *(() if subject.alone or subject.together else self.population.shadows))
 
     @cached_property
     def earlier(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 from torch import Tensor
 
 from fdgpriv import judge, verdict
+from fdgpriv.artifact import ModelState
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.exam import Asked, Item, Sitting, Truth
 from fdgpriv.federation import generator
@@ -26,6 +27,7 @@ from fdgpriv.threat import threat
 from fdgpriv.verdict import mean_interval
 from fdgpriv.wire import Wire
 
+asking: Any = import_module("fdgpriv.attacks._asking")
 lira: Any = import_module("fdgpriv.attacks._lira")
 marking: Any = import_module("fdgpriv.attacks._membership")
 shadows: Any = import_module("fdgpriv.attacks._shadows")
@@ -304,6 +306,53 @@ def test_of_the_shared_model_strangers_are_asked_about_not_other_models(shared: 
                 assert {float(image.sum()) for image in strangers} <= out
                 assert abs(int(ask.truth.members.sum()) * 2 - len(strangers)) <= 1
                 assert torch.equal(ask.truth.suspects, ask.question.suspects)
+
+
+def test_an_image_is_asked_about_once_among_whichever_others(rng: torch.Generator) -> None:
+    table, asked = torch.randn(6, 3, generator=rng), []
+
+    def ask(some: torch.Tensor) -> torch.Tensor:
+        asked.append(some.tolist())
+        return table[some]
+
+    state = ModelState(client="server", round=0, state={})
+    heard = asking.Heard((state, state))
+    for index in ([3, 1], [1, 2, 3], [2], [5, 0, 1]):
+        assert torch.equal(heard.of(torch.tensor(index), 6, ask), table[index])
+    assert asked == [[3, 1], [2], [5, 0]]
+
+
+def test_what_one_adversary_heard_of_the_shared_model_the_next_is_not_told_otherwise(
+    shared: Proctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All three adversaries ask the same model; each says bit for bit what it says alone, and asks for nothing twice."""
+    asked: list[int] = []
+    plain = asking.Asking.logits
+
+    def counting(self: Any, states: Any, images: torch.Tensor, sent: Any) -> torch.Tensor:
+        asked.append(len(images))
+        return plain(self, states, images, sent)
+
+    monkeypatch.setattr(asking.Asking, "logits", counting)
+
+    def said(role: str, proctor: Proctor) -> tuple[list[torch.Tensor], int, int]:
+        """Its guesses, how many images it asked models about, and how many of those an artifact alone tells of."""
+        asked.clear()
+        by_artifact: dict[int, list[torch.Tensor]] = {}
+        guesses: list[torch.Tensor] = []
+        for sitting in sittings_of(proctor, "global_model", role, (1, None)):
+            some = [a.question for item in sitting.items for asks in item.asked.values() for a in asks]
+            for question in some:
+                by_artifact.setdefault(asking.first_tensor(question.artifact), []).append(question.suspects)
+            guesses += attack_of().read(sitting.view, some, generator(1))[0]
+        return guesses, sum(asked), sum(len(torch.cat(some).unique()) for some in by_artifact.values())
+
+    proctor = dataclasses.replace(shared)
+    said("server", proctor)
+    second, alone = said("third_party", proctor), said("third_party", dataclasses.replace(shared))
+    assert alone[1] - second[1] == alone[2] > 0
+    for one, other in zip(second[0], alone[0], strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def _order(images: Tensor, population: Population, client: str) -> Tensor:

@@ -22,6 +22,7 @@ from .shared_style import shared_style_subject
 from .style import StyleCraft, style_subject
 from .subject import Craft, Holding, Subject
 from .training import TrainingCraft, for_everybody, training_subject
+from .translator import TranslatorCraft, translator_subject
 from .validation import ValidationCraft, validation_subject
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "StyleCraft",
     "Subject",
     "TrainingCraft",
+    "TranslatorCraft",
     "ValidationCraft",
     "subjects_of",
 ]
@@ -55,6 +57,7 @@ def subjects_of(
 ) -> Mapping[str, Subject[Craft]]:
     """By name, what this run shared that can be examined."""
     trained = training_subject(transcript, method, federation, defense, population)
+    began = for_everybody(transcript.models_sent(0), population)
     found = (
         None if evidence is None else style_subject(evidence, defense, repeated_subject(evidence, defense)),
         trained,
@@ -65,15 +68,9 @@ def subjects_of(
         count_subject(transcript, defense),
         marginal_subject(transcript, defense),
         embedding_subject(transcript, method, federation, defense, population.clients),
-        _heads(transcript, method, federation, defense, population),
+        head_subject(transcript, method, federation, defense, population.clients, began),
+        translator_subject(transcript, method, federation, defense, population.clients, began),
         statistics_subject(transcript, method, federation, defense, population),
         validation_subject(transcript, method, federation, defense, population),
     )
     return {subject.called: subject for subject in found if subject is not None}
-
-
-def _heads(
-    transcript: Transcript, method: Method, federation: Federation, defense: Defense, population: Population
-) -> Subject[Craft] | None:
-    began = for_everybody(transcript.models_sent(0), population)
-    return head_subject(transcript, method, federation, defense, population.clients, began)

@@ -1,5 +1,6 @@
 """Makes artifacts for the evaluator; where making one takes a training, each is made once for all examinations."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from zlib import crc32
 
@@ -33,3 +34,8 @@ class Maker:
         what = (whose, tuple(index.tolist()), behind)
         own = generator(self.seed, 12, crc32(repr(what).encode()))
         return self._made.get((subject.called, *what), lambda: subject.craft.make(held, index, own, behind=behind))
+
+    def make_all(self, subject: Subject[Craft], parties: Mapping[str, Holding]) -> dict[str, Artifact]:
+        """By client, the defended artifacts of a federation of these parties with all their images."""
+        held = [(own, torch.arange(len(own.images))) for own in parties.values()]
+        return dict(zip(parties, subject.craft.make_all(held, generator(self.seed, 22)), strict=True))

@@ -7,7 +7,7 @@ would have; adversaries practise so, and the evaluator makes artifacts of few im
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -32,9 +32,15 @@ class Holding:
 
 
 class Craft(ABC):
-    """How artifacts of one kind come to be of images."""
+    """How artifacts of one kind come to be of images.
+
+    Attributes:
+        kind: Of the artifacts.
+        together: Whether a client's comes to be only with all other clients'.
+    """
 
     kind: str
+    together: ClassVar[bool] = False
 
     @abstractmethod
     def make(
@@ -49,6 +55,10 @@ class Craft(ABC):
             behind: image, cluster or client.
             defended: Through the defense of the run, or bare.
         """
+
+    def make_all(self, parties: Sequence[tuple[Holding, Tensor]], rng: torch.Generator) -> list[Artifact]:
+        """What each client of a federation of such parties would have shared, as `make`."""
+        return [self.make(held, index, rng) for held, index in parties]
 
     @abstractmethod
     def vector(self, artifact: Artifact, sent: ModelState | None) -> Tensor:
@@ -130,6 +140,11 @@ class Subject(Generic[C]):
     def alone(self) -> bool:
         """Whether one artifact stands for all clients, so that none of them can stand in for another."""
         return self.level == "group"
+
+    @property
+    def together(self) -> bool:
+        """Whether a client's comes to be only with all other clients', so that none is made of a few images."""
+        return self.craft.together
 
     @property
     def own_models(self) -> bool:

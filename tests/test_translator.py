@@ -1,0 +1,233 @@
+"""LSI's translator as what is examined: place by place, and made anew only with a whole federation."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import Fitted, fit, shortened
+from torch import Tensor, nn
+
+from fdgpriv.artifact import Artifact, StyleDraft
+from fdgpriv.examination import Examination
+from fdgpriv.federation import Dataset, Domain, generator
+from fdgpriv.kinds import TranslatedLatents
+from fdgpriv.marks import Marks
+from fdgpriv.paper import Paper
+from fdgpriv.roles import Attack, Defense, Guarantee
+from fdgpriv.states import ClassifierHead, RepresentationTranslator
+from fdgpriv.subjects import HeadCraft, Holding, TranslatorCraft
+from fdgpriv.threat import threat
+
+KIND = RepresentationTranslator.kind
+SHORT = {"pretrain_epochs": "2", "inversion_steps": "2", "inversion_batches": "1", "translator_steps": "2"}
+
+
+class Moves(nn.Module):
+    """A translator by hand: latents of any client, stretched and shifted to the client they are asked for."""
+
+    def __init__(self, stretch: Tensor, shift: Tensor) -> None:
+        super().__init__()
+        self.stretch, self.shift = stretch, shift
+
+    def forward(self, latents: Tensor, source: Tensor, target: Tensor) -> Tensor:
+        """The same shape."""
+        return latents * self.stretch[target][:, None] + self.shift[target]
+
+
+@pytest.fixture(scope="module")
+def translated(digits: Dataset) -> Fitted:
+    """LSI in a hurry, two clients to a domain."""
+    return fit(shortened(digits, 96), clients=6, method="lsi", settings=SHORT)
+
+
+def craft_of(fitted: Fitted) -> TranslatorCraft:
+    craft = fitted.proctor().subject(KIND).craft
+    assert isinstance(craft, TranslatorCraft)
+    return craft
+
+
+def parties(fitted: Fitted, count: int, size: int) -> list[tuple[Holding, Tensor]]:
+    """Of public images, the domains in turn."""
+    sent = next(iter(fitted.proctor().subject(KIND).sent.values()))
+    domains: Sequence[Domain] = list(fitted.population.auxiliary.values())
+    chosen = [domains[turn % len(domains)] for turn in range(count)]
+    return [(Holding(d.images, d.labels, sent), torch.arange(size)) for d in chosen]
+
+
+# What is told
+
+
+def test_of_each_client_it_is_told_where_the_same_latents_go_beside_where_they_go_for_all(translated: Fitted) -> None:
+    craft, p = craft_of(translated), translated.method.latent_dim  # type: ignore[attr-defined]
+    shift = torch.randn(4, p, generator=generator(1))
+    told = torch.stack([one.moments for one in craft.told(Moves(torch.ones(4), shift), 4)])
+    torch.testing.assert_close(told[:, :p], shift - shift.mean(0), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(told[:, p:], torch.zeros(4, p), atol=1e-5, rtol=0)
+    stretch = torch.tensor([1.0, 2.0, 3.0, 6.0])
+    told = torch.stack([one.moments for one in craft.told(Moves(stretch, torch.zeros(4, p)), 4)])
+    apart = told[:, p:] / (stretch - 3)[:, None].where(stretch[:, None] != 3, torch.nan)
+    assert bool((told[2, p:].abs() < 1e-5).all())
+    for row in (0, 1, 3):  # the deviations of the latents themselves
+        torch.testing.assert_close(apart[row], apart[0], atol=1e-5, rtol=1e-4)
+        assert float(apart[row].mean()) == pytest.approx(1, abs=0.1)
+
+
+def test_the_subject_tells_of_the_translator_that_crossed(translated: Fitted) -> None:
+    subject = translated.proctor().subject(KIND)
+    assert tuple(subject.wire) == translated.federation.clients
+    (sent,) = {id(a): a for _, a in translated.transcript.of_kind(KIND) if a is not None}.values()
+    method: Any = translated.method
+    network = method.received(sent, 6, generator(9))
+    latents = torch.randn(256, method.latent_dim, generator=generator(translated.federation.seed, 21))
+    rows = []
+    for to in range(6):
+        made = [network(latents[i : i + 1], torch.tensor([i % 6]), torch.tensor([to]))[0] for i in range(256)]
+        rows.append([[float(z[k]) for z in made] for k in range(method.latent_dim)])
+    means = np.array(rows).mean(2)
+    for place, artifact in enumerate(subject.wire.values()):
+        assert isinstance(artifact, TranslatedLatents)
+        found = artifact.moments[: method.latent_dim].numpy()
+        np.testing.assert_allclose(found, means[place] - means.mean(0), atol=1e-4)
+
+
+def test_moments_come_in_pairs() -> None:
+    with pytest.raises(ValueError, match=r"want moments \(2p,\), got \(3,\)"):
+        TranslatedLatents(client="server", round=0, moments=torch.zeros(3))
+
+
+# Made anew
+
+
+def test_a_federation_s_translator_is_made_of_the_heads_that_its_clients_train(
+    translated: Fitted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    craft, asked = craft_of(translated), parties(translated, 4, 20)
+    own: Any = type(translated.method)
+    plain, heard = own.translator, []
+
+    def listening(self: Any, federation: Any, answers: Any, rng: torch.Generator) -> Any:
+        heard.append((federation.clients, answers))
+        return plain(self, federation, answers, rng)
+
+    monkeypatch.setattr(own, "translator", listening)
+    made = craft.make_all(asked, generator(3))
+    ((names, answers),) = heard
+    assert len(made) == len(names) == 4
+    heads = translated.proctor().subject(ClassifierHead.kind).craft
+    assert isinstance(heads, HeadCraft)
+    rng = generator(3)
+    for name, (held, index) in zip(names, asked, strict=True):
+        expected, _ = heads.trained(held, index, rng)
+        (found,) = (artifact for artifact in answers[name] if isinstance(artifact, ClassifierHead))
+        assert all(torch.equal(tensor, found.state[key]) for key, tensor in expected.state.items())
+    again = craft.make_all(asked, generator(3))
+    assert all(torch.equal(a.tensors()["moments"], b.tensors()["moments"]) for a, b in zip(made, again, strict=True))
+
+
+def test_one_client_alone_is_a_federation_of_one_and_differs_from_nobody(translated: Fitted) -> None:
+    ((held, index),) = parties(translated, 1, 12)
+    made = craft_of(translated).make(held, index, generator(0))
+    torch.testing.assert_close(made.tensors()["moments"], torch.zeros_like(made.tensors()["moments"]))
+
+
+def test_one_translator_stands_for_no_few_images_and_no_shadow(translated: Fitted) -> None:
+    proctor = translated.proctor()
+    subject = proctor.subject(KIND)
+    assert subject.together
+    (sitting,) = proctor.sittings(subject, threat("server"), (None,), reconstruction=False)
+    assert {item.client for item in sitting.items} == set(translated.federation.clients)
+    assert all("random_style" not in item.asked for item in sitting.items)
+    assert all({"attack", "other_client", "other_domain"} <= set(item.asked) for item in sitting.items)
+
+
+# Which domain
+
+
+def examined(fitted: Fitted, out: Path) -> Paper:
+    part = Attack.named("domain_inference").configured({"practice_costly": 12})
+    return Examination(fitted.proctor(), "domain_inference", part, KIND, threat("server"), True, out, "c").paper()[0]
+
+
+def mean(marks: Marks, name: str = "attack") -> float:
+    return float(np.mean(marks.headline[name]))
+
+
+def tinted(dataset: Dataset) -> Dataset:
+    """Each domain in a colour of its own, so that barely trained heads differ by domain."""
+    colours = torch.tensor([[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0]])[:, :, None, None]
+    pairs = zip(dataset.domains, colours, strict=True)
+    return replace(dataset, domains=tuple(replace(d, images=0.3 * d.images + 0.7 * c) for d, c in pairs))
+
+
+def by_heads(informed: bool) -> Any:
+    """In the server's place of stage 3: translators that move latents to the mean in each client's head, or nowhere."""
+
+    def translator(self: Any, federation: Any, answers: Any, rng: torch.Generator) -> Any:
+        heads = [a for name in federation.clients for a in answers[name] if isinstance(a, ClassifierHead)]
+        means = torch.stack([head.state["norm.running_mean"] for head in heads])
+        return Moves(torch.ones(len(heads)), means if informed else torch.zeros_like(means)), 0.0
+
+    return translator
+
+
+@pytest.mark.parametrize(("informed", "least", "most"), [(True, 0.99, 1.0), (False, 0.0, 0.5)])
+def test_domains_are_named_where_a_translator_knows_them_and_not_where_it_knows_nothing(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, informed: bool, least: float, most: float
+) -> None:
+    fitted = fit(tinted(shortened(digits, 128)), clients=6, method="lsi", settings=SHORT | {"lr": "0.001"})
+    own: Any = type(fitted.method)
+    monkeypatch.setattr(own, "translator", by_heads(informed))
+    heads = {r.origin: [a] for r, a in fitted.transcript.of_kind(ClassifierHead.kind) if a is not None}
+    wire, _ = fitted.method.translator(fitted.federation, heads, generator(0))  # type: ignore[attr-defined]
+    monkeypatch.setattr(own, "received", lambda *_: wire)
+    paper = examined(fitted, tmp_path)
+    assert paper.shared
+    assert set(paper.marks) == {None}
+    marks = paper.marks[None]
+    assert least <= mean(marks) <= most
+    assert paper.undefended is not None
+    assert least <= mean(paper.undefended) <= most
+    if informed:
+        assert mean(marks, "other_domain") < 0.2
+    assert set(marks.clients) == set(fitted.federation.clients)
+
+
+class Passed(Defense):
+    """A defense by another name than none, which changes nothing."""
+
+    def protect(self, outgoing: Any, rng: torch.Generator) -> Artifact:
+        return outgoing.finish() if isinstance(outgoing, StyleDraft) else outgoing
+
+    def guarantee(self) -> Guarantee:
+        return Guarantee(None, None, "nothing")
+
+
+@pytest.mark.parametrize(("defense", "federations"), [(None, [12]), (Passed(), [6, 12, 12])])
+def test_one_federation_is_practised_on_and_one_made_anew_where_there_was_a_defense(
+    translated: Fitted,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    defense: Defense | None,
+    federations: list[int],
+) -> None:
+    sizes: list[int] = []
+    plain = TranslatorCraft.make_all
+
+    def counting(self: TranslatorCraft, asked: Any, rng: torch.Generator, **how: Any) -> list[Artifact]:
+        sizes.append(len(asked))
+        return plain(self, asked, rng, **how)
+
+    monkeypatch.setattr(TranslatorCraft, "make_all", counting)
+    paper = examined(translated if defense is None else replace(translated, defense=defense), tmp_path)
+    assert sorted(sizes) == federations
+    assert paper.undefended is not None
+    assert (paper.undefended is paper.marks[None]) == (defense is None)
+
+
+def test_there_is_no_subject_where_no_translator_crossed(digits: Dataset) -> None:
+    plain = fit(shortened(digits, 64), clients=3, method="lsi", settings=SHORT | {"invariance": "0"})
+    assert KIND not in plain.proctor().subjects
