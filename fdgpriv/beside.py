@@ -11,9 +11,9 @@ from dataclasses import dataclass, fields, is_dataclass
 
 import numpy as np
 
+from fdgpriv.exam.marks import Marks
+from fdgpriv.exam.paper import Paper
 from fdgpriv.finding import AttackFinding, Measured
-from fdgpriv.marks import Marks
-from fdgpriv.paper import Paper
 from fdgpriv.roles import Method
 from fdgpriv.transcript import Record
 from fdgpriv.verdict import mean_interval

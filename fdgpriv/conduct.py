@@ -15,7 +15,9 @@ import torch
 from fdgpriv import __version__, figures
 from fdgpriv.beside import Beside, compared, settings_of
 from fdgpriv.claims import Case, claims
-from fdgpriv.examination import Examination
+from fdgpriv.exam.examination import Examination
+from fdgpriv.exam.paper import Paper
+from fdgpriv.exam.proctor import Proctor
 from fdgpriv.facts import facts
 from fdgpriv.federation import Dataset
 from fdgpriv.finding import ArtifactRow, AttackFinding, Claim, DatasetNote, Results, Run, RunFigure, Timing
@@ -24,10 +26,8 @@ from fdgpriv.judge import judge
 from fdgpriv.ledger import ledger
 from fdgpriv.models.style_codec import digits_codec
 from fdgpriv.not_measured import not_measured
-from fdgpriv.paper import Paper
 from fdgpriv.plan import Plan
 from fdgpriv.privacy.release import DRAWS, Measurement, measure, privacies
-from fdgpriv.proctor import Proctor
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Attack
 from fdgpriv.threat import ThreatModel, threat

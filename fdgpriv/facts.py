@@ -5,13 +5,13 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from fdgpriv._contract import write_text
+from fdgpriv.exam.proctor import Proctor
 from fdgpriv.measures.equal_numbers import equal_numbers
 from fdgpriv.measures.latent_space import latent_space
 from fdgpriv.measures.leaked_share import leaked_share
 from fdgpriv.measures.presence import presence
 from fdgpriv.measures.style_space import style_space
 from fdgpriv.measures.translation import translation
-from fdgpriv.proctor import Proctor
 
 MEASURED = (style_space, latent_space, translation, presence, equal_numbers, leaked_share)
 _FACTS = TypeAdapter(dict[str, float])

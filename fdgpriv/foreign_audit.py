@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from fdgpriv import __version__
 from fdgpriv.artifact import StyleStatistics
+from fdgpriv.exam.marks import Marks
+from fdgpriv.exam.paper import Paper
 from fdgpriv.finding import ArtifactRow, DatasetNote, Privacy, Results, Run, Timing
 from fdgpriv.foreign import Array, ForeignStyles
 from fdgpriv.judge import judge
-from fdgpriv.marks import Marks
-from fdgpriv.paper import Paper
 from fdgpriv.roles import Attack
 from fdgpriv.threat import Auxiliary, Capability, ThreatModel, threat
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fdgpriv.exam.marks import Marks
+from fdgpriv.exam.paper import BOUNDS, CLIENT_LINE, Paper
 from fdgpriv.finding import (
     AttackFinding,
     CurvePoint,
@@ -15,8 +17,6 @@ from fdgpriv.finding import (
     Threat,
     Units,
 )
-from fdgpriv.marks import Marks
-from fdgpriv.paper import BOUNDS, CLIENT_LINE, Paper
 from fdgpriv.roles import Attack
 from fdgpriv.verdict import LEVEL, Answer, Question, clopper_pearson, family, leakage, mean_interval
 

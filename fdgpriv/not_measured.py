@@ -1,8 +1,8 @@
 """What a run does not tell: what was not attacked, not trained, or trained once only."""
 
 from fdgpriv.artifact import ModelState, StyleStatistics
+from fdgpriv.exam.proctor import Proctor
 from fdgpriv.plan import Plan
-from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Attack
 from fdgpriv.states import ModelUpdate
 from fdgpriv.training import Trained

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from fdgpriv import data
+from fdgpriv.exam.questions import ALTERNATIVES, ARTIFACTS_PER_CLIENT
 from fdgpriv.federation import Dataset, Federation, generator
 from fdgpriv.models.backbone import BACKBONES, IMAGENET_MEAN, IMAGENET_STD, Backbone, backbone
 from fdgpriv.partition import partitioner, populate
-from fdgpriv.questions import ALTERNATIVES, ARTIFACTS_PER_CLIENT
 from fdgpriv.roles import Attack, Defense, Method
 from fdgpriv.threat import THREATS, threat
 from fdgpriv.transcript import KEEP

@@ -17,11 +17,11 @@ from torch import nn
 from fdgpriv._contract import write_text
 from fdgpriv.artifact import ModelState
 from fdgpriv.engine.local import LocalEngine
+from fdgpriv.exam.proctor import Proctor
 from fdgpriv.federation import Dataset, generator
 from fdgpriv.finding import PersonalUtility, RoundUtility, Utility
 from fdgpriv.partition import populate
 from fdgpriv.plan import Plan, slug
-from fdgpriv.proctor import Proctor
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Defense
 from fdgpriv.transcript import Transcript

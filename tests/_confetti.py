@@ -11,10 +11,10 @@ from torch import nn
 from fdgpriv.draws import drawing_from
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.exam import Sitting
+from fdgpriv.exam.proctor import Proctor
 from fdgpriv.federation import Dataset, Domain, Federation, generator
 from fdgpriv.models.backbone import Backbone
 from fdgpriv.partition import Population, populate
-from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Attack, Defense, Method
 from fdgpriv.threat import threat
 from fdgpriv.wire import Wire

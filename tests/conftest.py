@@ -11,10 +11,10 @@ from fdgpriv import data
 from fdgpriv.artifact import StyleStatistics
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.exam import Sitting
+from fdgpriv.exam.proctor import Proctor
 from fdgpriv.federation import Dataset, Federation
 from fdgpriv.partition import Population, populate
 from fdgpriv.plan import Plan
-from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Defense, Method
 from fdgpriv.threat import ThreatModel
 from fdgpriv.transcript import Transcript

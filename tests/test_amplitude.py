@@ -11,9 +11,9 @@ from conftest import Fitted, fit
 from torch import Tensor
 
 from fdgpriv.exam import Sitting
+from fdgpriv.exam.marks import Marks, examine
 from fdgpriv.federation import Dataset, generator
 from fdgpriv.kinds import AmplitudeSpectrum
-from fdgpriv.marks import Marks, examine
 from fdgpriv.roles import Attack
 from fdgpriv.threat import threat
 

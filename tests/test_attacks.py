@@ -13,12 +13,12 @@ from torch import Tensor
 
 from fdgpriv import verdict
 from fdgpriv.exam import Asked, Guess, Item, Question, Sitting, Truth, View
+from fdgpriv.exam.marks import Marks, examine
+from fdgpriv.exam.paper import Paper
+from fdgpriv.exam.proctor import Proctor
 from fdgpriv.federation import Dataset, generator
-from fdgpriv.marks import Marks, examine
 from fdgpriv.once import Once
-from fdgpriv.paper import Paper
 from fdgpriv.partition import Population, populate
-from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Attack
 from fdgpriv.subjects import Craft, StyleCraft, Subject
 from fdgpriv.threat import NotGranted, threat

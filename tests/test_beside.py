@@ -21,11 +21,11 @@ from fdgpriv.audit import main
 from fdgpriv.beside import Beside, Compared, difference, settings_of
 from fdgpriv.claims import Case, claims
 from fdgpriv.exam import Truth
-from fdgpriv.examination import Examination
+from fdgpriv.exam.examination import Examination
+from fdgpriv.exam.marks import Marks
+from fdgpriv.exam.paper import Paper
 from fdgpriv.federation import Dataset
 from fdgpriv.finding import AttackFinding, Claim, Measured, Results, Threat, Verdict
-from fdgpriv.marks import Marks
-from fdgpriv.paper import Paper
 from fdgpriv.plan import Plan
 from fdgpriv.roles import Attack
 from fdgpriv.subjects import TrainingCraft

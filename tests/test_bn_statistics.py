@@ -9,8 +9,8 @@ import torch
 from conftest import Fitted, fit, shortened
 
 from fdgpriv.artifact import ModelState
+from fdgpriv.exam.marks import Marks, examine
 from fdgpriv.federation import Dataset, generator
-from fdgpriv.marks import Marks, examine
 from fdgpriv.roles import Attack
 from fdgpriv.states import BatchNormStatistics
 from fdgpriv.subjects import Holding, StatisticsCraft, Subject

@@ -21,6 +21,7 @@ from fdgpriv.audit import main
 from fdgpriv.draws import drawing_from
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.evidence import Evidence
+from fdgpriv.exam.proctor import Proctor
 from fdgpriv.federation import Dataset, Federation, LocalData
 from fdgpriv.kinds import AmplitudeSpectrum, ValidationMetrics
 from fdgpriv.ledger import ledger
@@ -28,7 +29,6 @@ from fdgpriv.models.adain_vgg import decoder_layers, encoder_layers
 from fdgpriv.models.backbone import Backbone, backbone
 from fdgpriv.models.style_codec import StyleCodec, digits_codec
 from fdgpriv.plan import Plan
-from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Defense, Method
 from fdgpriv.subjects import StyleCraft
 from fdgpriv.threat import threat

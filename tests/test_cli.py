@@ -18,7 +18,7 @@ from conftest import TARGET, shortened
 from fdgpriv import __main__ as script
 from fdgpriv.audit import main
 from fdgpriv.conduct import Conductor
-from fdgpriv.examination import Examination
+from fdgpriv.exam.examination import Examination
 from fdgpriv.federation import Dataset
 from fdgpriv.finding import Results
 from fdgpriv.progress import Teller

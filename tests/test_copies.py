@@ -8,8 +8,8 @@ import torch
 from conftest import Fitted
 
 from fdgpriv.exam import Sitting
+from fdgpriv.exam.marks import examine
 from fdgpriv.federation import Dataset, generator
-from fdgpriv.marks import examine
 from fdgpriv.roles import Attack
 from fdgpriv.threat import threat
 

@@ -10,10 +10,10 @@ from conftest import Fitted, fit, shortened
 
 from fdgpriv.artifact import Artifact
 from fdgpriv.claims import Case, claims
+from fdgpriv.exam.marks import examine
+from fdgpriv.exam.proctor import Proctor
 from fdgpriv.federation import Dataset, generator
 from fdgpriv.kinds import ClientEmbedding
-from fdgpriv.marks import examine
-from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Attack
 from fdgpriv.subjects import Holding
 from fdgpriv.threat import threat

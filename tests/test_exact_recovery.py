@@ -11,9 +11,9 @@ from torch import Tensor
 
 from fdgpriv.artifact import StyleStatistics
 from fdgpriv.exam import Truth
+from fdgpriv.exam.marks import Marks, examine
 from fdgpriv.federation import Dataset, generator
 from fdgpriv.finch import finch
-from fdgpriv.marks import Marks, examine
 from fdgpriv.roles import Attack
 from fdgpriv.threat import threat
 

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from fdgpriv.artifact import SERVER, StyleStatistics
 from fdgpriv.exam import Asked, Guess, Item, Question, Sitting, Truth, View
+from fdgpriv.exam.marks import examine
+from fdgpriv.exam.pool import CANDIDATES, LINE_UPS
+from fdgpriv.exam.proctor import Proctor
+from fdgpriv.exam.questions import ALTERNATIVES, ARTIFACTS_PER_CLIENT, SCORED
 from fdgpriv.federation import Dataset
-from fdgpriv.marks import examine
-from fdgpriv.pool import CANDIDATES, LINE_UPS
-from fdgpriv.proctor import Proctor
-from fdgpriv.questions import ALTERNATIVES, ARTIFACTS_PER_CLIENT, SCORED
 from fdgpriv.roles import Attack
 from fdgpriv.style import RULES, styles_of
 from fdgpriv.threat import THREATS, Auxiliary, Capability, NotGranted, ThreatModel, threat

@@ -17,10 +17,10 @@ from fdgpriv.data import load
 from fdgpriv.draws import drawing_from
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.exam import Sitting
+from fdgpriv.exam.marks import Marks, examine
+from fdgpriv.exam.paper import Paper
 from fdgpriv.federation import Federation, generator
 from fdgpriv.judge import judge
-from fdgpriv.marks import Marks, examine
-from fdgpriv.paper import Paper
 from fdgpriv.partition import populate
 from fdgpriv.plan import Plan
 from fdgpriv.roles import Attack, Defense

@@ -15,8 +15,8 @@ from test_lsi import federation, held, lsi, network, run
 from torch import Tensor, nn
 
 from fdgpriv.engine.local import LocalEngine, stream
+from fdgpriv.exam.marks import Marks, examine
 from fdgpriv.federation import Dataset, Federation, generator
-from fdgpriv.marks import Marks, examine
 from fdgpriv.partition import populate
 from fdgpriv.roles import Attack, Defense
 from fdgpriv.states import ImportanceWeights

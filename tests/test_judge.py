@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from fdgpriv.exam import Guess, Question, Truth, View
+from fdgpriv.exam.marks import Marks, Scores
+from fdgpriv.exam.paper import CLIENT_LINE, DOMAIN_LINE, Paper
 from fdgpriv.finding import AttackFinding
 from fdgpriv.judge import judge
-from fdgpriv.marks import Marks, Scores
-from fdgpriv.paper import CLIENT_LINE, DOMAIN_LINE, Paper
 from fdgpriv.roles import Attack
 from fdgpriv.threat import threat
 from fdgpriv.verdict import LEVEL, NO_OTHER_CLIENT

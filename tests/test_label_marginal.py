@@ -8,8 +8,8 @@ import torch
 from conftest import Fitted, fit, shortened
 
 from fdgpriv.artifact import SERVER
+from fdgpriv.exam.marks import examine
 from fdgpriv.federation import Dataset, generator
-from fdgpriv.marks import examine
 from fdgpriv.roles import Attack
 from fdgpriv.states import LabelMarginal
 from fdgpriv.subjects import Holding

@@ -10,8 +10,8 @@ from conftest import Fitted, fit, shortened
 from torch import nn
 
 from fdgpriv.claims import Case, claims
+from fdgpriv.exam.marks import examine
 from fdgpriv.federation import Dataset, generator
-from fdgpriv.marks import examine
 from fdgpriv.measures.latent_space import latent_space, precision_recall
 from fdgpriv.roles import Attack
 from fdgpriv.states import ClassifierHead

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from fdgpriv.artifact import StyleStatistics
 from fdgpriv.exam import Sitting, Truth
+from fdgpriv.exam.marks import Marks, examine
 from fdgpriv.federation import generator
-from fdgpriv.marks import Marks, examine
 from fdgpriv.roles import Attack
 from fdgpriv.subjects import Craft, Subject
 from fdgpriv.subjects.style import StyleCraft

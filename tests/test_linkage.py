@@ -9,10 +9,10 @@ import pytest
 import torch
 from conftest import Evaluator, Fitted, fit
 
-from fdgpriv.examination import Examination
+from fdgpriv.exam.examination import Examination
+from fdgpriv.exam.marks import Marks
+from fdgpriv.exam.paper import Paper
 from fdgpriv.federation import Dataset
-from fdgpriv.marks import Marks
-from fdgpriv.paper import Paper
 from fdgpriv.roles import Attack
 from fdgpriv.threat import threat
 

@@ -16,11 +16,11 @@ from fdgpriv import judge, verdict
 from fdgpriv.artifact import ModelState
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.exam import Asked, Item, Sitting, Truth
+from fdgpriv.exam.marks import Marks, examine
+from fdgpriv.exam.paper import Paper
+from fdgpriv.exam.proctor import Proctor
 from fdgpriv.federation import generator
-from fdgpriv.marks import Marks, examine
-from fdgpriv.paper import Paper
 from fdgpriv.partition import Population, populate
-from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Attack, Defense
 from fdgpriv.subjects import Holding, TrainingCraft
 from fdgpriv.threat import threat

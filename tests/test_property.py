@@ -12,8 +12,8 @@ from sklearn.covariance import ledoit_wolf_shrinkage
 
 from fdgpriv.artifact import ModelState, SampleCount
 from fdgpriv.exam import Item, Sitting
+from fdgpriv.exam.marks import Marks, examine
 from fdgpriv.federation import Dataset, generator
-from fdgpriv.marks import Marks, examine
 from fdgpriv.roles import Attack, Method
 from fdgpriv.threat import threat
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fdgpriv.artifact import ModelState, StyleDraft, StyleStatistics
 from fdgpriv.exam import Question, View
-from fdgpriv.examination import Examination
+from fdgpriv.exam.examination import Examination
 from fdgpriv.federation import Dataset, Domain, generator
 from fdgpriv.finding import AttackFinding
 from fdgpriv.judge import judge

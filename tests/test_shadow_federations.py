@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.exam import Asked, Sitting, View
+from fdgpriv.exam.marks import examine
+from fdgpriv.exam.proctor import Proctor
 from fdgpriv.federation import Federation, generator
-from fdgpriv.marks import examine
 from fdgpriv.partition import populate
-from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Defense, Method
 from fdgpriv.subjects import SharedModelCraft
 from fdgpriv.subjects.shared_model import last_sent

@@ -8,10 +8,10 @@ from conftest import Fitted, fit
 from torch import Tensor
 
 from fdgpriv.artifact import StyleStatistics
+from fdgpriv.exam.marks import Marks, examine
+from fdgpriv.exam.proctor import Proctor
 from fdgpriv.federation import Dataset, generator
 from fdgpriv.kinds import InterpolationStyle
-from fdgpriv.marks import Marks, examine
-from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Attack
 from fdgpriv.subjects import Holding
 from fdgpriv.threat import THREATS, threat

@@ -10,8 +10,8 @@ from conftest import Fitted, fit
 from scipy.stats import multivariate_normal, norm
 from torch import Tensor
 
+from fdgpriv.exam.marks import Marks, examine
 from fdgpriv.federation import Dataset, generator
-from fdgpriv.marks import Marks, examine
 from fdgpriv.roles import Attack
 from fdgpriv.threat import threat
 

@@ -12,11 +12,11 @@ from conftest import Fitted, fit, shortened
 from torch import Tensor, nn
 
 from fdgpriv.artifact import Artifact, StyleDraft
-from fdgpriv.examination import Examination
+from fdgpriv.exam.examination import Examination
+from fdgpriv.exam.marks import Marks
+from fdgpriv.exam.paper import Paper
 from fdgpriv.federation import Dataset, Domain, generator
 from fdgpriv.kinds import TranslatedLatents
-from fdgpriv.marks import Marks
-from fdgpriv.paper import Paper
 from fdgpriv.roles import Attack, Defense, Guarantee
 from fdgpriv.states import ClassifierHead, RepresentationTranslator
 from fdgpriv.subjects import HeadCraft, Holding, TranslatorCraft

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fdgpriv.engine.local import LocalEngine
+from fdgpriv.exam.marks import Marks, examine
 from fdgpriv.federation import Dataset, generator
 from fdgpriv.kinds import ValidationHistory, ValidationMetrics
-from fdgpriv.marks import Marks, examine
 from fdgpriv.partition import held_out, held_out_beside, populate
 from fdgpriv.plan import Plan
 from fdgpriv.roles import Attack, Defense

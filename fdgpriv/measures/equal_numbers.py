@@ -14,12 +14,12 @@ from torch import Tensor
 from fdgpriv.artifact import StyleStatistics
 from fdgpriv.evidence import each_halfway
 from fdgpriv.exam import Item
+from fdgpriv.exam.proctor import Proctor
 from fdgpriv.federation import generator
 from fdgpriv.kinds import InterpolationStyle
 from fdgpriv.metrics.pixels import EXACT_DB, psnr_per_image
 from fdgpriv.metrics.realism import inception_score, kid, resized, small_fid
 from fdgpriv.models.extractor import Extractor, digits_extractor
-from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Attack
 from fdgpriv.threat import threat
 from fdgpriv.verdict import mean_interval

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fdgpriv.exam.proctor import Proctor
 from fdgpriv.federation import generator
-from fdgpriv.proctor import Proctor
 from fdgpriv.states import ClassifierHead
 from fdgpriv.subjects import HeadCraft, Holding
 

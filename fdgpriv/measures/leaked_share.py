@@ -5,10 +5,10 @@ from statistics import fmean, median
 import numpy as np
 
 from fdgpriv.artifact import StyleStatistics
+from fdgpriv.exam.marks import Marks, examine
+from fdgpriv.exam.paper import BOUNDS
+from fdgpriv.exam.proctor import Proctor, leaks
 from fdgpriv.federation import generator
-from fdgpriv.marks import Marks, examine
-from fdgpriv.paper import BOUNDS
-from fdgpriv.proctor import Proctor, leaks
 from fdgpriv.roles import Attack
 from fdgpriv.threat import threat
 from fdgpriv.verdict import mean_interval

@@ -9,9 +9,9 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from fdgpriv.artifact import StyleStatistics
+from fdgpriv.exam.proctor import Proctor
 from fdgpriv.federation import generator
 from fdgpriv.kinds import InterpolationStyle
-from fdgpriv.proctor import Proctor
 from fdgpriv.subjects import Holding, StyleCraft
 from fdgpriv.verdict import mean_interval
 

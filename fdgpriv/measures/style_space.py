@@ -5,7 +5,7 @@ from sklearn.metrics import silhouette_score
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
-from fdgpriv.proctor import Proctor
+from fdgpriv.exam.proctor import Proctor
 
 NEIGHBOURS = 5
 

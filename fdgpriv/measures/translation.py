@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from fdgpriv.artifact import SERVER, ModelState
+from fdgpriv.exam.proctor import Proctor
 from fdgpriv.federation import generator
 from fdgpriv.measures.latent_space import latents_of
-from fdgpriv.proctor import Proctor
 from fdgpriv.states import RepresentationTranslator
 from fdgpriv.verdict import mean_interval
 

@@ -14,11 +14,11 @@ import torch
 from fdgpriv import data
 from fdgpriv.artifact import SERVER, ModelState
 from fdgpriv.engine.local import LocalEngine
+from fdgpriv.exam.proctor import Proctor
 from fdgpriv.federation import generator
 from fdgpriv.once import Once
 from fdgpriv.partition import populate
 from fdgpriv.plan import Plan
-from fdgpriv.proctor import Proctor
 from fdgpriv.roles import Defense
 from fdgpriv.subjects import Holding, TrainingCraft
 from fdgpriv.threat import threat

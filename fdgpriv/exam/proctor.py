@@ -9,15 +9,16 @@ from torch import Tensor
 
 from fdgpriv.artifact import ModelState, StyleStatistics
 from fdgpriv.evidence import Evidence
-from fdgpriv.exam import Item, Sitting, View
 from fdgpriv.federation import Domain, Federation, LocalData, generator
 from fdgpriv.once import Once
 from fdgpriv.partition import Population
-from fdgpriv.questions import ALTERNATIVES, ARTIFACTS_PER_CLIENT, Questions
 from fdgpriv.roles import Defense, Method
 from fdgpriv.subjects import Craft, Holding, Maker, StyleCraft, Subject, subjects_of
 from fdgpriv.threat import Auxiliary, ThreatModel
 from fdgpriv.transcript import Transcript
+
+from .questions import ALTERNATIVES, ARTIFACTS_PER_CLIENT, Questions
+from .sitting import Item, Sitting, View
 
 LEAKED_SHARE = 0.5
 PUBLIC_ARTIFACTS = 20  # per domain, to learn the public distribution from

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from fdgpriv.artifact import Artifact
-from fdgpriv.exam import Asked, Item, Question, Truth
 from fdgpriv.partition import Population
-from fdgpriv.pool import Pool
 from fdgpriv.subjects import Craft, Holding, Maker, Subject
+
+from .pool import Pool
+from .sitting import Asked, Item, Question, Truth
 
 ARTIFACTS_PER_CLIENT: dict[int, int] = {
     1: 4,

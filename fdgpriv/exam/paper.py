@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fdgpriv.marks import Marks
 from fdgpriv.roles import Attack
 from fdgpriv.threat import Capability, ThreatModel
 from fdgpriv.verdict import NO_OTHER_CLIENT, Absent, Line
+
+from .marks import Marks
 
 DOMAIN_LINE = ("noise", "mean_image", "random_style", "other_domain")
 CLIENT_LINE = (*DOMAIN_LINE, "unconditional", "domain_mean", "other_client")

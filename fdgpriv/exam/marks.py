@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fdgpriv.exam import Guess, Item, Question, Sitting, Truth
 from fdgpriv.finding import Measured
 from fdgpriv.roles import Attack
+
+from .sitting import Guess, Item, Question, Sitting, Truth
 
 Scores = dict[str, list[float]]
 DESCRIBED = ("attack", "mean_image", "random_style", "other_client", "autoencoder")

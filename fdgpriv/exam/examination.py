@@ -1,0 +1,169 @@
+"""Examines one attack under one threat model, and keeps the marks on disk; what lies there already is read instead.
+
+A finished examination lies in ``marks/CELL/ATTACK@ROLE.json``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+from pydantic import BaseModel, TypeAdapter
+from torch import Tensor
+
+from fdgpriv import figures
+from fdgpriv._contract import write_text
+from fdgpriv.federation import generator
+from fdgpriv.metrics.matching import first_match
+from fdgpriv.plan import slug
+from fdgpriv.roles import Attack
+from fdgpriv.subjects import Craft, Subject
+from fdgpriv.threat import ThreatModel
+
+from .beyond import by_layer, by_rounds, by_setting, undefended
+from .marks import Marks, examine
+from .paper import Paper
+from .proctor import Proctor
+from .seating import Seating
+from .sitting import Guess, Truth
+
+Shown = Mapping[int | None, Sequence[tuple[Truth, Mapping[str, Guess]]]]
+
+
+class Examined(BaseModel):
+    """A finished examination, as it lies on disk."""
+
+    marks: list[tuple[int | None, Marks]] = []
+    by_layer: dict[str, Marks] = {}
+    by_rounds: list[tuple[int, int | None, Marks]] = []
+    undefended: Marks | None = None
+    auxiliary_images: int = 0
+    chance: float | None = None
+    not_applicable: str | None = None
+    figures: tuple[str, ...] = ()
+    attack_s: float = 0.0
+
+
+_EXAMINED = TypeAdapter(Examined)
+
+
+@dataclass(frozen=True, eq=False)
+class Examination:
+    """One attack under one threat model on one trained federation.
+
+    Attributes:
+        proctor: Of the federation.
+        spec: The attack, as the command line names it.
+        attack: The same, configured.
+        kind: Of the artifacts it reads here, one of those it can read.
+        who: The threat model.
+        few_layers: Look only at the layer on the wire and the last one, and at an attack's first and last setting,
+            and one round and all.
+        out: Where everything goes.
+        cell: The folder's name there.
+    """
+
+    proctor: Proctor
+    spec: str
+    attack: Attack
+    kind: str
+    who: ThreatModel
+    few_layers: bool
+    out: Path
+    cell: str
+
+    def paper(self) -> tuple[Paper, float]:
+        """What is judged, and the seconds it took when it was done: now or before."""
+        file = self.out / "marks" / self.cell / f"{self._name}.json"
+        if file.is_file():
+            examined = _EXAMINED.validate_json(file.read_bytes())
+        else:
+            start = perf_counter()
+            examined = self._examined()
+            examined.attack_s = perf_counter() - start
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_text(file, examined.model_dump_json())
+        return self._as_paper(examined), examined.attack_s
+
+    @property
+    def key(self) -> str:
+        """Names it among those of all cells."""
+        return f"{self.cell}/{self.spec}@{self.who.role} on {self.kind}"
+
+    @property
+    def _name(self) -> str:
+        return f"{slug(self.spec)}@{self.who.role}-{self.kind}"
+
+    @property
+    def draws_images(self) -> bool:
+        """Whether it is of a reconstruction, which takes longest."""
+        return self._seating.draws_images
+
+    @property
+    def _seating(self) -> Seating:
+        return Seating(self.proctor, self.attack, self.who)
+
+    @property
+    def _subject(self) -> Subject[Craft] | None:
+        return self.proctor.subjects.get(self.kind)
+
+    def _as_paper(self, examined: Examined) -> Paper:
+        level = self._subject.level if self._subject else "client"
+        on_wire = self._subject is not None and (level == "image" or None in self.attack.sizes_on(self._subject))
+        return Paper(
+            attack=self.attack,
+            threat=self.who,
+            kind=self.kind,
+            level=level if on_wire else "image",
+            shared=on_wire,
+            auxiliary_images=examined.auxiliary_images,
+            marks=dict(examined.marks),
+            by_layer=examined.by_layer,
+            by_rounds=examined.by_rounds,
+            undefended=examined.undefended,
+            chance=examined.chance,
+            not_applicable=examined.not_applicable,
+            shadows=frozenset(self.proctor.population.shadows),
+            figures=examined.figures,
+        )
+
+    def _examined(self) -> Examined:
+        subject = self._subject
+        if subject is None:
+            kinds = " and no ".join(kind.replace("_", " ") for kind in self.attack.reads)
+            return Examined(not_applicable=f"{self.proctor.method.name()} shares no {kinds}")
+        reason = subject.refused(self.who) or self.attack.refuses(subject) or self.proctor.too_little(subject, self.who)
+        if reason is not None:
+            return Examined(not_applicable=reason)
+        rng, seating, few = generator(self.proctor.seed, 8), self._seating, self.few_layers
+        sittings = seating.sittings(subject, seating.sizes(subject))
+        if not sittings:
+            return Examined(not_applicable=f"no client was sent another client's {self.kind.replace('_', ' ')}")
+        marks, shown = examine(self.attack, sittings, (1, None), rng)
+        view, first = sittings[0].view, sittings[0].items[0]
+        return Examined(
+            marks=list(marks.items()),
+            by_layer=by_layer(seating, subject, marks, few, rng)
+            or by_setting(seating, self.kind, sittings, marks, few, rng),
+            undefended=undefended(seating, self.kind, subject, marks, rng),
+            auxiliary_images=sum(len(domain) for domain in view.auxiliary),
+            chance=self.attack.chance(view, first.truth),
+            figures=self._grid(shown) if self.draws_images else (),
+            by_rounds=by_rounds(seating, subject, few, rng),
+        )
+
+    def _grid(self, shown: Shown) -> tuple[str, ...]:
+        rows, labels = [], []
+        for size, count in ((1, 5), (None, 3)):
+            targets = shown.get(size, [])
+            chosen = [(truth.images[0], _pictured(truth, guesses)) for truth, guesses in targets]
+            rows += figures.rows_of(chosen, count)
+            labels += ["1 image" if size == 1 else "whole\nclient"] * min(count, len(targets))
+        path = Path("figures") / self.cell / f"{self._name}.png"
+        figures.grid(rows, labels[: len(rows)], self.out / path)
+        return (path.as_posix(),)
+
+
+def _pictured(truth: Truth, guesses: Mapping[str, Guess]) -> dict[str, Tensor]:
+    """Of each guess one image (3, H, W): itself, or the one of a set that stands for the first true image."""
+    return {name: g if g.ndim == 3 else first_match(g, truth.images) for name, g in guesses.items()}
