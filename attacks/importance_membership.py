@@ -46,7 +46,7 @@ class ImportanceMembership(MembershipAttack):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"public": 50, "draws": 16}}
 
-    public: int = 100
+    public: int = 60
     draws: int = 32
 
     def __post_init__(self) -> None:

@@ -54,7 +54,7 @@ class Membership(MembershipAttack):
     """
 
     reads: ClassVar[tuple[str, ...]] = (ModelState.kind, ModelUpdate.kind, "global_model")
-    sizes: ClassVar[tuple[int | None, ...]] = (1, 5, 20, None)
+    sizes: ClassVar[tuple[int | None, ...]] = (1, 20, None)
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"shadows": 2}}
 

@@ -1,9 +1,10 @@
 """What a transcript shows of styles: what each client shared, who was sent it, the models it comes from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
@@ -11,10 +12,10 @@ from fdgpriv.artifact import SERVER, ModelState, StyleStatistics
 from fdgpriv.federation import Federation, generator
 from fdgpriv.once import Once
 from fdgpriv.roles import Method
-from fdgpriv.style import RULES, styles_and_maps_of
+from fdgpriv.style import RULES, Moments, maps_of, styles_of
 from fdgpriv.transcript import Transcript
 
-Taken = tuple[Tensor, Tensor, Tensor, Tensor]  # images, the means and stds of their features, and their maps
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,7 @@ class Evidence:
     model: nn.Module
     earlier: Mapping[str, StyleStatistics] = field(default_factory=dict)
     past: Sequence[tuple[Mapping[str, StyleStatistics], ModelState | None]] = ()
-    _taken: Once[Taken] = field(default_factory=Once, init=False)
+    _taken: Once[Any] = field(default_factory=Once, init=False)  # images stay beside, so that their id stays theirs
 
     @classmethod
     def of(cls, transcript: Transcript, method: Method, federation: Federation, seed: int) -> "Evidence | None":
@@ -95,10 +96,9 @@ class Evidence:
         """The stages at which styles could be taken."""
         return self.method.layers(self.model)
 
-    def styles(self, images: Tensor, layer: str) -> tuple[Tensor, Tensor]:
+    def styles(self, images: Tensor, layer: str) -> Moments:
         """Mean and std (N, C) of the images' features (N, 3, H, W) at `layer`, by the wire's rule; taken once."""
-        _, mean, std, _ = self._take(images, layer)
-        return mean, std
+        return self._once(styles_of, images, layer)
 
     def moments(self, images: Tensor, layer: str) -> tuple[Tensor, Tensor]:
         """As `styles`, of any images (N, 3, H, W) and with gradients to them; never kept."""
@@ -106,14 +106,14 @@ class Evidence:
 
     def maps(self, images: Tensor, layer: str) -> Tensor:
         """What the wire's rule clusters images by besides their styles (N, D), or nothing (N, 0); taken once."""
-        return self._take(images, layer)[3]
+        return self._once(maps_of, images, layer)
 
-    def _take(self, images: Tensor, layer: str) -> Taken:
-        def taken() -> Taken:
-            features = self.method.features(self.model, layer)
-            return (images, *styles_and_maps_of(images, features, RULES[self.template.rule]))
+    def _once(self, take: Callable[..., T], images: Tensor, layer: str) -> T:
+        def taken() -> tuple[Tensor, T]:
+            return images, take(images, self.method.features(self.model, layer), RULES[self.template.rule])
 
-        return self._taken.get((id(images), layer), taken)  # the images are kept beside, so that their id stays theirs
+        found: T = self._taken.get((take, id(images), layer), taken)[1]
+        return found
 
 
 def halfway(told: Sequence[str], place: int) -> str:

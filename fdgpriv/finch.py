@@ -34,9 +34,10 @@ def finch(rows: Tensor, distance: Callable[[Tensor], Tensor] = cosine) -> list[T
 
     The means' inner products follow from the rows' own, so rows of any width are read once.
     """
-    gram = _inner_products(rows)
+    _check(rows)
     if len(rows) == 1:
         return [torch.zeros(1, dtype=torch.int64)]
+    gram = _inner_products(rows)
     partitions = [_joined(distance(gram))]
     while (count := _count(partitions[-1])) > 1:
         share = torch.nn.functional.one_hot(partitions[-1]).to(gram)
@@ -54,16 +55,20 @@ def compact(rows: Tensor) -> Tensor:
     """Rows (n, min(n, D)) with the inner products of rows (n, D): any of them are clustered as the wide ones are."""
     if rows.shape[-1] <= len(rows):
         return rows
+    _check(rows)
     values, vectors = torch.linalg.eigh(_inner_products(rows))
     found: Tensor = vectors * values.clamp_min(0).sqrt()
     return found
 
 
-def _inner_products(rows: Tensor) -> Tensor:
+def _check(rows: Tensor) -> None:
     if rows.ndim != 2 or len(rows) < 1:
         raise ValueError(f"want rows (n, D) with n >= 1, got {tuple(rows.shape)}")
     if not bool(torch.isfinite(rows).all()):
         raise ValueError("want finite rows to cluster, got NaN or an infinity")
+
+
+def _inner_products(rows: Tensor) -> Tensor:
     found = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
     for block in rows.split(_BLOCK, dim=1):
         wide = block.double()

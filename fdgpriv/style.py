@@ -135,17 +135,26 @@ CLUSTERED = tuple(clustered(by_maps, coarsest, mixture) for by_maps in _ALL for 
 RULES = {rule.name: rule for rule in (PER_IMAGE_UNBIASED, DASSL, PAPER, PAPER_EPS, POOLED, *CLUSTERED)}
 
 
+@torch.no_grad()
 def styles_of(images: Tensor, features: Callable[[Tensor], Tensor], rule: StyleRule) -> tuple[Tensor, Tensor]:
     """Mean and std (N, C) of the features of images (N, 3, H, W), in parts that fit in memory."""
-    mean, std, _ = styles_and_maps_of(images, features, rule)
+    mean, std = (torch.cat(part) for part in zip(*(rule(features(some)) for some in images.split(256)), strict=True))
     return mean, std
+
+
+@torch.no_grad()
+def maps_of(images: Tensor, features: Callable[[Tensor], Tensor], rule: StyleRule) -> Tensor:
+    """What the rule clusters images (N, 3, H, W) by besides their styles, (N, D) with D <= N; D is 0 where it does not."""
+    if rule.clustering is None or not rule.clustering.by_maps:
+        return images.new_empty(len(images), 0)
+    return compact(torch.cat([rule.maps(features(some)) for some in images.split(256)]))
 
 
 @torch.no_grad()
 def styles_and_maps_of(
     images: Tensor, features: Callable[[Tensor], Tensor], rule: StyleRule
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As `styles_of`, and what the rule clusters images by besides, (N, D) with D <= N; D is 0 where it does not."""
+    """As `styles_of`, and `maps_of` in the same pass."""
     parts = [(*rule(made), rule.maps(made)) for part in images.split(256) for made in [features(part)]]
     mean, std, maps = (torch.cat(part) for part in zip(*parts, strict=True))
     return mean, std, compact(maps)

@@ -7,7 +7,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from fdgpriv.style import DASSL, PAPER, PAPER_EPS, PER_IMAGE_UNBIASED, RULES, StyleRule, adain, pooled_style
+from fdgpriv.style import (
+    DASSL,
+    PAPER,
+    PAPER_EPS,
+    PER_IMAGE_UNBIASED,
+    RULES,
+    StyleRule,
+    adain,
+    maps_of,
+    pooled_style,
+    styles_and_maps_of,
+    styles_of,
+)
 
 TABLE = {  # by name: divide by HW - 1, added to the variance
     "per_image_unbiased": (True, 1e-5),
@@ -139,3 +151,17 @@ def test_adain_leaves_a_dead_channel_finite_and_flat_unless_eq_1_is_taken_to_the
 def test_adain_is_linear_in_a_negative_std_too(rng: torch.Generator) -> None:
     features, mean = maps(rng, 2, 3, 4, 4), torch.zeros(2, 3)
     torch.testing.assert_close(adain(features, mean, -torch.ones(2, 3)), -adain(features, mean, torch.ones(2, 3)))
+
+
+def test_maps_are_those_of_one_pass_and_none_where_nothing_is_clustered_by_them(rng: torch.Generator) -> None:
+    images = torch.rand(5, 3, 8, 8, generator=rng)
+
+    def features(some: torch.Tensor) -> torch.Tensor:
+        return torch.cat([some, some.square()], dim=1)
+
+    for name in ("finch_last_maps_mixture", "finch_last_styles_mixture", "paper_eps"):
+        rule = RULES[name]
+        mean, std, maps = styles_and_maps_of(images, features, rule)
+        assert torch.equal(maps_of(images, features, rule), maps)
+        assert all(torch.equal(a, b) for a, b in zip(styles_of(images, features, rule), (mean, std), strict=True))
+        assert maps.shape[1] == (5 if "maps" in name else 0)
