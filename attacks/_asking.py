@@ -1,15 +1,14 @@
 """What models say of images: of the suspects they are asked about, and of public images."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from threading import Lock
 
 import torch
 from torch import Tensor, nn
 
 from fdgpriv.artifact import STATISTICS, Artifact, ModelState
 from fdgpriv.exam import Question
-from fdgpriv.once import Once
+from fdgpriv.exam.heard import Heard
 from fdgpriv.utility import logits
 
 _TRUSTED = 0.5  # accuracy on public images
@@ -28,32 +27,6 @@ class Told:
         return self.suspects[:, torch.searchsorted(self.index, suspects)]
 
 
-@dataclass(eq=False)
-class Heard:
-    """What one model says of the images of a pool: each is asked about once, whoever asks and among whichever others.
-
-    Attributes:
-        of_whom: What tells the model, kept so that nothing else takes its place in memory.
-    """
-
-    of_whom: tuple[Artifact, ModelState]
-    _logits: Tensor = field(default_factory=lambda: torch.empty(0, 0), init=False)
-    _known: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.bool), init=False)
-    _lock: Lock = field(default_factory=Lock, init=False)
-
-    def of(self, index: Tensor, pool: int, ask: Callable[[Tensor], Tensor]) -> Tensor:
-        """Logits (N, K) of the images at `index` (N,) of a pool of so many; `ask` says those (n, K) of some (n,)."""
-        with self._lock:
-            if not len(self._known):
-                self._known = torch.zeros(pool, dtype=torch.bool)
-            if len(missing := index[~self._known[index]]):
-                said = ask(missing)
-                if not len(self._logits):
-                    self._logits = said.new_empty(pool, said.shape[1])
-                self._logits[missing], self._known[missing] = said, True
-            return self._logits[index]
-
-
 @dataclass(frozen=True, eq=False)
 class Asking:
     """Asks models, one after the other, first of all those that senders were sent.
@@ -66,7 +39,7 @@ class Asking:
         device: Where.
         pool: (P, 3, H, W) the images that suspects are of.
         images, labels_of_images: Public, (M, 3, H, W) and (M,).
-        heard: What was asked of artifacts before, of this pool.
+        heard: What artifacts said before, of this pool.
     """
 
     network: nn.Module
@@ -74,7 +47,7 @@ class Asking:
     pool: Tensor
     images: Tensor
     labels_of_images: Tensor
-    heard: Once[Heard]
+    heard: Heard
     _before: dict[int, Told] = field(default_factory=dict, init=False)
     _trusted: set[int] = field(default_factory=set, init=False)
 
@@ -108,9 +81,8 @@ class Asking:
     ) -> Told:
         """As `about`, of one model, which an artifact that all these questions are of tells."""
         index = torch.cat([question.suspects for question in questions]).unique()
-        key = (first_tensor(artifact), id(sent) if id(sent) in self._trusted else None)
-        heard = self.heard.get(key, lambda: Heard((artifact, sent)))
-        suspects = heard.of(index, len(self.pool), lambda some: self.logits([state], self.pool[some], sent)[0])
+        under = sent if id(sent) in self._trusted else None
+        suspects = self.heard.of(artifact, under, index, lambda some: self.logits([state], self.pool[some], sent)[0])
         of_public = self.logits([state], self.images, sent) if public else suspects[None, :0]
         return Told(index, suspects[None], of_public)
 
@@ -130,8 +102,3 @@ def sent_to(question: Question) -> ModelState:
     """The model that the sender was sent."""
     assert question.sent is not None
     return question.sent
-
-
-def first_tensor(artifact: Artifact) -> int:
-    """Names an artifact by its first tensor, which is the same wherever it stands."""
-    return id(next(iter(artifact.tensors().values())))

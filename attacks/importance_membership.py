@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from fdgpriv.exam import Guess, Question, View
+from fdgpriv.exam.heard import first_tensor
 from fdgpriv.states import ImportanceWeights
 from fdgpriv.subjects import ImportanceCraft
 
-from ._asking import first_tensor
 from ._membership import MembershipAttack, blind, like_the_mean
 from ._reading import held, public_images
 

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from fdgpriv.artifact import ModelState
 from fdgpriv.exam import Guess, Question, View
+from fdgpriv.exam.heard import first_tensor
 from fdgpriv.states import ModelUpdate
 from fdgpriv.subjects import Craft, SharedModelCraft, Subject, TrainingCraft
 
-from ._asking import Asking, Told, first_tensor, sent_to
+from ._asking import Asking, Told, sent_to
 from ._lira import likelihood, log_odds, offline, online, rmia
 from ._membership import MembershipAttack, blind, like_the_mean
 from ._reading import held, public_images

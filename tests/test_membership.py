@@ -16,6 +16,7 @@ from fdgpriv import judge, verdict
 from fdgpriv.artifact import ModelState
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.exam import Asked, Item, Sitting, Truth
+from fdgpriv.exam.heard import Heard, first_tensor
 from fdgpriv.exam.marks import Marks, examine
 from fdgpriv.exam.paper import Paper
 from fdgpriv.exam.proctor import Proctor
@@ -308,18 +309,22 @@ def test_of_the_shared_model_strangers_are_asked_about_not_other_models(shared: 
                 assert torch.equal(ask.truth.suspects, ask.question.suspects)
 
 
-def test_an_image_is_asked_about_once_among_whichever_others(rng: torch.Generator) -> None:
+def test_all_suspects_of_an_artifact_are_asked_about_once_and_those_of_others_each_time(rng: torch.Generator) -> None:
     table, asked = torch.randn(6, 3, generator=rng), []
 
     def ask(some: torch.Tensor) -> torch.Tensor:
         asked.append(some.tolist())
         return table[some]
 
-    state = ModelState(client="server", round=0, state={})
-    heard = asking.Heard((state, state))
-    for index in ([3, 1], [1, 2, 3], [2], [5, 0, 1]):
-        assert torch.equal(heard.of(torch.tensor(index), 6, ask), table[index])
-    assert asked == [[3, 1], [2], [5, 0]]
+    known, other = (ModelState(client="server", round=0, state={"a": torch.zeros(1)}) for _ in range(2))
+    heard = Heard.among([(known, torch.tensor([3, 1])), (known.seen_as("peer"), torch.tensor([5, 1]))])
+    for index in ([3, 1], [5]):
+        assert torch.equal(heard.of(known, None, torch.tensor(index), ask), table[index])
+    assert asked == [[1, 3, 5]]
+    assert torch.equal(heard.of(known, known, torch.tensor([1]), ask), table[[1]])  # under something else
+    for index in ([2], [2, 0]):
+        assert torch.equal(heard.of(other, None, torch.tensor(index), ask), table[index])
+    assert asked == [[1, 3, 5], [1, 3, 5], [2], [2, 0]]
 
 
 def test_what_one_adversary_heard_of_the_shared_model_the_next_is_not_told_otherwise(
@@ -343,7 +348,7 @@ def test_what_one_adversary_heard_of_the_shared_model_the_next_is_not_told_other
         for sitting in sittings_of(proctor, "global_model", role, (1, None)):
             some = [a.question for item in sitting.items for asks in item.asked.values() for a in asks]
             for question in some:
-                by_artifact.setdefault(asking.first_tensor(question.artifact), []).append(question.suspects)
+                by_artifact.setdefault(first_tensor(question.artifact), []).append(question.suspects)
             guesses += attack_of().read(sitting.view, some, generator(1))[0]
         return guesses, sum(asked), sum(len(torch.cat(some).unique()) for some in by_artifact.values())
 
@@ -351,8 +356,7 @@ def test_what_one_adversary_heard_of_the_shared_model_the_next_is_not_told_other
     said("server", proctor)
     second, alone = said("third_party", proctor), said("third_party", dataclasses.replace(shared))
     assert alone[1] - second[1] == alone[2] > 0
-    for one, other in zip(second[0], alone[0], strict=True):
-        torch.testing.assert_close(one, other)
+    assert all(torch.equal(one, other) for one, other in zip(second[0], alone[0], strict=True))
 
 
 def _order(images: Tensor, population: Population, client: str) -> Tensor:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from fdgpriv.subjects import Craft, Holding, Maker, StyleCraft, Subject, subject
 from fdgpriv.threat import Auxiliary, ThreatModel
 from fdgpriv.transcript import Transcript
 
+from .heard import Heard
 from .questions import ALTERNATIVES, ARTIFACTS_PER_CLIENT, Questions
 from .sitting import Item, Sitting, View
 
@@ -28,16 +30,18 @@ LAID_OUT = 4  # so many layouts of questions are kept
 
 @dataclass(frozen=True, eq=False)
 class _LaidOut:
-    """What is asked about one subject, whoever asks; the share that leaked, if any may, and which images, by client.
-
-    `heard` is what readers remember of the artifacts, one for all adversaries, who are asked about the same ones.
-    """
+    """What is asked about one subject, whoever asks; the share that leaked, if any may, and which images, by client."""
 
     questions: Questions
     share: float | None
     leaked: Mapping[str, Tensor]
     items: Sequence[Item]
-    heard: Once[Any] = field(default_factory=Once)
+
+    @cached_property
+    def heard(self) -> Heard:
+        """What readers remember of the artifacts."""
+        every = [ask.question for item in self.items for asks in item.asked.values() for ask in asks]
+        return Heard.among((question.artifact, question.suspects) for question in every)
 
 
 @dataclass(eq=False)

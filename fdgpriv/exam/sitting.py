@@ -17,6 +17,8 @@ from fdgpriv.once import Once
 from fdgpriv.subjects import Craft, Holding, StyleCraft
 from fdgpriv.threat import Capability, ThreatModel
 
+from .heard import Heard
+
 # an image (3, H, W), images (M, 3, H, W), scores of candidates (T, N), of suspects (N,), of domains (D,), of classes
 # (K,), a distribution (K,), a layout of cells (L,), a number ()
 Guess = Tensor
@@ -94,7 +96,7 @@ class View:
         costly: Whether making an artifact takes long, so that fewer are practised on.
         seed: Of what is learned once.
         learned: By name, what adversaries with the same images learned of artifacts of this craft, whoever asked first.
-        heard: What artifacts say of candidates, which hangs on no images of the adversary's, whoever asked first.
+        heard: What artifacts say of candidates, which hangs on no images of the adversary's, whoever asked.
     """
 
     threat: ThreatModel
@@ -110,7 +112,7 @@ class View:
     costly: bool = False
     seed: int = 0
     learned: Once[Any] = field(default_factory=Once)
-    heard: Once[Any] = field(default_factory=Once)
+    heard: Heard = field(default_factory=Heard)
 
     @property
     def auxiliary(self) -> tuple[Domain, ...]:
