@@ -67,6 +67,7 @@ def test_a_client_with_the_same_images_and_draws_makes_the_same_one(trained: Fit
     assert made.tensors()["vector"].shape == (6,)
 
 
+@pytest.mark.slow
 def test_domains_are_told_from_real_embeddings_and_not_from_noise(digits: Dataset) -> None:
     settings = {**SETTINGS, "autoencoder_epochs": "15", "autoencoder_images": "30"}
     proctor = fit(shortened(digits, 240), clients=6, method="hfedf", settings=settings).proctor()
