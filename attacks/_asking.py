@@ -71,7 +71,7 @@ class Asking:
         self, states: Sequence[ModelState], questions: Sequence[Question], sent: ModelState | None, public: bool
     ) -> Told:
         """What models say of all suspects of these questions, and of public images where wanted; as `logits`."""
-        index = torch.cat([question.suspects for question in questions]).unique()
+        index = all_suspects(questions)
         images = torch.cat([self.pool[index], self.images if public else self.images[:0]])
         told = self.logits(states, images, sent)
         return Told(index, told[:, : len(index)], told[:, len(index) :])
@@ -80,7 +80,7 @@ class Asking:
         self, artifact: Artifact, state: ModelState, questions: Sequence[Question], sent: ModelState, public: bool
     ) -> Told:
         """As `about`, of one model, which an artifact that all these questions are of tells."""
-        index = torch.cat([question.suspects for question in questions]).unique()
+        index = all_suspects(questions)
         under = sent if id(sent) in self._trusted else None
         suspects = self.heard.of(artifact, under, index, lambda some: self.logits([state], self.pool[some], sent)[0])
         of_public = self.logits([state], self.images, sent) if public else suspects[None, :0]
@@ -102,3 +102,9 @@ def sent_to(question: Question) -> ModelState:
     """The model that the sender was sent."""
     assert question.sent is not None
     return question.sent
+
+
+def all_suspects(questions: Sequence[Question]) -> Tensor:
+    """(N,): the suspects of these questions, sorted indices into the pool."""
+    index: Tensor = torch.cat([question.suspects for question in questions]).unique()
+    return index

@@ -15,6 +15,7 @@ from fdgpriv.exam.heard import first_tensor
 from fdgpriv.states import ImportanceWeights
 from fdgpriv.subjects import ImportanceCraft
 
+from ._asking import all_suspects
 from ._membership import MembershipAttack, blind, like_the_mean
 from ._reading import held, public_images
 
@@ -66,7 +67,7 @@ class ImportanceMembership(MembershipAttack):
         guesses: dict[int, Guess] = {}
         for places in alike.values():
             asked = [questions[i] for i in places]
-            index = torch.cat([question.suspects for question in asked]).unique()
+            index = all_suspects(asked)
             sent = asked[0].sent
             assert sent is not None
             images = torch.cat([*some, view.candidates[index]])

@@ -17,7 +17,7 @@ from fdgpriv.threat import Capability
 from fdgpriv.transcript import Transcript
 
 from .answer import answered
-from .subject import Craft, Holding, Subject
+from .subject import Craft, Holding, Subject, like_any
 from .training import for_everybody
 
 _EPS = 1e-5  # a variance, as in BatchNorm itself
@@ -120,8 +120,7 @@ def statistics_subject(
     if not rounds:
         return None
     last, first = max(rounds), min(rounds)
-    like = next(iter(population.clients.values()))
-    empty = replace(like, held_out_images=like.images[:0], held_out_labels=like.labels[:0])
+    empty = like_any(population.clients)
     return Subject(
         craft=StatisticsCraft(method, federation, defense, empty, verb),
         level="client",

@@ -15,7 +15,7 @@ from fdgpriv.threat import Capability
 from fdgpriv.transcript import Transcript
 
 from .answer import answered
-from .subject import Craft, Holding, Subject
+from .subject import Craft, Holding, Subject, like_any
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +102,7 @@ def head_subject(
     shared = {r.origin: (r.verb, a) for r, a in transcript.of_kind(ClassifierHead.kind) if a is not None}
     if not shared or not sent:
         return None
-    like = next(iter(clients.values()))
-    empty = replace(like, held_out_images=like.images[:0], held_out_labels=like.labels[:0])
+    empty = like_any(clients)
     verb = next(verb for verb, _ in shared.values())
     return Subject(
         craft=HeadCraft(method, federation, defense, empty, verb),

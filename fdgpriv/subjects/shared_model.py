@@ -16,7 +16,7 @@ from fdgpriv.roles import Defense, Method
 from fdgpriv.transcript import Transcript
 from fdgpriv.wire import Diverged, Wire
 
-from .subject import Craft, Subject
+from .subject import Craft, Subject, like_any
 from .training import TrainingCraft
 
 GLOBAL_MODEL = "global_model"
@@ -69,8 +69,7 @@ def shared_model_subject(
     others = each_halfway(clients)
     anybody = next(iter(models.values()))
     shared = {name: models.get(others[name], anybody) for name in clients}
-    like = next(iter(population.clients.values()))
-    empty = replace(like, held_out_images=like.images[:0], held_out_labels=like.labels[:0])
+    empty = like_any(population.clients)
     return Subject(
         craft=SharedModelCraft(ModelState.kind, method, federation, defense, empty, 0),
         level="group",

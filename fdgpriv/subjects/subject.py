@@ -6,13 +6,14 @@ would have; adversaries practise so, and the evaluator makes artifacts of few im
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from fdgpriv.artifact import PEER, Artifact, ModelState
+from fdgpriv.federation import LocalData
 from fdgpriv.once import Once
 from fdgpriv.threat import Capability, ThreatModel
 
@@ -89,6 +90,12 @@ class Craft(ABC):
     def at(self, layer: str) -> "Craft":
         """The craft of the same kind at another layer."""
         raise ValueError(f"{self.kind} is taken at no layer, got {layer!r}")
+
+
+def like_any(clients: Mapping[str, LocalData]) -> LocalData:
+    """One client's data, for its augmentation and its place in the federation, with nothing held out."""
+    one = next(iter(clients.values()))
+    return replace(one, held_out_images=one.images[:0], held_out_labels=one.labels[:0])
 
 
 C = TypeVar("C", bound=Craft)

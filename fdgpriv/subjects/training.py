@@ -17,7 +17,7 @@ from fdgpriv.states import ModelUpdate
 from fdgpriv.threat import Capability
 from fdgpriv.transcript import Transcript
 
-from .subject import Craft, Holding, Subject
+from .subject import Craft, Holding, Subject, like_any
 
 _REMEMBERED = 2**29  # bytes of trained models
 
@@ -169,8 +169,7 @@ def training_subject(
         return None
     last, first = max(rounds), min(rounds)
     wire, sent = uploads[last], transcript.models_sent(last)
-    like = next(iter(population.clients.values()))
-    empty = replace(like, held_out_images=like.images[:0], held_out_labels=like.labels[:0])
+    empty = like_any(population.clients)
     kind = next(iter(wire.values())).kind
     return Subject(
         craft=TrainingCraft(kind, method, federation, defense, empty, last),

@@ -14,7 +14,7 @@ from fdgpriv.roles import Defense, Method
 from fdgpriv.states import ClassifierHead, RepresentationTranslator
 from fdgpriv.transcript import Transcript
 
-from .subject import Craft, Holding, Subject
+from .subject import Craft, Holding, Subject, like_any
 
 _LATENTS = 256  # of N(0, 1), the same for every translator
 
@@ -103,8 +103,7 @@ def translator_subject(
     verbs = [record.verb for record, _ in transcript.of_kind(ClassifierHead.kind)]
     if not crossed or not verbs or not sent or len(clients) < 2:
         return None
-    like = next(iter(clients.values()))
-    empty = replace(like, held_out_images=like.images[:0], held_out_labels=like.labels[:0])
+    empty = like_any(clients)
     craft = TranslatorCraft(method, federation, defense, empty, verbs[0])
     trained: Any = method
     translator = trained.received(crossed[-1], len(clients), generator(federation.seed, 16))
