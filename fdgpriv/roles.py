@@ -86,8 +86,11 @@ class Method(Role):
         """The batches, augmented, of which `train_plainly` makes a step each: images (B, 3, H, W) and labels (B,)."""
         raise NotImplementedError(f"{self.name()} does not say how its clients train")
 
-    def ready(self, model: nn.Module) -> None:
-        """Put `model` into the mode in which clients train it."""
+    def ready(self, model: nn.Module, n: int) -> None:
+        """Put `model` into the mode in which a client with n images trains it.
+
+        BatchNorm never normalises a batch of one image by that image: it stays in evaluation mode there.
+        """
         model.train()
 
     def new_optimizer(self, model: nn.Module, round: int) -> torch.optim.Optimizer:

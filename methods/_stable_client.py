@@ -64,7 +64,6 @@ class StableFDGClient:
             self.round,
             self.rng,
             self.device,
-            whole_batches=self.method.code_compat,
         )
         return [shared_state(self.model, self.data.client, self.round, self.method)]
 
