@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class HyperClient:
-    """Answers ``fit`` with how training changed the model it was sent, and ``use`` with nothing."""
+    """Answers ``fit`` with how training changed the model it was sent, and ``use``, the final model, with nothing."""
 
     def __init__(
         self, method: "HyperFederation", federation: Federation, data: LocalData, rng: torch.Generator
