@@ -7,7 +7,7 @@ that succeeded.
 
 import json
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -42,6 +42,7 @@ __all__ = [
     "LEVEL",
     "ArtifactRow",
     "AttackFinding",
+    "ChosenUtility",
     "Claim",
     "ClientUtility",
     "CurvePoint",
@@ -87,10 +88,11 @@ class ArtifactRow(Entry):
 
 
 class RoundUtility(Entry):
-    """Accuracy after one round; null, with a reason, where training diverged.
+    """Accuracy after so many rounds; null, with a reason, where training diverged.
 
-    Of the global model, or, where each client has a model of its own, as in PersonalUtility over those that the server
-    sent.
+    Of the model that the server sends in this round, and after the last one of the final model. Where each client has a
+    model of its own, as in PersonalUtility over those that the server sent; before the last round each of these models is
+    tried on every third target image, so that in turn every image is.
     """
 
     round: Count
@@ -124,17 +126,41 @@ class PersonalUtility(Entry):
     clients: tuple[ClientUtility, ...]
 
 
+class ChosenUtility(Entry):
+    """Accuracy of the model that one rule takes of those in `Utility.rounds`.
+
+    Attributes:
+        rounds: After which rounds: one, or several whose accuracies are averaged, as are the ends of their intervals.
+        source_accuracy, target_accuracy: As there, with intervals over images.
+    """
+
+    rounds: Annotated[tuple[Count, ...], Field(min_length=1)]
+    source_accuracy: Measured
+    target_accuracy: Measured
+
+
 class Utility(Entry):
     """What the trained model is worth, on the clients' held-out parts and on the unseen domain.
 
+    The accuracies outside `rounds` and the three rules are those of the model that the method returns: some methods take
+    the last round's, others select one by accuracies that clients report. The rules are the same for all methods.
+
     Attributes:
-        personal: Of the clients' own models, where the method ends with such; the rest is of the model for everyone.
+        rounds: Every round whose model was evaluated; the evaluator does that, and nobody in the federation is told.
+        last_round: Of the model after all rounds.
+        selected_round: Of the round with the best source accuracy among `rounds`, the earliest of several.
+        last_five: The mean over the last five of `rounds`, or over all where there are fewer.
+        personal: Of the clients' own models, where the method ends with such. `rounds` and the rules are of those too;
+            the rest is of the model for everyone.
     """
 
     source_accuracy: Measured
     target_accuracy: Measured
     calibration_error: Measured
     rounds: tuple[RoundUtility, ...] = ()
+    last_round: ChosenUtility | None = None
+    selected_round: ChosenUtility | None = None
+    last_five: ChosenUtility | None = None
     personal: PersonalUtility | None = None
 
 

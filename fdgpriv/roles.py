@@ -31,12 +31,15 @@ class Ask:
         reduce: ``"mean"`` where the server needs only the (weighted) mean of the answers, so that secure aggregation
             may stand in; None where it needs each one.
         noted: What the server noted of its own work, for the evaluator; it crosses no wire.
+        after: After how many rounds the model in it is, for the evaluator; None for the round that the model names. A model
+            that is sent in round r is the one after r rounds.
     """
 
     verb: str
     messages: Mapping[str, Message]
     reduce: str | None = None
     noted: Mapping[str, float] = field(default_factory=dict)
+    after: int | None = None
 
 
 Answers = dict[str, Message]

@@ -87,7 +87,8 @@ class LSI(LSISettings):
                 model.load_state_dict(buffers(statistics, weights), strict=False)
         if self.select == "validation":
             last = shared_state(model, SERVER, self.rounds - 1, self)
-            best.hear((yield Ask("validate", {client: [last] for client in federation.clients})))
+            ask = Ask("validate", {client: [last] for client in federation.clients}, after=self.rounds)
+            best.hear((yield ask))
         return best.model()
 
     def translator(self, federation: Federation, answers: Answers, rng: torch.Generator) -> tuple[Translator, float]:

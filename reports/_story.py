@@ -39,7 +39,7 @@ class Story:
     matrix: Table | None
     parts: tuple[Part, ...]
     pictures: tuple[Named, ...]
-    trainings: Named | None
+    trainings: tuple[Named, ...]
     tradeoff: Named
     accuracy: tuple[Named, ...]
     privacy: Table
