@@ -51,7 +51,7 @@ class HFedF(HyperFederation):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {"rounds": 2, "local_epochs": 1, "batch_size": 16, "lr": 0.05, "server_lr": 2e-3, "warmup": 0},
         "default": {"rounds": 32, "local_epochs": 1, "batch_size": 16, "lr": 0.05, "server_lr": 1e-3, "warmup": 2},
-        "paper": {},
+        "paper": {"image_changes": "none"},
     }
 
     rounds: int = 200

@@ -668,7 +668,7 @@ def test_the_folder_of_weights_reaches_the_codec_and_no_result_names_it(tmp_path
     ).checked()
     told: Any = plan.method("pardon")
     assert (told.codec, told.codec_weights) == ("adain_vgg", tmp_path)
-    assert str(tmp_path) not in str(plan.as_config())
+    assert str(tmp_path) not in str(plan.as_config(3))
     own: Any = replace(plan, settings={"codec_weights": "elsewhere"}, methods=("pardon",)).method("pardon")
     assert own.codec_weights == Path("elsewhere")
 
