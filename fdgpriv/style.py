@@ -143,7 +143,8 @@ def at_once(height: int, width: int, most: int = 256) -> int:
 
 def in_parts(images: Tensor) -> tuple[Tensor, ...]:
     """Images (N, 3, H, W) in parts, each of as many as are encoded at once."""
-    return images.split(at_once(*images.shape[-2:]))
+    parts: tuple[Tensor, ...] = images.split(at_once(*images.shape[-2:]))
+    return parts
 
 
 @torch.no_grad()
