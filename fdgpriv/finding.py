@@ -31,6 +31,7 @@ from fdgpriv._contract import (
     FileName,
     Json,
     Probability,
+    Table,
     Text,
     Word,
     one_line,
@@ -49,6 +50,8 @@ __all__ = [
     "DatasetNote",
     "Direction",
     "EpsilonMeasured",
+    "ImageCount",
+    "Images",
     "Leakage",
     "Measured",
     "PersonalUtility",
@@ -216,6 +219,21 @@ class RunFigure(Entry):
     caption: Text
 
 
+class ImageCount(Entry):
+    """How many images clients train on, clients hold out for validation, adversaries may hold, shadow clients hold."""
+
+    train: Count
+    held_out: Count
+    public: Count
+    shadow: Count
+
+
+class Images(ImageCount):
+    """What the images of all source domains are used for, and of each; only those that clients hold were trained on."""
+
+    domains: Table[ImageCount]
+
+
 class Run(Entry):
     """One method, one target, one seed, one defense: utility, ledger, attacks, privacy, claims."""
 
@@ -224,6 +242,7 @@ class Run(Entry):
     target: Word | None
     seed: int
     defense: Word
+    images: Images | None = None
     utility: Utility | None
     artifacts: tuple[ArtifactRow, ...]
     attacks: tuple[AttackFinding, ...]

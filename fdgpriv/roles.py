@@ -12,6 +12,7 @@ from torch import nn
 from fdgpriv.artifact import Artifact, Message, Outgoing, StyleDraft
 from fdgpriv.federation import Federation, LocalData
 from fdgpriv.role import Role
+from fdgpriv.setup import Setup
 from fdgpriv.style import Moments, StyleRule, styles_of
 
 if TYPE_CHECKING:
@@ -48,9 +49,15 @@ Verb = Callable[[Message], Outgoing]
 
 
 class Method(Role):
-    """A federated learning method: what the server does with answers, and what a client answers."""
+    """A federated learning method: what the server does with answers, and what a client answers.
+
+    Attributes:
+        presets: By preset of the audit, the fields that it sets.
+        paper_setup: The federation of the paper's experiments, for the preset ``paper``.
+    """
 
     folder = "methods"
+    paper_setup: ClassVar[Setup] = Setup()
     frozen_encoder: ClassVar[bool] = False  # whether styles come from a public network that training does not change
     trains_plainly: ClassVar[bool] = False  # whether `train_plainly` says what clients do
     steps_alone: ClassVar[bool] = False  # whether its clients' optimiser moves each entry of a parameter by itself

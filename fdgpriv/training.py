@@ -20,7 +20,6 @@ from fdgpriv.engine.local import LocalEngine
 from fdgpriv.exam.proctor import Proctor
 from fdgpriv.federation import Dataset, generator
 from fdgpriv.finding import PersonalUtility, RoundUtility, Utility
-from fdgpriv.partition import populate
 from fdgpriv.plan import Plan, slug
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Defense
@@ -59,9 +58,8 @@ class Trained(BaseModel):
 
 def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, workers: int) -> tuple[Trained, Proctor]:
     """The training of `cell`, done now or read from `out`, and its evaluator."""
-    assert plan.clients is not None
-    population = populate(dataset, cell.target, plan.partition, plan.clients, cell.seed)
-    federation = plan.federation(dataset, list(population.clients), cell.seed)
+    population = plan.populate(dataset, cell.method, cell.target, cell.seed)
+    federation = plan.federation(dataset, list(population.clients), cell.seed, cell.method)
     method = plan.method(cell.method)
     defense = Defense.parse(cell.defense).bound_to(method)
     folder = out / "transcript" / cell.folder

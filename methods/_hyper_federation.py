@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from fdgpriv.artifact import SERVER, Message, ModelState
 from fdgpriv.federation import Federation, LocalData
 from fdgpriv.roles import Answers, Ask, Server
+from fdgpriv.setup import Setup
 from fdgpriv.states import ModelUpdate
 
 from ._client_network import ClientNetwork
@@ -51,6 +52,7 @@ class HyperFederation(FederatedSGD):
 
     personal: ClassVar[bool] = True
     steps_alone: ClassVar[bool] = False  # a client's gradient is clipped as a whole
+    paper_setup: ClassVar[Setup] = Setup(clients_per_domain=1, partition="domains:1", image_size=32)
 
     participants: int | None = None
     local_epochs: int = 2

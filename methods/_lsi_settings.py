@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from fdgpriv.setup import Setup
 from fdgpriv.states import RepresentationTranslator
 
 from ._federation import FederatedSGD
@@ -174,8 +175,9 @@ class LSISettings(FederatedSGD):
             "translator_lr": 1e-3,
             "recalibrate_bn": True,
         },
-        "paper": {},
+        "paper": {"image_changes": "crop_colour"},
     }
+    paper_setup: ClassVar[Setup] = Setup(clients_per_domain=1, partition="single", backbone="resnet50", image_size=256)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -54,7 +54,7 @@ class HFedF(HyperFederation):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {**QUICK, "warmup": 0},
         "default": {**DEFAULT, "warmup": 2},
-        "paper": {},
+        "paper": {"image_changes": "none"},
     }
 
     rounds: int = 200

@@ -109,6 +109,7 @@ def _setup(told: Story) -> list[str]:
         "## Setup",
         *again,
         f"{told.timing}.",
+        *(block for entry in told.images for block in _named(entry, Path())),
         "Configuration",
         _table(told.config),
         "Environment",
