@@ -3,12 +3,14 @@
 import math
 import statistics
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from fdgpriv._torchvision import torchvision
 from fdgpriv.draws import drawing_from
 from fdgpriv.models.backbone import Backbone, backbone
 
@@ -69,6 +71,32 @@ def test_encoder_and_head_have_the_paper_s_sizes() -> None:
     assert count(model.backbone) + count(model.project) == 24_557_120
     assert (count(model.head), count(classifier.Head(512, 65))) == (3_591, 33_345)
     assert count(model) == 24_560_711
+
+
+@pytest.mark.parametrize("latent_dim", [4096, 64])
+def test_the_latent_of_alexnet_is_its_second_fully_connected_layer(latent_dim: int, tmp_path: Path) -> None:
+    """Against torchvision's own network with dropout off; where p is not 4,096, against its first layer."""
+    published = torchvision.models.alexnet().eval()
+    torch.save(published.state_dict(), tmp_path / "alexnet-owt-7be5be79.pth")
+    network = backbone("alexnet", mean=(0.5,) * 3, std=(0.5,) * 3, rng=seeded(0), weights=tmp_path)
+    model = classifier.LatentClassifier(network, latent_dim, 5, seeded(0)).eval()
+    images = torch.rand(2, 3, 224, 224, generator=seeded(1))
+    with torch.no_grad():
+        features = published.avgpool(published.features((images - 0.5) / 0.5)).flatten(1)
+        first = published.classifier[:3](features)
+        expected = published.classifier[4](first) if latent_dim == 4096 else model.project(first)
+        torch.testing.assert_close(model.embedding(images), expected, atol=1e-4, rtol=1e-4)
+        assert model(images).shape == (2, 5)
+    assert count(model.hidden) == 256 * 36 * 4096 + 4096
+    assert count(model.project) == 4096 * latent_dim + latent_dim
+
+
+def test_fully_connected_layers_that_are_not_in_the_file_are_named(tmp_path: Path) -> None:
+    state = {name: t for name, t in torchvision.models.alexnet().state_dict().items() if name != "classifier.4.bias"}
+    torch.save(state, tmp_path / "alexnet-owt-7be5be79.pth")
+    network = backbone("alexnet", mean=(0.5,) * 3, std=(0.5,) * 3, rng=seeded(0), weights=tmp_path)
+    with pytest.raises(ValueError, match=r"^want fully connected layers of alexnet in .*, got no classifier.4.bias$"):
+        classifier.LatentClassifier(network, 8, 5, seeded(0))
 
 
 # The head
