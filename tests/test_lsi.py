@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
+from statistics import median_low
 from typing import Any
 
 import pytest
@@ -10,13 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from fdgpriv.artifact import SERVER, Artifact, Message, ModelState
+from fdgpriv.conduct import Conductor
 from fdgpriv.draws import drawing_from
-from fdgpriv.engine.local import LocalEngine
-from fdgpriv.federation import Federation, LocalData
+from fdgpriv.engine.local import LocalEngine, stream
+from fdgpriv.federation import Dataset, Federation, LocalData
 from fdgpriv.kinds import ValidationMetrics
 from fdgpriv.models.backbone import Backbone
+from fdgpriv.plan import Plan
+from fdgpriv.progress import Teller
 from fdgpriv.roles import Answers, Ask, Defense, Method
 from fdgpriv.states import ClassifierHead, ImportanceWeights, RepresentationTranslator
+from fdgpriv.training import Trained
 from fdgpriv.transcript import Transcript
 from fdgpriv.wire import Wire
 
@@ -329,6 +335,56 @@ def test_evaluation_changes_no_statistics_and_tells_the_share_of_hits() -> None:
         float(told.accuracy) == sum(a == b for a, b in zip(hits, client.data.held_out_labels.tolist(), strict=True)) / 3
     )
     assert told.nbytes == 8
+
+
+# The log
+
+
+def test_the_log_says_how_well_each_stage_worked() -> None:
+    """Every client's stage 1 is done again from what crossed; its images are looked at one by one."""
+    method, world = lsi(importance_per="sample"), federation()
+    _, transcript, engine = run(method)
+    accuracies, errors = [], []
+    translator = next(a for _, a in transcript.of_kind("representation_translator") if a is not None)
+    for i, name in enumerate(world.clients):
+        client = method.client(world, held(name, 5 + i, i), stream(world.seed, name))
+        client.pretrain([transcript.models_sent(0)[name]])
+        client.adopt([translator])
+        model, g = client.model.eval(), client.translator
+        right, moved, size = 0, 0.0, 0.0
+        with torch.no_grad():
+            for image, label in zip(client.data.images, client.data.labels.tolist(), strict=True):
+                right += int(model(image[None]).argmax()) == label
+                latent = model.embedding(image[None])
+                own = torch.tensor([i])
+                moved += float((g(latent, own, own) - latent).abs().sum())
+                size += float(latent.abs().sum())
+        accuracies.append(right / len(client.data))
+        errors.append(moved / size)
+    assert engine.log["stage1_accuracy"] == pytest.approx(sum(accuracies) / 3)
+    assert engine.log["stage1_accuracy_min"] == pytest.approx(min(accuracies))
+    assert min(accuracies) < max(accuracies)
+    assert engine.log["identity_error_real"] == pytest.approx(sum(errors) / 3, rel=1e-4)
+    for round in range(2):
+        shared = [a for r, a in transcript.of_kind("importance_weights") if r.round == round and a is not None]
+        each = []
+        for name in shared[0].tensors():
+            for numbers in zip(*(artifact.tensors()[name].flatten().tolist() for artifact in shared), strict=True):
+                total = sum(numbers)
+                shares = [n / total if total > 1e-12 else 1 / 3 for n in numbers]
+                each.append(1 / sum(share * share for share in shares))
+        assert engine.log[f"effective_clients_round_{round + 1}"] == pytest.approx(median_low(each), rel=1e-4)
+        assert 1 <= median_low(each) <= 3
+
+
+def test_the_log_is_kept_beside_the_transcript_and_in_the_results(tiny: Dataset, tmp_path: Path) -> None:
+    short = "inversion_steps=2,translator_steps=2,recalibrate_bn=false,select=last"
+    plan = Plan(methods=(f"lsi:{short}",), targets=("blend",), preset="quick", clients=3, attacks=("none",)).checked()
+    results = Conductor(plan, tiny, tmp_path, Teller()).run("test")
+    (logged,) = (path.read_bytes() for path in tmp_path.rglob("trained.json"))
+    training = results.runs[0].training
+    assert training == Trained.model_validate_json(logged).log
+    assert {"stage1_accuracy_min", "class_preservation", "effective_clients_round_2"} <= set(training)
 
 
 # Bad input and options
