@@ -73,7 +73,8 @@ def with_fresh_statistics(
     """
     copy = deepcopy(model)
     count = batch_count(len(images), batch_size)
-    recalibrate(copy, [images[i::count].to(device) for i in range(count)])
+    if len(images) > 1:
+        recalibrate(copy, [images[i::count].to(device) for i in range(count)])
     return copy
 
 
@@ -157,7 +158,7 @@ def buffers(states: Sequence[Named], weights: Sequence[float] | None) -> dict[st
 def recalibrate(model: nn.Module, batches: Sequence[Tensor]) -> dict[str, Tensor]:
     """The BatchNorm statistics of `model` under its own parameters: means over a pass through batches of images.
 
-    A batch of one image is passed over; a layer that saw no batch keeps what it had.
+    A layer that saw no batch large enough keeps what it had.
     """
     layers = {name: m for name, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)}
     before = {name: {k: t.clone() for k, t in layer.named_buffers()} for name, layer in layers.items()}
@@ -167,8 +168,7 @@ def recalibrate(model: nn.Module, batches: Sequence[Tensor]) -> dict[str, Tensor
         layer.momentum = None  # a plain mean over batches
     model.train()
     for images in batches:
-        if len(images) > 1:
-            model(images)
+        model(images)
     model.eval()
     for name, layer in layers.items():
         layer.momentum = momenta[name]

@@ -602,4 +602,4 @@ def test_a_layer_that_sees_no_batch_keeps_its_statistics() -> None:
     model.head.norm.running_mean.fill_(2)
     found = importance.recalibrate(model, [torch.rand(1, 3, 6, 6, generator=seeded(2))])
     assert found["head.norm.running_mean"].tolist() == [2] * 5
-    assert int(found["backbone.body.layer1.1.num_batches_tracked"]) == 0  # one image never goes through in train mode
+    assert int(found["backbone.body.layer1.1.num_batches_tracked"]) == 1
