@@ -181,6 +181,7 @@ class Conductor:
                 claims=self._claims(one, done, findings),
                 figures=pictures,
                 not_measured=one.not_measured,
+                training=one.trained.log,
             )
             for one, privacy in zip(done, stated, strict=True)
         ]
@@ -215,7 +216,8 @@ class Conductor:
             for other in others
             for part in (self.plan.method(other.cell.method),)
         ]
-        return claims(method.name(), Case(attacks, one.records, one.facts, method.name(), settings_of(method), beside))
+        known = one.trained.log | one.facts
+        return claims(method.name(), Case(attacks, one.records, known, method.name(), settings_of(method), beside))
 
     def _codec_figure(self) -> tuple[RunFigure, ...]:
         path = Path("figures") / "style_encoder.png"

@@ -235,7 +235,11 @@ class Images(ImageCount):
 
 
 class Run(Entry):
-    """One method, one target, one seed, one defense: utility, ledger, attacks, privacy, claims."""
+    """One method, one target, one seed, one defense: utility, ledger, attacks, privacy, claims.
+
+    Attributes:
+        training: Figures that the method logged while it trained, by name; none of them crossed the wire.
+    """
 
     method: Word
     dataset: Word
@@ -250,6 +254,7 @@ class Run(Entry):
     claims: tuple[Claim, ...] = ()
     figures: tuple[RunFigure, ...] = ()
     not_measured: tuple[Text, ...] = ()
+    training: dict[Word, float] = Field(default_factory=dict)
 
 
 class DatasetNote(Entry):

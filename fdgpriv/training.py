@@ -6,6 +6,7 @@ final model, and ``trained.json``. An interrupted one leaves nothing there and b
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from time import perf_counter
 
@@ -121,7 +122,7 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
             utility=final.model_copy(update={"rounds": rounds, "personal": own, **chosen(evaluated)}),
             train_s=perf_counter() - start,
             wire_s=engine.wire_s,
-            log=engine.log,
+            log={name: figure for name, figure in engine.log.items() if isfinite(figure)},
         )
         wire.transcript.save(folder)
         save_file({name: t.cpu().contiguous() for name, t in model.state_dict().items()}, folder / "model.safetensors")
