@@ -39,8 +39,8 @@ def _by_rule(rows: Sequence[Accuracy]) -> tuple[Named, ...]:
     ]
     bases = list(dict.fromkeys(row.base for row in rows if row.base))
     lines += [
-        f"Below stand differences from {base} by the same rule, in points: means over pairs of target and seed, with 95% t "
-        "intervals over seeds."
+        f"After each figure comes its difference from {base} by the same rule, in points: the mean over pairs of target and "
+        "seed, with the 95% t interval over seeds."
         for base in bases
     ]
     heads = ("Method", "Target accuracy, returned", *(f"Target accuracy, {rule}" for rule in _RULES))
