@@ -722,8 +722,8 @@ def test_the_paper_preset_is_the_papers() -> None:
     assert (part.hidden, part.depth, part.slope, part.ema, part.ema_decay) == (50, 3, 0.01, "replace", 0.95)
     assert part.server_schedule == PFedHN().server_schedule == "constant"
     ancestor = PFedHN.configured(PFedHN.presets["paper"])
-    assert (ancestor.rounds, ancestor.participants, ancestor.local_steps) == (5000, 1, 50)
-    assert (ancestor.lr, ancestor.momentum, ancestor.weight_decay) == (5e-3, 0.9, 5e-5)
+    assert (ancestor.rounds, ancestor.local_epochs, ancestor.participants, ancestor.local_steps) == (200, 2, None, None)
+    assert (ancestor.lr, ancestor.momentum, ancestor.weight_decay) == (1e-3, 0.9, 1e-5)
     assert (ancestor.server_lr, ancestor.server_weight_decay, ancestor.hidden, ancestor.slope) == (1e-2, 1e-3, 100, 0.0)
 
 
