@@ -107,6 +107,10 @@ class Method(Role):
         """What a client trains with in this round, afresh."""
         raise NotImplementedError(f"{self.name()} does not say how its clients train")
 
+    def cut_to(self, clients: int) -> Self:
+        """This method for a federation of so few clients: with what presumes more of them cut, as adversaries train it."""
+        return self
+
     def check_data(self, data: LocalData) -> None:
         """Raise ValueError where a setting does not fit what a client holds; asked before anything is trained."""
         return

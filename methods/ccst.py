@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -118,6 +118,10 @@ class CCST(FederatedAveraging):
             wanted = f"at least {least} px" + (f" and a multiple of {step}" if step > 1 else "")
             raise ValueError(f"ccst.side: want {wanted} for the codec {self.codec}, got {side}")
         return super().model(federation, rng)
+
+    def cut_to(self, clients: int) -> Self:
+        copies = min(self.augmentation, max(1, clients - int(not self.own)))
+        return replace(self, augmentation=copies, keep_original=self.keep_original and copies > 1)
 
     def check(self, model: nn.Module) -> None:
         self.styles(torch.device("cpu"))  # its weights may be missing

@@ -313,6 +313,23 @@ def test_of_many_clients_algorithm_1_leaves_few_originals_and_the_presets_leave_
             assert stats.binomtest(int(same.sum()), 200, untouched).pvalue > SURE
 
 
+@pytest.mark.parametrize(
+    ("keep", "own", "clients", "left"),
+    [
+        (True, True, 15, (3, True)),
+        (True, True, 2, (2, True)),
+        (True, True, 1, (1, False)),
+        (False, False, 2, (1, False)),
+    ],
+)
+def test_adversaries_train_federations_of_fewer_clients_with_fewer_copies(
+    keep: bool, own: bool, clients: int, left: tuple[int, bool]
+) -> None:
+    cut = ccst(augmentation=3, keep_original=keep, own=own).cut_to(clients)
+    assert (cut.augmentation, cut.keep_original) == left
+    cut.model(federation(clients), seeded(0))
+
+
 def test_originals_alone_are_no_style_transfer() -> None:
     with pytest.raises(ValueError, match=r"^ccst\.keep_original: want augmentation of at least 2 .*got augmentation=1"):
         ccst(augmentation=1, keep_original=True)
