@@ -7,9 +7,9 @@ that succeeded.
 
 import json
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from fdgpriv._attack_finding import (
     LEVEL,
@@ -86,6 +86,17 @@ class ArtifactRow(Entry):
     visible_to: tuple[Word, ...]
 
 
+def _is_share(figure: Measured) -> Measured:
+    """`figure` where value and interval are in [0, 1]; a ValueError otherwise."""
+    for number in (figure.value, *(figure.ci95 or ())):
+        if number is not None and not 0 <= number <= 1:
+            raise ValueError(f"want a share in [0, 1], got {number}")
+    return figure
+
+
+Share = Annotated[Measured, AfterValidator(_is_share)]
+
+
 class RoundUtility(Entry):
     """Accuracy after one round; null, with a reason, where training diverged.
 
@@ -119,8 +130,8 @@ class PersonalUtility(Entry):
     Source accuracy is over all held-out images, target accuracy the mean over the models.
     """
 
-    source_accuracy: Measured
-    target_accuracy: Measured
+    source_accuracy: Share
+    target_accuracy: Share
     clients: tuple[ClientUtility, ...]
 
 
@@ -131,9 +142,9 @@ class Utility(Entry):
         personal: Of the clients' own models, where the method ends with such; the rest is of the model for everyone.
     """
 
-    source_accuracy: Measured
-    target_accuracy: Measured
-    calibration_error: Measured
+    source_accuracy: Share
+    target_accuracy: Share
+    calibration_error: Share
     rounds: tuple[RoundUtility, ...] = ()
     personal: PersonalUtility | None = None
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
-from pydantic import BaseModel
+from pydantic import Field, TypeAdapter
 from rich.progress import TaskID
-from safetensors.torch import save_file
 from torch import nn
 
-from fdgpriv._contract import write_text
+from fdgpriv._contract import Amount, Entry, Text
 from fdgpriv.artifact import ModelState
+from fdgpriv.checksum import check_files, digest, read_json, write_json, write_tensors
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.exam.proctor import Proctor
 from fdgpriv.federation import Dataset, generator
@@ -24,10 +24,11 @@ from fdgpriv.partition import populate
 from fdgpriv.plan import Plan, slug
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Defense
-from fdgpriv.transcript import Transcript
+from fdgpriv.transcript import MANIFEST, TENSORS, Transcript
 from fdgpriv.utility import personal_utility, utility
 from fdgpriv.wire import Diverged, Wire
 
+MODEL = "model.safetensors"
 LOOKS = 2  # at most so many times is each client's own model tried during training
 
 
@@ -46,14 +47,19 @@ class Cell:
         return slug(f"{self.method}-{self.target}-{self.seed}-{self.defense}")
 
 
-class Trained(BaseModel):
-    """What is known of a finished training besides its transcript."""
+class Trained(Entry):
+    """What is known of a finished training besides its transcript.
+
+    Attributes:
+        files: SHA-256 of each file beside it.
+    """
 
     utility: Utility | None
-    diverged: str | None = None
-    train_s: float
-    wire_s: float
-    log: dict[str, float] = {}
+    diverged: Text | None = None
+    train_s: Amount
+    wire_s: Amount
+    log: dict[str, float] = Field(default_factory=dict)
+    files: dict[str, str] = Field(default_factory=dict)
 
 
 def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, workers: int) -> tuple[Trained, Proctor]:
@@ -72,7 +78,9 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
 
     if note.is_file():
         teller.say(f"{cell.folder}: already trained")
-        return Trained.model_validate_json(note.read_bytes()), proctor(Transcript.load(folder))
+        before = read_json(note, _TRAINED)
+        check_files(folder, before.files)
+        return before, proctor(Transcript.load(folder))
     task = teller.task(f"training {cell.folder}", method.rounds)
     wire = Wire({name: len(data) for name, data in population.clients.items()}, defense, Transcript(plan.keep))
     rounds: list[RoundUtility] = []
@@ -125,14 +133,19 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
             log=engine.log,
         )
         wire.transcript.save(folder)
-        save_file({name: t.cpu().contiguous() for name, t in model.state_dict().items()}, folder / "model.safetensors")
+        write_tensors(folder / MODEL, {name: t.cpu().contiguous() for name, t in model.state_dict().items()})
         teller.done(task, f"{cell.folder}: trained in {trained.train_s:.1f} s, {_told(rounds[-1])}")
     except Diverged as error:
         trained = Trained(utility=None, diverged=str(error), train_s=perf_counter() - start, wire_s=engine.wire_s)
         wire.transcript.save(folder)
         teller.done(task, f"{cell.folder}: {error}")
-    write_text(note, trained.model_dump_json())
+    files = {name: digest(folder / name) for name in (TENSORS, MANIFEST, MODEL) if (folder / name).is_file()}
+    trained = trained.model_copy(update={"files": files})
+    write_json(note, trained.model_dump_json().encode())
     return trained, proctor(wire.transcript)
+
+
+_TRAINED = TypeAdapter(Trained)
 
 
 def _round(round: int, found: Utility | PersonalUtility) -> RoundUtility:

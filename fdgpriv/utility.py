@@ -59,10 +59,10 @@ def personal_utility(
         own = logits(model, data.held_out_images, device).argmax(1) == data.held_out_labels
         there = logits(model, population.target.images, device).argmax(1) == population.target.labels
         held_out.append(own)
-        target += there / len(clients)
+        target += there
         source = float(own.float().mean()) if len(own) else None
         rows.append(ClientUtility(client=name, source_accuracy=source, target_accuracy=float(there.float().mean())))
-    found = mean_interval(target.numpy())
+    found = mean_interval(target.double().numpy() / len(clients))
     interval = found.ends and (max(0.0, found.ends[0]), min(1.0, found.ends[1]))
     return PersonalUtility(
         source_accuracy=_share(torch.cat(held_out)),

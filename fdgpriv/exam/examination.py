@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import Annotated, Self
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import Field, TypeAdapter, model_validator
 from torch import Tensor
 
 from fdgpriv import figures
-from fdgpriv._contract import write_text
+from fdgpriv._contract import Amount, Count, Entry, FileName, Text
+from fdgpriv.checksum import read_json, write_json
 from fdgpriv.federation import generator
 from fdgpriv.metrics.matching import first_match
 from fdgpriv.plan import slug
@@ -30,18 +32,31 @@ from .sitting import Guess, Truth
 Shown = Mapping[int | None, Sequence[tuple[Truth, Mapping[str, Guess]]]]
 
 
-class Examined(BaseModel):
-    """A finished examination, as it lies on disk."""
+Images = Annotated[int, Field(ge=1)]
 
-    marks: list[tuple[int | None, Marks]] = []
-    by_layer: dict[str, Marks] = {}
-    by_rounds: list[tuple[int, int | None, Marks]] = []
+
+class Examined(Entry):
+    """A finished examination, as it lies on disk: scores, or why there are none."""
+
+    marks: list[tuple[Images | None, Marks]] = Field(default_factory=list)
+    by_layer: dict[str, Marks] = Field(default_factory=dict)
+    by_rounds: list[tuple[Images, Images | None, Marks]] = Field(default_factory=list)
     undefended: Marks | None = None
-    auxiliary_images: int = 0
+    auxiliary_images: Count = 0
     chance: float | None = None
-    not_applicable: str | None = None
-    figures: tuple[str, ...] = ()
-    attack_s: float = 0.0
+    not_applicable: Text | None = None
+    figures: tuple[FileName, ...] = ()
+    attack_s: Amount = 0.0
+
+    @model_validator(mode="after")
+    def _scores_of_every_target(self) -> Self:
+        scored = [marks for _, marks in self.marks] + [marks for _, _, marks in self.by_rounds]
+        scored += [*self.by_layer.values(), *([self.undefended] if self.undefended else [])]
+        for marks in scored:
+            marks.check()
+        if not scored and self.not_applicable is None:
+            raise ValueError("want scores, or not_applicable with a reason; got neither")
+        return self
 
 
 _EXAMINED = TypeAdapter(Examined)
@@ -76,13 +91,12 @@ class Examination:
         """What is judged, and the seconds it took when it was done: now or before."""
         file = self.out / "marks" / self.cell / f"{self._name}.json"
         if file.is_file():
-            examined = _EXAMINED.validate_json(file.read_bytes())
+            examined = read_json(file, _EXAMINED)
         else:
             start = perf_counter()
             examined = self._examined()
-            examined.attack_s = perf_counter() - start
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_text(file, examined.model_dump_json())
+            examined = examined.model_copy(update={"attack_s": perf_counter() - start})
+            write_json(file, examined.model_dump_json().encode())
         return self._as_paper(examined), examined.attack_s
 
     @property
