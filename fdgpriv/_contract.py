@@ -119,7 +119,9 @@ def whole(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         neighbour.replace(path)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(error.filename or path)) from None
+        if error.errno is not None:
+            error.filename = str(path)
+        raise
     finally:
         neighbour.unlink(missing_ok=True)
 

@@ -62,6 +62,11 @@ class Trained(Entry):
     files: dict[str, str] = Field(default_factory=dict)
 
 
+def trained_file(out: Path, cell: Cell) -> Path:
+    """What is written last of a training; the rest lies beside it."""
+    return out / "transcript" / cell.folder / "trained.json"
+
+
 def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, workers: int) -> tuple[Trained, Proctor]:
     """The training of `cell`, done now or read from `out`, and its evaluator."""
     assert plan.clients is not None
@@ -69,8 +74,8 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
     federation = plan.federation(dataset, list(population.clients), cell.seed)
     method = plan.method(cell.method)
     defense = Defense.parse(cell.defense).bound_to(method)
-    folder = out / "transcript" / cell.folder
-    note = folder / "trained.json"
+    note = trained_file(out, cell)
+    folder = note.parent
 
     def proctor(transcript: Transcript) -> Proctor:
         known = (population, method, federation, defense, transcript, cell.seed)

@@ -3,6 +3,7 @@
 A finished examination lies in ``marks/CELL/ATTACK@ROLE.json``.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from fdgpriv import figures
 from fdgpriv._contract import Amount, Count, Entry, FileName, Text
-from fdgpriv.checksum import read_json, write_json
+from fdgpriv.checksum import DamagedFile, read_json, write_json
 from fdgpriv.federation import generator
 from fdgpriv.metrics.matching import first_match
 from fdgpriv.plan import slug
@@ -32,6 +33,7 @@ from .sitting import Guess, Truth
 Shown = Mapping[int | None, Sequence[tuple[Truth, Mapping[str, Guess]]]]
 
 
+ROUNDING = 1e-6
 Images = Annotated[int, Field(ge=1)]
 
 
@@ -50,16 +52,30 @@ class Examined(Entry):
 
     @model_validator(mode="after")
     def _scores_of_every_target(self) -> Self:
-        scored = [marks for _, marks in self.marks] + [marks for _, _, marks in self.by_rounds]
-        scored += [*self.by_layer.values(), *([self.undefended] if self.undefended else [])]
-        for marks in scored:
+        for marks in self._scored():
             marks.check()
-        if not scored and self.not_applicable is None:
+        if not self.marks and self.not_applicable is None:
             raise ValueError("want scores, or not_applicable with a reason; got neither")
         return self
 
+    def _scored(self) -> list[Marks]:
+        scored = [marks for _, marks in self.marks] + [marks for _, _, marks in self.by_rounds]
+        return [*scored, *self.by_layer.values(), *([self.undefended] if self.undefended else [])]
+
+    def check_range(self, attack: Attack, file: Path) -> None:
+        """Raises a DamagedFile where a score is outside the range of the attack's metric; rounding is allowed for."""
+        low, high = attack.bounds or (-math.inf, math.inf)
+        for score in (score for marks in self._scored() for scores in marks.headline.values() for score in scores):
+            if not low - ROUNDING <= score <= high + ROUNDING:
+                raise DamagedFile(f"{file}: want {attack.headline} in [{low}, {high}], got {score}")
+
 
 _EXAMINED = TypeAdapter(Examined)
+
+
+def examined_file(out: Path, cell: str, spec: str, role: str, kind: str) -> Path:
+    """Where the scores of one examination lie."""
+    return out / "marks" / cell / f"{slug(spec)}@{role}-{kind}.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +105,10 @@ class Examination:
 
     def paper(self) -> tuple[Paper, float]:
         """What is judged, and the seconds it took when it was done: now or before."""
-        file = self.out / "marks" / self.cell / f"{self._name}.json"
+        file = examined_file(self.out, self.cell, self.spec, self.who.role, self.kind)
         if file.is_file():
             examined = read_json(file, _EXAMINED)
+            examined.check_range(self.attack, file)
         else:
             start = perf_counter()
             examined = self._examined()
@@ -103,10 +120,6 @@ class Examination:
     def key(self) -> str:
         """Names it among those of all cells."""
         return f"{self.cell}/{self.spec}@{self.who.role} on {self.kind}"
-
-    @property
-    def _name(self) -> str:
-        return f"{slug(self.spec)}@{self.who.role}-{self.kind}"
 
     @property
     def draws_images(self) -> bool:
@@ -173,7 +186,8 @@ class Examination:
             chosen = [(truth.images[0], _pictured(truth, guesses)) for truth, guesses in targets]
             rows += figures.rows_of(chosen, count)
             labels += ["1 image" if size == 1 else "whole\nclient"] * min(count, len(targets))
-        path = Path("figures") / self.cell / f"{self._name}.png"
+        name = examined_file(self.out, self.cell, self.spec, self.who.role, self.kind).with_suffix(".png").name
+        path = Path("figures") / self.cell / name
         figures.grid(rows, labels[: len(rows)], self.out / path)
         return (path.as_posix(),)
 
