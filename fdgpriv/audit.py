@@ -86,7 +86,8 @@ def _main(argv: Sequence[str] | None) -> int:
         return _audit(args, list(sys.argv[1:] if argv is None else argv))
     except (ValueError, OSError) as error:
         if isinstance(error, OSError) and error.errno in FULL:
-            _say(f"{error.strerror}: {error.filename}; what is finished is kept: make room, then --out FOLDER --resume")
+            where = error.filename or "the folder of the run"
+            _say(f"{error.strerror}: {where}; make room and go on with --out FOLDER --resume: what is finished is kept")
             return FAULT
         _say(str(error))
         return USAGE

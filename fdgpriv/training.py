@@ -86,6 +86,8 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
         before = read_json(note, _TRAINED)
         check_files(folder, before.files)
         return before, proctor(Transcript.load(folder))
+    for name in (TENSORS, MANIFEST, MODEL):  # of a training that could not be saved whole
+        (folder / name).unlink(missing_ok=True)
     task = teller.task(f"training {cell.folder}", method.rounds)
     wire = Wire({name: len(data) for name, data in population.clients.items()}, defense, Transcript(plan.keep))
     rounds: list[RoundUtility] = []
