@@ -307,7 +307,7 @@ def test_a_name_changes_nothing_in_the_markdown_but_the_name(name: str) -> None:
         text = benign(results(defenses=("none",)).model_dump(mode="json", by_alias=True))
         (run,) = text["runs"]
         run["method"], run["target"], run["defense"], run["not_measured"] = f"stablefdg:{name}", name, name, [name]
-        run["artifacts"][0]["shape"] = run["artifacts"][0]["visible_to"][0] = name
+        run["artifacts"][0]["shape"] = name
         run["claims"][0]["quote"] = run["claims"][0]["evidence"][0] = name
         text["dataset"]["name"] = text["dataset"]["about"] = text["command"] = name
         return Markdown().render(Results.model_validate(text), Path("nowhere"))
