@@ -11,7 +11,7 @@ from typing import NoReturn
 from fdgpriv import run_folder
 from fdgpriv._contract import write_text
 from fdgpriv.finding import Results
-from fdgpriv.names import check_files
+from fdgpriv.names import check_files, check_name
 from fdgpriv.plan import PRESETS, Plan, slug
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Attack, Defense, Method, Report
@@ -128,13 +128,14 @@ def _audit(args: argparse.Namespace, words: list[str]) -> int:
         raise BadUsage("--resume: want --out, the folder to go on in")
     with Teller() as teller:
         dataset, plan = plan.load()
-        plan.rehearse(dataset)
         named = f"{'+'.join(map(slug, plan.methods))}-{plan.dataset}-{'+'.join(map(slug, plan.targets))}-{plan.preset}"
         out = args.out if args.out is not None else run_folder.free(named)
         from fdgpriv.conduct import Conductor
 
         conductor = Conductor(plan, dataset, out, teller)
+        check_name(str(out), "--out")
         check_files(out, conductor.files())
+        plan.rehearse(dataset)
         config = json.dumps(plan.as_config(), indent=1, sort_keys=True) + "\n"
         with run_folder.resumed(out, config) if args.resume else run_folder.new(out, config):
             teller.say(f"{plan.dataset}: {sum(map(len, dataset.domains)):,} images in {len(dataset.domains)} domains")
@@ -157,6 +158,7 @@ def _audit_artifact(args: argparse.Namespace, words: list[str]) -> int:
         raise BadUsage(f"--groups: want sizes joined by +, for example 47+53; got {args.groups!r}")
     styles = foreign.read(args.artifact, [int(size) for size in sizes])
     out = args.out if args.out is not None else run_folder.free(f"artifact-{styles.name}")
+    check_name(str(out), "--out")
     with run_folder.new(out):
         results = foreign_audit.audit(styles, args.seed[0], _command(words))
         write(results, out)

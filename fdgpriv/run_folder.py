@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fdgpriv._contract import write_text
-from fdgpriv.names import check_name
 
 CONFIG, LOCK = "config.json", ".lock"
 
@@ -28,7 +27,6 @@ def new(out: Path, config: str | None = None) -> Iterator[None]:
     Raises:
         ValueError: The folder holds something, or another process is using it.
     """
-    check_name(str(out), "--out")
     _want_empty(out)
     out.mkdir(parents=True, exist_ok=True)
     with _locked(out):
