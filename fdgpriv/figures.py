@@ -11,6 +11,7 @@ from torch import Tensor
 from fdgpriv._contract import write_bytes
 from fdgpriv.federation import Domain
 from fdgpriv.models.style_codec import StyleCodec
+from fdgpriv.quiet import quietly
 from fdgpriv.style import pooled_style
 
 matplotlib.use("Agg")
@@ -69,9 +70,10 @@ def _write(rows: Sequence[Sequence[Tensor | None]], heads: Sequence[str], labels
     )
     axis.set_yticks([r * step + side / 2 for r in range(len(rows))], labels, fontsize=8, parse_math=False)
     axis.tick_params(length=0, labeltop=True, labelbottom=False)
-    figure.tight_layout(pad=0.4)
     png = BytesIO()
-    figure.savefig(png, format="png", metadata={"Software": None})
+    with quietly(UserWarning):  # about names that are long or have letters that the font lacks
+        figure.tight_layout(pad=0.4)
+        figure.savefig(png, format="png", metadata={"Software": None})
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, png.getvalue())
 

@@ -17,7 +17,7 @@ from conftest import shortened
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from fdgpriv import run_folder
+from fdgpriv import figures, run_folder
 from fdgpriv.audit import main
 from fdgpriv.checksum import write_json
 from fdgpriv.federation import Dataset
@@ -153,7 +153,7 @@ SCORES = ("marks", -1, 1, "headline", "attack")
         ("marks", edited(*SCORES, to=[1.0] * 12), "another SHA-256"),
         ("marks", bit, "another"),
         ("marks", forged(*SCORES, to=[]), "want 12 scores of attack in headline, got 0"),
-        ("marks", forged(*SCORES, 0, to=2.5), "label_l1 in [0.0, 2.0], got 2.5"),
+        ("marks", forged(*SCORES, 0, to=2.5), ": want l1 in [0.0, 2.0], got 2.5"),
         ("marks", forged(*SCORES, 0, to=float("nan")), "finite"),
         ("marks", forged("marks", -1, 1, "colour", to=1), "colour"),
         ("marks", forged("marks", -1, 1, "units", to=[]), "at least 1 target"),
@@ -201,11 +201,9 @@ def test_what_is_removed_as_was_told_is_made_again(finished: Path, tmp_path: Pat
 # A full disk
 
 
-@pytest.mark.parametrize("writes", range(0, 9, 2))
-@pytest.mark.parametrize("code", [errno.ENOSPC])
+@pytest.mark.parametrize("writes", [0, 1, 2, 4, 5, 7])
 def test_a_full_disk_is_one_line_and_resume_goes_on(
     writes: int,
-    code: int,
     finished: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -217,7 +215,7 @@ def test_a_full_disk_is_one_line_and_resume_goes_on(
     def full(number: int) -> None:
         room[0] -= 1
         if room[0] < 0:
-            raise OSError(code, os.strerror(code))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         fsync(number)
 
     with monkeypatch.context() as patch:
@@ -292,7 +290,7 @@ def pictures(root: Path, domain: str, klass: str = "x") -> None:
         (["a\x1b[31m", "b"], "out", r"'\x1b'"),
         (["a\nb", "b"], "out", r"'\n'"),
         (["a/\u202ex", "b/\u202ex"], "out", r"'\u202e'"),
-        (["a", "愛" * 80], "out", "of at most 255 bytes, got 260"),
+        (["a", "愛" * 81], "out", "of at most 255 bytes, got 257"),
         (["a b", "a_b"], "out", "a file of its own"),
         (["a", "b"], "o\udcff", "--out: want a name"),
         (["a", "b"], "o\tut", "--out: want a name"),
@@ -317,8 +315,7 @@ def test_a_name_that_cannot_be_written_is_refused_before_training(
 
 
 @pytest.mark.parametrize("name", ["a$x^$b", "$", r"a\$", "x" * 100, "愛", "<b>|"])
-def test_a_picture_has_room_for_any_name(name: str, digits: Dataset, tmp_path: Path) -> None:
-    from fdgpriv.figures import grid
-
-    grid([{"truth": torch.zeros(3, 8, 8)}], [name], tmp_path / "x.png")
-    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+def test_a_picture_is_drawn_whatever_its_names(name: str, tmp_path: Path) -> None:
+    figures.grid([{"truth": torch.zeros(3, 8, 8)}], [name], tmp_path / "x.png")
+    with Image.open(tmp_path / "x.png") as picture:
+        assert picture.format == "PNG"
