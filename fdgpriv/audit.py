@@ -117,6 +117,8 @@ def listing() -> str:
 
 
 def _audit(args: argparse.Namespace, words: list[str]) -> int:
+    if args.out is not None:
+        check_name(str(args.out), "--out")
     if args.artifact:
         return _audit_artifact(args, words)
     if args.groups:
@@ -133,7 +135,6 @@ def _audit(args: argparse.Namespace, words: list[str]) -> int:
         from fdgpriv.conduct import Conductor
 
         conductor = Conductor(plan, dataset, out, teller)
-        check_name(str(out), "--out")
         check_files(out, conductor.files())
         plan.rehearse(dataset)
         config = json.dumps(plan.as_config(), indent=1, sort_keys=True) + "\n"
@@ -158,7 +159,6 @@ def _audit_artifact(args: argparse.Namespace, words: list[str]) -> int:
         raise BadUsage(f"--groups: want sizes joined by +, for example 47+53; got {args.groups!r}")
     styles = foreign.read(args.artifact, [int(size) for size in sizes])
     out = args.out if args.out is not None else run_folder.free(f"artifact-{styles.name}")
-    check_name(str(out), "--out")
     with run_folder.new(out):
         results = foreign_audit.audit(styles, args.seed[0], _command(words))
         write(results, out)

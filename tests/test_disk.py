@@ -21,6 +21,7 @@ from fdgpriv import figures, run_folder
 from fdgpriv.audit import main
 from fdgpriv.checksum import write_json
 from fdgpriv.federation import Dataset
+from fdgpriv.plan import Plan
 
 CELL = "fedavg-blend-0-none"
 SHORT = ["--method", "fedavg", "--preset", "quick", "--clients", "6", "--set", "rounds=1", "local_epochs=1"]
@@ -97,6 +98,14 @@ def without_digest(path: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text())["content"]))
 
 
+def longer(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b" ")
+
+
+def with_a_key(path: Path) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), "colour": "red"}))
+
+
 def edited(*where: Any, to: Any) -> Change:
     """As an editor does it: the digest stays."""
 
@@ -166,22 +175,27 @@ SCORES = ("marks", -1, 1, "headline", "attack")
         (FACTS, forged("a", to=float("nan")), "a: "),
         (FACTS, forged("a", to="1"), "a: "),
         (FACTS, bit, "another"),
-        ("config.json", edited, "config.json is damaged"),
+        ("config.json", longer, "config.json is damaged"),
+        ("config.json", with_a_key, "colour: was red, now None"),
         ("config.json", bit, "--resume: want the settings"),
     ],
     ids=lambda v: v if isinstance(v, str) else getattr(v, "__name__", ""),
 )
 def test_damage_is_one_line_that_names_the_file_and_nothing_is_changed(
-    name: str, change: Change, told: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str,
+    change: Change,
+    told: str,
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "out"
     shutil.copytree(finished, out)
     path = next((out / "marks" / CELL).glob("label_histogram*")) if name == "marks" else out / name
-    if change is edited:
-        path.write_text(path.read_text() + " ")
-    else:
-        change(path)
+    change(path)
     before = contents(out)
+    monkeypatch.setattr(Plan, "rehearse", lambda *given: None)  # takes longer than the rest
     assert main([*WORDS, "--out", str(out), "--resume"]) == 2
     said = last_line(capsys)
     assert told in said
