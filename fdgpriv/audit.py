@@ -45,10 +45,10 @@ def parser() -> Parser:
     p.add_argument("--image-size", type=int, metavar="PX", help="side of a folder dataset's images")
     p.add_argument("--target", nargs="+", default=[], metavar="DOMAIN", help="domains left out, or all")
     p.add_argument("--preset", default="default", help=", ".join(PRESETS))
-    p.add_argument("--clients", type=int, metavar="N", help="15; 30 with --preset paper")
     p.add_argument(
-        "--partition", default="single", metavar="KIND", help="single, dirichlet:A, heterogeneity:L, domains:D"
+        "--clients", type=int, metavar="N", help="of every method; 15 by default, the paper's own with --preset paper"
     )
+    p.add_argument("--partition", metavar="KIND", help="single (the default), dirichlet:A, heterogeneity:L, domains:D")
     p.add_argument("--set", nargs="+", default=[], metavar="FIELD=VALUE", dest="settings", help="of every method")
     p.add_argument(
         "--attack", nargs="+", default=["all"], metavar="SPEC", help="name or name:field=value,...; all; none"
@@ -137,7 +137,7 @@ def _audit(args: argparse.Namespace, words: list[str]) -> int:
         conductor = Conductor(plan, dataset, out, teller)
         check_files(out, conductor.files())
         plan.rehearse(dataset)
-        config = json.dumps(plan.as_config(), indent=1, sort_keys=True) + "\n"
+        config = json.dumps(plan.as_config(len(dataset.domains) - 1), indent=1, sort_keys=True) + "\n"
         with run_folder.resumed(out, config) if args.resume else run_folder.new(out, config):
             teller.say(f"{plan.dataset}: {sum(map(len, dataset.domains)):,} images in {len(dataset.domains)} domains")
             results = conductor.run(_command(words))

@@ -12,7 +12,8 @@ from torch import nn
 from fdgpriv.artifact import Artifact, Message, Outgoing, StyleDraft
 from fdgpriv.federation import Federation, LocalData
 from fdgpriv.role import Role
-from fdgpriv.style import StyleRule
+from fdgpriv.setup import Setup
+from fdgpriv.style import Moments, StyleRule, styles_of
 
 if TYPE_CHECKING:
     from fdgpriv.exam import Guess, Question, Truth, View
@@ -31,12 +32,15 @@ class Ask:
         reduce: ``"mean"`` where the server needs only the (weighted) mean of the answers, so that secure aggregation
             may stand in; None where it needs each one.
         noted: What the server noted of its own work, for the evaluator; it crosses no wire.
+        after: After how many rounds the model in it is, for the evaluator; None for the round that the model names. A model
+            that is sent in round r is the one after r rounds.
     """
 
     verb: str
     messages: Mapping[str, Message]
     reduce: str | None = None
     noted: Mapping[str, float] = field(default_factory=dict)
+    after: int | None = None
 
 
 Answers = dict[str, Message]
@@ -45,9 +49,15 @@ Verb = Callable[[Message], Outgoing]
 
 
 class Method(Role):
-    """A federated learning method: what the server does with answers, and what a client answers."""
+    """A federated learning method: what the server does with answers, and what a client answers.
+
+    Attributes:
+        presets: By preset of the audit, the fields that it sets.
+        paper_setup: The federation of the paper's experiments, for the preset ``paper``.
+    """
 
     folder = "methods"
+    paper_setup: ClassVar[Setup] = Setup()
     frozen_encoder: ClassVar[bool] = False  # whether styles come from a public network that training does not change
     trains_plainly: ClassVar[bool] = False  # whether `train_plainly` says what clients do
     steps_alone: ClassVar[bool] = False  # whether its clients' optimiser moves each entry of a parameter by itself
@@ -86,13 +96,20 @@ class Method(Role):
         """The batches, augmented, of which `train_plainly` makes a step each: images (B, 3, H, W) and labels (B,)."""
         raise NotImplementedError(f"{self.name()} does not say how its clients train")
 
-    def ready(self, model: nn.Module) -> None:
-        """Put `model` into the mode in which clients train it."""
+    def ready(self, model: nn.Module, n: int) -> None:
+        """Put `model` into the mode in which a client with n images trains it.
+
+        BatchNorm never normalises a batch of one image by that image: it stays in evaluation mode there.
+        """
         model.train()
 
     def new_optimizer(self, model: nn.Module, round: int) -> torch.optim.Optimizer:
         """What a client trains with in this round, afresh."""
         raise NotImplementedError(f"{self.name()} does not say how its clients train")
+
+    def cut_to(self, clients: int) -> Self:
+        """This method for a federation of so few clients: with what presumes more of them cut, as adversaries train it."""
+        return self
 
     def check_data(self, data: LocalData) -> None:
         """Raise ValueError where a setting does not fit what a client holds; asked before anything is trained."""
@@ -102,6 +119,22 @@ class Method(Role):
         """The public encoder whose features' styles this method shares: here a layer of the global model itself."""
         backbone = cast("Backbone", model.backbone)
         return lambda images: backbone.features(images, layer)
+
+    @property
+    def normalises_jointly(self) -> bool:
+        """Whether an image's style depends on the client's other images, because batch statistics normalise its features."""
+        return False
+
+    def client_styles(self, model: nn.Module, images: torch.Tensor, layer: str, rule: StyleRule) -> Moments:
+        """Mean and std (n, C) of the features of each image (n, 3, H, W) of one client that holds these; `model` is kept."""
+        return styles_of(images, self.features(model, layer), rule)
+
+    def in_frame_of(self, model: nn.Module, images: torch.Tensor, layer: str) -> nn.Module:
+        """A model that normalises a single image as among those of a client that holds `images` (n, 3, H, W), up to `layer`.
+
+        It is `model` itself, unless the method `normalises_jointly`.
+        """
+        return model
 
     def layers(self, model: nn.Module) -> tuple[str, ...]:
         """The layers at which `features` can be taken."""

@@ -55,7 +55,8 @@ class FederatedAveraging(FederatedSGD):
         if self.selection == "validation":
             state = shared_state(model, SERVER, self.rounds - 1, self)
             clients = federation.sample(self.participants, rng)
-            best.see(state, (yield Ask("validate", {client: [state] for client in clients}, reduce="mean")))
+            last = Ask("validate", {client: [state] for client in clients}, reduce="mean", after=self.rounds)
+            best.see(state, (yield last))
             best.state.load_into(model)
         return model
 

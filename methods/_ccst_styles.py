@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from fdgpriv.artifact import Artifact, Outgoing, StyleDraft, StyleStatistics
 from fdgpriv.kinds import AmplitudeSpectrum
 from fdgpriv.models.style_codec import StyleCodec
-from fdgpriv.style import POOLED, styles_of
+from fdgpriv.style import POOLED, at_once, styles_of
 
 CODECS = {"small": (4, 8), "adain_vgg": (1, 16)}  # by name: what must divide an image's side, and the least side
-_PIXELS = 2**21  # that are encoded at once, and never more than 64 images
+_MOST = 64  # images that are encoded at once
 
 
 class Style(ABC):
@@ -92,7 +92,8 @@ class FeatureStyle(Style):
         return torch.cat(drawn)
 
     def _at_once(self, images: Tensor) -> int:
-        return max(1, min(64, _PIXELS // (self.side or images.shape[-1]) ** 2))
+        side = self.side or images.shape[-1]
+        return at_once(side, side, _MOST)
 
 
 @dataclass(frozen=True)

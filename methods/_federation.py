@@ -12,6 +12,9 @@ from fdgpriv.artifact import Artifact, ModelState
 from fdgpriv.federation import LocalData
 from fdgpriv.roles import Answers, Method
 
+from ._augmentation import AUGMENTATIONS, augmented
+from ._augmentation import augment as augment
+
 SCHEDULES: dict[str, Callable[[int, int], float]] = {
     "constant": lambda round, rounds: 1.0,
     "cosine": lambda round, rounds: 0.5 * (1 + math.cos(math.pi * round / rounds)),
@@ -36,6 +39,9 @@ class FederatedSGD(Method):
         schedule: Of the learning rate over the global rounds: constant, cosine, or step20 (x 0.1 after every 20).
         buffers: BatchNorm statistics are shared (``share``), stay with each client (``keep_local``: the global model then
             has the initial ones only), or are never updated (``freeze``: BatchNorm in evaluation mode throughout).
+        image_changes: Of training images: ``flip_translate`` (flips and translations that the dataset allows), ``crop``
+            (random crops of at least .8 of the area, and flips), ``crop_colour`` (of at least .7, flips, jittered colours,
+            some grey), or ``none``.
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -70,6 +76,7 @@ class FederatedSGD(Method):
     weight_decay: float = 5e-4
     schedule: str = "cosine"
     buffers: str = "share"
+    image_changes: str = "flip_translate"
 
     def __post_init__(self) -> None:
         for name in ("rounds", "local_epochs", "batch_size", "lr"):
@@ -82,6 +89,9 @@ class FederatedSGD(Method):
             raise ValueError(f"{self.name()}.participants: want at least 1 or none, got {self.participants}")
         if self.buffers not in BUFFERS:
             raise ValueError(f"{self.name()}.buffers: want one of {', '.join(BUFFERS)}; got {self.buffers!r}")
+        if self.image_changes not in AUGMENTATIONS:
+            known = ", ".join(AUGMENTATIONS)
+            raise ValueError(f"{self.name()}.image_changes: want one of {known}; got {self.image_changes!r}")
         if self.schedule not in SCHEDULES:
             raise ValueError(f"{self.name()}.schedule: want one of {', '.join(SCHEDULES)}; got {self.schedule!r}")
 
@@ -105,9 +115,9 @@ class FederatedSGD(Method):
         for batch in mini_batches(data, self, rng):
             yield batch.images, batch.labels
 
-    def ready(self, model: nn.Module) -> None:
+    def ready(self, model: nn.Module, n: int) -> None:
         model.train()
-        if self.buffers == "freeze":
+        if self.buffers == "freeze" or min(self.batch_size, n) == 1:
             for module in model.modules():
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.eval()
@@ -141,7 +151,6 @@ def train(
     round: int,
     rng: torch.Generator,
     device: torch.device,
-    whole_batches: bool = False,
     optimizer: torch.optim.Optimizer | None = None,
 ) -> None:
     """The local step: E epochs of SGD on `loss(batch)`.
@@ -154,51 +163,40 @@ def train(
         round: Sets the learning rate.
         rng: Of shuffling and augmentation.
         device: Where.
-        whole_batches: Leave out the last batch of an epoch where it is short and not the only one.
         optimizer: Of the model's parameters, with what it remembers of earlier rounds; None for a fresh one.
     """
-    settings.ready(model)
+    settings.ready(model, len(data))
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # 1.2 times the images/s on a CPU
     if optimizer is None:
         optimizer = settings.new_optimizer(model, round)
     for group in optimizer.param_groups:
         group["lr"] = settings.lr_at(round)
-    for batch in mini_batches(data, settings, rng, whole_batches):
+    for batch in mini_batches(data, settings, rng):
         images = batch.images.to(device, memory_format=torch.channels_last)
         optimizer.zero_grad()
         loss(Batch(batch.index, images, batch.labels.to(device))).backward()
         optimizer.step()
 
 
-def mini_batches(
-    data: LocalData, settings: FederatedSGD, rng: torch.Generator, whole_batches: bool = False
-) -> Iterator[Batch]:
-    """The augmented mini-batches of one round, without short ones where `whole_batches` (see `train`)."""
+def mini_batches(data: LocalData, settings: FederatedSGD, rng: torch.Generator) -> Iterator[Batch]:
+    """The augmented mini-batches of one round."""
     for index in settings.passes(len(data), rng):
-        if whole_batches and len(index) < min(settings.batch_size, len(data)):
-            continue
-        yield Batch(index, augment(data.images[index], data.flip, data.translate, rng), data.labels[index])
+        yield Batch(index, augmented(data.images[index], data, settings.image_changes, rng), data.labels[index])
 
 
 def batches(n: int, size: int, rng: torch.Generator) -> Iterator[Tensor]:
-    """A shuffled pass over n samples in batches of at most `size`."""
-    yield from torch.randperm(n, generator=rng).split(size)
+    """A shuffled pass over n samples in batches of `size`, without the short batch at the end; one batch of n < `size`.
+
+    The released loaders drop the short batch too. A batch of a few images would be a full step, with BatchNorm statistics of
+    hardly anything; the shuffle leaves out each image with the same probability.
+    """
+    whole = max(1, n // size) * size
+    yield from torch.randperm(n, generator=rng)[:whole].split(size)
 
 
-def augment(images: Tensor, flip: bool, translate: float, rng: torch.Generator) -> Tensor:
-    """Each image (B, 3, H, W) flipped with probability 1/2 and moved by up to `translate` of its side, edges repeated."""
-    if flip:
-        turned = torch.rand(len(images), generator=rng) < 0.5
-        images = torch.where(turned[:, None, None, None], images.flip(3), images)
-    reach = int(translate * images.shape[-1])
-    if reach:
-        size = images.shape[-1]
-        moved = nn.functional.pad(images, (reach,) * 4, mode="replicate")
-        offset = torch.randint(2 * reach + 1, (2, len(images), 1), generator=rng) + torch.arange(size)
-        sample = torch.arange(len(images))[:, None, None, None]
-        channel = torch.arange(3)[:, None, None]
-        images = moved[sample, channel, offset[0][:, None, :, None], offset[1][:, None, None, :]]
-    return images
+def batch_count(n: int, size: int) -> int:
+    """How many batches `batches` makes of n samples."""
+    return max(1, n // size)
 
 
 def answered(answers: Answers, kind: type[A]) -> dict[str, A]:
