@@ -13,6 +13,7 @@ from fdgpriv.artifact import Artifact, Message, Outgoing, StyleDraft
 from fdgpriv.federation import Federation, LocalData
 from fdgpriv.role import Role
 from fdgpriv.style import StyleRule
+from fdgpriv.upload import Wanted
 
 if TYPE_CHECKING:
     from fdgpriv.exam import Guess, Question, Truth, View
@@ -31,12 +32,19 @@ class Ask:
         reduce: ``"mean"`` where the server needs only the (weighted) mean of the answers, so that secure aggregation
             may stand in; None where it needs each one.
         noted: What the server noted of its own work, for the evaluator; it crosses no wire.
+        wanted: What each client's answer must hold, which the wire then checks; empty for nothing. None does not say: then
+            kinds, numbers of artifacts, tensor names, shapes and dtypes are not checked.
     """
 
     verb: str
     messages: Mapping[str, Message]
     reduce: str | None = None
     noted: Mapping[str, float] = field(default_factory=dict)
+    wanted: Sequence[Wanted] | None = None
+
+    def round(self, client: str) -> int:
+        """The round that this client is asked to answer for: the latest of what it is sent, 0 where it is sent nothing."""
+        return max((artifact.round for artifact in self.messages[client]), default=0)
 
 
 Answers = dict[str, Message]

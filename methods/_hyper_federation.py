@@ -15,6 +15,7 @@ from fdgpriv.artifact import SERVER, Message, ModelState
 from fdgpriv.federation import Federation, LocalData
 from fdgpriv.roles import Answers, Ask, Server
 from fdgpriv.states import ModelUpdate
+from fdgpriv.upload import Wanted
 
 from ._client_network import ClientNetwork
 from ._federation import Batch, FederatedSGD, train
@@ -145,7 +146,8 @@ class HyperFederation(FederatedSGD):
                 client: ModelState(client=SERVER, round=round, state=state)
                 for client, state in zip(clients, states, strict=True)
             }
-            answers = yield Ask("fit", {client: [state] for client, state in sent.items()})
+            wanted = [Wanted(ModelUpdate(client=SERVER, round=round, state=states[0]))]
+            answers = yield Ask("fit", {client: [state] for client, state in sent.items()}, wanted=wanted)
             updates = torch.stack([_update(hypernetwork, answers[client]) for client in clients])
             back = hypernetwork.pullback(rows, updates.to(federation.device))
             hypernetwork.accept(back, *self.weigh(back))
