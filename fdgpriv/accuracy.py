@@ -49,8 +49,8 @@ def several_trainings(results: Results) -> bool:
 def accuracies(results: Results) -> tuple[Accuracy, ...]:
     """One row for each method and defense, in the order of the runs; two where clients have models of their own too.
 
-    Wanted of every row are all targets and all seeds that any run of the report has. A run that diverged, and one that
-    is not there, is named as missing; none is averaged as 0.
+    Wanted of every row are all targets and all seeds that any run of the report has. A run that diverged or failed, and
+    one that is not there, is named as missing; none is averaged as 0.
     """
     groups: dict[tuple[str, str], dict[Training, Run]] = {}
     for run in results.runs:
@@ -63,10 +63,14 @@ def accuracies(results: Results) -> tuple[Accuracy, ...]:
     for (method, defense), group in groups.items():
         found = {training: run.utility for training, run in group.items()}
         own = {training: utility.personal if utility else None for training, utility in found.items()}
+        why = {
+            training: "training diverged" if run.failed is None else "training failed"
+            for training, run in group.items()
+        }
         personal = any(own.values())
-        rows.append(_row(method, defense, "the model for everyone" if personal else "", found, wanted))
+        rows.append(_row(method, defense, "the model for everyone" if personal else "", found, wanted, why))
         if personal:
-            rows.append(_row(method, defense, "each client its own model", own, wanted))
+            rows.append(_row(method, defense, "each client its own model", own, wanted, why))
     return tuple(rows)
 
 
@@ -76,6 +80,7 @@ def _row(
     model: str,
     found: Mapping[Training, Utility | PersonalUtility | None],
     wanted: Sequence[Training],
+    why: Mapping[Training, str],
 ) -> Accuracy:
     pairs = {training: _pair(utility) for training, utility in found.items()}
     known = {training: pair for training, pair in pairs.items() if pair is not None}
@@ -95,8 +100,7 @@ def _row(
         },
         left_out=left_out,
         missing=tuple(
-            f"target {target}, seed {seed}: {'training diverged' if (seed, target) in found else 'not trained'}"
-            for seed, target in lacking
+            f"target {target}, seed {seed}: {why.get((seed, target), 'not trained')}" for seed, target in lacking
         ),
     )
 

@@ -15,7 +15,7 @@ from fdgpriv.roles import Attack, Defense, Method, Report
 from fdgpriv.threat import THREATS
 from fdgpriv.told import verdicts
 
-USAGE, INTERRUPTED = 2, 3
+FAILED, USAGE, INTERRUPTED = 1, 2, 3
 
 
 class BadUsage(ValueError):
@@ -67,7 +67,7 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done, 2 bad usage, 3 interrupted; a fault of ours is raised."""
+    """Exit code: 0 done, 1 done but for runs that failed, 2 bad usage, 3 interrupted; a fault of ours is raised."""
     try:
         args = parser().parse_args(argv)
         if args.list:
@@ -120,6 +120,14 @@ def _audit(args: argparse.Namespace, words: list[str]) -> int:
     if results.interrupted:
         print(f"fdgpriv audit: interrupted; to go on: add --out {out} --resume", file=sys.stderr)
         return INTERRUPTED
+    if failed := [run for run in results.runs if run.failed is not None]:
+        cells = "; ".join(f"{run.method}, target {run.target}, seed {run.seed}, {run.defense}" for run in failed)
+        print(
+            f"fdgpriv audit: {len(failed)} of {len(results.runs)} runs failed: {cells}; to try them again: "
+            f"add --out {out} --resume",
+            file=sys.stderr,
+        )
+        return FAILED
     return 0
 
 

@@ -191,7 +191,13 @@ class RunFigure(Entry):
 
 
 class Run(Entry):
-    """One method, one target, one seed, one defense: utility, ledger, attacks, privacy, claims."""
+    """One method, one target, one seed, one defense: utility, ledger, attacks, privacy, claims.
+
+    Attributes:
+        utility: Null where training diverged or failed.
+        failed: Why training ended early: which client failed, in which round, and how; null where none did. The ledger
+            then holds what crossed before, and nothing was attacked.
+    """
 
     method: Word
     dataset: Word
@@ -199,12 +205,19 @@ class Run(Entry):
     seed: int
     defense: Word
     utility: Utility | None
+    failed: Text | None = None
     artifacts: tuple[ArtifactRow, ...]
     attacks: tuple[AttackFinding, ...]
     privacy: Privacy
     claims: tuple[Claim, ...] = ()
     figures: tuple[RunFigure, ...] = ()
     not_measured: tuple[Text, ...] = ()
+
+    @model_validator(mode="after")
+    def _nothing_of_a_failed_run(self) -> Self:
+        if self.failed is not None and (self.utility is not None or self.attacks):
+            raise ValueError(f"want no utility and no attacks of a run that failed, got some beside {self.failed!r}")
+        return self
 
 
 class DatasetNote(Entry):

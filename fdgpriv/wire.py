@@ -12,7 +12,7 @@ from fdgpriv.upload import ClientFailed, Wanted, blaming, faults
 
 
 class Diverged(ArithmeticError):
-    """A client or the server shared NaN or an infinity: training diverged, and nothing may be averaged from it."""
+    """NaN or an infinity was shared, or came of an evaluated model: training diverged, and nothing may be made of it."""
 
 
 @dataclass
