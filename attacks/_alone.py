@@ -13,7 +13,7 @@ from ._batchnorm import bn_layers
 _TOGETHER = 128
 
 
-def alone(view: View, images: Tensor, sent: ModelState | None) -> Tensor:
+def alone(view: View, images: Tensor, sent: ModelState | None, among: Tensor | None = None) -> Tensor:
     """(N, D): of each image (N, 3, H, W), the beginning of the vector of its own undefended artifact.
 
     Of statistics it is the first BatchNorm layer: what reaches it was not normalised yet, so that the other images of a
@@ -23,9 +23,10 @@ def alone(view: View, images: Tensor, sent: ModelState | None) -> Tensor:
         view: Of styles, or of BatchNorm statistics that are taken anew.
         images: Any.
         sent: The model that statistics are taken under; None for styles.
+        among: Of styles that clients take jointly: images of a client in whose batches each of `images` would be.
     """
     if sent is None:
-        return torch.cat(view.styles(images), dim=1)
+        return torch.cat(view.styles(images, among), dim=1)
     craft = view.craft(StatisticsCraft, Capability.HAS_BN)
     model = craft.network().eval()
     sent.load_into(model)

@@ -112,7 +112,7 @@ def train_together(craft: TrainingCraft, holdings: Sequence[Holding], seeds: Seq
     network = craft.network()
     assert holdings[0].sent is not None
     holdings[0].sent.load_into(network)
-    craft.method.ready(network)
+    craft.method.ready(network, min(len(held.labels) for held in holdings))
     count = len(holdings)
     parameters = {name: nn.Parameter(_repeated(tensor, count)) for name, tensor in network.named_parameters()}
     buffers = {name: _repeated(tensor, count) for name, tensor in network.named_buffers()}

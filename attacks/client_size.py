@@ -33,8 +33,9 @@ _ROUNDED = 2.0**-24  # twice what rounding to float32 changes at most in a numbe
 class ClientSize(Attack):
     """Reads the number where it is shared, or narrows it down by the counters of BatchNorm or by accuracies.
 
-    A client with n images makes t = E ceil(n / B) steps, so that n is in (B (t/E - 1), B t/E]; of those, the guess is the
-    number nearest to what clients of this federation have, which is public. Where clients take statistics anew, E is 1.
+    A client with n images makes t = E floor(n / B) steps, or E where n < B, so that n is in [B t/E, B (t/E + 1)), from 1 on
+    where t = E; of those, the guess is the number nearest to what clients of this federation have, which is public. A
+    single image never moves a counter. Where clients take statistics anew, E is 1.
 
     Accuracies on what a client holds out are all k / m for one m, how many images these are: the least m that all of them
     are fractions of is that number or a divisor of it. The share that is held out is public, so m bounds n too.
@@ -78,8 +79,8 @@ class ClientSize(Attack):
         if isinstance(question.artifact, ValidationHistory):
             return self._by_accuracy(view, denominator(question.artifact.accuracies.tolist()))
         steps, seen = self._seen(view, question)
-        if not seen:  # nobody trains for no step
-            return view.typical
+        if not seen:  # a batch of one image leaves the counters alone
+            return 1
         fewest, most = interval(steps, seen)
         return min(max(view.typical, fewest), most)
 

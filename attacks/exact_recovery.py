@@ -40,13 +40,13 @@ class ExactRecovery(Attack):
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
         guesses = [solved(question.artifact) for question in questions]
-        public = torch.cat([torch.cat(view.styles(domain.images), dim=1) for domain in held(view)])
+        by_domain = {domain.name: torch.cat(view.styles(domain.images, domain.images), dim=1) for domain in held(view)}
+        public = torch.cat(list(by_domain.values()))
         center, spread = public.mean(0), public.std(0)
         drawn = center + torch.randn(30, 2, len(center), generator=rng) * spread
         blind = {"noise": list(drawn), "mean_image": [two_values(center, torch.zeros_like(center))]}
-        for domain in view.auxiliary:
-            mean, std = view.styles(domain.images)
-            blind[f"domain_mean:{domain.name}"] = [torch.cat([mean, std], dim=1).mean(0).repeat(2, 1)]
+        for name, styles in by_domain.items():
+            blind[f"domain_mean:{name}"] = [styles.mean(0).repeat(2, 1)]
         return guesses, blind
 
     def score(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:

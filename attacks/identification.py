@@ -17,9 +17,9 @@ from fdgpriv.roles import Attack
 from fdgpriv.states import BatchNormStatistics
 from fdgpriv.subjects import Craft, Subject
 
-from ._alone import alone
 from ._copies import COPIES, copies
-from ._reading import practise, sizes_of, want_practice
+from ._frames import Frame, frames
+from ._reading import Practice, practise, sizes_of, want_practice
 from ._whitening import shrunk, whitener
 
 
@@ -62,29 +62,18 @@ class Identification(Attack):
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
         sent = questions[0].sent
-        candidates = alone(view, view.candidates, sent)
-        degraded = [alone(view, c, sent) for c in copies(view.candidates).values()]
         made = practise(view, self.practice_costly if view.costly else self.practice, sent)
-        styles = torch.cat([alone(view, domain.images, sent) for domain in view.auxiliary])
-        center = styles.mean(0)
-        spread = (styles - center).square().mean(0).clamp_min(1e-12)
-        length = styles.shape[1]
-        roots: dict[int, Tensor] = {}
-        for size in made.sizes.unique().tolist():
-            some = (made.sizes == size).nonzero().flatten()
-            member = torch.stack([styles[made.members[i][0]] for i in some.tolist()])
-            rest = made.inputs[some, :length] - center - (member - center) / size
-            roots[size] = whitener(shrunk(rest, spread), spread)
-        known = torch.tensor(sorted(roots))
+        rankings = {n: Ranking.of(frames(view, n, sent), made, n) for n in made.sizes.unique().tolist()}
+        known = torch.tensor(sorted(rankings))
+        shown = [view.candidates, *copies(view.candidates).values()]
         guesses: list[Guess] = []
         for question in questions:
-            artifact = view.vector(question.artifact, sent)[:length]
             n = question.images_behind
-            nearest = int(known[(known - n).abs().argmin()])
-            rows = [candidates[question.candidates], *(one[question.candidates[:1]] for one in degraded)]
-            expected = center + (torch.cat(rows) - center) / n
-            guesses.append(-((artifact - expected) @ roots[nearest]).square().sum(-1))
-        prior = -((candidates - center).square() / spread).sum(1)
+            ranking = rankings[int(known[(known - n).abs().argmin()])]
+            line_ups = [(shown[0], question.candidates), *((one, question.candidates[:1]) for one in shown[1:])]
+            artifact = view.vector(question.artifact, sent)
+            guesses.append(torch.cat([ranking(artifact, n, images, index) for images, index in line_ups]))
+        prior = rankings[int(known[0])].ordinary(view.candidates)
         return guesses, self._blind(questions, prior, rng)
 
     def _blind(self, questions: Sequence[Question], prior: Tensor, rng: torch.Generator) -> dict[str, list[Guess]]:
@@ -105,6 +94,45 @@ class Identification(Attack):
             "mrr": torch.stack([(1 / (rank + 1)).mean() for rank in ranks]),
             **{f"top1_{name}": _of_copies(guesses, truths, row) for row, name in enumerate(COPIES)},
         }
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """How likely an artifact of n images is if a candidate is behind it, in the best of the frames it may be in.
+
+    Attributes:
+        frames: One, or one for each domain that its client may be of.
+        spread: (D,) variance of a public image's style around its frame's center.
+        root: (D, D') whitens what the other images and the defense add.
+    """
+
+    frames: Sequence[Frame]
+    spread: Tensor
+    root: Tensor
+
+    @classmethod
+    def of(cls, frames: Sequence[Frame], made: Practice, size: int) -> "Ranking":
+        """Learned from the practice artifacts of `size` images."""
+        styles = torch.cat([frame.own for frame in frames])
+        center = torch.cat([frame.center.expand_as(frame.own) for frame in frames])
+        spread = (styles - center).square().mean(0).clamp_min(1e-12)
+        some = (made.sizes == size).nonzero().flatten()
+        first = torch.tensor([int(made.members[i][0]) for i in some.tolist()])
+        rest = made.inputs[some, : styles.shape[1]] - center[first] - (styles[first] - center[first]) / size
+        return cls(frames, spread, whitener(shrunk(rest, spread), spread))
+
+    def __call__(self, artifact: Tensor, n: int, images: Tensor, index: Tensor) -> Tensor:
+        """(T, N): the log-likelihood, up to a constant, of the artifact with each of the images at `index` (T, N)."""
+        found = []
+        for frame in self.frames:
+            expected = frame.center + (frame.styles(images)[index] - frame.center) / n
+            found.append(-((artifact[: expected.shape[-1]] - expected) @ self.root).square().sum(-1))
+        return torch.stack(found).amax(0)
+
+    def ordinary(self, images: Tensor) -> Tensor:
+        """(N,): how near each image's style is to the frame's center."""
+        frame = self.frames[0]
+        return -((frame.styles(images) - frame.center).square() / self.spread).sum(1)
 
 
 def _ranks(scores: Guess, truth: Truth) -> Tensor:

@@ -61,23 +61,33 @@ class StyleInversion(Reconstruction):
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
         craft = view.craft(StyleCraft, Capability.KNOWS_ENCODER)
+        alone = torch.tensor([question.images_behind == 1 or not view.jointly for question in questions])
+        drawn = torch.empty(len(questions), 3, view.image_size, view.image_size)
+        for mine, among in ((alone, None), (~alone, public_images(view)[0])):
+            if mine.any():
+                some = [questions[i] for i in mine.nonzero().flatten().tolist()]
+                drawn[mine] = self._drawn(view, craft, vectors(view, some), among, rng)
+        return list(drawn), blind(view, rng)
+
+    def _drawn(self, view: View, craft: StyleCraft, told: Tensor, among: Tensor | None, rng: torch.Generator) -> Tensor:
+        """(M, 3, H, W): images whose styles are those told (M, D), alone or in batches like `among`."""
         images, _ = public_images(view)
-        styles = torch.cat([torch.cat(view.styles(domain.images), dim=1) for domain in view.auxiliary])
+        styles = torch.cat([torch.cat(view.styles(domain.images, among), dim=1) for domain in view.auxiliary])
         center, spread = styles.mean(0), styles.std(0) + 1e-3 * styles.std(0).mean() + 1e-8
-        asked, place = vectors(view, questions)[:, : styles.shape[1]].unique(dim=0, return_inverse=True)
+        asked, place = told[:, : styles.shape[1]].unique(dim=0, return_inverse=True)
         drawn = []
         for some in asked.split(_TOGETHER):
             likely = self._likely(images, (styles - center) / spread, (some - center) / spread)
             starts = around(images.mean(0).expand_as(likely), self.restarts, rng)
 
             def objective(images: Tensor, some: Tensor = some, likely: Tensor = likely) -> Tensor:
-                style = torch.cat(craft.moments(images), dim=1)
+                style = torch.cat(craft.moments(images, among), dim=1)
                 apart = ((style - some) / spread).square().mean(1)
                 far = (images - likely).square().mean(dim=(1, 2, 3))
                 return apart + self.tv * total_variation(images) + self.prior * far
 
             drawn.append(descend(objective, starts, self.steps, self.lr))
-        return list(torch.cat(drawn)[place]), blind(view, rng)
+        return torch.cat(drawn)[place]
 
     def _likely(self, images: Tensor, styles: Tensor, asked: Tensor) -> Tensor:
         """(M, 3, H, W): what public images (P, 3, H, W) of styles (P, D) suggest for the asked styles (M, D)."""

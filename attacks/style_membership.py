@@ -15,8 +15,9 @@ from fdgpriv.artifact import StyleStatistics
 from fdgpriv.exam import Guess, Question, View
 from fdgpriv.kinds import InterpolationStyle
 
+from ._frames import frames
 from ._membership import MembershipAttack, blind
-from ._reading import practise, want_practice
+from ._reading import Practice, practise, want_practice
 from ._whitening import CentredGaussian, shrunk
 
 
@@ -50,31 +51,15 @@ class StyleMembership(MembershipAttack):
     def read(
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
-        suspects = torch.cat(view.styles(view.candidates), dim=1)
         made = practise(view, self.practice)
-        by_domain = [torch.cat(view.styles(domain.images), dim=1) for domain in view.auxiliary]
-        centers = torch.stack([styles.mean(0) for styles in by_domain])
-        own = torch.cat([styles - center for styles, center in zip(by_domain, centers, strict=True)])
-        spread = own.square().mean(0).clamp_min(1e-12)
-        one = shrunk(own, spread)
-        styles, length = torch.cat(by_domain), own.shape[1]
-        tests: dict[int, PooledTest] = {}
-        for size in made.sizes.unique().tolist():
-            some = (made.sizes == size).nonzero().flatten().tolist()
-            first = torch.tensor([int(made.members[i][0]) for i in some])
-            expected = with_suspect(centers[made.domains[first]], styles[first], size)
-            rest = shrunk(made.inputs[some, :length] - expected, spread)
-            tests[size] = PooledTest(
-                centers, CentredGaussian(rest, spread), CentredGaussian(rest + one / size**2, spread)
-            )
+        tests = {n: PooledTest.of(view, made, n) for n in made.sizes.unique().tolist()}
         known = torch.tensor(sorted(tests))
         guesses: list[Guess] = []
         for question in questions:
             test = tests[int(known[(known - question.images_behind).abs().argmin()])]
-            artifact = view.vector(question.artifact)[:length]
-            guesses.append(test.log_ratio(artifact, suspects[question.suspects], question.images_behind))
-        prior = -((suspects - styles.mean(0)).square() / spread).sum(1)
-        return guesses, blind(prior, rng)
+            artifact = view.vector(question.artifact)[: test.centers.shape[1]]
+            guesses.append(test.log_ratio(artifact, test.suspects[:, question.suspects], question.images_behind))
+        return guesses, blind(tests[int(known[0])].prior, rng)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,16 +68,37 @@ class PooledTest:
 
     Attributes:
         centers: (M, D) mean style of each domain that the average may be of.
+        suspects: (M, P, D) styles of the candidates, as in a client of each domain.
+        prior: (P,) how ordinary each candidate's style is.
         inside: What the average deviates by from its mean, one style in it known.
         outside: None known.
     """
 
     centers: Tensor
+    suspects: Tensor
+    prior: Tensor
     inside: CentredGaussian
     outside: CentredGaussian
 
+    @classmethod
+    def of(cls, view: View, made: Practice, size: int) -> "PooledTest":
+        """Learned from the practice artifacts of `size` images."""
+        known = frames(view, size)
+        suspects = torch.stack([frame.styles(view.candidates) for frame in known])
+        styles = torch.cat([frame.own for frame in known])
+        centers = torch.stack([styles[made.domains == d].mean(0) for d in range(len(view.auxiliary))])
+        own = styles - centers[made.domains]
+        spread = own.square().mean(0).clamp_min(1e-12)
+        some = (made.sizes == size).nonzero().flatten().tolist()
+        first = torch.tensor([int(made.members[i][0]) for i in some])
+        expected = with_suspect(centers[made.domains[first]], styles[first], size)
+        rest = shrunk(made.inputs[some, : styles.shape[1]] - expected, spread)
+        inside, outside = CentredGaussian(rest, spread), CentredGaussian(rest + shrunk(own, spread) / size**2, spread)
+        prior = -((suspects.mean(0) - styles.mean(0)).square() / spread).sum(1)
+        return cls(centers, suspects.expand(len(centers), -1, -1), prior, inside, outside)
+
     def log_ratio(self, artifact: Tensor, styles: Tensor, n: int) -> Tensor:
-        """(N,): log-likelihood of the artifact (D,) with each of the styles (N, D) in it, less that without."""
+        """(N,): log-likelihood of the artifact (D,) with each suspect in it, of styles (M, N, D), less that without."""
         with_it = self.inside.log_density(artifact - with_suspect(self.centers[:, None], styles, n))
         without = self.outside.log_density(artifact - self.centers)
         return with_it.logsumexp(0) - without.logsumexp(0)

@@ -96,24 +96,53 @@ class Evidence:
         """The stages at which styles could be taken."""
         return self.method.layers(self.model)
 
-    def styles(self, images: Tensor, layer: str) -> Moments:
-        """Mean and std (N, C) of the images' features (N, 3, H, W) at `layer`, by the wire's rule; taken once."""
-        return self._once(styles_of, images, layer)
+    @property
+    def jointly(self) -> bool:
+        """Whether an image's style depends on the other images of its client."""
+        return self.method.normalises_jointly
 
-    def moments(self, images: Tensor, layer: str) -> tuple[Tensor, Tensor]:
+    def of_client(self, images: Tensor, layer: str) -> Moments:
+        """Mean and std (n, C) of each image's features as a client takes them that holds these (n, 3, H, W); not kept."""
+        return self.method.client_styles(self.model, images, layer, RULES[self.template.rule])
+
+    def styles(self, images: Tensor, layer: str, among: Tensor | None = None) -> Moments:
+        """Mean and std (N, C) of the images' features (N, 3, H, W) at `layer`, by the wire's rule; computed once.
+
+        Args:
+            images: Each by itself, whatever stands beside it.
+            layer: Where.
+            among: Images (n, 3, H, W) of a client in whose batches each of `images` would be, where styles are taken
+                jointly; None for an image that is alone.
+        """
+        return self._once(styles_of, images, layer, among)
+
+    def moments(self, images: Tensor, layer: str, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """As `styles`, of any images (N, 3, H, W) and with gradients to them; never kept."""
-        return RULES[self.template.rule](self.method.features(self.model, layer)(images))
+        return RULES[self.template.rule](self.method.features(self._framed(layer, among), layer)(images))
 
     def maps(self, images: Tensor, layer: str) -> Tensor:
-        """What the wire's rule clusters images by besides their styles (N, D), or nothing (N, 0); taken once."""
-        return self._once(maps_of, images, layer)
+        """What the wire's rule clusters images by besides their styles (N, D), or nothing (N, 0); computed once."""
+        return self._once(maps_of, images, layer, None)
 
-    def _once(self, take: Callable[..., T], images: Tensor, layer: str) -> T:
-        def taken() -> tuple[Tensor, T]:
-            return images, take(images, self.method.features(self.model, layer), RULES[self.template.rule])
+    def _once(self, take: Callable[..., T], images: Tensor, layer: str, among: Tensor | None) -> T:
+        def taken() -> tuple[Tensor, Tensor | None, T]:
+            model = self._framed(layer, among)
+            return images, among, take(images, self.method.features(model, layer), RULES[self.template.rule])
 
-        found: T = self._taken.get((take, id(images), layer), taken)[1]
+        frame = id(among) if self.jointly else None
+        found: T = self._taken.get((take, id(images), layer, frame), taken)[2]
         return found
+
+    def _framed(self, layer: str, among: Tensor | None) -> nn.Module:
+        """The model that normalises an image as in the batches of a client that holds `among`."""
+        if among is None or not self.jointly:
+            return self.model
+
+        def framed() -> tuple[Tensor, nn.Module]:
+            return among, self.method.in_frame_of(self.model, among, layer)
+
+        model: nn.Module = self._taken.get(("frame", id(among), layer), framed)[1]
+        return model
 
 
 def halfway(told: Sequence[str], place: int) -> str:

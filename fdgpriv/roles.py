@@ -12,7 +12,7 @@ from torch import nn
 from fdgpriv.artifact import Artifact, Message, Outgoing, StyleDraft
 from fdgpriv.federation import Federation, LocalData
 from fdgpriv.role import Role
-from fdgpriv.style import StyleRule
+from fdgpriv.style import Moments, StyleRule, styles_of
 from fdgpriv.upload import Wanted
 
 if TYPE_CHECKING:
@@ -94,8 +94,11 @@ class Method(Role):
         """The batches, augmented, of which `train_plainly` makes a step each: images (B, 3, H, W) and labels (B,)."""
         raise NotImplementedError(f"{self.name()} does not say how its clients train")
 
-    def ready(self, model: nn.Module) -> None:
-        """Put `model` into the mode in which clients train it."""
+    def ready(self, model: nn.Module, n: int) -> None:
+        """Put `model` into the mode in which a client with n images trains it.
+
+        BatchNorm never normalises a batch of one image by that image: it stays in evaluation mode there.
+        """
         model.train()
 
     def new_optimizer(self, model: nn.Module, round: int) -> torch.optim.Optimizer:
@@ -110,6 +113,22 @@ class Method(Role):
         """The public encoder whose features' styles this method shares: here a layer of the global model itself."""
         backbone = cast("Backbone", model.backbone)
         return lambda images: backbone.features(images, layer)
+
+    @property
+    def normalises_jointly(self) -> bool:
+        """Whether an image's style depends on the client's other images, because batch statistics normalise its features."""
+        return False
+
+    def client_styles(self, model: nn.Module, images: torch.Tensor, layer: str, rule: StyleRule) -> Moments:
+        """Mean and std (n, C) of the features of each image (n, 3, H, W) of one client that holds these; `model` is kept."""
+        return styles_of(images, self.features(model, layer), rule)
+
+    def in_frame_of(self, model: nn.Module, images: torch.Tensor, layer: str) -> nn.Module:
+        """A model that normalises a single image as among those of a client that holds `images` (n, 3, H, W), up to `layer`.
+
+        It is `model` itself, unless the method `normalises_jointly`.
+        """
+        return model
 
     def layers(self, model: nn.Module) -> tuple[str, ...]:
         """The layers at which `features` can be taken."""

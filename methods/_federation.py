@@ -105,9 +105,9 @@ class FederatedSGD(Method):
         for batch in mini_batches(data, self, rng):
             yield batch.images, batch.labels
 
-    def ready(self, model: nn.Module) -> None:
+    def ready(self, model: nn.Module, n: int) -> None:
         model.train()
-        if self.buffers == "freeze":
+        if self.buffers == "freeze" or min(self.batch_size, n) == 1:
             for module in model.modules():
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.eval()
@@ -141,7 +141,6 @@ def train(
     round: int,
     rng: torch.Generator,
     device: torch.device,
-    whole_batches: bool = False,
     optimizer: torch.optim.Optimizer | None = None,
 ) -> None:
     """The local step: E epochs of SGD on `loss(batch)`.
@@ -154,35 +153,40 @@ def train(
         round: Sets the learning rate.
         rng: Of shuffling and augmentation.
         device: Where.
-        whole_batches: Leave out the last batch of an epoch where it is short and not the only one.
         optimizer: Of the model's parameters, with what it remembers of earlier rounds; None for a fresh one.
     """
-    settings.ready(model)
+    settings.ready(model, len(data))
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # 1.2 times the images/s on a CPU
     if optimizer is None:
         optimizer = settings.new_optimizer(model, round)
     for group in optimizer.param_groups:
         group["lr"] = settings.lr_at(round)
-    for batch in mini_batches(data, settings, rng, whole_batches):
+    for batch in mini_batches(data, settings, rng):
         images = batch.images.to(device, memory_format=torch.channels_last)
         optimizer.zero_grad()
         loss(Batch(batch.index, images, batch.labels.to(device))).backward()
         optimizer.step()
 
 
-def mini_batches(
-    data: LocalData, settings: FederatedSGD, rng: torch.Generator, whole_batches: bool = False
-) -> Iterator[Batch]:
-    """The augmented mini-batches of one round, without short ones where `whole_batches` (see `train`)."""
+def mini_batches(data: LocalData, settings: FederatedSGD, rng: torch.Generator) -> Iterator[Batch]:
+    """The augmented mini-batches of one round."""
     for index in settings.passes(len(data), rng):
-        if whole_batches and len(index) < min(settings.batch_size, len(data)):
-            continue
         yield Batch(index, augment(data.images[index], data.flip, data.translate, rng), data.labels[index])
 
 
 def batches(n: int, size: int, rng: torch.Generator) -> Iterator[Tensor]:
-    """A shuffled pass over n samples in batches of at most `size`."""
-    yield from torch.randperm(n, generator=rng).split(size)
+    """A shuffled pass over n samples in batches of `size`, without the short batch at the end; one batch of n < `size`.
+
+    The released loaders drop the short batch too. A batch of a few images would be a full step, with BatchNorm statistics of
+    hardly anything; the shuffle leaves out each image with the same probability.
+    """
+    whole = max(1, n // size) * size
+    yield from torch.randperm(n, generator=rng)[:whole].split(size)
+
+
+def batch_count(n: int, size: int) -> int:
+    """How many batches `batches` makes of n samples."""
+    return max(1, n // size)
 
 
 def augment(images: Tensor, flip: bool, translate: float, rng: torch.Generator) -> Tensor:

@@ -48,14 +48,27 @@ class StableFDGClient:
     def style(self, message: Message) -> Outgoing:
         """Phi_n of the global model it is sent: Eq. 2-3, over all local samples."""
         self._receive(message)
-        draft = self._draft_as_released() if self.method.code_compat else self._draft()
+        method, rule = self.method, DASSL if self.method.code_compat else PAPER_EPS
+        self.model.eval()
+        mean, std = method.client_styles(self.model, self._described(), method.style_layer, rule)
+        draft = StyleDraft(
+            client=self.data.client,
+            round=self.round,
+            mean=mean,
+            std=std,
+            variances=True,
+            behind="client",
+            at=method.style_layer,
+            rule=rule.name,
+        )
         self.own = draft.finish()
         return [draft]
 
     def fit(self, message: Message) -> Message:
         """The model after E local epochs of Steps 2-5 and the highlighter."""
         self._receive(message)
-        styles = [artifact for artifact in message if isinstance(artifact, StyleStatistics)]
+        received = [artifact for artifact in message if isinstance(artifact, StyleStatistics)]
+        styles = received if self.round > 0 or self.method.style_mode == "eval" else []
         train(
             self.model,
             lambda batch: self._loss(batch, styles),
@@ -64,7 +77,6 @@ class StableFDGClient:
             self.round,
             self.rng,
             self.device,
-            whole_batches=self.method.code_compat,
         )
         return [shared_state(self.model, self.data.client, self.round, self.method)]
 
@@ -74,40 +86,12 @@ class StableFDGClient:
                 artifact.load_into(self.model)
                 self.round = artifact.round
 
-    @torch.no_grad()
-    def _draft(self) -> StyleDraft:
-        self.model.eval()
-        moments = [
-            PAPER_EPS(self.model.backbone.features(images.to(self.device), self.method.style_layer))
-            for images in self.data.images.split(256)
-        ]
-        mean, std = (torch.cat(parts).cpu() for parts in zip(*moments, strict=True))
-        return self._as_draft(mean, std, PAPER_EPS.name)
-
-    @torch.no_grad()
-    def _draft_as_released(self) -> StyleDraft:
-        self.model.train()
-        size = min(self.method.batch_size, len(self.data))
-        moments = [
-            DASSL(self.model.backbone.features(images.to(self.device), self.method.style_layer))
-            for index in batches(len(self.data), size, self.rng)
-            if len(index) == size
-            for images in [augment(self.data.images[index], self.data.flip, self.data.translate, self.rng)]
-        ]
-        mean, std = (torch.cat(parts).cpu() for parts in zip(*moments, strict=True))
-        return self._as_draft(mean, std, DASSL.name)
-
-    def _as_draft(self, mean: Tensor, std: Tensor, rule: str) -> StyleDraft:
-        return StyleDraft(
-            client=self.data.client,
-            round=self.round,
-            mean=mean,
-            std=std,
-            variances=True,
-            behind="client",
-            at=self.method.style_layer,
-            rule=rule,
-        )
+    def _described(self) -> Tensor:
+        """The images (m, 3, H, W) whose style is shared: all; as released, those of one augmented, shuffled epoch."""
+        if not self.method.code_compat:
+            return self.data.images
+        index = torch.cat(list(batches(len(self.data), self.method.batch_size, self.rng)))
+        return augment(self.data.images[index], self.data.flip, self.data.translate, self.rng)
 
     def _loss(self, batch: Batch, styles: Sequence[StyleStatistics]) -> Tensor:
         extra = self._lonely(batch) if self.method.attention in ("mix", "cross") else batch.index[:0]

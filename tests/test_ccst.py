@@ -323,7 +323,7 @@ def test_images_are_redrawn_once_and_trained_on_in_every_round(monkeypatch: pyte
     monkeypatch.setattr(taken.FeatureStyle, "redraw", counted)
     state, _ = run(ccst(rounds=4, augmentation=3, selection="last"))
     assert sum(calls) == 2 * (5 + 4 + 3)
-    steps = [-(-3 * n // 4) for n in (5, 4, 3)]
+    steps = [3 * n // 4 for n in (5, 4, 3)]
     assert int(state["backbone.body.layer1.1.num_batches_tracked"]) == 4 * (sum(steps) // 3)
 
 

@@ -242,17 +242,34 @@ def test_the_local_step_is_plain_sgd_from_the_model_that_was_sent(round_: int) -
             torch.testing.assert_close(trained.state[name], value, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("n", "size", "steps"), [(5, 2, 3), (6, 2, 3), (3, 8, 1)])
-def test_every_sample_is_seen_once_an_epoch_and_the_counters_tell(n: int, size: int, steps: int) -> None:
+@pytest.mark.parametrize(("n", "size", "steps"), [(5, 2, 2), (6, 2, 3), (3, 8, 1), (8, 8, 1), (15, 8, 1)])
+def test_batches_are_whole_or_all_there_is_and_the_counters_tell(n: int, size: int, steps: int) -> None:
     passed = list(shared.batches(n, size, seeded(0)))
-    assert sorted(torch.cat(passed).tolist()) == list(range(n))
-    assert len(passed) == steps
-    assert all(len(index) <= size for index in passed)
+    assert len(passed) == steps == shared.batch_count(n, size)
+    assert {len(index) for index in passed} == {min(n, size)}
+    seen = torch.cat(passed).tolist()
+    assert len(set(seen)) == len(seen)
     method = fedavg(local_epochs=3, batch_size=size)
     sent = next(method.server(federation(), seeded(0))).messages["client-0"]
     answer = method.client(federation(), held("client-0", n), seeded(1)).fit(sent)
     counters = [layer["num_batches_tracked"] for layer in answer[0].bn_statistics().values()]
     assert [int(counter) for counter in counters] == [3 * steps] * 2
+
+
+def test_every_sample_is_left_out_equally_often() -> None:
+    seen = Counter(i for seed in range(900) for i in torch.cat(list(shared.batches(5, 2, seeded(seed)))).tolist())
+    assert sorted(seen) == list(range(5))
+    assert stats.chisquare([900 - seen[i] for i in range(5)]).pvalue > SURE
+
+
+@pytest.mark.parametrize(("n", "size"), [(1, 4), (5, 1)])
+def test_a_batch_of_one_image_never_goes_through_batchnorm_in_train_mode(n: int, size: int) -> None:
+    method = fedavg(local_epochs=2, batch_size=size)
+    sent = next(method.server(federation(), seeded(0))).messages["client-0"]
+    (answer, *_) = method.client(federation(), held("client-0", n), seeded(1)).fit(sent)
+    before, after = sent[0].bn_statistics(), answer.bn_statistics()
+    assert all(torch.equal(before[layer][name], tensor) for layer in after for name, tensor in after[layer].items())
+    assert any(not torch.equal(sent[0].state[name], tensor) for name, tensor in answer.state.items())
 
 
 def test_shuffling_reaches_every_order() -> None:

@@ -484,7 +484,7 @@ def test_a_client_answers_with_what_plain_training_took_away() -> None:
     sent.load_into(toy)
     optimizer = torch.optim.SGD(toy.parameters(), 0.1, 0.9, weight_decay=0.01)
     clipped = 0
-    for index in torch.randperm(6, generator=rng).split(4):
+    for index in torch.randperm(6, generator=rng)[:4].split(4):
         optimizer.zero_grad()
         nn.functional.cross_entropy(toy(data.images[index]), data.labels[index]).backward()
         norm = math.sqrt(sum(float(p.grad.square().sum()) for p in toy.parameters() if p.grad is not None))
@@ -506,8 +506,8 @@ def test_local_steps_are_fresh_batches() -> None:
     assert [len(index) for index in drawn] == [4] * 5
     assert all(len(set(index.tolist())) == 4 for index in drawn)
     assert [len(index) for index in small(local_steps=2).passes(3, seeded(0))] == [3, 3]
-    everything = list(small(local_epochs=2).passes(9, seeded(0)))
-    assert sorted(torch.cat(everything).tolist()) == sorted([*range(9)] * 2)
+    everything = list(small(local_epochs=2).passes(8, seeded(0)))
+    assert sorted(torch.cat(everything).tolist()) == sorted([*range(8)] * 2)
 
 
 def test_a_client_computes_its_embedding_from_its_validation_images() -> None:

@@ -133,7 +133,7 @@ class Proctor:
             sizes: Numbers of images behind the artifacts; None for the whole client.
             reconstruction: Whether bounds for images (nearest_own, autoencoder) are wanted.
             asks_size: Whether the number of images behind an artifact is what is asked.
-            alone: Whether what each image would have shared alone is part of the truth.
+            alone: Whether what each image contributes to an artifact is part of the truth.
             leaked_share: Of each client's images, to an adversary to whom any leaked.
         """
         share = leaked_share if threat.auxiliary is Auxiliary.LEAKED else None

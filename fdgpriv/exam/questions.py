@@ -53,7 +53,7 @@ class Questions:
         rng: Of all draws.
         asks_size: Whether the number of images behind an artifact is what is asked: it is not told then, and what
             stands in an artifact's place is of any number.
-        alone: Whether what each image would have shared alone is part of the truth.
+        alone: Whether what each image contributes to an artifact is part of the truth.
         alternatives: How many artifacts stand in for each control.
     """
 
@@ -224,13 +224,15 @@ class Questions:
             count=self._behind(group.client) if group.size is None else len(whole),
             place=self.earlier.index(group.client) if group.client in self.earlier else -1,
             suspects=suspects,
-            alone=self._alone(group.client, scored) if self.alone else torch.empty(0, 0),
+            alone=self._alone(group, scored) if self.alone else torch.empty(0, 0),
         )
 
-    def _alone(self, client: str, index: Tensor) -> Tensor:
-        """The vectors (n, D) of these images' own undefended artifacts."""
-        held, craft = self.holding(client), self.subject.craft
-        return torch.stack([craft.vector(self._own(held, int(image)), held.sent) for image in index])
+    def _alone(self, group: Group, scored: Tensor) -> Tensor:
+        """What each of the scored images (n,) contributes to the group's artifact, (n, D)."""
+        held = self.holding(group.client)
+        behind = torch.arange(len(held.images)) if group.size is None else group.index
+        place = (scored[:, None] == behind).int().argmax(1)
+        return self.subject.craft.each(held, behind, self.rng)[place]
 
     @cached_property
     def names(self) -> tuple[str, ...]:

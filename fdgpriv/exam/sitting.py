@@ -60,7 +60,7 @@ class Truth:
         count: How many images are behind it.
         place: Where the client's own earlier artifact stands in `View.earlier`; -1 where there is none.
         suspects: (N,) indices into the pool.
-        alone: (n, D) of each of `images`, the vector of its own undefended artifact; (0, 0) where nobody wants it.
+        alone: (n, D) what each of `images` contributes to the artifact, before any defense; (0, 0) where nobody wants it.
     """
 
     images: Tensor
@@ -162,9 +162,14 @@ class View:
         held = [(Holding(domain.images, domain.labels, sent), index) for domain, index in parties]
         return self._craft.make_all(held, rng)
 
-    def styles(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and std (N, C) of each image's features, as clients compute them."""
-        return self.craft(StyleCraft, Capability.KNOWS_ENCODER).styles(images)
+    @property
+    def jointly(self) -> bool:
+        """Whether artifacts are styles, and an image's depends on the other images of its client."""
+        return isinstance(self._craft, StyleCraft) and self._craft.jointly
+
+    def styles(self, images: Tensor, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Mean and std (N, C) of each image's features as clients compute them: alone, or in batches like `among`."""
+        return self.craft(StyleCraft, Capability.KNOWS_ENCODER).styles(images, among)
 
 
 @dataclass(frozen=True, eq=False)

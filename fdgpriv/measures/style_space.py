@@ -23,7 +23,7 @@ def style_space(proctor: Proctor) -> dict[str, float]:
     layer, population = proctor.template.at, proctor.population
     styles, domains, labels = [], [], []
     for name, data in population.clients.items():
-        styles.append(torch.cat(proctor.evidence.styles(data.images, layer), dim=1))
+        styles.append(torch.cat(proctor.evidence.of_client(data.images, layer), dim=1))
         domains.append(population.domain_of[name])
         labels.append(data.labels)
     points, domain, label = torch.cat(styles), torch.cat(domains), torch.cat(labels)

@@ -62,7 +62,7 @@ class StatisticsCraft(Craft):
     def batches(self, n: int) -> int:
         """How many batches n images make."""
         method: Any = self.method
-        return -(-n // int(method.batch_size))
+        return max(1, n // int(method.batch_size))
 
     def seen(self, artifact: Artifact) -> int:
         """How many batches the artifact's counters tell, by the middle one: a batch of one passes by the head's."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from fdgpriv.artifact import Artifact, StyleStatistics
 from fdgpriv.evidence import Evidence
 from fdgpriv.roles import Defense
+from fdgpriv.style import Moments
 from fdgpriv.threat import Capability
 
 from .style import StyleCraft
@@ -31,13 +32,14 @@ class RepeatedStyles(StyleCraft):
         last, template = crafts[-1], joined([craft.template for craft in crafts])
         return cls(last.evidence, last.defense, template, tuple(crafts))
 
-    def styles(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        mean, std = zip(*(craft.styles(images) for craft in self.crafts), strict=True)
-        return torch.cat(mean, dim=1), torch.cat(std, dim=1)
+    def styles(self, images: Tensor, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        return _side_by_side([craft.styles(images, among) for craft in self.crafts])
 
-    def moments(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        mean, std = zip(*(craft.moments(images) for craft in self.crafts), strict=True)
-        return torch.cat(mean, dim=1), torch.cat(std, dim=1)
+    def moments(self, images: Tensor, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        return _side_by_side([craft.moments(images, among) for craft in self.crafts])
+
+    def parts(self, held: Holding, index: Tensor) -> tuple[Tensor, Tensor]:
+        return _side_by_side([craft.parts(held, index) for craft in self.crafts])
 
     def make(
         self, held: Holding, index: Tensor, rng: torch.Generator, *, behind: str = "client", defended: bool = True
@@ -58,6 +60,11 @@ class RepeatedStyles(StyleCraft):
         """What the artifact says of the last `count` rounds."""
         rounds = len(self.crafts)
         return artifact.map(lambda moment: moment[len(moment) // rounds * (rounds - count) :])
+
+
+def _side_by_side(moments: Sequence[Moments]) -> Moments:
+    mean, std = zip(*moments, strict=True)
+    return torch.cat(mean, dim=1), torch.cat(std, dim=1)
 
 
 def joined(styles: Sequence[StyleStatistics]) -> StyleStatistics:

@@ -29,13 +29,18 @@ class StyleCraft(Craft):
 
     kind = StyleStatistics.kind
 
-    def styles(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and std (N, C) of each image's features."""
-        return self.evidence.styles(images, self.template.at)
+    @property
+    def jointly(self) -> bool:
+        """Whether an image's style depends on the other images of its client."""
+        return self.evidence.jointly
 
-    def moments(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def styles(self, images: Tensor, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Mean and std (N, C) of each image's features, alone or in batches of images like `among`."""
+        return self.evidence.styles(images, self.template.at, among)
+
+    def moments(self, images: Tensor, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """As `styles`, of any images (N, 3, H, W) and with gradients to them: the encoder is public."""
-        return self.evidence.moments(images, self.template.at)
+        return self.evidence.moments(images, self.template.at, among)
 
     def maps(self, images: Tensor) -> Tensor:
         """(N, D): what the rule clusters images by besides their styles; D is 0 where it does not."""
@@ -65,9 +70,19 @@ class StyleCraft(Craft):
     def make(
         self, held: Holding, index: Tensor, rng: torch.Generator, *, behind: str = "client", defended: bool = True
     ) -> StyleStatistics:
-        (mean, std), maps = self.styles(held.images), self.maps(held.images)
-        draft = self.draft(mean[index], std[index], behind, maps[index])
+        mean, std = self.parts(held, index)
+        draft = self.draft(mean, std, behind, self.maps(held.images)[index])
         return self.share(draft, rng) if defended else draft.finish()
+
+    def parts(self, held: Holding, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and std (n, C) of each of the images at `index` (n,), as a client takes them that holds just these."""
+        if self.jointly and len(index) > 1:
+            return self.evidence.of_client(held.images[index], self.template.at)
+        mean, std = self.styles(held.images)
+        return mean[index], std[index]
+
+    def each(self, held: Holding, index: Tensor, rng: torch.Generator) -> Tensor:
+        return torch.cat(self.parts(held, index), dim=1)
 
     def vector(self, artifact: Artifact, sent: ModelState | None) -> Tensor:
         """All that the artifact says, variances as standard deviations: (2C,) or (4C,)."""

@@ -61,6 +61,14 @@ class Craft(ABC):
         """What each client of a federation of such parties would have shared, as `make`."""
         return [self.make(held, index, rng) for held, index in parties]
 
+    def each(self, held: Holding, index: Tensor, rng: torch.Generator) -> Tensor:
+        """(n, D): what each of the images at `index` (n,) contributes to an artifact of all of them, before any defense.
+
+        Here the vector of the artifact that a client with that image alone would have.
+        """
+        alone = [self.make(held, one, rng, behind="image", defended=False) for one in index.split(1)]
+        return torch.stack([self.vector(artifact, held.sent) for artifact in alone])
+
     @abstractmethod
     def vector(self, artifact: Artifact, sent: ModelState | None) -> Tensor:
         """(D,): what readers of properties look at; the same length for every artifact of the subject."""

@@ -1,0 +1,58 @@
+"""Takes the styles of one client's images under BatchNorm's batch statistics, as its training sees their features.
+
+Reference: Park et al., "StableFDG", NeurIPS 2023, Step 1; like the released code, in train mode, but on a copy.
+"""
+
+from copy import deepcopy
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.models.backbone import Backbone
+from fdgpriv.style import Moments, StyleRule
+
+from ._federation import FederatedSGD, batch_count
+
+
+@torch.no_grad()
+def styles_in_batches(model: nn.Module, images: Tensor, layer: str, rule: StyleRule, settings: FederatedSGD) -> Moments:
+    """Mean and std (n, C) of each image's features (n, 3, H, W), each batch normalised by its own statistics.
+
+    Args:
+        model: Has a `backbone`; kept as it is, for the pass is made on a copy.
+        images: Of one client, in its order.
+        layer: The stage whose output is described.
+        rule: How a standard deviation is taken.
+        settings: The batch size, and the mode in which its clients train.
+    """
+    backbone = _ready_copy(model, len(images), settings)
+    device = next(backbone.parameters()).device
+    parts = [rule(backbone.features(part.to(device), layer)) for part in _batches(images, settings)]
+    mean, std = (torch.cat(moments).cpu() for moments in zip(*parts, strict=True))
+    return mean, std
+
+
+@torch.no_grad()
+def with_statistics_of(model: nn.Module, images: Tensor, layer: str, settings: FederatedSGD) -> nn.Module:
+    """A copy of `model` in evaluation mode whose running statistics are the means of such batches', up to `layer`."""
+    framed = deepcopy(model)
+    framed.backbone = backbone = _ready_copy(model, len(images), settings)
+    for module in backbone.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training:
+            module.reset_running_stats()
+            module.momentum = None  # a plain mean over batches
+    for part in _batches(images, settings):
+        backbone.features(part.to(next(backbone.parameters()).device), layer)
+    return framed.eval()
+
+
+def _ready_copy(model: nn.Module, n: int, settings: FederatedSGD) -> Backbone:
+    backbone = deepcopy(cast(Backbone, model.backbone))
+    settings.ready(backbone, n)
+    return backbone
+
+
+def _batches(images: Tensor, settings: FederatedSGD) -> tuple[Tensor, ...]:
+    """All images in their order, in as many batches as an epoch has, none smaller than the batch size unless it is all."""
+    return images.tensor_split(batch_count(len(images), settings.batch_size))
