@@ -91,7 +91,9 @@ def _of_artifact(artifact: Artifact, client: str, round: int | None, wanted: Wan
     if artifact.client != client:
         yield f"want client {client}, got {artifact.client}"
     if round is not None and (type(artifact.round) is not int or artifact.round != round):
-        yield f"want round {round}, got {artifact.round}"
+        yield f"want round {round}, got {artifact.round!r}"
+    if isinstance(artifact, TensorState) and not isinstance(artifact.state, dict):
+        yield f"want state to be a dictionary of tensors, got {type(artifact.state).__name__}"
     for name, tensor in artifact.tensors().items():
         if not isinstance(tensor, Tensor):
             yield f"want {name} to be a tensor, got {type(tensor).__name__}"
@@ -163,4 +165,5 @@ def _beyond(name: str, tensor: Tensor, least: int, most: int | None = None) -> I
     bad = tensor < least if most is None else ~((tensor >= least) & (tensor <= most))
     if bool(bad.any()):
         limits = f"at least {least}" if most is None else f"in [{least}, {most}]"
-        yield f"want {name} {limits}, got {tensor[bad][0].item():g}"
+        value = tensor[bad][0].item()
+        yield f"want {name} {limits}, got {f'{value:g}' if isinstance(value, float) else value}"
