@@ -6,7 +6,7 @@ styles. METHODS 4e, H-S4; 5e, H-C4.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,37 +52,26 @@ class StyleMembership(MembershipAttack):
         self, view: View, questions: Sequence[Question], rng: torch.Generator
     ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
         made = practise(view, self.practice)
-        tests = {n: PooledTest.of(view, made, n) for n in made.sizes.unique().tolist()}
-        known = torch.tensor(sorted(tests))
+        learned = {n: _Learned.of(view, made, n) for n in made.sizes.unique().tolist()}
+        known = torch.tensor(sorted(learned))
         guesses: list[Guess] = []
         for question in questions:
-            test = tests[int(known[(known - question.images_behind).abs().argmin()])]
+            suspects, test, _ = learned[int(known[(known - question.images_behind).abs().argmin()])]
             artifact = view.vector(question.artifact)[: test.centers.shape[1]]
-            guesses.append(test.log_ratio(artifact, test.suspects[:, question.suspects], question.images_behind))
-        return guesses, blind(tests[int(known[0])].prior, rng)
+            guesses.append(test.log_ratio(artifact, suspects[:, question.suspects], question.images_behind))
+        return guesses, blind(learned[int(known[0])].prior, rng)
 
 
-@dataclass(frozen=True, eq=False)
-class PooledTest:
-    """Whether a style is in an average of n.
+class _Learned(NamedTuple):
+    """What is known of artifacts of one size: suspects' styles (M, P, D) by frame, the test, how ordinary each one is (P,)."""
 
-    Attributes:
-        centers: (M, D) mean style of each domain that the average may be of.
-        suspects: (M, P, D) styles of the candidates, as in a client of each domain.
-        prior: (P,) how ordinary each candidate's style is.
-        inside: What the average deviates by from its mean, one style in it known.
-        outside: None known.
-    """
-
-    centers: Tensor
     suspects: Tensor
+    test: "PooledTest"
     prior: Tensor
-    inside: CentredGaussian
-    outside: CentredGaussian
 
     @classmethod
-    def of(cls, view: View, made: Practice, size: int) -> "PooledTest":
-        """Learned from the practice artifacts of `size` images."""
+    def of(cls, view: View, made: Practice, size: int) -> "_Learned":
+        """From the practice artifacts of `size` images."""
         known = frames(view, size)
         suspects = torch.stack([frame.styles(view.candidates) for frame in known])
         styles = torch.cat([frame.own for frame in known])
@@ -95,10 +84,31 @@ class PooledTest:
         rest = shrunk(made.inputs[some, : styles.shape[1]] - expected, spread)
         inside, outside = CentredGaussian(rest, spread), CentredGaussian(rest + shrunk(own, spread) / size**2, spread)
         prior = -((suspects.mean(0) - styles.mean(0)).square() / spread).sum(1)
-        return cls(centers, suspects.expand(len(centers), -1, -1), prior, inside, outside)
+        return cls(suspects, PooledTest(centers, inside, outside), prior)
+
+
+@dataclass(frozen=True, eq=False)
+class PooledTest:
+    """Whether a style is in an average of n.
+
+    Attributes:
+        centers: (M, D) mean style of each domain that the average may be of.
+        inside: What the average deviates by from its mean, one style in it known.
+        outside: None known.
+    """
+
+    centers: Tensor
+    inside: CentredGaussian
+    outside: CentredGaussian
 
     def log_ratio(self, artifact: Tensor, styles: Tensor, n: int) -> Tensor:
-        """(N,): log-likelihood of the artifact (D,) with each suspect in it, of styles (M, N, D), less that without."""
+        """(N,): log-likelihood of the artifact (D,) with each suspect in it, less that without.
+
+        Args:
+            artifact: The average.
+            styles: Of the suspects, (N, D), or (M, N, D) where they differ by domain.
+            n: How many images are behind the artifact.
+        """
         with_it = self.inside.log_density(artifact - with_suspect(self.centers[:, None], styles, n))
         without = self.outside.log_density(artifact - self.centers)
         return with_it.logsumexp(0) - without.logsumexp(0)

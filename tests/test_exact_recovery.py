@@ -15,6 +15,7 @@ from fdgpriv.exam.marks import Marks, examine
 from fdgpriv.federation import Dataset, generator
 from fdgpriv.finch import finch
 from fdgpriv.roles import Attack
+from fdgpriv.subjects import Holding, StyleCraft
 from fdgpriv.threat import threat
 
 algebra: Any = import_module("fdgpriv.attacks._algebra")
@@ -143,5 +144,6 @@ def test_what_an_image_would_share_alone_is_known_to_who_asks_for_it_only(twelve
     assert all(truth.alone.numel() == 0 for truth in truths(False))
     (view,) = [s.view for s in proctor.sittings(subject, threat("server"), (2,), reconstruction=False)]
     for truth in truths(True)[::4]:
-        mean, std = view.styles(truth.images)
+        craft = view.craft(StyleCraft)
+        mean, std = craft.parts(Holding(truth.images, truth.labels), torch.arange(2))
         np.testing.assert_allclose(truth.alone[:, : 2 * mean.shape[1]], torch.cat([mean, std], 1), atol=1e-5)

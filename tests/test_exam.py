@@ -8,7 +8,7 @@ from hashlib import sha1
 import pytest
 import torch
 from conftest import TARGET, Fitted, fit
-from torch import Tensor
+from torch import Tensor, nn
 
 from fdgpriv.artifact import SERVER, StyleStatistics
 from fdgpriv.exam import Asked, Guess, Item, Question, Sitting, Truth, View
@@ -202,14 +202,14 @@ def test_the_suspects_are_the_images_behind_the_artifact_and_as_good_as_them(
 
 
 @EACH_ROLE
-def test_what_an_adversary_shares_itself_is_what_a_client_would_share(sat: Sittings, role: str) -> None:
+def test_what_an_adversary_shares_itself_is_what_a_client_would_share(sat: Sittings, fitted: Fitted, role: str) -> None:
     view = sat[role][0].view
     (domain, *_) = view.auxiliary
-    mean, std = view.styles(domain.images)
     made = view.make(domain.images, domain.labels, torch.arange(7), torch.Generator().manual_seed(0))
     assert isinstance(made, StyleStatistics)
-    assert torch.allclose(made.mean, mean[:7].mean(0), atol=1e-6)
-    assert torch.allclose(made.std_var, std[:7].var(0, correction=0), atol=1e-6)
+    mean, std = as_a_client(fitted, domain.images[:7], made.rule)
+    assert torch.allclose(made.mean, mean.mean(0), atol=1e-6)
+    assert torch.allclose(made.std_var, std.var(0, correction=0), atol=1e-6)
     on_wire = attacked(items(sat[role], None)[0]).artifact
     assert {name: tensor.shape for name, tensor in made.tensors().items()} == {
         name: tensor.shape for name, tensor in on_wire.tensors().items()
@@ -283,21 +283,33 @@ def test_the_whole_client_s_artifact_is_the_one_on_the_wire(sat: Sittings, fitte
         assert attacked(item).images_behind == len(fitted.population.data(item.client))
 
 
-def features(fitted: Fitted) -> Callable[[Tensor], Tensor]:
-    """The encoder of the last round, as everybody has it."""
-    state = fitted.transcript.model_sent(1)
+def last_model(fitted: Fitted) -> nn.Module:
+    """The model of the last round, as everybody has it."""
+    round = max(record.round for record in fitted.transcript.records if record.kind == "model_state")
+    state = fitted.transcript.model_sent(round)
     assert state is not None
     model = fitted.method.model(fitted.federation, torch.Generator().manual_seed(9))
     state.load_into(model)
-    return fitted.method.features(model.eval(), "layer1")
+    return model.eval()
+
+
+def features(fitted: Fitted) -> Callable[[Tensor], Tensor]:
+    """The encoder of the last round, for an image that is alone."""
+    return fitted.method.features(last_model(fitted), "layer1")
+
+
+def as_a_client(fitted: Fitted, images: Tensor, rule: str) -> tuple[Tensor, Tensor]:
+    """Each image's style, taken by a client that holds these: alone as it is, several in batches."""
+    if len(images) == 1:
+        return styles_of(images, features(fitted), RULES[rule])
+    return fitted.method.client_styles(last_model(fitted), images, "layer1", RULES[rule])
 
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_an_artifact_is_of_the_images_it_is_scored_against(sat: Sittings, fitted: Fitted, size: int) -> None:
-    encoder = features(fitted)
     for item in items(sat["server"], size)[::5]:
         question = attacked(item)
-        mean, std = styles_of(item.truth.images, encoder, RULES[question.artifact.rule])
+        mean, std = as_a_client(fitted, item.truth.images, question.artifact.rule)
         assert question.images_behind == len(item.truth.images) == size
         assert torch.allclose(question.artifact.mean, mean.mean(0), atol=1e-5)
         assert torch.allclose(question.artifact.std, std.mean(0), atol=1e-5)
@@ -429,10 +441,9 @@ def test_shadows_sit_beside_the_federated_where_these_are_few(tiny: Dataset) -> 
     assert len(found.population.shadows) == 9
     (sitting,) = found.proctor().style_sittings(threat("server"), (None,), reconstruction=False)
     assert {item.client for item in sitting.items} == {*found.population.clients, *found.population.shadows}
-    encoder = dataclasses.replace(sitting.view, threat=threat("server"))
     for item in sitting.items:
         data = found.population.data(item.client)
-        mean, _ = encoder.styles(data.images)
+        mean, _ = as_a_client(found, data.images, "paper_eps")
         assert torch.allclose(attacked(item).artifact.mean, mean.mean(0), atol=1e-5)
     senders = set(found.population.shadows) & {r.sender for r in found.transcript.records}
     assert senders == set()  # a shadow takes no part in training

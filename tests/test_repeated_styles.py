@@ -31,8 +31,9 @@ class Linear:
     """Takes styles that are linear in images (N, 3, 4, 4)."""
 
     weight: Tensor
+    jointly = False
 
-    def styles(self, images: Tensor, layer: str) -> tuple[Tensor, Tensor]:
+    def styles(self, images: Tensor, layer: str, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
         mean, std = (images.flatten(1) @ self.weight).chunk(2, dim=1)
         return mean, std
 
@@ -145,8 +146,9 @@ def test_rounds_are_stacked_plainly_each_under_its_own_model(thrice: Fitted) -> 
         for i, (one_mean, one_std) in enumerate(alone):
             torch.testing.assert_close(mean[i, part], one_mean[0], atol=1e-4, rtol=1e-3)
             torch.testing.assert_close(std[i, part], one_std[0], atol=1e-4, rtol=1e-3)
-        total = sum(alone[int(i)][0][0] for i in index) / 3
-        torch.testing.assert_close(made.mean[part], total, atol=1e-4, rtol=1e-3)
+        rule = RULES[craft.template.rule]
+        together, _ = thrice.method.client_styles(model, held.images[index], craft.template.at, rule)
+        torch.testing.assert_close(made.mean[part], together.mean(0), atol=1e-4, rtol=1e-3)
 
 
 def test_what_crossed_is_stacked_and_cut_by_rounds(thrice: Fitted) -> None:

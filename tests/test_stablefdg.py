@@ -107,9 +107,9 @@ def style(client: str, vector: float | Tensor, round_: int = 0) -> StyleStatisti
 
 @pytest.mark.parametrize("n", [1, 2, 7])
 @pytest.mark.parametrize("layer", ["layer1", "layer3"])
-def test_style_information_is_eq_2_over_all_local_samples_of_the_model_in_evaluation(layer: str, n: int) -> None:
+def test_in_eval_mode_style_information_is_eq_2_under_running_statistics(layer: str, n: int) -> None:
     data = held(n=n, flip=True, translate=0.25)  # allowed in training, not here
-    _, phi, model = asked_for_style(stablefdg(style_layer=layer, batch_size=2), data)
+    _, phi, model = asked_for_style(stablefdg(style_layer=layer, batch_size=2, style_mode="eval"), data)
     eps = RULES[phi.rule].eps
     assert not RULES[phi.rule].unbiased
     model.eval()
@@ -130,11 +130,59 @@ def test_style_information_is_eq_2_over_all_local_samples_of_the_model_in_evalua
     assert (phi.client, phi.level, phi.layer, len(phi.vector())) == ("client-00", "client", layer, 16)
 
 
+def normalised_by_hand(model: Any, images: Tensor) -> Tensor:
+    """The first stage's output in double precision, a batch (B, 3, 8, 8) normalised by its own mean and biased variance."""
+    convolution, norm, _ = model.backbone.body["layer1"]
+    inputs = nn.functional.conv2d((images - 0.5) / 0.5, convolution.weight, convolution.bias, 1, 1).double()
+    channels = inputs.transpose(0, 1).flatten(1)
+    center, variance = channels.mean(1), channels.var(1, correction=0)
+    unit = (inputs - center[:, None, None]) / (variance[:, None, None] + norm.eps).sqrt()
+    return (unit * norm.weight[:, None, None] + norm.bias[:, None, None]).clamp_min(0)
+
+
+@pytest.mark.parametrize(("n", "sizes"), [(2, [2]), (3, [3]), (4, [4]), (7, [7]), (8, [4, 4]), (11, [6, 5])])
+def test_style_information_is_eq_2_over_all_samples_in_whole_batches_of_their_order(n: int, sizes: list[int]) -> None:
+    """Batches of at least 4, none left out, under their own statistics; and the model that trains is left alone."""
+    data = held(n=n, flip=True, translate=0.25)  # allowed in training, not here
+    client, phi, model = asked_for_style(stablefdg(batch_size=4), data)
+    assert all(torch.equal(value, client.model.state_dict()[name]) for name, value in model.state_dict().items())
+    with torch.no_grad():
+        pixels = torch.cat([normalised_by_hand(model, part) for part in data.images.split(sizes)]).flatten(2)
+    eps = RULES[phi.rule].eps
+    mean, std = pixels.mean(2), (pixels.var(2, correction=0) + eps).sqrt()
+    for found, expected in ((phi.mean, mean.mean(0)), (phi.std, std.mean(0))):
+        torch.testing.assert_close(found.double(), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(phi.mean_var.double(), mean.var(0, correction=0), rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(phi.std_var.double(), std.var(0, correction=0), rtol=1e-3, atol=1e-6)
+
+
+def test_an_adversary_with_the_images_takes_the_style_that_their_client_took() -> None:
+    data, method = held(n=11), stablefdg(batch_size=4)
+    _, phi, model = asked_for_style(method, data)
+    mean, std = method.client_styles(model.eval(), data.images, "layer1", RULES[phi.rule])
+    assert torch.equal(mean.mean(0), phi.mean)
+    assert torch.equal(std.mean(0), phi.std)
+
+
+def test_one_image_in_the_frame_of_a_whole_batch_is_as_it_was_in_that_batch() -> None:
+    """The running variance is unbiased, that of a batch is not: 1 in 12 x 64 apart."""
+    method, images = stablefdg(), held(n=12).images
+    model = used_model(method).eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    framed = method.in_frame_of(model, images, "layer1")
+    with torch.no_grad():
+        one = framed.backbone.features(images[3:4], "layer1").double()
+        torch.testing.assert_close(one, normalised_by_hand(model, images)[3:4], rtol=0, atol=5e-3)
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in before.items())
+    for still in (stablefdg(style_mode="eval"), stablefdg(buffers="freeze")):
+        assert still.in_frame_of(model, images, "layer1") is model
+
+
 def test_style_information_of_two_samples_gives_both_up_to_a_swap() -> None:
     data = held(n=2)
     _, phi, model = asked_for_style(stablefdg(), data)
     with torch.no_grad():
-        features = model.eval().backbone.features(data.images, "layer1").double()
+        features = normalised_by_hand(model, data.images)
     mean, std = features.mean((2, 3)), (features.var((2, 3), correction=0) + RULES[phi.rule].eps).sqrt()
     for center, variance, truth in ((phi.mean, phi.mean_var, mean), (phi.std, phi.std_var, std)):
         root = variance.double().sqrt()
@@ -328,6 +376,7 @@ def test_the_defaults_are_the_papers() -> None:
         "shift_select": "kmeans++",
         "oversample": "balanced",
         "oversample_size": None,
+        "style_mode": "train",
         "style_layer": "layer1",
         "explore_layers": ("layer1", "layer2", "layer3"),
         "attention": "mix",
@@ -478,11 +527,11 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, Tensor]]:
 def fitted(
     method: Any, data: LocalData, styles: tuple[StyleStatistics, ...] = (), seed: int = 1
 ) -> tuple[Any, dict[str, Tensor]]:
-    """A client after one fit, and the state that it shares."""
+    """A client after one fit in the second round, and the state that it shares."""
     client = method.client(federation(), data, seeded(seed))
-    (answer,) = client.fit([ModelState.of(used_model(method), SERVER, 0), *styles])
+    (answer,) = client.fit([ModelState.of(used_model(method), SERVER, 1), *styles])
     assert isinstance(answer, ModelState)
-    assert (answer.client, answer.round) == (data.client, 0)
+    assert (answer.client, answer.round) == (data.client, 1)
     return client, answer.state
 
 
@@ -591,7 +640,7 @@ def test_a_literal_shift_uses_the_style_information_of_ones_own() -> None:
     for literal in (False, True):
         method = stablefdg(p=1.0, explore_layers=(), attention="self", literal_shift=literal)
         client = method.client(federation(), data, seeded(1))
-        client.style([ModelState.of(used_model(method), SERVER, 0)])
+        client.style([ModelState.of(used_model(method), SERVER, 1)])
         weights.append(client.fit([received])[0].state["head.weight"])
     assert not torch.allclose(weights[0], weights[1], atol=1e-5)
 
@@ -605,6 +654,26 @@ def test_a_received_style_matters(settings: Mapping[str, Any]) -> None:
     weight = "head.weight"
     assert not torch.allclose(without[weight], near[weight], atol=1e-4)
     assert not torch.allclose(near[weight], far[weight], atol=1e-4)
+
+
+@pytest.mark.parametrize(("mode", "applied"), [("train", False), ("eval", True)])
+def test_a_style_received_in_the_first_round_is_applied_in_eval_mode_only(mode: str, applied: bool) -> None:
+    method, data = stablefdg(p=1.0, explore_layers=(), attention="self", style_mode=mode), held(n=8)
+    weights = []
+    for received in ((), (style("peer", 9.0),)):
+        client = method.client(federation(), data, seeded(1))
+        weights.append(client.fit([ModelState.of(used_model(method), SERVER, 0), *received])[0].state["head.weight"])
+    assert torch.equal(*weights) is not applied
+
+
+@pytest.mark.parametrize("settings", [{}, {"code_compat": True}], ids=str)
+def test_taking_a_style_moves_no_counter_and_no_statistic(settings: Mapping[str, Any]) -> None:
+    """One round of two steps counts two batches, whatever else the images were passed for."""
+    method = stablefdg(batch_size=20, **settings)
+    client, _, model = asked_for_style(method, held(n=41))
+    assert all(torch.equal(value, client.model.state_dict()[name]) for name, value in model.state_dict().items())
+    (answer,) = client.fit([style("peer", 1.0)])
+    assert {int(layer["num_batches_tracked"]) for layer in answer.bn_statistics().values()} == {2}
 
 
 @pytest.mark.parametrize(
