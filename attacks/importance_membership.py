@@ -33,6 +33,9 @@ class ImportanceMembership(MembershipAttack):
     without it differ. A suspect is taken to be in the first batch, whose gradients may be summed before their sign is
     dropped. Which domain the images are of is unknown, so the likelihoods are averaged over domains.
 
+    Fresh BatchNorm statistics of a client of n images are taken of up to n public images, for each domain once; the suspect's
+    own part in them is neglected.
+
     The model fits the client's own images better than public ones, so that these are no fair stand-ins for the others
     behind the importances: the weakness of this test on clients of many images.
 
@@ -70,11 +73,14 @@ class ImportanceMembership(MembershipAttack):
             index = all_suspects(asked)
             sent = asked[0].sent
             assert sent is not None
-            images = torch.cat([*some, view.candidates[index]])
-            slopes = craft.slopes(images, asked[0].artifact, sent)
-            *public, alone = slopes.nan_to_num(0.0, 1e6, -1e6).split([*map(len, some), len(index)])
             own, found = craft.last(asked[0].artifact), {}
             for n in {question.images_behind for question in asked}:
+                public, alone = [], []
+                for images in some:
+                    both = torch.cat([images, view.candidates[index]])
+                    slopes = craft.slopes(both, asked[0].artifact, sent, images[:n]).nan_to_num(0.0, 1e6, -1e6)
+                    public.append(slopes[: len(images)])
+                    alone.append(slopes[len(images) :])
                 found[n] = Simulated(craft, public, n, self.draws, rng).log_ratio(own, alone)
             for i, question in zip(places, asked, strict=True):
                 guesses[i] = found[question.images_behind][torch.searchsorted(index, question.suspects)]
@@ -114,17 +120,22 @@ class Simulated:
         self.axes = axes.Vh.T
         self.outside, self.inside = variance + _FINEST, variance * (n - 1) / n + _FINEST
 
-    def log_ratio(self, own: Tensor, alone: Tensor) -> Tensor:
-        """(N,): log-likelihood of the importances (D,) with each image of slopes (N, D) among the n, less that without."""
+    def log_ratio(self, own: Tensor, alone: Sequence[Tensor]) -> Tensor:
+        """(N,): log-likelihood of the importances (D,) with each of N images among the n, less that without.
+
+        Args:
+            own: The importances.
+            alone: By domain, slopes (N, D) of these images, under that domain's BatchNorm statistics.
+        """
         with_it = torch.stack([self._density(own - some, self.inside) for some in self._with(alone)])
         without = self._density(own - self.without, self.outside)
         return with_it.logsumexp(0) - without.logsumexp(0)
 
-    def _with(self, alone: Tensor) -> list[Tensor]:
+    def _with(self, alone: Sequence[Tensor]) -> list[Tensor]:
         """By domain, (N, D): what clients share on average once one image of their first batch is each of these (N, D)."""
         found = []
-        for beside, later in zip(self.beside, self.later, strict=True):
-            first = self.craft.pooled((beside[:, None] + alone)[:, :, None])
+        for beside, later, own in zip(self.beside, self.later, alone, strict=True):
+            first = self.craft.pooled((beside[:, None] + own)[:, :, None])
             found.append((first + later[:, None]).mean(0) / self.n)
         return found
 

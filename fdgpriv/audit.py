@@ -40,10 +40,10 @@ def parser() -> Parser:
     p.add_argument("--image-size", type=int, metavar="PX", help="side of a folder dataset's images")
     p.add_argument("--target", nargs="+", default=[], metavar="DOMAIN", help="domains left out, or all")
     p.add_argument("--preset", default="default", help=", ".join(PRESETS))
-    p.add_argument("--clients", type=int, metavar="N", help="15; 30 with --preset paper")
     p.add_argument(
-        "--partition", default="single", metavar="KIND", help="single, dirichlet:A, heterogeneity:L, domains:D"
+        "--clients", type=int, metavar="N", help="of every method; 15 by default, the paper's own with --preset paper"
     )
+    p.add_argument("--partition", metavar="KIND", help="single (the default), dirichlet:A, heterogeneity:L, domains:D")
     p.add_argument("--set", nargs="+", default=[], metavar="FIELD=VALUE", dest="settings", help="of every method")
     p.add_argument(
         "--attack", nargs="+", default=["all"], metavar="SPEC", help="name or name:field=value,...; all; none"
@@ -108,7 +108,7 @@ def _audit(args: argparse.Namespace, words: list[str]) -> int:
     with Teller() as teller:
         dataset, plan = plan.load()
         plan.rehearse(dataset)
-        out = _folder(args, plan)
+        out = _folder(args, plan, len(dataset.domains) - 1)
         teller.say(f"{plan.dataset}: {sum(map(len, dataset.domains)):,} images in {len(dataset.domains)} domains")
         from fdgpriv.conduct import Conductor
 
@@ -178,9 +178,9 @@ def _settings(items: Sequence[str]) -> dict[str, str]:
     return settings
 
 
-def _folder(args: argparse.Namespace, plan: Plan) -> Path:
-    """The folder to write to, made; its config.json says what is in it."""
-    config = json.dumps(plan.as_config(), indent=1, sort_keys=True) + "\n"
+def _folder(args: argparse.Namespace, plan: Plan, domains: int) -> Path:
+    """The folder to write to, made; its config.json says what is in it, of so many source domains."""
+    config = json.dumps(plan.as_config(domains), indent=1, sort_keys=True) + "\n"
     named = f"{'+'.join(map(slug, plan.methods))}-{plan.dataset}-{'+'.join(plan.targets)}-{plan.preset}"
     out: Path = args.out if args.out is not None else _free(named)
     if args.resume:

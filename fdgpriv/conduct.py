@@ -5,7 +5,7 @@ import platform
 import resource
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -20,12 +20,24 @@ from fdgpriv.exam.paper import Paper
 from fdgpriv.exam.proctor import Proctor
 from fdgpriv.facts import facts
 from fdgpriv.federation import Dataset
-from fdgpriv.finding import ArtifactRow, AttackFinding, Claim, DatasetNote, Results, Run, RunFigure, Timing
+from fdgpriv.finding import (
+    ArtifactRow,
+    AttackFinding,
+    Claim,
+    DatasetNote,
+    ImageCount,
+    Images,
+    Results,
+    Run,
+    RunFigure,
+    Timing,
+)
 from fdgpriv.heap import give_back
 from fdgpriv.judge import judge
 from fdgpriv.ledger import ledger
 from fdgpriv.models.style_codec import digits_codec
 from fdgpriv.not_measured import not_measured
+from fdgpriv.partition import Population
 from fdgpriv.plan import Plan
 from fdgpriv.privacy.release import DRAWS, Measurement, measure, privacies
 from fdgpriv.progress import Teller
@@ -44,6 +56,7 @@ class Done:
 
     cell: Cell
     trained: Trained
+    images: Images
     artifacts: tuple[ArtifactRow, ...]
     measurement: Measurement
     not_measured: tuple[str, ...]
@@ -108,6 +121,7 @@ class Conductor:
         return Done(
             cell=cell,
             trained=trained,
+            images=_images(proctor.population),
             artifacts=ledger(proctor.transcript.records),
             measurement=measure(proctor.defense, dim, DRAWS[self.plan.preset], cell.seed),
             not_measured=not_measured(self.plan, trained, proctor),
@@ -159,6 +173,7 @@ class Conductor:
                 target=one.cell.target,
                 seed=one.cell.seed,
                 defense=one.cell.defense,
+                images=one.images,
                 utility=one.trained.utility,
                 failed=one.trained.failed,
                 artifacts=one.artifacts,
@@ -167,13 +182,14 @@ class Conductor:
                 claims=self._claims(one, [run for run in done if run.trained.failed is None], findings),
                 figures=pictures,
                 not_measured=one.not_measured,
+                training=one.trained.log,
             )
             for one, privacy in zip(done, stated, strict=True)
         ]
         return Results(
             fdgpriv=__version__,
             command=command,
-            config=self.plan.as_config(),
+            config=self.plan.as_config(len(self.dataset.domains) - 1),
             environment=environment(self.plan, self.workers),
             timing=Timing(
                 total_s=perf_counter() - self._start,
@@ -206,7 +222,8 @@ class Conductor:
             for other in others
             for part in (self.plan.method(other.cell.method),)
         ]
-        return claims(method.name(), Case(attacks, one.records, one.facts, method.name(), settings_of(method), beside))
+        known = one.trained.log | one.facts
+        return claims(method.name(), Case(attacks, one.records, known, method.name(), settings_of(method), beside))
 
     def _codec_figure(self) -> tuple[RunFigure, ...]:
         path = Path("figures") / "style_encoder.png"
@@ -218,6 +235,12 @@ class Conductor:
             "The shipped style encoder and decoder: one image of each domain, its round trip, and each domain's style."
         )
         return (RunFigure(file=path.as_posix(), caption=caption),)
+
+
+def _images(population: Population) -> Images:
+    counts = {name: asdict(population.images(name)) for name in population.sources}
+    total = {use: sum(count[use] for count in counts.values()) for use in ImageCount.model_fields}
+    return Images(**total, domains={name: ImageCount(**count) for name, count in counts.items()})
 
 
 def _readable(attack: Attack, who: ThreatModel, proctor: Proctor) -> Sequence[str]:

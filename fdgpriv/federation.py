@@ -38,6 +38,10 @@ class Domain:
         """The samples at `index` (M,), in that order."""
         return Domain(self.name, self.images[index], self.labels[index])
 
+    def part(self, start: int, stop: int) -> "Domain":
+        """The samples from `start` to `stop`, as views of the same memory."""
+        return Domain(self.name, self.images[start:stop], self.labels[start:stop])
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:

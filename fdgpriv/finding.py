@@ -7,7 +7,7 @@ that succeeded.
 
 import json
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -31,6 +31,7 @@ from fdgpriv._contract import (
     FileName,
     Json,
     Probability,
+    Table,
     Text,
     Word,
     one_line,
@@ -42,12 +43,15 @@ __all__ = [
     "LEVEL",
     "ArtifactRow",
     "AttackFinding",
+    "ChosenUtility",
     "Claim",
     "ClientUtility",
     "CurvePoint",
     "DatasetNote",
     "Direction",
     "EpsilonMeasured",
+    "ImageCount",
+    "Images",
     "Leakage",
     "Measured",
     "PersonalUtility",
@@ -87,10 +91,11 @@ class ArtifactRow(Entry):
 
 
 class RoundUtility(Entry):
-    """Accuracy after one round; null, with a reason, where training diverged.
+    """Accuracy after so many rounds; null, with a reason, where training diverged.
 
-    Of the global model, or, where each client has a model of its own, as in PersonalUtility over those that the server
-    sent.
+    Of the model that the server sends in this round, and after the last one of the final model. Where each client has a
+    model of its own, as in PersonalUtility over those that the server sent; before the last round each of these models is
+    tried on every third target image, so that in turn every image is.
     """
 
     round: Count
@@ -124,17 +129,41 @@ class PersonalUtility(Entry):
     clients: tuple[ClientUtility, ...]
 
 
+class ChosenUtility(Entry):
+    """Accuracy of the model that one rule takes of those in `Utility.rounds`.
+
+    Attributes:
+        rounds: After which rounds: one, or several whose accuracies are averaged, as are the ends of their intervals.
+        source_accuracy, target_accuracy: As there, with intervals over images.
+    """
+
+    rounds: Annotated[tuple[Count, ...], Field(min_length=1)]
+    source_accuracy: Measured
+    target_accuracy: Measured
+
+
 class Utility(Entry):
     """What the trained model is worth, on the clients' held-out parts and on the unseen domain.
 
+    The accuracies outside `rounds` and the three rules are those of the model that the method returns: some methods take
+    the last round's, others select one by accuracies that clients report. The rules are the same for all methods.
+
     Attributes:
-        personal: Of the clients' own models, where the method ends with such; the rest is of the model for everyone.
+        rounds: Every round whose model was evaluated; the evaluator does that, and nobody in the federation is told.
+        last_round: Of the model after all rounds.
+        selected_round: Of the round with the best source accuracy among `rounds`, the earliest of several.
+        last_five: The mean over the last five of `rounds`, or over all where there are fewer.
+        personal: Of the clients' own models, where the method ends with such. `rounds` and the rules are of those too;
+            the rest is of the model for everyone.
     """
 
     source_accuracy: Measured
     target_accuracy: Measured
     calibration_error: Measured
     rounds: tuple[RoundUtility, ...] = ()
+    last_round: ChosenUtility | None = None
+    selected_round: ChosenUtility | None = None
+    last_five: ChosenUtility | None = None
     personal: PersonalUtility | None = None
 
 
@@ -190,6 +219,21 @@ class RunFigure(Entry):
     caption: Text
 
 
+class ImageCount(Entry):
+    """How many images clients train on, clients hold out for validation, adversaries may hold, shadow clients hold."""
+
+    train: Count
+    held_out: Count
+    public: Count
+    shadow: Count
+
+
+class Images(ImageCount):
+    """What the images of all source domains are used for, and of each; only those that clients hold were trained on."""
+
+    domains: Table[ImageCount]
+
+
 class Run(Entry):
     """One method, one target, one seed, one defense: utility, ledger, attacks, privacy, claims.
 
@@ -197,6 +241,7 @@ class Run(Entry):
         utility: Null where training diverged or failed.
         failed: Why training ended early: which client failed, in which round, and how; null where none did. The ledger
             then holds what crossed before, and nothing was attacked.
+        training: Figures that the method logged while it trained, by name; none of them crossed the wire.
     """
 
     method: Word
@@ -204,6 +249,7 @@ class Run(Entry):
     target: Word | None
     seed: int
     defense: Word
+    images: Images | None = None
     utility: Utility | None
     failed: Text | None = None
     artifacts: tuple[ArtifactRow, ...]
@@ -212,6 +258,7 @@ class Run(Entry):
     claims: tuple[Claim, ...] = ()
     figures: tuple[RunFigure, ...] = ()
     not_measured: tuple[Text, ...] = ()
+    training: dict[Word, float] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _nothing_of_a_failed_run(self) -> Self:

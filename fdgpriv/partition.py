@@ -1,7 +1,8 @@
 """How a dataset becomes a federation: which sample goes to which client, and what the evaluator keeps apart.
 
-Of each source domain a share is set aside as the public images that adversaries may hold (`auxiliary`); the rest is dealt
-to the clients, every sample once, by one of the partitions below; each client holds out a share for validation.
+Where attacks are wanted, a share of each source domain is set aside as public images: adversaries may hold them
+(`auxiliary`), and shadow clients are made of some of them where a domain has few clients. The rest is dealt to the clients,
+every sample once, by one of the partitions below; each client holds out a share for validation.
 Every draw comes from one generator seeded by (seed, 1), so that a seed names one federation.
 """
 
@@ -13,12 +14,22 @@ import torch
 from torch import Tensor
 
 from fdgpriv.federation import Dataset, Domain, LocalData, generator
+from fdgpriv.shadow_clients import shadow_clients
 
 Deal = list[list[Tensor]]  # by domain, by client: indices into the domain
 AUXILIARY_SHARE = 0.25
 HELD_OUT_SHARE = 0.1
-FEW = 4  # below this many clients to a domain, shadow clients make up the number
 _DRAWS = 1000
+
+
+@dataclass(frozen=True)
+class ImageCounts:
+    """Numbers of images: clients train on them, hold them out, adversaries may hold them, shadow clients hold them."""
+
+    train: int
+    held_out: int
+    public: int
+    shadow: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +43,7 @@ class Population:
         clients: By name, in federation order.
         domain_of: By client or shadow, (n,) index into `sources` of each training sample.
         shadows: Clients that take no part in training: drawn to have more units to measure on.
-        auxiliary: By source domain, the public images.
+        auxiliary: By source domain, the public images that adversaries may hold.
     """
 
     dataset: Dataset
@@ -52,6 +63,15 @@ class Population:
         """What this client or shadow holds."""
         return self.clients[client] if client in self.clients else self.shadows[client]
 
+    def images(self, name: str) -> ImageCounts:
+        """What the images of the source domain `name` are used for."""
+        d, whole = self.sources.index(name), len(self.dataset.domain(name))
+        train = sum(int((self.domain_of[client] == d).sum()) for client in self.clients)
+        mine = [data for shadow, data in self.shadows.items() if self.main_domain(shadow) == d]
+        shadow = sum(len(data) + len(data.held_out_images) for data in mine)
+        public = len(self.auxiliary[name])
+        return ImageCounts(train=train, held_out=whole - train - public - shadow, public=public, shadow=shadow)
+
     def pool(self, names: tuple[str, ...]) -> Tensor:
         """(P, 3, H, W): all training images of these in one row, then all that they hold out; the same tensor each time."""
         if names not in self._pools:
@@ -60,7 +80,9 @@ class Population:
         return self._pools[names]
 
 
-def populate(dataset: Dataset, target: str, partition: str, clients: int, seed: int) -> Population:
+def populate(
+    dataset: Dataset, target: str, partition: str, clients: int, seed: int, attacked: bool = True
+) -> Population:
     """The population that trains on every domain of `dataset` but `target`.
 
     Args:
@@ -69,6 +91,7 @@ def populate(dataset: Dataset, target: str, partition: str, clients: int, seed: 
         partition: ``single``, ``dirichlet:ALPHA``, ``heterogeneity:LAMBDA`` or ``domains:D``.
         clients: How many.
         seed: Of the run.
+        attacked: Without attacks no image is public and there are no shadows: clients hold everything.
 
     Raises:
         ValueError: The target, the partition or the number of clients cannot be.
@@ -78,41 +101,42 @@ def populate(dataset: Dataset, target: str, partition: str, clients: int, seed: 
         raise ValueError(f"want at least 1 client, got {clients}")
     rng = generator(seed, 1)
     sources = [domain for domain in dataset.domains if domain.name != target]
-    auxiliary, private = [], []
+    public, private = [], []
     for domain in sources:
         order = torch.randperm(len(domain), generator=rng)
-        cut = int(AUXILIARY_SHARE * len(domain))
-        auxiliary.append(domain.take(order[:cut]))
+        cut = int(AUXILIARY_SHARE * len(domain)) if attacked else 0
+        public.append(domain.take(order[:cut]))
         private.append(domain.take(order[cut:]))
     deal = partitioner(partition)([len(domain) for domain in private], clients, rng)
-    shadows: Deal = [[] for _ in private]
-    if partition == "single":
-        deal, shadows = _set_shadows_apart(deal)
-    holders = {f"client-{i:02d}": [by_client[i] for by_client in deal] for i in range(clients)}
-    others = [
-        [part if d == own else part[:0] for d in range(len(private))]
-        for own, parts in enumerate(shadows)
-        for part in parts
-    ]
-    named = {f"shadow-{i:02d}": parts for i, parts in enumerate(others)}
-    held = {name: _hold(name, parts, private, dataset, rng) for name, parts in (holders | named).items()}
+    local = {}
+    for i in range(clients):
+        parts = [domain.take(by_client[i]) for domain, by_client in zip(private, deal, strict=True)]
+        local[f"client-{i:02d}"] = _hold(f"client-{i:02d}", parts, dataset, rng)
+    names = list(local)
+    if all(sum(len(by_client[i]) > 0 for by_client in deal) == 1 for i in range(clients)):
+        for d, domain in enumerate(public):
+            sizes = [len(part) for part in deal[d] if len(part)]
+            public[d], apart = shadow_clients(domain, sizes, len(dataset.classes))
+            for part in apart:
+                name = f"shadow-{len(local) - clients:02d}"
+                parts = [part if other == d else part.part(0, 0) for other in range(len(sources))]
+                local[name] = _hold(name, parts, dataset, rng)
     return Population(
         dataset=dataset,
         target=left_out,
         sources=tuple(domain.name for domain in sources),
-        clients={name: held[name][0] for name in holders},
-        domain_of={name: domains for name, (_, domains) in held.items()},
-        shadows={name: held[name][0] for name in named},
-        auxiliary={domain.name: domain for domain in auxiliary},
+        clients={name: local[name][0] for name in names},
+        domain_of={name: domains for name, (_, domains) in local.items()},
+        shadows={name: data for name, (data, _) in local.items() if name not in names},
+        auxiliary={domain.name: domain for domain in public},
     )
 
 
-def _hold(
-    name: str, parts: list[Tensor], private: list[Domain], dataset: Dataset, rng: torch.Generator
-) -> tuple[LocalData, Tensor]:
-    images = torch.cat([domain.images[index] for domain, index in zip(private, parts, strict=True)])
-    labels = torch.cat([domain.labels[index] for domain, index in zip(private, parts, strict=True)])
-    domains = torch.cat([torch.full((len(index),), d) for d, index in enumerate(parts)])
+def _hold(name: str, parts: list[Domain], dataset: Dataset, rng: torch.Generator) -> tuple[LocalData, Tensor]:
+    """What the client `name` holds of the source domains' `parts`, and the domain of each of its training images."""
+    images = torch.cat([part.images for part in parts])
+    labels = torch.cat([part.labels for part in parts])
+    domains = torch.cat([torch.full((len(part),), d) for d, part in enumerate(parts)])
     if len(images) < 2:
         raise ValueError(f"{name} would hold {len(images)} images: want at least 2; ask for fewer clients")
     out, kept = set_aside(len(images), rng)
@@ -146,22 +170,6 @@ def held_out_beside(trained_on: int) -> int:
     while count - held_out(count) < trained_on:
         count += 1
     return count - trained_on
-
-
-def _set_shadows_apart(deal: Deal) -> tuple[Deal, Deal]:
-    """Where a domain has fewer than FEW clients: half of each one's images stay, the other half makes shadow clients."""
-    kept: Deal = []
-    shadows: Deal = []
-    for by_client in deal:
-        holders = sum(len(part) > 0 for part in by_client)
-        if holders == 0 or holders >= FEW:
-            kept.append(by_client)
-            shadows.append([])
-            continue
-        kept.append([part[: (len(part) + 1) // 2] for part in by_client])
-        spare = torch.cat([part[(len(part) + 1) // 2 :] for part in by_client])
-        shadows.append([part for part in spare.tensor_split(FEW - holders) if len(part) >= 2])
-    return kept, shadows
 
 
 Partitioner = Callable[[list[int], int, torch.Generator], Deal]

@@ -11,15 +11,20 @@ from fdgpriv import data
 from fdgpriv.exam.questions import ALTERNATIVES, ARTIFACTS_PER_CLIENT
 from fdgpriv.federation import Dataset, Federation, generator
 from fdgpriv.models.backbone import BACKBONES, IMAGENET_MEAN, IMAGENET_STD, Backbone, backbone
-from fdgpriv.partition import partitioner, populate
+from fdgpriv.partition import Population, partitioner, populate
 from fdgpriv.roles import Attack, Defense, Method
+from fdgpriv.setup import Federated, Setup
 from fdgpriv.threat import THREATS, threat
 from fdgpriv.transcript import KEEP
 
 PRESETS = ("quick", "default", "paper")
-CLIENTS = {"quick": 6, "default": 15, "paper": 30}
+SETUPS = {  # where neither the command line nor, with the preset paper, the method's paper says otherwise
+    "quick": Setup(clients=6, partition="single", backbone="resnet18", image_size=32),
+    "default": Setup(clients=15, partition="single", backbone="resnet18", image_size=32),
+    "paper": Setup(clients=30, partition="single", backbone="resnet18", image_size=224),
+}
+LARGE = 64  # pixels; smaller images are trained on with the small network unless --backbone says otherwise
 IMAGES = {"quick": 200}  # of each domain, at most
-SIZES = {"quick": 32, "default": 32, "paper": 224}  # pixels, for folder datasets
 
 
 @dataclass(frozen=True)
@@ -31,8 +36,10 @@ class Plan:
             line.
         attacks: Specifications of the attacks, as written; ("none",) trains without attacking.
         threats: Roles; empty for all that each attack can be played in.
-        dataset, data_root, image_size, backbone, weights: What is trained on and with.
-        preset, clients, partition, settings: Of the federation and of all methods.
+        dataset, data_root, weights: What is trained on and with.
+        clients, partition, backbone, image_size: Of every method's federation; None for the preset's, which with the
+            preset ``paper`` are those of each method's paper.
+        preset, settings: Of all methods.
         device: cpu or cuda.
         keep: The transcript's keep rule.
     """
@@ -44,7 +51,7 @@ class Plan:
     targets: tuple[str, ...] = ()
     preset: str = "default"
     clients: int | None = None
-    partition: str = "single"
+    partition: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     attacks: tuple[str, ...] = ("all",)
     threats: tuple[str, ...] = ()
@@ -63,7 +70,8 @@ class Plan:
             raise ValueError(f"--dataset: want one of {', '.join(data.names())}; got {self.dataset!r}")
         if self.keep not in KEEP:
             raise ValueError(f"--keep: want one of {', '.join(KEEP)}; got {self.keep!r}")
-        partitioner(self.partition)
+        if self.partition is not None:
+            partitioner(self.partition)
         for role in self.threats:
             threat(role)
         methods = Method.names() if self.methods == ("all",) else self.methods
@@ -73,12 +81,10 @@ class Plan:
             methods=methods,
             attacks=attacks,
             threats=self.threats or tuple(THREATS),
-            clients=CLIENTS[self.preset] if self.clients is None else self.clients,
             device=_device(self.device),
-            backbone=self.backbone or ("resnet18" if self._large else "small_resnet"),
         )
-        if plan.backbone not in BACKBONES:
-            raise ValueError(f"--backbone: want one of {', '.join(BACKBONES)}; got {plan.backbone!r}")
+        if self.backbone is not None and self.backbone not in BACKBONES:
+            raise ValueError(f"--backbone: want one of {', '.join(BACKBONES)}; got {self.backbone!r}")
         parts = [plan.method(spec) for spec in methods]
         for spec in attacks:
             plan.attack(spec)
@@ -121,13 +127,24 @@ class Plan:
         """How many artifacts stand in for each control."""
         return 1 if self.preset == "quick" else ALTERNATIVES
 
-    @property
-    def _large(self) -> bool:
-        return self.dataset != "digits" and self._pixels >= 64
+    def setup(self, spec: str, domains: int) -> Federated:
+        """The federation in which the method that `spec` means is trained.
 
-    @property
-    def _pixels(self) -> int:
-        return self.image_size or SIZES[self.preset]
+        Args:
+            spec: The method, as written.
+            domains: How many source domains there are.
+        """
+        said = Setup(clients=self.clients, partition=self.partition, backbone=self.backbone, image_size=self.image_size)
+        papers = self.method(spec).paper_setup if self.preset == "paper" else Setup()
+        found = said.over(papers).over(SETUPS[self.preset])
+        clients = found.clients if found.clients_per_domain is None else found.clients_per_domain * domains
+        size = data.DEFAULT_SIZE if self.dataset == "digits" else found.image_size
+        assert clients is not None
+        assert found.partition is not None
+        assert found.backbone is not None
+        assert size is not None
+        network = found.backbone if self.backbone or size >= LARGE else "small_resnet"
+        return Federated(clients, found.partition, network, size)
 
     def method(self, spec: str) -> Method:
         """The method that `spec` means; fields it does not name are the call's settings, or else the preset's."""
@@ -144,9 +161,8 @@ class Plan:
 
     def load(self) -> tuple[Dataset, "Plan"]:
         """The dataset, and this plan with its targets spelled out and checked against it."""
-        dataset = data.load(
-            self.dataset, root=self.data_root, image_size=None if self.dataset == "digits" else self._pixels
-        )
+        size = self._image_size()
+        dataset = data.load(self.dataset, root=self.data_root, image_size=None if self.dataset == "digits" else size)
         if self.preset in IMAGES:
             dataset = dataset.few(IMAGES[self.preset])
         targets = self.targets or (dataset.default_target,)
@@ -157,31 +173,47 @@ class Plan:
             raise ValueError(f"--target: want each domain once, got {' '.join(targets)}")
         return dataset, replace(self, targets=targets)
 
+    def _image_size(self) -> int:
+        """The one side that the images of all methods have; ValueError where their papers differ."""
+        sizes = {spec: self.setup(spec, 1).image_size for spec in self.methods}
+        if len(set(sizes.values())) > 1:
+            told = ", ".join(f"{spec} {size}" for spec, size in sizes.items())
+            raise ValueError(
+                f"--image-size: want one size for all methods, but their papers have {told} pixels; "
+                "run these methods one at a time, or give --image-size"
+            )
+        return next(iter(sizes.values()))
+
+    def populate(self, dataset: Dataset, spec: str, target: str, seed: int) -> Population:
+        """The population that the method that `spec` means is trained on."""
+        setup = self.setup(spec, len(dataset.domains) - 1)
+        return populate(dataset, target, setup.partition, setup.clients, seed, attacked=bool(self.attacks))
+
     def rehearse(self, dataset: Dataset) -> None:
         """Deal every population and build every model once, so that what cannot be fails before anything is written."""
-        assert self.clients is not None
         for target in self.targets:
             for seed in self.seeds:
-                clients = populate(dataset, target, self.partition, self.clients, seed).clients
                 for written in self.methods:
+                    clients = self.populate(dataset, written, target, seed).clients
                     method = self.method(written)
-                    method.check(method.model(self.federation(dataset, list(clients), seed), generator(seed)))
+                    federation = self.federation(dataset, list(clients), seed, written)
+                    method.check(method.model(federation, generator(seed)))
                     for held in clients.values():
                         method.check_data(held)
                     for spec in self.defenses:
                         Defense.parse(spec).bound_to(method)
 
-    def federation(self, dataset: Dataset, clients: Sequence[str], seed: int) -> Federation:
-        """What everybody may know of the federation with these clients."""
+    def federation(self, dataset: Dataset, clients: Sequence[str], seed: int, spec: str | None = None) -> Federation:
+        """What everybody may know of the federation of these clients that trains `spec`, or else the first method."""
         size = dataset.domains[0].images.shape[-1]
         photographs = self.dataset != "digits"
         mean, std = (IMAGENET_MEAN, IMAGENET_STD) if photographs else ((0.5,) * 3, (0.5,) * 3)
-        name, weights = self.backbone or "small_resnet", self.weights
+        name, weights = self.setup(spec or self.methods[0], len(dataset.domains) - 1).backbone, self.weights
         if weights is None and self.preset == "paper" and name != "small_resnet":
             weights = Path()  # the paper starts from ImageNet weights: look where torch keeps them
 
         def build(rng: torch.Generator) -> Backbone:
-            return backbone(name, mean=mean, std=std, rng=rng, weights=weights, small_input=size < 64)
+            return backbone(name, mean=mean, std=std, rng=rng, weights=weights, small_input=size < LARGE)
 
         return Federation(
             clients=tuple(clients),
@@ -192,23 +224,20 @@ class Plan:
             device=torch.device(self.device),
         )
 
-    def as_config(self) -> dict[str, Any]:
-        """What results.json says of this plan: words and numbers only, no folder of this machine."""
+    def as_config(self, domains: int) -> dict[str, Any]:
+        """What results.json says of this plan with so many source domains: words and numbers only, no folder of ours."""
         return {
             "methods": list(self.methods),
             "dataset": self.dataset,
-            "image_size": self.image_size,
             "targets": list(self.targets),
             "preset": self.preset,
-            "clients": self.clients,
-            "partition": self.partition,
+            "setup": {spec: self.setup(spec, domains).as_config() for spec in self.methods},
             "settings": dict(self.settings),
             "attacks": list(self.attacks),
             "threats": list(self.threats),
             "defenses": list(self.defenses),
             "seeds": list(self.seeds),
             "device": self.device,
-            "backbone": self.backbone,
             "keep": self.keep,
         }
 

@@ -12,6 +12,7 @@ from torch import nn
 from fdgpriv.artifact import Artifact, Message, Outgoing, StyleDraft
 from fdgpriv.federation import Federation, LocalData
 from fdgpriv.role import Role
+from fdgpriv.setup import Setup
 from fdgpriv.style import Moments, StyleRule, styles_of
 from fdgpriv.upload import Wanted
 
@@ -32,6 +33,8 @@ class Ask:
         reduce: ``"mean"`` where the server needs only the (weighted) mean of the answers, so that secure aggregation
             may stand in; None where it needs each one.
         noted: What the server noted of its own work, for the evaluator; it crosses no wire.
+        after: After how many rounds the model in it is, for the evaluator; None for the round that the model names. A model
+            that is sent in round r is the one after r rounds.
         wanted: What each client's answer must hold, which the wire then checks; empty for nothing. None does not say: then
             kinds, numbers of artifacts, tensor names, shapes and dtypes are not checked.
     """
@@ -40,6 +43,7 @@ class Ask:
     messages: Mapping[str, Message]
     reduce: str | None = None
     noted: Mapping[str, float] = field(default_factory=dict)
+    after: int | None = None
     wanted: Sequence[Wanted] | None = None
 
     def round(self, client: str) -> int:
@@ -53,9 +57,15 @@ Verb = Callable[[Message], Outgoing]
 
 
 class Method(Role):
-    """A federated learning method: what the server does with answers, and what a client answers."""
+    """A federated learning method: what the server does with answers, and what a client answers.
+
+    Attributes:
+        presets: By preset of the audit, the fields that it sets.
+        paper_setup: The federation of the paper's experiments, for the preset ``paper``.
+    """
 
     folder = "methods"
+    paper_setup: ClassVar[Setup] = Setup()
     frozen_encoder: ClassVar[bool] = False  # whether styles come from a public network that training does not change
     trains_plainly: ClassVar[bool] = False  # whether `train_plainly` says what clients do
     steps_alone: ClassVar[bool] = False  # whether its clients' optimiser moves each entry of a parameter by itself
@@ -104,6 +114,10 @@ class Method(Role):
     def new_optimizer(self, model: nn.Module, round: int) -> torch.optim.Optimizer:
         """What a client trains with in this round, afresh."""
         raise NotImplementedError(f"{self.name()} does not say how its clients train")
+
+    def cut_to(self, clients: int) -> Self:
+        """This method for a federation of so few clients: with what presumes more of them cut, as adversaries train it."""
+        return self
 
     def check_data(self, data: LocalData) -> None:
         """Raise ValueError where a setting does not fit what a client holds; asked before anything is trained."""

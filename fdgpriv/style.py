@@ -14,6 +14,7 @@ from fdgpriv.finch import compact, finch
 
 Moments = tuple[Tensor, Tensor]
 POOLED_EPS = 1e-5
+_PIXELS = 2**21  # of all images that are encoded at once: VGG-19 makes 256 bytes of each pixel in its first layer alone
 
 
 def averaged(mean: Tensor, std: Tensor) -> Moments:
@@ -135,10 +136,21 @@ CLUSTERED = tuple(clustered(by_maps, coarsest, mixture) for by_maps in _ALL for 
 RULES = {rule.name: rule for rule in (PER_IMAGE_UNBIASED, DASSL, PAPER, PAPER_EPS, POOLED, *CLUSTERED)}
 
 
+def at_once(height: int, width: int, most: int = 256) -> int:
+    """How many images of this size are encoded at once: few enough that their feature maps fit in memory."""
+    return max(1, min(most, _PIXELS // (height * width)))
+
+
+def in_parts(images: Tensor) -> tuple[Tensor, ...]:
+    """Images (N, 3, H, W) in parts, each of as many as are encoded at once."""
+    parts: tuple[Tensor, ...] = images.split(at_once(*images.shape[-2:]))
+    return parts
+
+
 @torch.no_grad()
 def styles_of(images: Tensor, features: Callable[[Tensor], Tensor], rule: StyleRule) -> tuple[Tensor, Tensor]:
     """Mean and std (N, C) of the features of images (N, 3, H, W), in parts that fit in memory."""
-    mean, std = (torch.cat(part) for part in zip(*(rule(features(some)) for some in images.split(256)), strict=True))
+    mean, std = (torch.cat(part) for part in zip(*(rule(features(some)) for some in in_parts(images)), strict=True))
     return mean, std
 
 
@@ -147,7 +159,7 @@ def maps_of(images: Tensor, features: Callable[[Tensor], Tensor], rule: StyleRul
     """What the rule clusters images (N, 3, H, W) by besides their styles, (N, D) with D <= N; D is 0 where it does not."""
     if rule.clustering is None or not rule.clustering.by_maps:
         return images.new_empty(len(images), 0)
-    return compact(torch.cat([rule.maps(features(some)) for some in images.split(256)]))
+    return compact(torch.cat([rule.maps(features(some)) for some in in_parts(images)]))
 
 
 @torch.no_grad()
@@ -155,6 +167,6 @@ def styles_and_maps_of(
     images: Tensor, features: Callable[[Tensor], Tensor], rule: StyleRule
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As `styles_of`, and `maps_of` in the same pass."""
-    parts = [(*rule(made), rule.maps(made)) for part in images.split(256) for made in [features(part)]]
+    parts = [(*rule(made), rule.maps(made)) for part in in_parts(images) for made in [features(part)]]
     mean, std, maps = (torch.cat(part) for part in zip(*parts, strict=True))
     return mean, std, compact(maps)

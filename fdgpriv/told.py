@@ -38,16 +38,35 @@ def _accuracy(source: Measured, target: Measured) -> str:
 
 def _over_trainings(results: Results) -> Iterator[str]:
     for row in accuracies(results):
-        ends = f" [{row.target.ci95[0]:.3f}, {row.target.ci95[1]:.3f}]" if row.target.ci95 else ""
-        over = f"{row.target.n} seeds" if ends else row.target.reason
+        over = f"{row.target.n} seeds" if row.target.ci95 else row.target.reason
         each = ", ".join(f"{target} {_share(figure)}" for target, figure in row.by_target.items())
         yield (
             f"  {row.method}, defense {row.defense}{row.model and f', {row.model}'}: "
-            f"target {_share(row.target)}{ends} ({over}); {each}; source {_share(row.source)}"
+            f"target {_share(row.target)}{_ends(row.target)} ({over}); {each}; source {_share(row.source)}"
         )
+        if row.by_rule:
+            yield "    target by rule: " + ", ".join(
+                f"{_rule(n)} {_share(f)}{_ends(f)}" for n, f in row.by_rule.items()
+            )
+        if row.base:
+            told = ", ".join(f"{_rule(name)} {_lead(figure)}{_ends(figure)}" for name, figure in row.leads.items())
+            seeds = max(figure.n or 0 for figure in row.leads.values())
+            yield f"    minus {row.base}, by pairs over {seeds} seed{'' if seeds == 1 else 's'}: {told}"
         if row.left_out:
             seeds = (row.target.n or 0) + len(row.left_out)
             yield f"    {len(row.left_out)} of {seeds} seeds left out of the means; missing: {'; '.join(row.missing)}"
+
+
+def _rule(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _ends(figure: Measured) -> str:
+    return f" [{figure.ci95[0]:.3f}, {figure.ci95[1]:.3f}]" if figure.ci95 else ""
+
+
+def _lead(figure: Measured) -> str:
+    return "not available" if figure.value is None else f"{figure.value:+.3f}"
 
 
 def _share(figure: Measured) -> str:

@@ -7,6 +7,7 @@ anew.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from time import perf_counter
 
@@ -21,16 +22,16 @@ from fdgpriv.engine.local import LocalEngine
 from fdgpriv.exam.proctor import Proctor
 from fdgpriv.federation import Dataset, generator
 from fdgpriv.finding import PersonalUtility, RoundUtility, Utility
-from fdgpriv.partition import populate
 from fdgpriv.plan import Plan, slug
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Defense
+from fdgpriv.selection import chosen, rounds_to_try
 from fdgpriv.transcript import Transcript
 from fdgpriv.upload import ClientFailed
 from fdgpriv.utility import personal_utility, utility
 from fdgpriv.wire import Diverged, Wire
 
-LOOKS = 2  # at most so many times is each client's own model tried during training
+SHARE = 3  # during training each client's own model is tried on every third target image
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,8 @@ class Trained(BaseModel):
 
 def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, workers: int) -> tuple[Trained, Proctor]:
     """The training of `cell`, done now or read from `out`, and its evaluator."""
-    assert plan.clients is not None
-    population = populate(dataset, cell.target, plan.partition, plan.clients, cell.seed)
-    federation = plan.federation(dataset, list(population.clients), cell.seed)
+    population = plan.populate(dataset, cell.method, cell.target, cell.seed)
+    federation = plan.federation(dataset, list(population.clients), cell.seed, cell.method)
     method = plan.method(cell.method)
     defense = Defense.parse(cell.defense).bound_to(method)
     folder = out / "transcript" / cell.folder
@@ -83,7 +83,7 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
         return Trained.model_validate_json(note.read_bytes()), proctor(Transcript.load(folder))
     task = teller.task(f"training {cell.folder}", method.rounds)
     wire = Wire({name: len(data) for name, data in population.clients.items()}, defense, Transcript(plan.keep))
-    rounds: list[RoundUtility] = []
+    evaluated: dict[int, Utility | PersonalUtility] = {}  # by the number of rounds after which
     stages: dict[str, TaskID] = {}  # by verb, what is asked once before any model is sent
     begun = False
     watcher = method.model(federation, generator(cell.seed, 7)).to(federation.device)
@@ -101,19 +101,18 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
         models[client].load_into(watcher)
         return watcher
 
-    every = -(-method.rounds // LOOKS) if method.personal else 1
+    tried = rounds_to_try(method.rounds, method.personal)
 
     def watch(round: int, models: Mapping[str, ModelState]) -> None:
         nonlocal begun
         begun = True
-        if round > 0 and round % every == 0:
-            found: Utility | PersonalUtility
+        if round in tried:
             if method.personal:
-                found = personal_utility(lambda name: sent(models, name), list(models), population, federation.device)
+                known = (list(models), population, federation.device)
+                evaluated[round] = personal_utility(lambda name: sent(models, name), *known, every=SHARE)
             else:
-                found = utility(sent(models, next(iter(models))), population, federation.device)
-            rounds.append(_round(round, found))
-            teller.step(task, f"{cell.folder}: round {round} of {method.rounds}, {_told(rounds[-1])}")
+                evaluated[round] = utility(sent(models, next(iter(models))), population, federation.device)
+            teller.step(task, f"{cell.folder}: round {round} of {method.rounds}, {_told(evaluated[round])}")
         elif round > 0:
             teller.step(task, f"{cell.folder}: round {round} of {method.rounds}")
 
@@ -125,16 +124,17 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
         if method.personal:
             names = list(population.clients)
             own = personal_utility(lambda name: method.model_of(model, name), names, population, federation.device)
-        rounds.append(_round(method.rounds, own or final))
+        evaluated.setdefault(method.rounds, own or final)  # where the last model was sent to be measured, it is there
+        rounds = tuple(_round(round, found) for round, found in sorted(evaluated.items()))
         trained = Trained(
-            utility=final.model_copy(update={"rounds": tuple(rounds), "personal": own}),
+            utility=final.model_copy(update={"rounds": rounds, "personal": own, **chosen(evaluated)}),
             train_s=perf_counter() - start,
             wire_s=engine.wire_s,
-            log=engine.log,
+            log={name: figure for name, figure in engine.log.items() if isfinite(figure)},
         )
         wire.transcript.save(folder)
         save_file({name: t.cpu().contiguous() for name, t in model.state_dict().items()}, folder / "model.safetensors")
-        teller.done(task, f"{cell.folder}: trained in {trained.train_s:.1f} s, {_told(rounds[-1])}")
+        teller.done(task, f"{cell.folder}: trained in {trained.train_s:.1f} s, {_told(own or final)}")
     except Diverged as error:
         trained = Trained(utility=None, diverged=str(error), train_s=perf_counter() - start, wire_s=engine.wire_s)
         wire.transcript.save(folder)
@@ -153,5 +153,5 @@ def _round(round: int, found: Utility | PersonalUtility) -> RoundUtility:
     )
 
 
-def _told(found: RoundUtility) -> str:
-    return f"source {found.source_accuracy:.3f}, target {found.target_accuracy:.3f}"
+def _told(found: Utility | PersonalUtility) -> str:
+    return f"source {found.source_accuracy.value:.3f}, target {found.target_accuracy.value:.3f}"

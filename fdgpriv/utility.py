@@ -44,7 +44,11 @@ def utility(model: nn.Module, population: Population, device: torch.device) -> U
 
 
 def personal_utility(
-    model_of: Callable[[str], nn.Module], clients: Sequence[str], population: Population, device: torch.device
+    model_of: Callable[[str], nn.Module],
+    clients: Sequence[str],
+    population: Population,
+    device: torch.device,
+    every: int = 1,
 ) -> PersonalUtility:
     """Of the clients' own models.
 
@@ -53,24 +57,29 @@ def personal_utility(
         clients: Whose.
         population: What they are tried on.
         device: Where.
+        every: Client i's model is tried on the target images i, i + `every`, ... alone; of fewer clients each on more, so
+            that every image is tried by one model at least.
 
-    Returns: Source accuracy over the held-out parts of these clients; target accuracy the mean over their models, with
-        the interval over target images.
+    Returns: Source accuracy over the held-out parts of these clients; target accuracy the mean over target images of the
+        mean over the models that were tried on it, with the interval over target images.
 
     Raises:
         Diverged: Logits of one of the models hold NaN or an infinity.
     """
-    rows, held_out, target = [], [], torch.zeros(len(population.target))
-    for name in clients:
-        model, data = model_of(name), population.clients[name]
+    rows, held_out, images, labels = [], [], population.target.images, population.target.labels
+    step = min(every, len(clients), len(labels))
+    right, tried = torch.zeros(2, len(labels), dtype=torch.float64)
+    for place, name in enumerate(clients):
+        model, data, some = model_of(name), population.clients[name], slice(place % step, None, step)
         whose = f"the model of {name}"
         own = _finite_logits(model, data.held_out_images, device, whose).argmax(1) == data.held_out_labels
-        there = _finite_logits(model, population.target.images, device, whose).argmax(1) == population.target.labels
+        there = _finite_logits(model, images[some], device, whose).argmax(1) == labels[some]
         held_out.append(own)
-        target += there / len(clients)
+        right[some] += there
+        tried[some] += 1
         source = float(own.float().mean()) if len(own) else None
         rows.append(ClientUtility(client=name, source_accuracy=source, target_accuracy=float(there.float().mean())))
-    found = mean_interval(target.numpy())
+    found = mean_interval((right / tried).numpy())
     interval = found.ends and (max(0.0, found.ends[0]), min(1.0, found.ends[1]))
     return PersonalUtility(
         source_accuracy=_share(torch.cat(held_out)),

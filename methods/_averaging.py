@@ -59,8 +59,8 @@ class FederatedAveraging(FederatedSGD):
             state = shared_state(model, SERVER, self.rounds - 1, self)
             clients = federation.sample(self.participants, rng)
             wanted = [_wanted.accuracy(torch.float32)]
-            answers = yield Ask("validate", {client: [state] for client in clients}, reduce="mean", wanted=wanted)
-            best.see(state, answers)
+            message: dict[str, Message] = {client: [state] for client in clients}
+            best.see(state, (yield Ask("validate", message, reduce="mean", after=self.rounds, wanted=wanted)))
             best.state.load_into(model)
         return model
 

@@ -33,12 +33,19 @@ class Bank:
                 domains.setdefault(style.client, []).append(style)
         return cls(list(domains.values()), list(domains).index(client) if client in domains else None)
 
-    def draw(self, n: int, k: int, block: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    def draw(
+        self, n: int, k: int, block: int, rng: torch.Generator, keep_original: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """For each of n images, k domains without replacement and one style of each: both (n, k).
 
-        `block` consecutive images have each domain's style in common.
+        `block` consecutive images have each domain's style in common. With `keep_original` the client's own domain is the
+        first of each image's k, and the others are drawn.
         """
-        domains = torch.rand(n, len(self.domains), generator=rng).argsort(dim=1)[:, :k]
+        order = torch.rand(n, len(self.domains), generator=rng)
+        if keep_original:
+            assert self.own is not None
+            order[:, self.own] = -1.0
+        domains = order.argsort(dim=1)[:, :k]
         blocks = -(-n // block)
         drawn = [torch.randint(len(styles), (blocks,), generator=rng) for styles in self.domains]
         styles = torch.stack(drawn, dim=1).repeat_interleave(block, dim=0)[:n]

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from fdgpriv.artifact import SERVER, Artifact, Outgoing, StyleDraft, StyleStatistics
 from fdgpriv.kinds import AmplitudeSpectrum
 from fdgpriv.models.style_codec import StyleCodec
-from fdgpriv.style import POOLED, styles_of
+from fdgpriv.style import POOLED, at_once, styles_of
 from fdgpriv.upload import Wanted
 
 from . import _wanted
 
 CODECS = {"small": (4, 8), "adain_vgg": (1, 16)}  # by name: what must divide an image's side, and the least side
-_PIXELS = 2**21  # that are encoded at once, and never more than 64 images
+_MOST = 64  # images that are encoded at once
 
 
 class Style(ABC):
@@ -102,7 +102,8 @@ class FeatureStyle(Style):
         return torch.cat(drawn)
 
     def _at_once(self, images: Tensor) -> int:
-        return max(1, min(64, _PIXELS // (self.side or images.shape[-1]) ** 2))
+        side = self.side or images.shape[-1]
+        return at_once(side, side, _MOST)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,9 @@ from fdgpriv.artifact import Artifact, ModelState
 from fdgpriv.federation import LocalData
 from fdgpriv.roles import Answers, Method
 
+from ._augmentation import AUGMENTATIONS, augmented
+from ._augmentation import augment as augment
+
 SCHEDULES: dict[str, Callable[[int, int], float]] = {
     "constant": lambda round, rounds: 1.0,
     "cosine": lambda round, rounds: 0.5 * (1 + math.cos(math.pi * round / rounds)),
@@ -36,6 +39,9 @@ class FederatedSGD(Method):
         schedule: Of the learning rate over the global rounds: constant, cosine, or step20 (x 0.1 after every 20).
         buffers: BatchNorm statistics are shared (``share``), stay with each client (``keep_local``: the global model then
             has the initial ones only), or are never updated (``freeze``: BatchNorm in evaluation mode throughout).
+        image_changes: Of training images: ``flip_translate`` (flips and translations that the dataset allows), ``crop``
+            (random crops of at least .8 of the area, and flips), ``crop_colour`` (of at least .7, flips, jittered colours,
+            some grey), or ``none``.
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -70,6 +76,7 @@ class FederatedSGD(Method):
     weight_decay: float = 5e-4
     schedule: str = "cosine"
     buffers: str = "share"
+    image_changes: str = "flip_translate"
 
     def __post_init__(self) -> None:
         for name in ("rounds", "local_epochs", "batch_size", "lr"):
@@ -82,6 +89,9 @@ class FederatedSGD(Method):
             raise ValueError(f"{self.name()}.participants: want at least 1 or none, got {self.participants}")
         if self.buffers not in BUFFERS:
             raise ValueError(f"{self.name()}.buffers: want one of {', '.join(BUFFERS)}; got {self.buffers!r}")
+        if self.image_changes not in AUGMENTATIONS:
+            known = ", ".join(AUGMENTATIONS)
+            raise ValueError(f"{self.name()}.image_changes: want one of {known}; got {self.image_changes!r}")
         if self.schedule not in SCHEDULES:
             raise ValueError(f"{self.name()}.schedule: want one of {', '.join(SCHEDULES)}; got {self.schedule!r}")
 
@@ -171,7 +181,7 @@ def train(
 def mini_batches(data: LocalData, settings: FederatedSGD, rng: torch.Generator) -> Iterator[Batch]:
     """The augmented mini-batches of one round."""
     for index in settings.passes(len(data), rng):
-        yield Batch(index, augment(data.images[index], data.flip, data.translate, rng), data.labels[index])
+        yield Batch(index, augmented(data.images[index], data, settings.image_changes, rng), data.labels[index])
 
 
 def batches(n: int, size: int, rng: torch.Generator) -> Iterator[Tensor]:
@@ -187,22 +197,6 @@ def batches(n: int, size: int, rng: torch.Generator) -> Iterator[Tensor]:
 def batch_count(n: int, size: int) -> int:
     """How many batches `batches` makes of n samples."""
     return max(1, n // size)
-
-
-def augment(images: Tensor, flip: bool, translate: float, rng: torch.Generator) -> Tensor:
-    """Each image (B, 3, H, W) flipped with probability 1/2 and moved by up to `translate` of its side, edges repeated."""
-    if flip:
-        turned = torch.rand(len(images), generator=rng) < 0.5
-        images = torch.where(turned[:, None, None, None], images.flip(3), images)
-    reach = int(translate * images.shape[-1])
-    if reach:
-        size = images.shape[-1]
-        moved = nn.functional.pad(images, (reach,) * 4, mode="replicate")
-        offset = torch.randint(2 * reach + 1, (2, len(images), 1), generator=rng) + torch.arange(size)
-        sample = torch.arange(len(images))[:, None, None, None]
-        channel = torch.arange(3)[:, None, None]
-        images = moved[sample, channel, offset[0][:, None, :, None], offset[1][:, None, None, :]]
-    return images
 
 
 def answered(answers: Answers, kind: type[A]) -> dict[str, A]:

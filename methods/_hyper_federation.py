@@ -1,10 +1,12 @@
 """Federations whose server keeps a hypernetwork: what pFedHN and hFedF share, which is all but the server's weighing.
 
 A client is sent the model that the hypernetwork makes of its embedding, trains it, and answers with the pseudo-gradient
-(sent minus trained); the server pulls that back through the hypernetwork and takes a step against it.
+(sent minus trained); the server pulls that back through the hypernetwork that made the model, and takes a step against it.
+
+The model sent in round r is the one after r steps of the server; the final models are those after `rounds` steps.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,11 +16,13 @@ from torch import Tensor, nn
 from fdgpriv.artifact import SERVER, Message, ModelState
 from fdgpriv.federation import Federation, LocalData
 from fdgpriv.roles import Answers, Ask, Server
+from fdgpriv.setup import Setup
 from fdgpriv.states import ModelUpdate
 from fdgpriv.upload import Wanted
 
 from ._client_network import ClientNetwork
-from ._federation import Batch, FederatedSGD, train
+from ._federation import SCHEDULES, FederatedSGD
+from ._hyper_client import HyperClient
 from ._hypernetwork import INITS, Hypernetwork, Pullback
 from ._moving_average import MovingAverage
 from ._personal_models import PersonalModels
@@ -42,11 +46,14 @@ class HyperFederation(FederatedSGD):
         embedding_dim: e; none for 1 + N // 4.
         hidden, depth, slope, init: Of the hypernetwork (`_hypernetwork.Hypernetwork`).
         server_optimizer, server_lr, server_momentum, server_weight_decay: Of its step.
+        server_schedule: Of the server's learning rate over the rounds: constant, cosine, or step20, as of the clients'. The
+            papers have a constant rate. With it the models of the last rounds differ widely from one round to the next.
         clip: Largest norm of a client's gradient and of the server's.
     """
 
     personal: ClassVar[bool] = True
     steps_alone: ClassVar[bool] = False  # a client's gradient is clipped as a whole
+    paper_setup: ClassVar[Setup] = Setup(clients_per_domain=1, partition="domains:1", image_size=32)
 
     participants: int | None = None
     local_epochs: int = 2
@@ -63,11 +70,13 @@ class HyperFederation(FederatedSGD):
     server_lr: float = 1e-3
     server_momentum: float = 0.9
     server_weight_decay: float = 1e-5
+    server_schedule: str = "constant"
     clip: float = 50.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._want_one_of(client_optimizer=OPTIMIZERS, server_optimizer=OPTIMIZERS, init=INITS, buffers=("share",))
+        self._want_one_of(client_optimizer=OPTIMIZERS, server_optimizer=OPTIMIZERS, server_schedule=SCHEDULES)
+        self._want_one_of(init=INITS, buffers=("share",))
         for name in ("local_steps", "embedding_dim", "hidden", "depth", "server_lr", "clip"):
             if (given := getattr(self, name)) is not None and given <= 0:
                 raise ValueError(f"{self.name()}.{name}: want more than 0, got {given}")
@@ -89,6 +98,10 @@ class HyperFederation(FederatedSGD):
 
         optimizer.register_step_pre_hook(clip)
         return optimizer
+
+    def server_lr_at(self, round: int) -> float:
+        """The server's learning rate of this round."""
+        return self.server_lr * SCHEDULES[self.server_schedule](round, self.rounds)
 
     def passes(self, n: int, rng: torch.Generator) -> Iterator[Tensor]:
         if self.local_steps is None:
@@ -141,21 +154,23 @@ class HyperFederation(FederatedSGD):
         for round in range(self.rounds):
             clients = federation.sample(self.participants, rng)
             rows = torch.tensor([federation.clients.index(client) for client in clients])
-            states = average.served.states(average.served.embeddings[rows])
-            sent = {
-                client: ModelState(client=SERVER, round=round, state=state)
-                for client, state in zip(clients, states, strict=True)
-            }
+            served = average.served
+            states = served.states(served.embeddings[rows])
             wanted = [Wanted(ModelUpdate(client=SERVER, round=round, state=states[0]))]
-            answers = yield Ask("fit", {client: [state] for client, state in sent.items()}, wanted=wanted)
+            answers = yield Ask("fit", _messages(clients, states, round), wanted=wanted)
             updates = torch.stack([_update(hypernetwork, answers[client]) for client in clients])
-            back = hypernetwork.pullback(rows, updates.to(federation.device))
+            back = served.pullback(rows, updates.to(federation.device))
             hypernetwork.accept(back, *self.weigh(back))
             nn.utils.clip_grad_norm_(trained, self.clip)
+            for group in optimizer.param_groups:
+                group["lr"] = self.server_lr_at(round)
             optimizer.step()
             self.after_step(hypernetwork, rng)
             average.follow(round)
-        return self._models(average.served, federation, rng)
+        if average.final is not average.served:  # clients have never been sent what it makes
+            states = average.final.states(average.final.embeddings)
+            yield Ask("use", _messages(federation.clients, states, self.rounds - 1), wanted=())
+        return self._models(average.final, federation, rng)
 
     def _models(self, hypernetwork: Hypernetwork, federation: Federation, rng: torch.Generator) -> PersonalModels:
         nu = hypernetwork.embeddings.detach()
@@ -167,26 +182,16 @@ class HyperFederation(FederatedSGD):
             networks.append(network)
         return PersonalModels(networks[0], dict(zip(federation.clients, networks[1:], strict=True)), nu)
 
-    def client(self, federation: Federation, data: LocalData, rng: torch.Generator) -> "HyperClient":
+    def client(self, federation: Federation, data: LocalData, rng: torch.Generator) -> HyperClient:
         return HyperClient(self, federation, data, rng)
 
 
-class HyperClient:
-    """Answers ``fit``: trains the model it is sent, and answers with what that took away from it."""
-
-    def __init__(self, method: HyperFederation, federation: Federation, data: LocalData, rng: torch.Generator) -> None:
-        self.method, self.data, self.rng, self.device = method, data, rng, federation.device
-        self.model = method.model(federation, rng).to(self.device)
-
-    def fit(self, message: Message) -> Message:
-        """Delta: the model it was sent minus the one it trained."""
-        (sent,) = (artifact for artifact in message if isinstance(artifact, ModelState))
-        sent.load_into(self.model)
-        train(self.model, self._loss, self.data, self.method, sent.round, self.rng, self.device)
-        return [ModelUpdate.between(sent, ModelState.of(self.model, self.data.client, sent.round))]
-
-    def _loss(self, batch: Batch) -> Tensor:
-        return nn.functional.cross_entropy(self.model(batch.images), batch.labels)
+def _messages(clients: Sequence[str], states: Sequence[dict[str, Tensor]], round: int) -> dict[str, Message]:
+    """By client, the model that was made for it."""
+    return {
+        client: [ModelState(client=SERVER, round=round, state=state)]
+        for client, state in zip(clients, states, strict=True)
+    }
 
 
 def _update(hypernetwork: Hypernetwork, message: Message) -> Tensor:

@@ -1,18 +1,20 @@
 """Importance of parameters to a model's output (Aljundi et al., "Memory aware synapses", ECCV 2018), and averages by it."""
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
 
 from fdgpriv.artifact import STATISTICS
 
-from ._federation import average
+from ._federation import average, batch_count
 from ._latent_classifier import LatentClassifier
 
 OUTPUTS = ("logits", "paper")
 PER = ("batch", "sample")
 SIGNS = ("absolute", "signed")
+STATISTICS_FOR = ("fresh", "running")
 _AT_ONCE = 256  # images
 DEAD = 1e-12  # a sum of importances that is no larger tells nothing: the clients weigh alike
 
@@ -52,6 +54,28 @@ def importance(
             for name, slope in zip(names, slopes, strict=True):
                 total[name] += slope.abs() if sign == "absolute" else slope
     return {name: (sum_ / len(images)).cpu() for name, sum_ in total.items()}
+
+
+def with_fresh_statistics(
+    model: LatentClassifier, images: Tensor, batch_size: int, device: torch.device
+) -> LatentClassifier:
+    """A copy of `model` whose BatchNorm statistics are those of one pass of these images through it.
+
+    After a few local steps the running statistics still lag behind the weights, and logits in evaluation mode are then
+    hundreds of times too large. Image i of N is in batch i mod k, with k = max(1, N // batch_size): each image is in one
+    batch, and no batch is smaller than `batch_size` unless N is. A single image leaves the statistics as they are.
+
+    Args:
+        model: Left as it is, buffers included.
+        images: (N, 3, H, W).
+        batch_size: The least size of a batch.
+        device: Where.
+    """
+    copy = deepcopy(model)
+    count = batch_count(len(images), batch_size)
+    if len(images) > 1:
+        recalibrate(copy, [images[i::count].to(device) for i in range(count)])
+    return copy
 
 
 @torch.no_grad()
@@ -94,6 +118,18 @@ def share(own: Named, total: Named, clients: int) -> dict[str, Tensor]:
         name: torch.where(total[name].abs() > DEAD, own[name].double() / total[name].double(), 1 / clients)
         for name in own
     }
+
+
+def effective_clients(importances: Sequence[Named]) -> float:
+    """How many clients an average by these importances is made of, between 1 and their number.
+
+    For each single number of a model it is 1 / (sum over clients of the squared share); the result is the median over all
+    numbers of all parameters.
+    """
+    total = summed(importances)
+    shares = [share(own, total, len(importances)) for own in importances]
+    squared = [torch.stack([of[name] for of in shares]).square().sum(0).flatten() for name in total]
+    return float((1 / torch.cat(squared)).median())
 
 
 def weighted(state: Named, shares: Named) -> dict[str, Tensor]:

@@ -30,7 +30,12 @@ class Head(nn.Module):
 
 
 class LatentClassifier(nn.Module):
-    """g and h: a backbone, the mean over the pixels of its last map, a linear layer to the latent, and the head."""
+    """g and h: a backbone, the mean over the pixels of its last map, a linear layer to the latent, and the head.
+
+    Where the published network has hidden fully connected layers (AlexNet's fc6 and fc7), they take the mean's place and
+    the latent is the last one's output before its activation. A last layer of another width than `latent_dim` is replaced
+    by one of that width.
+    """
 
     def __init__(self, backbone: Backbone, latent_dim: int, classes: int, rng: torch.Generator) -> None:
         super().__init__()
@@ -39,14 +44,21 @@ class LatentClassifier(nn.Module):
         self.redraw(rng)
 
     def redraw(self, rng: torch.Generator) -> None:
-        """Everything after the backbone drawn anew."""
+        """Everything after the backbone drawn anew, or as published where weights were asked for."""
         with drawing_from(rng):
-            self.project = nn.Linear(self.backbone.out_channels, self.latent_dim)
+            layers = self.backbone.fully_connected()
+            hidden, project = (nn.Identity(), None) if layers is None else layers
+            if project is None or project.out_features != self.latent_dim:
+                inputs = self.backbone.out_channels if project is None else project.in_features
+                project = nn.Linear(inputs, self.latent_dim)
+            self.hidden, self.project = hidden, project
             self.head = Head(self.latent_dim, self.classes)
 
     def embedding(self, images: Tensor, after: After | None = None) -> Tensor:
         """z = g(x), (B, p), unbounded, of images (B, 3, H, W) in [0, 1]; `after` as in `Backbone.forward`."""
-        latents: Tensor = self.project(self.backbone(images, after).mean(dim=(2, 3)))
+        maps = self.backbone(images, after)
+        pooled = maps.mean(dim=(2, 3)) if isinstance(self.hidden, nn.Identity) else self.hidden(maps)
+        latents: Tensor = self.project(pooled)
         return latents
 
     def forward(self, images: Tensor, after: After | None = None) -> Tensor:

@@ -22,6 +22,7 @@ from ._importance import recalibrate, share, weighted
 from ._latent_classifier import LatentClassifier
 from ._lsi_settings import LSISettings
 from ._translator import Translator
+from ._translator_quality import relative_error
 
 
 class LSIClient:
@@ -56,6 +57,7 @@ class LSIClient:
             self.model.to(self.device)
         alone = replace(self.method, local_epochs=self.method.pretrain_epochs)
         train(self.model, self._entropy, self.data, alone, 0, self.rng, self.device)
+        self._note_stage1()
         who, answer = self.data.client, Message()
         if self.method.invariance:
             answer.append(ClassifierHead.of(self.model.head, who, 0))
@@ -70,6 +72,7 @@ class LSIClient:
         """Stage 3's end: keeps the translator; shares nothing."""
         (sent,) = (artifact for artifact in message if isinstance(artifact, RepresentationTranslator))
         self.translator = self.method.received(sent, self.clients, self.rng).to(self.device)
+        self._note_identity(self.translator)
         return []
 
     def fit(self, message: Message) -> Message:
@@ -127,6 +130,21 @@ class LSIClient:
             return []
         accuracy = (logits(self.model, images, self.device).argmax(1) == labels).double().mean()
         return [ValidationMetrics(client=self.data.client, round=self.round, accuracy=accuracy)]
+
+    def _note_stage1(self) -> None:
+        """Logs the accuracy of stage 1's model on the client's own training images, in evaluation mode."""
+        right = logits(self.model, self.data.images, self.device).argmax(1) == self.data.labels
+        accuracy = float(right.float().mean())
+        self.log |= {"stage1_accuracy": (accuracy, 1), "stage1_accuracy_min": (accuracy, 1)}
+
+    @torch.no_grad()
+    def _note_identity(self, translator: Translator) -> None:
+        """Logs how far real latents move where they are translated to the client that they are of."""
+        self.model.eval()
+        parts = (part.to(self.device) for part in self.data.images.split(64))
+        latents = torch.cat([self.model.embedding(part) for part in parts])
+        own = torch.full((len(latents),), self.place, device=self.device)
+        self.log["identity_error_real"] = (relative_error(translator(latents, own, own), latents), 1)
 
     def _entropy(self, batch: Batch) -> Tensor:
         return nn.functional.cross_entropy(self.model(batch.images), batch.labels)

@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from fdgpriv.setup import Setup
 from fdgpriv.states import RepresentationTranslator
 
 from ._federation import FederatedSGD
-from ._importance import OUTPUTS, PER, SIGNS, importance, pooled, slopes
+from ._importance import OUTPUTS, PER, SIGNS, STATISTICS_FOR, importance, pooled, slopes, with_fresh_statistics
 from ._latent_classifier import LatentClassifier
 from ._latent_inversion import DISTANCES, HEAD_MODES, LABELS, STARTS, Inversion
 from ._translator import ACTIVATIONS, ADVERSARIALS, DROPOUTS, MINIBATCHES, MIXES, PAIRINGS, Adversaries, Translator
@@ -33,6 +34,7 @@ _CHOICES = {
     "importance_output": OUTPUTS,
     "importance_sign": SIGNS,
     "importance_per": PER,
+    "importance_statistics": STATISTICS_FOR,
     "normaliser": ("server", "clients"),
     "buffer_weights": ("samples", "uniform"),
     "select": ("validation", "last"),
@@ -55,12 +57,13 @@ _RELEASED: Mapping[str, Any] = {
     "inversion_mode": "train",
     "inversion_start": "carried",
     "out_act": "tanh",
-    "head_weight": 0.1,
     "minibatch": "mixed",
     "pairing": "permutation",
     "penalty_mix": "released",
     "translator_decay": False,
     "invariance": 10.0,
+    "invariance_distance": "mean",
+    "importance_statistics": "running",
     "select": "validation",
 }
 
@@ -85,11 +88,15 @@ class LSISettings(FederatedSGD):
         translator_steps, translator_batch, translator_lr, critic_steps, translator_decay: Of their training.
         rec_weight, cls_weight, gp_weight, head_weight, adversarial, minibatch, pairing, penalty_mix: Of their losses.
         invariance: lambda_di of Eq. 16; 0 leaves stages 2 and 3 out, and no head and no translator crosses.
-        invariance_distance: Eq. 15 as the ``mean`` over the latent's p squared differences, or their ``sum`` (the paper).
+        invariance_distance: Eq. 15 as the ``sum`` of the latent's p squared differences (the paper), or their ``mean`` (the
+            released code, with an invariance of 10 instead of 1).
         aggregation: By ``importance`` with weights that sum to 1; ``literal``, Eq. 18, which divides by m once more; or
             the plain ``mean``, for which no importance is shared.
         importance_output, importance_sign: Of which output, and whether absolute (`_importance.importance`).
         importance_per: The sign is dropped after a ``batch`` (the released code) or each ``sample`` (MAS).
+        importance_statistics: BatchNorm's, under which importances are taken: ``fresh``, of one pass of the client's own images
+            through a copy of the trained model, or the ``running`` ones of training (the released code, whose rounds of 20
+            epochs hide that they lag). Where ``buffers=freeze``, the frozen ones.
         normaliser: Who divides: the ``server``, or the ``clients``, who are then sent the sum of all importances.
         buffer_weights: BatchNorm's statistics are averaged by ``samples`` n_d or ``uniform``.
         recalibrate_bn: Clients take the statistics anew under each aggregated model.
@@ -129,17 +136,18 @@ class LSISettings(FederatedSGD):
     rec_weight: float = 10.0
     cls_weight: float = 1.0
     gp_weight: float = 10.0
-    head_weight: float = 0.0
+    head_weight: float = 0.1
     adversarial: str = "wgan_gp"
     minibatch: str = "single"
     pairing: str = "uniform"
     penalty_mix: str = "sample"
     invariance: float = 1.0
-    invariance_distance: str = "mean"
+    invariance_distance: str = "sum"
     aggregation: str = "importance"
     importance_output: str = "logits"
     importance_sign: str = "absolute"
     importance_per: str = "batch"
+    importance_statistics: str = "fresh"
     normaliser: str = "server"
     buffer_weights: str = "samples"
     recalibrate_bn: bool = False
@@ -162,20 +170,21 @@ class LSISettings(FederatedSGD):
         },
         "default": {
             **FederatedSGD.presets["default"],
-            "lr": 0.03,
+            "lr": 0.02,
             "latent_dim": 64,
-            "pretrain_epochs": 2,
+            "pretrain_epochs": 20,
             "inversion_steps": 300,
             "inversion_lr": 0.05,
             "inversion_batches": 8,
             "hidden": 128,
-            "translator_steps": 1500,
+            "translator_steps": 2000,
             "translator_batch": 64,
-            "translator_lr": 1e-3,
+            "translator_lr": 3e-3,
             "recalibrate_bn": True,
         },
-        "paper": {},
+        "paper": {"image_changes": "crop_colour"},
     }
+    paper_setup: ClassVar[Setup] = Setup(clients_per_domain=1, partition="single", backbone="resnet50", image_size=256)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -207,11 +216,24 @@ class LSISettings(FederatedSGD):
 
     def importances(self, model: LatentClassifier, images: Tensor, device: torch.device) -> dict[str, Tensor]:
         """What a client with these images (N, 3, H, W) shares in stage 5, of the model it ended with."""
+        model = self._for_importances(model, images, device)
         return importance(model, images, self.importance_batch, self.importance_output, self.importance_sign, device)
 
-    def slopes(self, model: LatentClassifier, images: Tensor, device: torch.device) -> Tensor:
-        """Of each image, what its last layer's importances are made of, (N, K (p + 1)): see `_importance.slopes`."""
-        return slopes(model, images, self.importance_output, device)
+    def slopes(self, model: LatentClassifier, images: Tensor, like: Tensor, device: torch.device) -> Tensor:
+        """Of each image, what its last layer's importances are made of, (N, K (p + 1)): see `_importance.slopes`.
+
+        Args:
+            model: That the client ended with.
+            images: (N, 3, H, W).
+            like: The client's images (M, 3, H, W), or what stands for them: fresh statistics are of these.
+            device: Where.
+        """
+        return slopes(self._for_importances(model, like, device), images, self.importance_output, device)
+
+    def _for_importances(self, model: LatentClassifier, images: Tensor, device: torch.device) -> LatentClassifier:
+        if self.importance_statistics == "running" or self.buffers == "freeze":
+            return model
+        return with_fresh_statistics(model, images, self.batch_size, device)
 
     def pooled(self, slopes: Tensor) -> Tensor:
         """The last layer's importances (..., D) of a client whose images have the slopes (..., n, D)."""

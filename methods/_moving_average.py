@@ -1,8 +1,13 @@
 """The moving average of a hypernetwork's parameters (Bartholet et al., 2024, Alg. 4), and what it is good for.
 
 As the paper has it the average takes the place of the parameters (``replace``): the next step starts from it, so that with
-decay a the average of theta + step and theta is theta + a step. It scales the step by a and does nothing else. ``shadow``
-is what others call EMA: the parameters train on, the average is what clients are sent and what is evaluated.
+decay a the average of theta + step and theta is theta + a step. It scales the step by a and does nothing else. In the two
+others the parameters train on beside their average:
+
+* ``evaluate``: clients are sent models of the parameters in every round, and after the last round, once, the models of the
+  average, which are the final ones.
+* ``shadow``: clients are sent models of the average in every round. Their updates are pulled back through the average,
+  which made those models, and the step so found is made by the parameters. The final models are the average's too.
 """
 
 from copy import deepcopy
@@ -11,7 +16,7 @@ import torch
 
 from ._hypernetwork import Hypernetwork
 
-EMAS = ("replace", "shadow", "off")
+EMAS = ("replace", "evaluate", "shadow", "off")
 
 
 class MovingAverage:
@@ -31,8 +36,13 @@ class MovingAverage:
 
     @property
     def served(self) -> Hypernetwork:
-        """The hypernetwork that makes the clients' models."""
+        """Makes the models that clients train; their updates are pulled back through it."""
         return self.average if self.mode == "shadow" else self.network
+
+    @property
+    def final(self) -> Hypernetwork:
+        """Makes the models that the training ends with."""
+        return self.average if self.mode in ("shadow", "evaluate") else self.network
 
     @torch.no_grad()
     def follow(self, round: int) -> None:

@@ -5,11 +5,12 @@ Reference: Huang and Belongie, "Arbitrary style transfer in real-time with adapt
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
 from fdgpriv.models.style_codec import StyleCodec
-from fdgpriv.style import PER_IMAGE_UNBIASED, Moments, adain
+from fdgpriv.style import PER_IMAGE_UNBIASED, Moments, adain, in_parts
 
 LEAST_SIDE = {"digits": 8, "adain_vgg": 16}  # pixels, by codec
 
@@ -47,6 +48,9 @@ class StyleTransfer:
 
     def stylise(self, images: Tensor, style: Moments) -> Tensor:
         """The images (B, 3, H, W) redrawn in a style (C,), such that the classifier may be fed them."""
+        return torch.cat([self._stylise(part, style) for part in in_parts(images)])
+
+    def _stylise(self, images: Tensor, style: Moments) -> Tensor:
         if not self.released:
             return _sized(self.codec.stylise(images, *style, self.alpha), images)
         content = self.codec.encode(self._fed(images))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from fdgpriv.artifact import Artifact, Message, Outgoing, StyleStatistics
 from fdgpriv.federation import Federation, LocalData
 from fdgpriv.kinds import AmplitudeSpectrum
 from fdgpriv.roles import Ask, Server
+from fdgpriv.setup import Setup
 from fdgpriv.upload import MOST, Wanted
 
 from ._averaging import AveragingClient, FederatedAveraging
@@ -25,20 +26,24 @@ _CHOICES = {
     "codec": tuple(CODECS),
     "split": ("before", "after"),
 }
-_CHEAP = {"momentum": 0.9, "weight_decay": 5e-4, "augmentation": 1}  # K copies of an image cost K times the training
+_FROM_SCRATCH = {"momentum": 0.9, "weight_decay": 5e-4, "keep_original": True, "local_epochs": 1}
 
 
 @dataclass(frozen=True)
 class CCST(FederatedAveraging):
     """The defaults are the paper's on PACS (section 4.2), and its released code's where it is silent, except `codec`.
 
-    The preset ``paper`` takes AdaIN's own codec; ``quick`` and ``default`` draw one domain per image (K = 1), as training
-    would else cost K times as much, and train as our other methods do there.
+    The preset ``paper`` takes AdaIN's own codec. ``quick`` and ``default`` have K = 3 as the paper, `keep_original`, because
+    with more clients than K few images would otherwise keep their original, and one local epoch, because K copies cost K
+    times the steps of an epoch.
 
     Attributes:
         style: ``overall``, one of all a client's images, or ``single``, of each of ceil(n / images_per_style) images.
         style_of: ``features``, or ``amplitude`` of the Fourier spectrum (Appendix E).
         augmentation: K, how many of the N clients' styles each image is redrawn in, its own client's (a copy) included.
+        keep_original: Each image's K copies are its original and K - 1 in other clients' styles. Otherwise the K styles are
+            drawn among all N (Algorithm 1), so that an image keeps its original with probability K / N: always where N = K,
+            as in the paper. A client does not know domains: a style drawn among others may be of its own domain.
         images_per_style: Images for each single style that a client shares.
         style_block: Consecutive images that have a single style drawn together; 32 in the released code.
         own: Whether a client's own style is among those drawn.
@@ -56,10 +61,11 @@ class CCST(FederatedAveraging):
 
     frozen_encoder: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {**FederatedAveraging.presets["quick"], **_CHEAP},
-        "default": {**FederatedAveraging.presets["default"], **_CHEAP},
-        "paper": {"codec": "adain_vgg"},
+        "quick": {**FederatedAveraging.presets["quick"], **_FROM_SCRATCH},
+        "default": {**FederatedAveraging.presets["default"], **_FROM_SCRATCH},
+        "paper": {"codec": "adain_vgg", "image_changes": "crop"},
     }
+    paper_setup: ClassVar[Setup] = Setup(clients_per_domain=1, partition="single", backbone="resnet50", image_size=222)
 
     rounds: int = 500
     participants: int | None = None
@@ -73,6 +79,7 @@ class CCST(FederatedAveraging):
     style: str = "overall"
     style_of: str = "features"
     augmentation: int = 3
+    keep_original: bool = False
     images_per_style: int = 32
     style_block: int = 1
     own: bool = True
@@ -92,6 +99,11 @@ class CCST(FederatedAveraging):
         for name in ("augmentation", "images_per_style", "style_block"):
             if getattr(self, name) < 1:
                 raise ValueError(f"ccst.{name}: want at least 1, got {getattr(self, name)}")
+        if self.keep_original and (self.augmentation < 2 or not self.own):
+            raise ValueError(
+                "ccst.keep_original: want augmentation of at least 2 and own=true, for the original and other styles; "
+                f"got augmentation={self.augmentation}, own={str(self.own).lower()}; or set keep_original=false"
+            )
         for name, most in (("alpha", 1.0), ("window", 0.5)):
             if not 0 <= getattr(self, name) <= most:
                 raise ValueError(f"ccst.{name}: want 0 to {most:g}, got {getattr(self, name)}")
@@ -107,6 +119,10 @@ class CCST(FederatedAveraging):
             wanted = f"at least {least} px" + (f" and a multiple of {step}" if step > 1 else "")
             raise ValueError(f"ccst.side: want {wanted} for the codec {self.codec}, got {side}")
         return super().model(federation, rng)
+
+    def cut_to(self, clients: int) -> Self:
+        copies = min(self.augmentation, max(1, clients - int(not self.own)))
+        return replace(self, augmentation=copies, keep_original=self.keep_original and copies > 1)
 
     def check(self, model: nn.Module) -> None:
         self.styles(torch.device("cpu"))  # its weights may be missing
@@ -180,7 +196,7 @@ class CCSTClient(AveragingClient):
         """Algorithm 1, once; the server is told nothing."""
         how, data = self.how, self.data
         bank = Bank.of(message, data.client, how.own)
-        domains, styles = bank.draw(len(data), how.augmentation, how.style_block, self.rng)
+        domains, styles = bank.draw(len(data), how.augmentation, how.style_block, self.rng, how.keep_original)
         images = bank.transfer(data.images, domains, styles, self._redraw)
         labels = data.labels.repeat_interleave(how.augmentation)
         self.data = replace(data, images=images, labels=labels)

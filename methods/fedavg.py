@@ -1,11 +1,13 @@
 """FedAvg: clients train, the server averages (McMahan et al., AISTATS 2017). The reference of every audit."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import nn
 
 from fdgpriv.federation import Federation
+from fdgpriv.setup import Setup
 
 from ._averaging import FederatedAveraging
 from ._client_network import ClientNetwork
@@ -21,6 +23,8 @@ class FedAvg(FederatedAveraging):
         network: The ``backbone`` with a linear head, as the style methods have; or ``inception``, the client network of
             hFedF, whose paper's FedAvg has it.
     """
+
+    paper_setup: ClassVar[Setup] = Setup(clients=30, partition="single", backbone="resnet18", image_size=224)
 
     network: str = "backbone"
 

@@ -18,7 +18,9 @@ from ._autoencoder import Autoencoder
 from ._client_network import ClientNetwork
 from ._federation import train
 from ._grad_align import SIGNS, weights
-from ._hyper_federation import HyperClient, HyperFederation, Settling
+from ._hyper_client import HyperClient
+from ._hyper_federation import HyperFederation, Settling
+from ._hyper_presets import DEFAULT, QUICK
 from ._hypernetwork import Hypernetwork, Pullback
 from ._moving_average import EMAS, MovingAverage
 
@@ -39,8 +41,9 @@ class HFedF(HyperFederation):
     Attributes:
         align: Weights of clients by the softmax of their gradient's cosine with the mean (``towards``), of its negative
             (``away``, as section 4.2 writes), or equal (``off``). For theta and nu separately.
-        ema: What the moving average is for: ``replace`` (the paper: scales the step by `ema_decay`, no more),
-            ``shadow`` or ``off``.
+        ema: What the moving average is for: ``replace`` (the paper: scales the step by `ema_decay`, no more);
+            ``evaluate`` (clients train models of the parameters; those of the average are sent once, after the last
+            round, and are what is evaluated and attacked); ``shadow`` (clients train models of the average); or ``off``.
         ema_decay: alpha, the weight of the new parameters.
         ema_embedding: Average nu as well as theta.
         warmup: The last round without average.
@@ -50,9 +53,9 @@ class HFedF(HyperFederation):
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {"rounds": 2, "local_epochs": 1, "batch_size": 16, "lr": 0.05, "server_lr": 2e-3, "warmup": 0},
-        "default": {"rounds": 32, "local_epochs": 1, "batch_size": 16, "lr": 0.05, "server_lr": 1e-3, "warmup": 2},
-        "paper": {},
+        "quick": {**QUICK, "warmup": 0},
+        "default": {**DEFAULT, "warmup": 2},
+        "paper": {"image_changes": "none"},
     }
 
     rounds: int = 200

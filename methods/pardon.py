@@ -17,15 +17,17 @@ from fdgpriv.federation import Federation, LocalData
 from fdgpriv.kinds import InterpolationStyle
 from fdgpriv.models.backbone import Backbone
 from fdgpriv.roles import Ask, Server
+from fdgpriv.setup import Setup
 from fdgpriv.style import POOLED, StyleRule, clustered, styles_and_maps_of
 from fdgpriv.upload import Wanted
 
 from . import _wanted
+from ._augmentation import augmented
 from ._averaging import AveragingClient, FederatedAveraging
 from ._codec import codec_on
 from ._contrastive import contrast, pull
 from ._embedding import EmbeddingClassifier
-from ._federation import Batch, FederatedSGD, answered, augment
+from ._federation import Batch, FederatedSGD, answered
 from ._interpolation import interpolation_style
 from ._transfer import LEAST_SIDE, StyleTransfer, layers
 
@@ -73,8 +75,11 @@ class Pardon(FederatedAveraging):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {**FederatedSGD.presets["quick"], **_FROM_SCRATCH},
         "default": {**FederatedSGD.presets["default"], **_FROM_SCRATCH},
-        "paper": {"codec": "adain_vgg"},
+        "paper": {"codec": "adain_vgg", "image_changes": "crop_colour"},
     }
+    paper_setup: ClassVar[Setup] = Setup(
+        clients=100, partition="heterogeneity:0.1", backbone="resnet50", image_size=224
+    )
 
     participants: int | None = 20
     local_epochs: int = 1
@@ -200,7 +205,7 @@ class PardonClient(AveragingClient):
         assert transfer is not None
         layer, images = transfer.layers[-1], self.data.images
         if self.method.code_compat:
-            images = augment(images, self.data.flip, self.data.translate, self.rng)
+            images = augmented(images, self.data, self.method.image_changes, self.rng)
         mean, std, maps = styles_and_maps_of(images, lambda part: transfer.features(part.to(self.device), layer), rule)
         draft = StyleDraft(
             client=self.data.client,

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ._hyper_federation import HyperFederation
+from ._hyper_presets import DEFAULT, QUICK
 
-_FEW_ROUNDS: Mapping[str, Any] = {  # Adam, the released code's other choice, gets somewhere in tens of rounds
+_LIKE_HFEDF: Mapping[str, Any] = {
     "participants": None,
     "local_steps": None,
-    "batch_size": 16,
-    "lr": 0.05,
+    "weight_decay": 1e-3,
     "hidden": 50,
+    "slope": 0.01,
     "init": "client",
     "server_optimizer": "adam",
     "server_weight_decay": 1e-5,
@@ -22,14 +23,23 @@ _FEW_ROUNDS: Mapping[str, Any] = {  # Adam, the released code's other choice, ge
 class PFedHN(HyperFederation):
     """The ancestor of hFedF: plain averages of pseudo-gradients, no moving average, and the client network of hFedF.
 
-    The defaults are those of its released code: 5,000 rounds of one client and 50 mini-batches. hFedF compares with it
-    after 200 rounds of all clients and 2 epochs, at lr=1e-3 and, for PACS, weight_decay=1e-5.
+    The defaults are those of its released code: 5,000 rounds of one client and 50 mini-batches. The preset `paper` is the
+    comparison in hFedF's paper, for PACS: 200 rounds of all clients and 2 epochs, lr=1e-3, weight_decay=1e-5. The presets
+    `quick` and `default` have every field as hFedF has it, so that there the two differ by GradAlign and the moving average
+    alone.
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {"rounds": 2, "local_epochs": 1, "server_lr": 2e-3, **_FEW_ROUNDS},
-        "default": {"rounds": 32, "server_lr": 1e-3, **_FEW_ROUNDS},
-        "paper": {},
+        "quick": {**QUICK, **_LIKE_HFEDF},
+        "default": {**DEFAULT, **_LIKE_HFEDF},
+        "paper": {
+            "rounds": 200,
+            "participants": None,
+            "local_steps": None,
+            "lr": 1e-3,
+            "weight_decay": 1e-5,
+            "image_changes": "none",
+        },
     }
 
     rounds: int = 5000

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fdgpriv.artifact import SERVER, Message, StyleStatistics
 from fdgpriv.federation import Federation, LocalData
 from fdgpriv.roles import Answers, Ask, Server
+from fdgpriv.setup import Setup
 from fdgpriv.style import DASSL, PAPER_EPS, Moments, StyleRule
 from fdgpriv.upload import Wanted
 
@@ -70,6 +71,7 @@ class StableFDG(FederatedSGD):
         "default": {**FederatedSGD.presets["default"], **_FROM_SCRATCH},
         "paper": {},
     }
+    paper_setup: ClassVar[Setup] = Setup(clients=30, partition="single", backbone="resnet18", image_size=224)
 
     exploration: float = 3.0
     p: float = 0.5

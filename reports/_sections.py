@@ -55,6 +55,20 @@ def privacy_and_utility(runs: Sequence[Run]) -> Named:
     return Named("", tradeoff(runs), chart, tuple(lines))
 
 
+def images(run: Run) -> tuple[str, ...]:
+    """What the images of the source domains are used for, in one line; none where the run does not say."""
+    if run.images is None:
+        return ()
+    used = run.images
+    each = ", ".join(f"{name} {count.train:,}" for name, count in used.domains.items())
+    said = (
+        f"Images of the source domains: {used.train:,} train ({each}), {used.held_out:,} are held out for validation, "
+    )
+    if not used.public + used.shadow:
+        return (said + "none is withheld for attacks.",)
+    return (said + f"{used.public:,} are public, for adversaries to hold, {used.shadow:,} are shadow clients'.",)
+
+
 def accuracies(runs: Sequence[Run]) -> tuple[Named, ...]:
     """One chart per method, target and seed, with all its defenses; what diverged is said beneath."""
     groups: dict[tuple[str, str | None, int], list[Run]] = {}

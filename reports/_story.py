@@ -10,7 +10,7 @@ from ._accuracy import over_trainings
 from ._cards import Card, Picture, card
 from ._matrix import matrix
 from ._numbers import plain
-from ._sections import Named, accuracies, privacy_and_utility
+from ._sections import Named, accuracies, images, privacy_and_utility
 from ._summary import Verdict, verdicts
 from ._table import Table
 from ._words import defense, joined, title, unique
@@ -39,13 +39,14 @@ class Story:
     matrix: Table | None
     parts: tuple[Part, ...]
     pictures: tuple[Named, ...]
-    trainings: Named | None
+    trainings: tuple[Named, ...]
     tradeoff: Named
     accuracy: tuple[Named, ...]
     privacy: Table
     claims: tuple[Named, ...]
     not_measured: tuple[Named, ...]
     dataset: tuple[str, str, str]
+    images: tuple[Named, ...]
     config: Table
     environment: Table
     timing: str
@@ -74,7 +75,8 @@ def story(results: Results) -> Story:
         accuracy=accuracies(runs),
         privacy=_tables.privacy(runs),
         claims=_same(runs, [_tables.claims(run.claims) for run in runs]),
-        not_measured=_listed(runs),
+        not_measured=_listed(runs, [run.not_measured for run in runs]),
+        images=_listed(runs, [images(run) for run in runs]),
         dataset=(results.dataset.name, results.dataset.about, results.dataset.limits),
         config=_tables.settings(results.config),
         environment=_tables.settings(results.environment),
@@ -105,10 +107,11 @@ def _pictured(runs: Sequence[Run]) -> tuple[Named, ...]:
     )
 
 
-def _listed(runs: Sequence[Run]) -> tuple[Named, ...]:
+def _listed(runs: Sequence[Run], said: Sequence[tuple[str, ...]]) -> tuple[Named, ...]:
+    """What is said of the runs, in lines, once for all runs of which the same is said."""
     groups: dict[tuple[str, ...], list[str]] = {}
-    for run in runs:
-        groups.setdefault(run.not_measured, []).append(title(run))
+    for run, lines in zip(runs, said, strict=True):
+        groups.setdefault(lines, []).append(title(run))
     whole = len(groups) == 1
     return tuple(Named("" if whole else "; ".join(names), lines=lines) for lines, names in groups.items() if lines)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from fdgpriv.accuracy import accuracies, several_trainings
+from fdgpriv.accuracy import RULES, accuracies, several_trainings
 from fdgpriv.finding import AttackFinding, Measured, Results, Run
 from fdgpriv.roles import Report
 
@@ -27,7 +27,10 @@ class Csv(Report):
     `source` is attack, control, upper_bound, chance, positive_control, positive_control_control, curve, curve_control,
     rounds, rounds_control, rise_over_rounds or utility; `name` says which control or bound, or how many rounds and which
     control; the p of a rise over one round stands in its row; `entry` counts a run's attacks from 1. Rows of the source
-    over_seeds stand last: means over n seeds, of each target, and where no target is named over targets first.
+    over_seeds stand last: means over n seeds, of each target, and where no target is named over targets first; then by the
+    round whose model counts, and minus FedAvg by pairs of target and seed. Rows of the source utility whose `name` is
+    last_round, selected_round or last_five are by such a rule too; without name they are of the model that the method
+    returns.
     """
 
     filename: ClassVar[str] = "results.csv"
@@ -70,6 +73,9 @@ def _rows(run: Run) -> Iterator[Row]:
         for name in ("source_accuracy", "target_accuracy") if run.utility.personal else ():
             figure = _figure(getattr(run.utility.personal, name))
             yield {**where, "metric": name, "source": "utility of each client's own model", **figure}
+        for rule in RULES:
+            for name in ("source_accuracy", "target_accuracy") if (one := getattr(run.utility, rule)) else ():
+                yield {**where, "metric": name, "source": "utility", "name": rule, **_figure(getattr(one, name))}
     for entry, finding in enumerate(run.attacks, start=1):
         head: Row = {**where, "entry": entry, **_heading(finding)}
         if not finding.metrics:
@@ -87,6 +93,10 @@ def _over_seeds(results: Results) -> Iterator[Row]:
             yield {**where, **line, "reason": line["reason"] or lacking}
         for target, figure in row.by_target.items():
             yield {**where, "target": target, **next(_table("over_seeds", row.model, {"target_accuracy": figure}))}
+        by_rule = {f"target_accuracy, {rule}": figure for rule, figure in row.by_rule.items()}
+        by_rule |= {f"target_accuracy, {rule}, minus {row.base}": figure for rule, figure in row.leads.items()}
+        for line in _table("over_seeds", row.model, by_rule):
+            yield {**where, **line}
 
 
 def _heading(finding: AttackFinding) -> Row:

@@ -38,7 +38,8 @@ class Markdown(Report):
         blocks += [_table(told.matrix)] if told.matrix else []
         blocks += [block for part in told.parts for block in _part(part, folder)] or [NOT_ATTACKED]
         blocks += ["## Pictures", *(block for entry in told.pictures for block in _named(entry, folder))]
-        blocks += ["## Accuracy over targets and seeds", *_named(told.trainings, folder)] if told.trainings else []
+        blocks += ["## Accuracy over targets and seeds"] if told.trainings else []
+        blocks += [block for entry in told.trainings for block in _named(entry, folder)]
         blocks += ["## Privacy against utility", *_named(told.tradeoff, folder)]
         blocks += ["## Accuracy over rounds", *(block for entry in told.accuracy for block in _named(entry, folder))]
         blocks += ["## Differential privacy", _table(told.privacy)]
@@ -108,6 +109,7 @@ def _setup(told: Story) -> list[str]:
         "## Setup",
         *again,
         f"{told.timing}.",
+        *(block for entry in told.images for block in _named(entry, Path())),
         "Configuration",
         _table(told.config),
         "Environment",

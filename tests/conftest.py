@@ -80,7 +80,7 @@ def fit(
     """Trains `method` on every domain of `dataset` but TARGET, for one round of one epoch unless `settings` say more."""
     chosen = {"rounds": "1", "local_epochs": "1", **(settings or {})}
     plan = Plan(methods=(method,), preset="quick", settings=chosen, clients=clients, device="cpu").checked()
-    population = populate(dataset, TARGET, plan.partition, clients, seed)
+    population = populate(dataset, TARGET, "single", clients, seed)
     federation = plan.federation(dataset, list(population.clients), seed)
     part = plan.method(method)
     protecting = Defense.parse(defense).bound_to(part)

@@ -13,8 +13,9 @@ from fdgpriv.reports.html import Html
 from fdgpriv.reports.markdown import Markdown
 from scipy import stats
 
-from fdgpriv.accuracy import ONE_SEED, Accuracy, accuracies, several_trainings
-from fdgpriv.finding import ClientUtility, PersonalUtility, Results, Run, Utility
+from fdgpriv.accuracy import ONE_SEED, RETURNED, RULES, Accuracy, accuracies, several_trainings
+from fdgpriv.finding import ChosenUtility, ClientUtility, Measured, PersonalUtility, Results, Run, Utility
+from fdgpriv.selection import chosen, rounds_to_try
 from fdgpriv.told import verdicts
 
 Values = Mapping[tuple[str, int], float | None]  # by target and seed: target accuracy, None where training diverged
@@ -209,11 +210,193 @@ def test_the_csv_has_the_means_last() -> None:
 def test_the_printed_lines_have_it_too() -> None:
     values = {("scan", 0): 0.5, ("scan", 1): 0.6, ("blend", 0): 0.7, ("blend", 1): 0.8}
     said = verdicts(report(trained(values), trained({**values, ("blend", 1): None}, method="ccst"))).splitlines()
-    assert said[-5:] == [
+    assert said[-6:] == [
         "nothing was attacked",
         "accuracy over targets and seeds:",
         "  fedavg, defense none: target 0.650 [0.015, 1.000] (2 seeds); scan 0.550, blend 0.750; source 0.750",
         f"  ccst, defense none: target 0.600 ({ONE_SEED}); scan 0.550, blend 0.700; source 0.700",
+        "    minus fedavg, by pairs over 1 seed: returned +0.000",
         "    1 of 2 seeds left out of the means; missing: target blend, seed 1: training diverged",
     ]
     assert "over targets and seeds" not in verdicts(results())
+
+
+# Which round's model counts
+
+
+def of_rounds(*rows: tuple[int, float | None, float]) -> dict[str, ChosenUtility | None]:
+    """The three rules on made-up rounds: number, source accuracy, target accuracy."""
+    found = {}
+    for round, source, target in rows:
+        unknown = Measured(value=None, direction="higher_better", reason="no image held out")
+        known = unknown if source is None else measured(source, 0.05)
+        found[round] = worth(target, 0.5).model_copy(update={"source_accuracy": known})
+    return chosen(found)
+
+
+@pytest.mark.parametrize(
+    ("rows", "last", "selected", "five"),
+    [
+        ([(1, 0.5, 0.3)], 1, 1, [1]),
+        ([(1, 0.5, 0.3), (2, 0.9, 0.1), (3, 0.7, 0.2)], 3, 2, [1, 2, 3]),
+        ([(3, 0.9, 0.2), (1, 0.9, 0.3), (2, 0.9, 0.1)], 3, 1, [1, 2, 3]),  # a tie, and in any order
+        ([(r, [0.1, 0.8, 0.8, 0.2, 0.3, 0.7][r - 1], r / 10) for r in range(1, 7)], 6, 2, [2, 3, 4, 5, 6]),
+        ([(16, 0.6, 0.2), *((r, 0.6 + r / 100, r / 100) for r in range(28, 33))], 32, 32, [28, 29, 30, 31, 32]),
+        ([(1, None, 0.3), (2, 0.1, 0.2), (3, None, 0.1)], 3, 2, [1, 2, 3]),
+    ],
+    ids=str,
+)
+def test_the_rules_on_made_up_rounds(
+    rows: list[tuple[int, float | None, float]], last: int, selected: int, five: list[int]
+) -> None:
+    targets = {round: target for round, _, target in rows}
+    for rule, rounds in (("last_round", [last]), ("selected_round", [selected]), ("last_five", five)):
+        found = of_rounds(*rows)[rule]
+        assert found is not None
+        assert list(found.rounds) == rounds
+        mean = sum(targets[round] for round in rounds) / len(rounds)
+        assert found.target_accuracy.value == pytest.approx(mean)
+        assert found.target_accuracy.ci95 == pytest.approx((mean - 0.01, mean + 0.01))  # all as wide
+
+
+def test_nothing_is_selected_where_no_source_accuracy_is_known() -> None:
+    found = of_rounds((1, None, 0.3), (2, None, 0.2))
+    assert found["selected_round"] is None
+    assert found["last_five"] is not None
+    assert found["last_five"].source_accuracy.value is None
+    assert found["last_five"].target_accuracy.value == pytest.approx(0.25)
+    assert chosen({}) == dict.fromkeys(RULES)
+
+
+def test_the_interval_of_a_mean_over_rounds_is_not_too_narrow() -> None:
+    """Against the t interval of each image's mean over the five models, which correlate as they like."""
+    draws = np.random.default_rng(0)
+    for shared in (0.0, 0.5, 1.0):
+        images = (shared * draws.random((1, 400)) + (1 - shared) * draws.random((5, 400)) < 0.5).astype(float)
+        rounds = {}
+        for round, right in enumerate(images, start=1):
+            half = stats.t.ppf(0.975, 399) * stats.sem(right)
+            figure = Measured(
+                value=right.mean(), ci95=(right.mean() - half, right.mean() + half), direction="higher_better"
+            )
+            rounds[round] = worth(0.5, 0.5).model_copy(update={"target_accuracy": figure})
+        five = chosen(rounds)["last_five"]
+        assert five is not None
+        assert five.target_accuracy.ci95 is not None
+        low, high = stats.t.interval(0.95, 399, images.mean(), stats.sem(images.mean(0)))
+        assert five.target_accuracy.ci95[0] <= low + 1e-9
+        assert five.target_accuracy.ci95[1] >= high - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("rounds", "personal", "tried"),
+    [
+        (3, False, [1, 2, 3]),
+        (2, True, [1, 2]),
+        (32, True, [16, 28, 29, 30, 31, 32]),
+        (200, True, [100, 196, 197, 198, 199, 200]),
+        (1, True, [1]),
+    ],
+)
+def test_the_last_five_rounds_are_always_evaluated(rounds: int, personal: bool, tried: list[int]) -> None:
+    assert sorted(rounds_to_try(rounds, personal)) == tried
+
+
+# Differences from FedAvg
+
+
+def with_rules(runs: list[Run], shift: Mapping[str, float]) -> list[Run]:
+    """Runs whose target accuracy by each rule is that of the returned model plus `shift`."""
+    told = []
+    for run in runs:
+        if run.utility is not None:
+            one = run.utility.target_accuracy.value or 0
+            update = {
+                rule: ChosenUtility(
+                    rounds=(3,), source_accuracy=measured(0.9, 0.01), target_accuracy=measured(one + shift[rule], 0.01)
+                )
+                for rule in RULES
+            }
+            run = run.model_copy(update={"utility": run.utility.model_copy(update=update)})
+        told.append(run)
+    return told
+
+
+OURS = {"last_round": 0.01, "selected_round": 0.02, "last_five": 0.03}
+THEIRS = {"last_round": 0.0, "selected_round": -0.05, "last_five": 0.1}
+
+
+def test_rules_and_differences_are_over_pairs_by_the_same_rule() -> None:
+    """fedavg lacks one training of seed 1: the differences are over the three other seeds."""
+    ours, theirs = made_up(4), {key: v and v / 2 for key, v in made_up(4).items()}
+    theirs["type", 1] = None
+    fedavg, ccst = accuracies(
+        report(with_rules(trained(theirs, "fedavg"), THEIRS), with_rules(trained(ours, "ccst"), OURS))
+    )
+    assert (fedavg.base, fedavg.leads, ccst.base) == ("", {}, "fedavg")
+    assert list(ccst.leads) == [RETURNED, *RULES]
+    for rule, lead in ccst.leads.items():
+        gain = OURS.get(rule, 0) - THEIRS.get(rule, 0)
+        by_seed = [np.mean([(ours[t, s] or 0) - (theirs[t, s] or 0) + gain for t in TARGETS]) for s in (0, 2, 3)]
+        assert lead.value == pytest.approx(np.mean(by_seed))
+        assert lead.ci95 == pytest.approx(stats.t.interval(0.95, 2, np.mean(by_seed), stats.sem(by_seed)))
+        assert lead.n == 3
+    for rule, figure in ccst.by_rule.items():
+        assert figure.value == pytest.approx((ccst.target.value or 0) + OURS[rule])
+        assert figure.n == 4
+
+
+def test_differences_are_from_the_first_fedavg_under_the_same_defense() -> None:
+    values = made_up(2)
+    rows = accuracies(
+        report(
+            trained(values, "hfedf", own=-0.05),
+            trained(values, "fedavg:network=inception"),
+            trained(values, "fedavg"),
+            trained(values, "hfedf", "gaussian:epsilon=1"),
+        )
+    )
+    assert [(row.method, row.model, row.defense, row.base) for row in rows] == [
+        ("hfedf", "the model for everyone", "none", "fedavg:network=inception"),
+        ("hfedf", "each client its own model", "none", "fedavg:network=inception"),
+        ("fedavg:network=inception", "", "none", ""),
+        ("fedavg", "", "none", "fedavg:network=inception"),
+        ("hfedf", "", "gaussian:epsilon=1", ""),
+    ]
+    assert [row.leads[RETURNED].value for row in rows[:2]] == [pytest.approx(0), pytest.approx(-0.05)]
+
+
+def test_where_clients_have_own_models_the_rules_are_of_those() -> None:
+    everyone, own = accuracies(report(with_rules(trained(made_up(2), "hfedf", own=-0.05), OURS)))
+    assert (everyone.by_rule, list(own.by_rule)) == ({}, list(RULES))
+
+
+@pytest.mark.parametrize("form", [Html, Markdown])
+def test_reports_have_both_selections(form: type[Html], tmp_path: Path) -> None:
+    values = {("scan", 0): 0.5, ("scan", 1): 0.6}
+    theirs = {("scan", 0): 0.3, ("scan", 1): 0.5}
+    told = report(with_rules(trained(theirs), THEIRS), with_rules(trained(values, "ccst"), OURS))
+    text = form().render(told, tmp_path).replace("\\", "")
+    for shown in ("best source accuracy", "last round", "mean of the last five", "returned"):
+        assert f"Target accuracy, {shown}" in text
+    assert "57.0%" in text  # 0.55 and 0.02: ccst's selected round
+    assert "+22.0" in text  # (0.2 + 0.1) / 2 + 0.07
+    assert "+8.0" in text  # (0.2 + 0.1) / 2 - 0.07
+    assert "its difference from fedavg by the same rule" in text
+    assert "Target accuracy, last round" not in form().render(report(trained(values)), tmp_path)
+
+
+def test_the_csv_and_the_printed_lines_have_both_selections() -> None:
+    values = {("scan", 0): 0.5, ("scan", 1): 0.6}
+    told = report(with_rules(trained(values), THEIRS), with_rules(trained(values, "ccst"), OURS))
+    table = list(csv.DictReader(io.StringIO(Csv().render(told, Path()))))
+    found = {
+        row["metric"]: float(row["value"]) for row in table if row["source"] == "over_seeds" and row["method"] == "ccst"
+    }
+    assert found["target_accuracy, selected_round"] == pytest.approx(0.57)
+    assert found["target_accuracy, selected_round, minus fedavg"] == pytest.approx(0.07)
+    _, one = (row for row in table if (row["method"], row["seed"], row["name"]) == ("ccst", "1", "last_five"))
+    assert one["metric"] == "target_accuracy"
+    assert float(one["value"]) == pytest.approx(0.63)
+    assert "minus fedavg, by pairs over 2 seeds: returned +0.000" in verdicts(told)
+    assert "selected round 0.570" in verdicts(told)

@@ -57,7 +57,7 @@ def test_a_moved_or_turned_image_is_the_same_but_for_that(rng: torch.Generator) 
 @pytest.fixture(scope="module")
 def spectra(tiny: Dataset) -> Fitted:
     """CCST with amplitudes for styles."""
-    settings = {"style_of": "amplitude", "augmentation": "1"}
+    settings = {"style_of": "amplitude", "augmentation": "2"}
     return fit(tiny, clients=6, method="ccst", settings=settings)
 
 

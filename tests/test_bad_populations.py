@@ -20,6 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:attention over a 2 x 2 map")
 METHODS = ("fedavg", "stablefdg", "ccst", "pardon", "lsi", "hfedf", "pfedhn")
 STYLED = ("stablefdg", "ccst", "pardon")  # of which there is something to attack
 SHORT = {
+    "ccst": ["augmentation=2"],
     "hfedf": ["hidden=2"],
     "pfedhn": ["hidden=2"],
     "lsi": ["latent_dim=4", "inversion_steps=1", "inversion_batches=1", "translator_steps=2"],
@@ -88,7 +89,8 @@ def test_these_are_all_methods() -> None:
 def test_one_client_trains_alone(method: str, tmp_path: Path) -> None:
     alone = ("--clients", "1", "--partition", "domains:2")
     attacks = ("domain_inference:practice=4",) if method in STYLED else ("none",)
-    run = audited(tmp_path, EVEN, words(method, *alone, attacks=attacks))
+    settings = ["augmentation=1", "keep_original=false"] if method == "ccst" else []
+    run = audited(tmp_path, EVEN, words(method, *alone, attacks=attacks, settings=settings))
     assert run.utility is not None
     assert senders(run) == 1
     assert not any("in no round" in said for said in run.not_measured)
@@ -153,8 +155,12 @@ def test_an_empty_domain_is_refused(empty: str, tmp_path: Path, capsys: pytest.C
     ("method", "settings", "told"),
     [
         ("ccst", ["augmentation=3"], "ccst.augmentation: want at most as many as clients (2), got 3"),
-        ("ccst", ["augmentation=2", "own=false"], "want at most as many as other clients (1), got 2"),
-        ("stablefdg", ["code_compat=true"], "stablefdg.code_compat: want batches of at least 17, got 5 at client-00"),
+        (
+            "ccst",
+            ["augmentation=2", "own=false", "keep_original=false"],
+            "want at most as many as other clients (1), got 2",
+        ),
+        ("stablefdg", ["code_compat=true"], "stablefdg.code_compat: want batches of at least 17, got 7 at client-00"),
     ],
 )
 def test_what_a_method_cannot_do_with_so_few_is_refused(

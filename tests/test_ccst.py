@@ -228,7 +228,7 @@ def test_adains_own_codec_is_read_from_the_users_files(tmp_path: Path, vgg: Styl
 # Which copy takes which style (Algorithm 1)
 
 
-def transferred(bank: Any, n: int, k: int, seed: int = 0, block: int = 1) -> tuple[Tensor, Tensor]:
+def transferred(bank: Any, n: int, k: int, seed: int = 0, block: int = 1, keep: bool = False) -> tuple[Tensor, Tensor]:
     """For each image its copies (n, k): the domain whose style it took, -1 where unchanged; and the style's number.
 
     Images are their own number in colour 0; "redrawing" writes the style's mean into colour 1.
@@ -241,7 +241,7 @@ def transferred(bank: Any, n: int, k: int, seed: int = 0, block: int = 1) -> tup
         means = torch.stack([style.mean[:1] for style in styles])
         return torch.cat([given[:, :1], means[..., None, None], given[:, 2:]], dim=1)
 
-    made = bank.transfer(images, *bank.draw(n, k, block, seeded(seed)), redraw).view(n, k, 3)
+    made = bank.transfer(images, *bank.draw(n, k, block, seeded(seed), keep), redraw).view(n, k, 3)
     assert torch.equal(made[..., 0], torch.arange(n).float()[:, None].expand(n, k))
     mark = made[..., 1]
     return torch.where(mark < 0, mark, (mark / 100).floor()).int(), (mark % 100).int()
@@ -283,6 +283,56 @@ def test_a_block_of_images_has_each_domains_style_in_common() -> None:
         assert [len(set(block.tolist())) for block in of_image.split(32)] == [1, 1]
     domains, numbers = transferred(bank((50, 1, 50)), 64, 3)
     assert len(set(numbers[domains == 0].tolist())) > 10
+
+
+@pytest.mark.parametrize(("clients", "k"), [(3, 2), (3, 3), (15, 3)])
+def test_where_originals_are_kept_each_image_has_one_and_the_other_copies_take_each_others_style_as_often(
+    clients: int, k: int
+) -> None:
+    domains, _ = transferred(bank((1,) * clients), 3000, k, keep=True)
+    assert (domains == -1).sum(1).tolist() == [1] * 3000
+    assert all(len(set(row)) == k for row in domains.tolist())
+    drawn = Counter(domains[domains >= 0].tolist())
+    assert set(drawn) == set(range(clients)) - {1}
+    assert stats.chisquare(list(drawn.values())).pvalue > SURE
+
+
+def test_of_many_clients_algorithm_1_leaves_few_originals_and_the_presets_leave_them_all() -> None:
+    """N = 15: K of 15 copies are untouched by Algorithm 1, one of K by the presets; the paper's N = K = 3 has one of K."""
+    for preset, n, untouched in (("paper", 15, 3 / 15), ("paper", 3, 1.0), ("default", 15, 1.0), ("quick", 6, 1.0)):
+        method: Any = Plan(methods=("ccst",), preset=preset).method("ccst")
+        small = replace(method, codec="small")
+        data = held(n=200)
+        message = [style(f"client-{i}", 0.1 * i) for i in range(n)]
+        copies = stylised(small, data, message).data.images.view(200, 3, 3, 8, 8)
+        same = (copies == data.images[:, None]).flatten(2).all(2).sum(1)
+        assert int(same.max()) == 1
+        if untouched == 1:
+            assert int(same.sum()) == 200
+        else:
+            assert stats.binomtest(int(same.sum()), 200, untouched).pvalue > SURE
+
+
+@pytest.mark.parametrize(
+    ("keep", "own", "clients", "left"),
+    [
+        (True, True, 15, (3, True)),
+        (True, True, 2, (2, True)),
+        (True, True, 1, (1, False)),
+        (False, False, 2, (1, False)),
+    ],
+)
+def test_adversaries_train_federations_of_fewer_clients_with_fewer_copies(
+    keep: bool, own: bool, clients: int, left: tuple[int, bool]
+) -> None:
+    cut = ccst(augmentation=3, keep_original=keep, own=own).cut_to(clients)
+    assert (cut.augmentation, cut.keep_original) == left
+    cut.model(federation(clients), seeded(0))
+
+
+def test_originals_alone_are_no_style_transfer() -> None:
+    with pytest.raises(ValueError, match=r"^ccst\.keep_original: want augmentation of at least 2 .*got augmentation=1"):
+        ccst(augmentation=1, keep_original=True)
 
 
 def test_without_its_own_style_no_copy_is_unchanged() -> None:
@@ -598,7 +648,8 @@ def test_the_defaults_are_the_papers() -> None:
     assert method.frozen_encoder
     for preset in ("quick", "default"):
         ours, theirs = (Plan(preset=preset).method(name) for name in ("ccst", "fedavg"))
-        for name in ("rounds", "local_epochs", "batch_size", "lr", "momentum", "weight_decay", "schedule"):
+        assert (ours.augmentation, ours.keep_original, ours.local_epochs) == (3, True, 1)  # type: ignore[attr-defined]
+        for name in ("rounds", "batch_size", "lr", "momentum", "weight_decay", "schedule"):
             assert getattr(ours, name) == getattr(theirs, name)
 
 
@@ -775,7 +826,7 @@ def test_where_single_styles_cross_the_whole_clients_question_is_not_one_of_them
 
 
 def test_a_malicious_client_holds_another_domain_where_every_style_goes_to_every_client(tiny: Dataset) -> None:
-    proctor = fit(tiny, clients=6, method="ccst", settings={"augmentation": "1"}).proctor()
+    proctor = fit(tiny, clients=6, method="ccst", settings={"augmentation": "2"}).proctor()
     assert proctor.evidence is not None
     main = proctor.population.main_domain
     assert len(proctor.evidence.receiver) == 6

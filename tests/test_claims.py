@@ -30,6 +30,9 @@ def case(*attacks: AttackFinding, records: tuple[Record, ...] = (), facts: dict[
     return Case(attacks, records, facts or {})
 
 
+LEARNED = {"stage1_accuracy_min": 0.8, "class_preservation": 0.6, "class_untranslated": 0.5}
+
+
 def crossing(artifact: Artifact, sender: str, receiver: str, verb: str = "fit") -> Record:
     return Record.of(artifact, sender, receiver, verb, samples=10, clients=1)
 
@@ -253,6 +256,58 @@ def areas(few: float, many: float) -> dict[str, float]:
     return values | ends
 
 
+LATENTS = {"latent_precision": 0.0, "latent_recall": 0.5, "noise_precision": 0.0, "noise_recall": 1.0}
+MOMENTS = {"latent_mean_error": 0.1, "latent_var_error": 0.2}
+GAIN = {"translated_error": 1.0, "untranslated_error": 2.0, "elsewhere_error": 1.5} | {
+    f"translation_gain{end}": 0.5 for end in ("", "_low", "_high")
+}
+
+
+@pytest.mark.parametrize("claim", ["H-L1", "H-L3", "H-L4", "H-L7", "H-L8"])
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (
+            {"stage1_accuracy_min": 0.79},
+            "stage 1 trained too little: a client's accuracy on its own training images is 0.79",
+        ),
+        (
+            {"class_preservation": 0.5},
+            "the translator does not keep classes: accuracy 0.50 under the other client's head",
+        ),
+        (
+            {"class_preservation": 0.32},
+            "the translator does not keep classes: accuracy 0.32 under the other client's head",
+        ),
+        (
+            {"stage1_accuracy_min": None},
+            "the run's log lacks stage 1's accuracy or the translator's class preservation",
+        ),
+        ({"class_untranslated": None}, "the run's log lacks stage 1's accuracy or the translator's class preservation"),
+        ({}, None),
+    ],
+)
+def test_claims_of_heads_and_translator_are_refused_where_these_did_not_learn(
+    claim: str, changed: dict[str, float | None], told: str | None
+) -> None:
+    inverted = reconstruction("server", 15.0, 0.5, "no_leak_found", True).model_copy(update={"verdict": "leak"})
+    head = inverted.model_copy(update={"attack": "latent_inversion", "artifact": "classifier_head:client"})
+    deep = inverted.model_copy(update={"attack": "deep_inversion", "artifact": "model_state:client"})
+    labels = head.model_copy(update={"attack": "label_histogram"})
+    known = {name: figure for name, figure in (LEARNED | changed).items() if figure is not None}
+    (row,) = (
+        row
+        for row in claims("lsi", case(head, deep, labels, facts=LATENTS | MOMENTS | GAIN | known))
+        if row.id == claim
+    )
+    assert row.evidence
+    if told is None:
+        assert row.verdict == "refuted"
+    else:
+        assert row.verdict == "undecided"
+        assert row.reason.startswith(told)
+
+
 @pytest.mark.parametrize(
     ("few", "many", "verdict"),
     [(0.9, 0.7, "refuted"), (0.9, 0.55, "supported"), (0.55, 0.5, "undecided"), (0.55, 0.7, "refuted")],
@@ -269,13 +324,13 @@ def test_one_layer_and_all_stand_side_by_side_whoever_leaks() -> None:
     head = plain.model_copy(update={"attack": "latent_inversion", "artifact": "classifier_head:client"})
     every = {"psnr@k=1": measured(16.8, 0.5), "psnr@k=all": measured(15.9, 0.25), "psnr": measured(14, 1)}
     deep = plain.model_copy(update={"attack": "deep_inversion", "artifact": "model_state:client", "metrics": every})
-    (row,) = (row for row in claims("lsi", case(head, deep)) if row.id == "H-L1")
+    (row,) = (row for row in claims("lsi", case(head, deep, facts=LEARNED)) if row.id == "H-L1")
     assert row.evidence[-1] == (
         "one image's PSNR in dB by the statistics inverted: k=1 16.8 [16.3, 17.3]; k=all 15.9 [15.7, 16.1]; the head's 20.2 "
         "[19.6, 20.8]; strongest control (mean_image) 13.5 [13.3, 13.7]"
     )
     leaks = deep.model_copy(update={"verdict": "leak"})
-    found, reason = verdict_of("lsi", "H-L1", case(head, leaks))
+    found, reason = verdict_of("lsi", "H-L1", case(head, leaks, facts=LEARNED))
     assert (found, reason.split(",")[0]) == ("refuted", "statistics of all layers are sent as well")
 
 
@@ -283,7 +338,7 @@ def test_one_layer_and_all_stand_side_by_side_whoever_leaks() -> None:
 def test_a_translator_tells_where_it_gains_on_both_controls(low: float, verdict: str) -> None:
     errors = {"translated_error": 1.0, "untranslated_error": 2.0, "elsewhere_error": 1.5}
     gain = {"translation_gain": 0.5, "translation_gain_low": low, "translation_gain_high": 0.8}
-    assert verdict_of("lsi", "H-L8", case(facts=errors | gain))[0] == verdict
+    assert verdict_of("lsi", "H-L8", case(facts=errors | gain | LEARNED))[0] == verdict
     assert verdict_of("lsi", "H-L8", case())[0] == "undecided"
 
 

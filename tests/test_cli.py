@@ -437,8 +437,11 @@ def test_without_attacks_it_trains_every_target_and_seed(tmp_path: Path, capsys:
     said = capsys.readouterr().out.splitlines()
     assert "nothing was attacked" in said
     begin = said.index("accuracy over targets and seeds:") + 1
-    assert all("(2 seeds); scan " in line for line in said[begin : begin + 2])
-    assert [line.partition(",")[0].strip() for line in said[begin:-1]] == ["fedavg", "stablefdg"]
+    fedavg, by_rule, stablefdg, _, lead = said[begin:-1]
+    assert all("(2 seeds); scan " in line for line in (fedavg, stablefdg))
+    assert (fedavg.partition(",")[0].strip(), stablefdg.partition(",")[0].strip()) == ("fedavg", "stablefdg")
+    assert all(rule in by_rule for rule in ("last round", "selected round", "last five"))
+    assert "minus fedavg, by pairs over 2 seeds: returned" in lead
     for name in ("report.md", "report.html"):
         assert "Accuracy over targets and seeds" in (tmp_path / "out" / name).read_text(encoding="utf-8")
     assert "over_seeds" in (tmp_path / "out" / "results.csv").read_text(encoding="utf-8")

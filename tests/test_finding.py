@@ -75,7 +75,7 @@ def test_the_names_are_those_of_the_contract() -> None:
     assert set(data["timing"]) == {"total_s", "train_s", "attack_s", "peak_rss_mb"}
     assert set(run) == {
         *("method", "dataset", "target", "seed", "defense", "utility", "artifacts", "attacks", "privacy", "claims"),
-        *("figures", "not_measured", "failed"),
+        *("figures", "images", "not_measured", "training", "failed"),
     }
     assert set(run["artifacts"][0]) == {
         *("kind", "level", "verb", "from", "to", "via", "per_client_per_round_bytes", "shape", "dtype", "times"),

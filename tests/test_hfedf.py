@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from fdgpriv.plan import Plan
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Defense, Method
 from fdgpriv.states import ModelUpdate
+from fdgpriv.subjects.shared_model import last_sent
 from fdgpriv.training import Cell, train
 from fdgpriv.transcript import Transcript
 from fdgpriv.wire import Diverged, Wire
@@ -413,7 +415,7 @@ def test_the_servers_optimisers_are_torchs(optimizer: str) -> None:
 
 
 def moved(mode: str, decay: float, warmup: int = 0, steps: Sequence[float] = (0, 1, 2, -1), **more: Any) -> list[float]:
-    """What is served after each of these steps, from 0."""
+    """What training would end with after each of these steps, from 0."""
     made = network_of(double=True)
     average = moving.MovingAverage(made, mode, decay, warmup, more.get("embeddings", True))
     served = []
@@ -424,7 +426,7 @@ def moved(mode: str, decay: float, warmup: int = 0, steps: Sequence[float] = (0,
             parameter.data += change
         average.follow(round)
         values = {
-            float(p.detach().flatten()[0]) for n, p in average.served.named_parameters() if n in more.get("names", (n,))
+            float(p.detach().flatten()[0]) for n, p in average.final.named_parameters() if n in more.get("names", (n,))
         }
         assert len(values) == 1
         served.append(values.pop())
@@ -435,11 +437,12 @@ def test_a_replacing_average_scales_the_step_and_does_nothing_else() -> None:
     assert moved("replace", 0.75) == pytest.approx([0, 0.75, 2.25, 1.5])
 
 
-def test_a_shadow_is_the_average_of_what_trains_on() -> None:
-    shadow = [0.0]
+@pytest.mark.parametrize("mode", ["evaluate", "shadow"])
+def test_it_is_the_average_of_what_trains_on(mode: str) -> None:
+    average = [0.0]
     for live in (1, 3, 2):
-        shadow.append(0.75 * live + 0.25 * shadow[-1])
-    assert moved("shadow", 0.75) == pytest.approx(shadow)
+        average.append(0.75 * live + 0.25 * average[-1])
+    assert moved(mode, 0.75) == pytest.approx(average)
 
 
 @pytest.mark.parametrize("mode", moving.EMAS)
@@ -447,7 +450,7 @@ def test_an_average_of_weight_one_changes_nothing(mode: str) -> None:
     assert moved(mode, 1.0) == moved("off", 0.5) == [0, 1, 3, 2]
 
 
-@pytest.mark.parametrize("mode", ["replace", "shadow"])
+@pytest.mark.parametrize("mode", ["replace", "evaluate", "shadow"])
 def test_until_the_warmup_ends_nothing_is_averaged(mode: str) -> None:
     assert moved(mode, 0.5, warmup=3) == [0, 1, 3, 2]
     assert moved(mode, 0.5, warmup=2)[:3] == [0, 1, 3]
@@ -469,6 +472,90 @@ def test_replacing_is_a_smaller_learning_rate() -> None:
     assert not torch.equal(one.embeddings, other.embeddings)
 
 
+def asked(method: Any, moves: Sequence[float]) -> tuple[list[tuple[str, dict[str, ModelState]]], Any]:
+    """Each verb with the models sent, and the final models, where client i's update is moves[i] in every entry."""
+    server, asks, answers = method.server(federation(len(moves)), seeded(0)), [], None
+    while True:
+        try:
+            ask = server.send(answers)
+        except StopIteration as done:
+            return asks, done.value
+        asks.append((ask.verb, {name: message[0] for name, message in ask.messages.items()}))
+        answers = {
+            name: [
+                ModelUpdate(
+                    client=name, round=0, state={k: torch.full_like(t, move) for k, t in message[0].state.items()}
+                )
+            ]
+            for move, (name, message) in zip(moves, ask.messages.items(), strict=True)
+        }
+
+
+def by_hand(method: Any, moves: Sequence[float]) -> tuple[list[Any], Any]:
+    """The same with autograd and plain SGD: the networks that made the models of each round, and of the end."""
+    live = method.hypernetwork(federation(len(moves)), seeded(0))
+    average, makers = deepcopy(live), []
+    for round in range(method.rounds):
+        maker = average if method.ema == "shadow" else live
+        makers.append(deepcopy(maker))
+        models = maker(maker.embeddings)
+        loss = sum((models[i] * move).sum() / len(moves) for i, move in enumerate(moves))
+        gradients = torch.autograd.grad(loss, list(maker.parameters()))
+        decay = (1 + math.cos(math.pi * round / method.rounds)) / 2 if method.server_schedule == "cosine" else 1
+        for new, mean, gradient in zip(live.parameters(), average.parameters(), gradients, strict=True):
+            new.data -= method.server_lr * decay * gradient
+            kept = 1 - method.ema_decay if round > method.warmup else 0
+            mean.data = torch.from_numpy((1 - kept) * new.data.numpy() + kept * mean.data.numpy())
+            if method.ema == "replace":
+                new.data = mean.data.clone()
+    return makers, live if method.ema in ("replace", "off") else average
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+@pytest.mark.parametrize("ema", moving.EMAS)
+def test_what_is_sent_when_and_what_comes_back(ema: str, schedule: str) -> None:
+    plain = {"server_optimizer": "sgd", "server_weight_decay": 0.0, "align": "off", "clip": 1e9, "rounds": 5}
+    method = small(**plain, server_lr=0.3, ema=ema, ema_decay=0.6, warmup=1, server_schedule=schedule)
+    moves = (0.3, -0.1, 0.2)
+    asks, end = asked(method, moves)
+    makers, last = by_hand(method, moves)
+    if ema == "evaluate":
+        makers.append(last)
+    assert [verb for verb, _ in asks] == ["fit"] * 5 + ["use"] * (ema == "evaluate")
+    for (_, sent), maker in zip(asks, makers, strict=True):
+        for model, state in zip(sent.values(), maker.states(maker.embeddings), strict=True):
+            torch.testing.assert_close(model.state, state, rtol=1e-4, atol=1e-6)
+    for name, state in zip(end.names, last.states(last.embeddings), strict=True):
+        torch.testing.assert_close(dict(end.of(name).state_dict()), state, rtol=1e-4, atol=1e-6)
+    rounds = [max(model.round for model in sent.values()) for _, sent in asks]
+    assert rounds == [*range(5), *([4] if ema == "evaluate" else [])]
+
+
+def test_of_an_average_that_is_evaluated_the_final_models_are_attacked_and_updates_beside_what_was_trained() -> None:
+    method = small(ema="evaluate", warmup=0, ema_decay=0.5)
+    model, transcript = run(method, keep="ends")
+    _, attacked = last_sent(transcript)
+    live = transcript.models_sent(2)
+    for name in federation().clients:
+        torch.testing.assert_close(dict(model.of(name).state_dict()), attacked[name].state, rtol=1e-5, atol=1e-7)
+        assert any(
+            not torch.allclose(live[name].state[key], tensor, rtol=1e-3) for key, tensor in attacked[name].state.items()
+        )
+    assert {r.verb for r in transcript.records if r.receiver != SERVER} == {"fit", "use"}
+    assert [r.verb for r in transcript.records if r.receiver == SERVER] == ["fit"] * 9
+
+
+@pytest.mark.parametrize("preset", ["quick", "default"])
+def test_the_two_methods_differ_by_grad_align_the_average_and_the_embedding(preset: str) -> None:
+    one, other = (asdict(part.configured(part.presets[preset])) for part in (HFedF, PFedHN))
+    alone = {"align", "ema", "ema_decay", "ema_embedding", "warmup"}
+    alone |= {"embedding", "autoencoder_images", "autoencoder_epochs"}  # learned, as pFedHN's always are
+    assert one.keys() - other.keys() == alone
+    assert one["embedding"] == "learned"
+    assert {name: value for name, value in one.items() if name not in alone} == other
+    assert one["server_schedule"] == "cosine"
+
+
 # The client
 
 
@@ -484,7 +571,7 @@ def test_a_client_answers_with_what_plain_training_took_away() -> None:
     sent.load_into(toy)
     optimizer = torch.optim.SGD(toy.parameters(), 0.1, 0.9, weight_decay=0.01)
     clipped = 0
-    for index in torch.randperm(6, generator=rng)[:4].split(4):
+    for index in (torch.randperm(6, generator=rng)[:4],):  # the short batch of two is dropped
         optimizer.zero_grad()
         nn.functional.cross_entropy(toy(data.images[index]), data.labels[index]).backward()
         norm = math.sqrt(sum(float(p.grad.square().sum()) for p in toy.parameters() if p.grad is not None))
@@ -506,8 +593,9 @@ def test_local_steps_are_fresh_batches() -> None:
     assert [len(index) for index in drawn] == [4] * 5
     assert all(len(set(index.tolist())) == 4 for index in drawn)
     assert [len(index) for index in small(local_steps=2).passes(3, seeded(0))] == [3, 3]
-    everything = list(small(local_epochs=2).passes(8, seeded(0)))
-    assert sorted(torch.cat(everything).tolist()) == sorted([*range(8)] * 2)
+    everything = list(small(local_epochs=2).passes(9, seeded(0)))
+    assert [len(set(index.tolist())) for index in everything] == [4] * 4
+    assert all(not set(everything[i].tolist()) & set(everything[i + 1].tolist()) for i in (0, 2))
 
 
 def test_a_client_computes_its_embedding_from_its_validation_images() -> None:
@@ -541,6 +629,7 @@ def test_a_client_computes_its_embedding_from_its_validation_images() -> None:
         {"align": "away"},
         {"align": "off"},
         {"ema": "shadow", "warmup": 0},
+        {"ema": "evaluate", "warmup": 0},
         {"ema": "off"},
         {"ema_embedding": False, "warmup": 0},
         {"embedding": "random"},
@@ -550,6 +639,7 @@ def test_a_client_computes_its_embedding_from_its_validation_images() -> None:
         {"client_optimizer": "sgd"},
         {"server_optimizer": "sgd"},
         {"server_optimizer": "sgd_momentum"},
+        {"server_schedule": "cosine"},
         {"init": "default"},
         {"slope": 0.2},
         {"depth": 1},
@@ -595,7 +685,7 @@ def test_random_embeddings_are_drawn_anew_after_each_step() -> None:
     ("spec", "told"),
     [
         ("hfedf:align=never", r"hfedf\.align: want one of towards, away, off; got 'never'"),
-        ("hfedf:ema=never", r"hfedf\.ema: want one of replace, shadow, off; got 'never'"),
+        ("hfedf:ema=never", r"hfedf\.ema: want one of replace, evaluate, shadow, off; got 'never'"),
         ("hfedf:embedding=none", r"hfedf\.embedding: want one of learned, random, autoencoder; got 'none'"),
         ("hfedf:ema_decay=0", r"hfedf\.ema_decay: want more than 0 and at most 1, got 0"),
         ("hfedf:ema_decay=1.5", r"hfedf\.ema_decay: want more than 0 and at most 1, got 1.5"),
@@ -604,6 +694,7 @@ def test_random_embeddings_are_drawn_anew_after_each_step() -> None:
         ("hfedf:autoencoder_epochs=0", r"hfedf\.autoencoder_epochs: want at least 1, got 0"),
         ("hfedf:client_optimizer=lbfgs", r"hfedf\.client_optimizer: want one of sgd, sgd_momentum, adam; got 'lbfgs'"),
         ("hfedf:server_optimizer=lbfgs", r"hfedf\.server_optimizer: want one of sgd, sgd_momentum, adam; got 'lbfgs'"),
+        ("pfedhn:server_schedule=linear", r"pfedhn\.server_schedule: want one of constant, .*; got 'linear'"),
         ("hfedf:init=zero", r"hfedf\.init: want one of client, default; got 'zero'"),
         ("hfedf:buffers=freeze", r"hfedf\.buffers: want one of share; got 'freeze'"),
         ("pfedhn:embedding_dim=0", r"pfedhn\.embedding_dim: want more than 0, got 0"),
@@ -629,9 +720,10 @@ def test_the_paper_preset_is_the_papers() -> None:
     assert (part.lr, part.weight_decay, part.schedule, part.local_steps) == (1e-3, 1e-3, "constant", None)
     assert (part.server_optimizer, part.server_lr, part.server_weight_decay) == ("adam", 1e-3, 1e-5)
     assert (part.hidden, part.depth, part.slope, part.ema, part.ema_decay) == (50, 3, 0.01, "replace", 0.95)
+    assert part.server_schedule == PFedHN().server_schedule == "constant"
     ancestor = PFedHN.configured(PFedHN.presets["paper"])
-    assert (ancestor.rounds, ancestor.participants, ancestor.local_steps) == (5000, 1, 50)
-    assert (ancestor.lr, ancestor.momentum, ancestor.weight_decay) == (5e-3, 0.9, 5e-5)
+    assert (ancestor.rounds, ancestor.local_epochs, ancestor.participants, ancestor.local_steps) == (200, 2, None, None)
+    assert (ancestor.lr, ancestor.momentum, ancestor.weight_decay) == (1e-3, 0.9, 1e-5)
     assert (ancestor.server_lr, ancestor.server_weight_decay, ancestor.hidden, ancestor.slope) == (1e-2, 1e-3, 100, 0.0)
 
 

@@ -69,6 +69,9 @@ def test_importances_are_those_of_a_loop_over_images(digits: Dataset) -> None:
     model = subject_of(trained)[1].training.network()
     state = {key.removeprefix("model/"): t for key, t in made.tensors().items() if key.startswith("model/")}
     model.load_state_dict(state)
+    for layer in (module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)):
+        layer.momentum = 1.0  # the statistics of the next pass alone
+    model.train()(own.images[index])
     model.eval()
     slow = {key: torch.zeros_like(parameter) for key, parameter in model.named_parameters()}
     for image in own.images[index]:
@@ -117,7 +120,7 @@ def test_slopes_make_the_importances_of_the_wire(weighed: Fitted) -> None:
     for name in subject.clients[:3]:
         own, artifact = holding(weighed, name), subject.wire[name]
         assert own.sent is not None
-        slopes = craft.slopes(own.images, artifact, own.sent)
+        slopes = craft.slopes(own.images, artifact, own.sent, own.images)
         torch.testing.assert_close(craft.pooled(slopes), craft.last(artifact), atol=1e-5, rtol=1e-4)
 
 
@@ -125,7 +128,7 @@ def test_slopes_make_the_importances_of_the_wire(weighed: Fitted) -> None:
 def test_slopes_of_one_image_are_its_gradient(output: str, rng: torch.Generator) -> None:
     method = lsi(importance_output=output, importance_sign="signed")
     model, images = method.model(federation(), rng), torch.rand(1, 3, 8, 8, generator=rng)
-    slopes = method.slopes(model, images, torch.device("cpu"))[0]
+    slopes = method.slopes(model, images, images, torch.device("cpu"))[0]
     found = method.importances(model, images, torch.device("cpu"))
     last = torch.cat([found["head.linear.weight"].flatten(), found["head.linear.bias"]])
     torch.testing.assert_close(slopes, last, atol=1e-5, rtol=1e-4)
@@ -148,8 +151,8 @@ def test_where_clients_divide_the_model_that_was_sent_stands_in(digits: Dataset)
     model = craft.training.network()
     own.sent.load_into(model)
     assert set(artifact.tensors()) == {name for name, _ in model.named_parameters()}
-    slopes = craft.training.method.slopes(model, own.images, torch.device("cpu"))  # type: ignore[attr-defined]
-    assert torch.equal(craft.slopes(own.images, artifact, own.sent), slopes)
+    slopes = craft.training.method.slopes(model, own.images, own.images, torch.device("cpu"))  # type: ignore[attr-defined]
+    assert torch.equal(craft.slopes(own.images, artifact, own.sent, own.images), slopes)
     back = craft.unflat(craft.flat(artifact, own.sent), own.sent)
     assert set(back.tensors()) == set(artifact.tensors())
 
@@ -214,7 +217,7 @@ def worlds(n: int, trials: int = 30) -> tuple[float, float]:
     for _ in range(20):
         x = some(1)
         inside = (some(trials, n - 1).sum(1) + x) / n
-        scores = torch.stack([test.log_ratio(own, x)[0] for own in torch.cat([inside, some(trials, n).mean(1)])])
+        scores = torch.stack([test.log_ratio(own, [x])[0] for own in torch.cat([inside, some(trials, n).mean(1)])])
         area.append(float(marking.area(scores[None, :trials], scores[None, trials:])))
         power.append(float(norm.cdf(float((x - center).norm()) / n**0.5 / 2**0.5)))
     return float(np.mean(area)), float(np.mean(power))

@@ -125,6 +125,9 @@ def test_what_the_latents_say_of_the_claims(precision: float, error: float, rese
         "noise_recall": 1.0,
         "latent_mean_error": error,
         "latent_var_error": 0.2,
+        "stage1_accuracy_min": 0.9,
+        "class_preservation": 0.9,
+        "class_untranslated": 0.5,
     }
     rows = {row.id: row for row in claims("lsi", Case((), (), facts))}
     assert (rows["H-L3"].verdict, rows["H-L7"].verdict) == (resemble, withheld)

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
+from statistics import median_low
 from typing import Any
 
 import pytest
@@ -10,13 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from fdgpriv.artifact import SERVER, Artifact, Message, ModelState
+from fdgpriv.conduct import Conductor
 from fdgpriv.draws import drawing_from
-from fdgpriv.engine.local import LocalEngine
-from fdgpriv.federation import Federation, LocalData
+from fdgpriv.engine.local import LocalEngine, stream
+from fdgpriv.federation import Dataset, Federation, LocalData
 from fdgpriv.kinds import ValidationMetrics
 from fdgpriv.models.backbone import Backbone
+from fdgpriv.plan import Plan
+from fdgpriv.progress import Teller
 from fdgpriv.roles import Answers, Ask, Defense, Method
 from fdgpriv.states import ClassifierHead, ImportanceWeights, RepresentationTranslator
+from fdgpriv.training import Trained
 from fdgpriv.transcript import Transcript
 from fdgpriv.wire import Wire
 
@@ -99,7 +105,11 @@ def test_the_five_stages_cross_in_order_and_nothing_else_does() -> None:
         (r.verb, r.kind): (r.samples, r.clients) for r in transcript.records if r.sender == SERVER and not r.round
     }
     assert behind == {("pretrain", "model_state"): (0, 0), ("adopt", "representation_translator"): (18, 3)}
-    assert set(engine.log) == {"bn_loss", "invariance_loss"}
+    assert set(engine.log) == {
+        *("bn_loss", "invariance_loss", "stage1_accuracy", "stage1_accuracy_min"),
+        *("identity_error", "identity_error_real", "class_preservation", "class_untranslated"),
+        *("effective_clients_round_1", "effective_clients_round_2"),
+    }
 
 
 def test_what_crosses_is_whole_a_head_with_its_statistics_and_an_importance_per_parameter() -> None:
@@ -112,7 +122,7 @@ def test_what_crosses_is_whole_a_head_with_its_statistics_and_an_importance_per_
     assert {name.rpartition(".")[2] for name in head.tensors()} == {
         *("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
     }
-    assert int(head.tensors()["norm.num_batches_tracked"]) == 1
+    assert int(head.tensors()["norm.num_batches_tracked"]) == 1  # of 6 images, one batch of 4
     buffers = {name for name in model.tensors() if name.rpartition(".")[2] in ("running_mean", "running_var")}
     counters = {name for name in model.tensors() if name.endswith("num_batches_tracked")}
     assert set(weights.tensors()) == set(model.tensors()) - buffers - counters
@@ -253,8 +263,10 @@ def one_round(method: Any, states: Mapping[str, ModelState], weights: Mapping[st
     ask: Ask = next(server)
     while ask.verb != "fit":
         ask = server.send(answers_to(ask, method))
+    ask = server.send({name: [weights[name], states[name]] for name in states})
+    assert not ask.messages  # all that is left is to note how many clients the average was made of
     with pytest.raises(StopIteration) as done:
-        server.send({name: [weights[name], states[name]] for name in states})
+        server.send({})
     return done.value.value
 
 
@@ -325,6 +337,56 @@ def test_evaluation_changes_no_statistics_and_tells_the_share_of_hits() -> None:
     assert told.nbytes == 8
 
 
+# The log
+
+
+def test_the_log_says_how_well_each_stage_worked() -> None:
+    """Every client's stage 1 is done again from what crossed; its images are looked at one by one."""
+    method, world = lsi(importance_per="sample"), federation()
+    _, transcript, engine = run(method)
+    accuracies, errors = [], []
+    translator = next(a for _, a in transcript.of_kind("representation_translator") if a is not None)
+    for i, name in enumerate(world.clients):
+        client = method.client(world, held(name, 5 + i, i), stream(world.seed, name))
+        client.pretrain([transcript.models_sent(0)[name]])
+        client.adopt([translator])
+        model, g = client.model.eval(), client.translator
+        right, moved, size = 0, 0.0, 0.0
+        with torch.no_grad():
+            for image, label in zip(client.data.images, client.data.labels.tolist(), strict=True):
+                right += int(model(image[None]).argmax()) == label
+                latent = model.embedding(image[None])
+                own = torch.tensor([i])
+                moved += float((g(latent, own, own) - latent).abs().sum())
+                size += float(latent.abs().sum())
+        accuracies.append(right / len(client.data))
+        errors.append(moved / size)
+    assert engine.log["stage1_accuracy"] == pytest.approx(sum(accuracies) / 3)
+    assert engine.log["stage1_accuracy_min"] == pytest.approx(min(accuracies))
+    assert min(accuracies) < max(accuracies)
+    assert engine.log["identity_error_real"] == pytest.approx(sum(errors) / 3, rel=1e-4)
+    for round in range(2):
+        shared = [a for r, a in transcript.of_kind("importance_weights") if r.round == round and a is not None]
+        each = []
+        for name in shared[0].tensors():
+            for numbers in zip(*(artifact.tensors()[name].flatten().tolist() for artifact in shared), strict=True):
+                total = sum(numbers)
+                shares = [n / total if total > 1e-12 else 1 / 3 for n in numbers]
+                each.append(1 / sum(share * share for share in shares))
+        assert engine.log[f"effective_clients_round_{round + 1}"] == pytest.approx(median_low(each), rel=1e-4)
+        assert 1 <= median_low(each) <= 3
+
+
+def test_the_log_is_kept_beside_the_transcript_and_in_the_results(tiny: Dataset, tmp_path: Path) -> None:
+    short = "inversion_steps=2,translator_steps=2,recalibrate_bn=false,select=last"
+    plan = Plan(methods=(f"lsi:{short}",), targets=("blend",), preset="quick", clients=3, attacks=("none",)).checked()
+    results = Conductor(plan, tiny, tmp_path, Teller()).run("test")
+    (logged,) = (path.read_bytes() for path in tmp_path.rglob("trained.json"))
+    training = results.runs[0].training
+    assert training == Trained.model_validate_json(logged).log
+    assert {"stage1_accuracy_min", "class_preservation", "effective_clients_round_2"} <= set(training)
+
+
 # Bad input and options
 
 
@@ -384,6 +446,8 @@ def test_the_released_code_s_values_fill_what_is_not_set() -> None:
     assert (method.stage1_start, method.stage4_start, method.keep_momentum) == ("own", "global", True)
     plain = lsi()
     assert (plain.bn_weight, plain.norm_weight, plain.invariance, plain.out_act) == (1e-3, 1e-4, 1.0, "none")
+    assert (plain.invariance_distance, plain.head_weight, plain.importance_statistics) == ("sum", 0.1, "fresh")
+    assert (method.invariance_distance, method.head_weight, method.importance_statistics) == ("mean", 0.1, "running")
 
 
 def test_the_paper_s_preset_is_the_paper() -> None:

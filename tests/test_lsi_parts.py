@@ -3,12 +3,14 @@
 import math
 import statistics
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from fdgpriv._torchvision import torchvision
 from fdgpriv.draws import drawing_from
 from fdgpriv.models.backbone import Backbone, backbone
 
@@ -69,6 +71,32 @@ def test_encoder_and_head_have_the_paper_s_sizes() -> None:
     assert count(model.backbone) + count(model.project) == 24_557_120
     assert (count(model.head), count(classifier.Head(512, 65))) == (3_591, 33_345)
     assert count(model) == 24_560_711
+
+
+@pytest.mark.parametrize("latent_dim", [4096, 64])
+def test_the_latent_of_alexnet_is_its_second_fully_connected_layer(latent_dim: int, tmp_path: Path) -> None:
+    """Against torchvision's own network with dropout off; where p is not 4,096, against its first layer."""
+    published = torchvision.models.alexnet().eval()
+    torch.save(published.state_dict(), tmp_path / "alexnet-owt-7be5be79.pth")
+    network = backbone("alexnet", mean=(0.5,) * 3, std=(0.5,) * 3, rng=seeded(0), weights=tmp_path)
+    model = classifier.LatentClassifier(network, latent_dim, 5, seeded(0)).eval()
+    images = torch.rand(2, 3, 224, 224, generator=seeded(1))
+    with torch.no_grad():
+        features = published.avgpool(published.features((images - 0.5) / 0.5)).flatten(1)
+        first = published.classifier[:3](features)
+        expected = published.classifier[4](first) if latent_dim == 4096 else model.project(first)
+        torch.testing.assert_close(model.embedding(images), expected, atol=1e-4, rtol=1e-4)
+        assert model(images).shape == (2, 5)
+    assert count(model.hidden) == 256 * 36 * 4096 + 4096
+    assert count(model.project) == 4096 * latent_dim + latent_dim
+
+
+def test_fully_connected_layers_that_are_not_in_the_file_are_named(tmp_path: Path) -> None:
+    state = {name: t for name, t in torchvision.models.alexnet().state_dict().items() if name != "classifier.4.bias"}
+    torch.save(state, tmp_path / "alexnet-owt-7be5be79.pth")
+    network = backbone("alexnet", mean=(0.5,) * 3, std=(0.5,) * 3, rng=seeded(0), weights=tmp_path)
+    with pytest.raises(ValueError, match=r"^want fully connected layers of alexnet in .*, got no classifier.4.bias$"):
+        classifier.LatentClassifier(network, 8, 5, seeded(0))
 
 
 # The head
@@ -210,7 +238,7 @@ def pair(p: int = 4, clients: int = 3, **changes: Any) -> tuple[Any, Any, Any]:
 
 def training(heads: list[Any] | None = None, **changes: Any) -> tuple[Any, Any, Any]:
     """G, D and their training on 60 latents: client d's lie around 3d - 3, in three classes."""
-    g, d, made = pair(**changes)
+    g, d, made = pair(**({} if heads else {"head_weight": 0.0}) | changes)
     clients, labels = torch.arange(60) % 3, torch.arange(60) // 20
     latents = torch.randn(60, 4, generator=seeded(2)) + 3 * clients[:, None] - 3
     data = translation.Synthesised(latents, labels, clients)
@@ -321,6 +349,56 @@ def test_training_moves_latents_to_the_other_client_and_draws_from_its_generator
     assert moved[2] - moved[0] > 3
 
 
+def test_what_a_translator_keeps_is_counted_latent_by_latent() -> None:
+    quality: Any = import_module("fdgpriv.methods._translator_quality")
+    heads = [used_head(seed=i).eval() for i in range(3)]
+    latents, labels = torch.randn(24, 4, generator=seeded(1)), torch.randint(3, (24,), generator=seeded(2))
+    clients = torch.arange(3).repeat_interleave(8)
+    g, _, _ = pair()
+    g.eval()
+    found = quality.translator_quality(g, translation.Synthesised(latents, labels, clients), heads)
+    moved, size, kept, plain, pairs = [], [], 0, 0, set()
+    for i, (z, y, own) in enumerate(zip(latents, labels.tolist(), clients.tolist(), strict=True)):
+        to = (own + 1 + i % 2) % 3
+        pairs.add((own, to))
+        with torch.no_grad():
+            back, there = (g(z[None], torch.tensor([own]), torch.tensor([d]))[0] for d in (own, to))
+            kept += int(heads[to](there[None]).argmax()) == y
+            plain += int(heads[to](z[None]).argmax()) == y
+        moved += [abs(float(a) - float(b)) for a, b in zip(back, z, strict=True)]
+        size += [abs(float(a)) for a in z]
+    assert pairs == {(0, 1), (0, 2), (1, 2), (1, 0), (2, 0), (2, 1)}
+    assert found == pytest.approx(
+        {
+            "identity_error": sum(moved) / sum(size),
+            "class_preservation": kept / 24,
+            "class_untranslated": plain / 24,
+        }
+    )
+    alone = quality.translator_quality(g, translation.Synthesised(latents, labels, clients * 0), heads[:1])
+    assert set(alone) == {"identity_error"}
+
+
+def test_the_head_term_makes_a_translator_keep_classes() -> None:
+    """Three heads drawn apart: 16 numbers leave room for a latent that all of them put into its class."""
+    quality: Any = import_module("fdgpriv.methods._translator_quality")
+    heads = [used_head(p=16, seed=i).eval().requires_grad_(False) for i in range(3)]
+    stage2 = how(inversion_steps=100, inversion_batches=4, inversion_batch=20).inversion
+    labels = inversion.labels_for(stage2, torch.ones(3), seeded(1))
+    latents = inversion.Latents(stage2, torch.randn(3, 4, 20, 16, generator=seeded(0)))
+    latents.fit(heads, labels.expand(3, -1, -1))
+    places = torch.arange(3).repeat_interleave(80)
+    data = translation.Synthesised(latents.value.detach().flatten(0, 2), labels.flatten().repeat(3), places)
+    kept = []
+    for weight in (0.0, 1.0):
+        settings = {"hidden": 32, "translator_steps": 400, "translator_batch": 32, "translator_lr": 5e-3}
+        g, d, adversaries = pair(p=16, critic_steps=1, head_weight=weight, **settings)
+        translation.Training(g, d, data, heads, adversaries, seeded(3)).run()
+        kept.append(quality.translator_quality(g, data, heads)["class_preservation"])
+    assert kept[1] > 0.7
+    assert kept[1] > kept[0] + 0.3
+
+
 # Importance
 
 
@@ -411,6 +489,80 @@ def test_weights_sum_to_one_and_the_average_is_convex_and_knows_no_scale() -> No
     plain = importance.combined(states, [{"w": torch.full((200,), 0.3)}] * 3)["w"]
     torch.testing.assert_close(plain, stacked.mean(0))
     assert torch.equal(importance.combined([states[0]] * 3, weights)["w"], states[0]["w"])
+
+
+@pytest.mark.parametrize("size", [4, 5, 16])
+def test_fresh_statistics_are_of_one_pass_of_the_images_and_the_model_keeps_its_own(size: int) -> None:
+    """11 images in batches of at least `size`: every second one, then the others; all; all."""
+    model = classifier.LatentClassifier(network(seeded(0)), 5, 3, seeded(1)).train()
+    model(torch.rand(4, 3, 6, 6, generator=seeded(3)))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    images = torch.rand(11, 3, 6, 6, generator=seeded(2))
+    fresh = importance.with_fresh_statistics(model, images, size, torch.device("cpu"))
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert all(torch.equal(before[name], tensor) for name, tensor in fresh.named_parameters())
+    parts = [images[0::2], images[1::2]] if size <= 5 else [images]
+    means: dict[str, list[Tensor]] = {"backbone.body.layer1.1": [], "head.norm": []}
+    variances: dict[str, list[Tensor]] = {name: [] for name in means}
+    for part in parts:
+        maps = model.backbone.body["layer1"][0]((part - 0.5) / 0.5)
+        mean, variance = maps.mean((0, 2, 3)), maps.var((0, 2, 3), correction=0)
+        normal = (maps - mean[:, None, None]) / (variance[:, None, None] + 1e-5).sqrt()
+        affine = model.backbone.body["layer1"][1]
+        normal = normal * affine.weight[:, None, None] + affine.bias[:, None, None]
+        latents = model.project(normal.tanh().mean((2, 3)))
+        for name, rows in (("backbone.body.layer1.1", maps.transpose(0, 1).flatten(1).T), ("head.norm", latents)):
+            means[name].append(rows.mean(0))
+            variances[name].append(rows.var(0))
+    for name in means:
+        found = fresh.get_submodule(name)
+        torch.testing.assert_close(found.running_mean, torch.stack(means[name]).mean(0), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(found.running_var, torch.stack(variances[name]).mean(0), atol=1e-5, rtol=1e-4)
+
+
+def test_one_image_gives_no_fresh_statistics() -> None:
+    model = classifier.LatentClassifier(network(seeded(0)), 5, 3, seeded(1))
+    fresh = importance.with_fresh_statistics(model, torch.rand(1, 3, 6, 6, generator=seeded(2)), 4, torch.device("cpu"))
+    assert all(torch.equal(tensor, fresh.state_dict()[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("settings", "fresh"),
+    [
+        ({}, True),
+        ({"importance_statistics": "running"}, False),
+        ({"code_compat": True}, False),
+        ({"buffers": "freeze"}, False),
+    ],
+)
+def test_importances_are_taken_under_the_statistics_that_were_asked_for(settings: Any, fresh: bool) -> None:
+    """Against a loop over images with a network whose statistics are set by hand."""
+    method = part.LSI(latent_dim=5, batch_size=4, importance_per="sample", **settings)
+    model = classifier.LatentClassifier(network(seeded(0)), 5, 3, seeded(1))
+    images = torch.rand(7, 3, 6, 6, generator=seeded(2))
+    found = method.importances(model, images, torch.device("cpu"))
+    slow = classifier.LatentClassifier(network(seeded(0)), 5, 3, seeded(1))
+    if fresh:
+        for layer in (slow.backbone.body["layer1"][1], slow.head.norm):
+            layer.momentum = 1.0
+        slow.train()(images)
+    slow.eval()
+    for name, parameter in slow.named_parameters():
+        slopes = [torch.autograd.grad(slow(image[None]).square().sum(), parameter)[0].abs() for image in images]
+        torch.testing.assert_close(found[name], torch.stack(slopes).mean(0), atol=1e-5, rtol=1e-4)
+
+
+def test_the_effective_number_of_clients_is_that_of_the_median_parameter() -> None:
+    weights = [{"a": torch.tensor([1.0, 1.0]), "b": torch.tensor([[3.0], [0.0], [1.0]])} for _ in range(2)]
+    weights[1] = {"a": torch.tensor([1.0, 0.0]), "b": torch.tensor([[1.0], [0.0], [3.0]])}
+    each = []
+    for name, index in (("a", 0), ("a", 1), ("b", 0), ("b", 1), ("b", 2)):
+        own = [float(weight[name].flatten()[index]) for weight in weights]
+        share = [w / sum(own) if sum(own) else 0.5 for w in own]
+        each.append(1 / sum(s * s for s in share))
+    assert sorted(each) == pytest.approx([1, 1.6, 1.6, 2, 2])
+    assert importance.effective_clients(weights) == pytest.approx(statistics.median(each))
+    assert importance.effective_clients([weights[0]] * 5) == pytest.approx(5)
 
 
 def test_statistics_are_averaged_by_size_and_counters_are_the_largest() -> None:

@@ -457,6 +457,19 @@ def test_layers_are_the_codec_s_stages_and_styles_are_shared_at_the_last() -> No
         made.features(images, "relu4_1")
 
 
+def test_images_are_redrawn_in_parts_that_fit_in_memory_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, style = torch.rand(7, 3, 16, 16, generator=seeded(2)), (torch.zeros(64), torch.ones(64))
+    with torch.no_grad():
+        whole = transfer().stylise(images, style)
+        monkeypatch.setattr("fdgpriv.style._PIXELS", 3 * 16 * 16)
+        one = transfer()
+        sizes: list[int] = []
+        seen = one.codec.encoder.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0])))
+        torch.testing.assert_close(one.stylise(images, style), whole)
+        seen.remove()
+    assert sizes == [3, 3, 1]
+
+
 @pytest.mark.parametrize("side", [8, 10, 13])
 def test_stylised_images_have_the_size_of_the_images(side: int) -> None:
     images = held(n=2, side=side).images
@@ -668,7 +681,7 @@ def test_the_folder_of_weights_reaches_the_codec_and_no_result_names_it(tmp_path
     ).checked()
     told: Any = plan.method("pardon")
     assert (told.codec, told.codec_weights) == ("adain_vgg", tmp_path)
-    assert str(tmp_path) not in str(plan.as_config())
+    assert str(tmp_path) not in str(plan.as_config(3))
     own: Any = replace(plan, settings={"codec_weights": "elsewhere"}, methods=("pardon",)).method("pardon")
     assert own.codec_weights == Path("elsewhere")
 

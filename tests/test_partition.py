@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fdgpriv.federation import Dataset, Domain
-from fdgpriv.partition import AUXILIARY_SHARE, FEW, HELD_OUT_SHARE, Deal, Population, partitioner, populate
+from fdgpriv.partition import AUXILIARY_SHARE, HELD_OUT_SHARE, Deal, Population, partitioner, populate
+from fdgpriv.shadow_clients import FEW, shadow_clients
 
 SIZES = st.lists(st.integers(30, 400), min_size=1, max_size=6)
 CLIENTS = st.integers(1, 24)
@@ -276,7 +277,9 @@ def test_who_holds_what_is_told_rightly(partition: str) -> None:
         total = len(data) + len(data.held_out_images)
         assert len(data.held_out_images) == len(data.held_out_labels) == max(1, int(HELD_OUT_SHARE * total))
     for d, name in enumerate(population.sources):
-        assert len(population.auxiliary[name]) == int(AUXILIARY_SHARE * sizes[d + 1])
+        shadow = [data for data in population.shadows.values() if population.main_domain(data.client) == d]
+        apart = sum(len(data) + len(data.held_out_images) for data in shadow)
+        assert len(population.auxiliary[name]) + apart == int(AUXILIARY_SHARE * sizes[d + 1])
 
 
 @pytest.mark.parametrize("clients", [3, 5, 7, 11, 12, 13])
@@ -292,6 +295,57 @@ def test_shadows_stand_in_only_where_a_domain_has_fewer_than_four_clients(client
         others = {number for other, mine in held.items() if other != name for number in mine}
         assert not others & set(held[name])
     assert not set(population.shadows) & set(population.clients)
+
+
+@pytest.mark.parametrize("attacked", [True, False])
+@pytest.mark.parametrize(("partition", "clients"), [("single", 3), ("single", 15), ("domains:1", 3), ("domains:2", 3)])
+def test_shadows_never_cost_a_client_an_image_and_every_image_is_counted(
+    partition: str, clients: int, attacked: bool
+) -> None:
+    """CCST's three clients train on .9 of the source images, of .75 of them where attacks want public images."""
+    sizes = [50, 200, 240, 280]
+    population = populate(numbered(sizes), "d0", partition, clients, 3, attacked)
+    edges = np.cumsum(sizes)
+    for d, name in enumerate(population.sources):
+        size, public = sizes[d + 1], int(AUXILIARY_SHARE * sizes[d + 1]) if attacked else 0
+
+        def of_domain(images: torch.Tensor, d: int = d) -> int:
+            return sum(edges[d] <= number < edges[d + 1] for number in numbers(images))
+
+        own, shadows = population.clients.values(), population.shadows.values()
+        train, out = sum(of_domain(c.images) for c in own), sum(of_domain(c.held_out_images) for c in own)
+        apart = sum(of_domain(c.images) + of_domain(c.held_out_images) for c in shadows)
+        assert train + out == size - public
+        assert len(population.auxiliary[name]) + apart == public
+        assert vars(population.images(name)) == {
+            "train": train, "held_out": out, "public": public - apart, "shadow": apart,
+        }  # fmt: skip
+        assert bool(apart) is (attacked and clients == 3 and partition != "domains:2")
+        assert partition == "domains:2" or abs(out - HELD_OUT_SHARE * (size - public)) <= clients
+
+
+@pytest.mark.parametrize(
+    ("public", "clients", "classes", "kept", "apart"),
+    [
+        (100, [300], 10, 52, [16, 16, 16]),  # half of the public images at most
+        (100, [300, 300], 10, 50, [25, 25]),
+        (100, [300, 9], 10, 82, [9, 9]),  # no larger than the smallest client
+        (100, [300], 80, 82, [9, 9]),  # adversaries keep more images than there are classes
+        (100, [300], 92, 100, []),  # none of fewer than eight images
+        (100, [3], 92, 100, []),
+        (100, [3], 10, 91, [3, 3, 3]),
+        (100, [5, 5, 5, 5], 10, 100, []),
+        (100, [], 10, 100, []),
+    ],
+)
+def test_shadows_are_made_of_public_images(
+    public: int, clients: list[int], classes: int, kept: int, apart: list[int]
+) -> None:
+    domain = numbered([public]).domains[0]
+    left, parts = shadow_clients(domain, clients, classes)
+    assert (len(left), [len(part) for part in parts]) == (kept, apart)
+    together = numbers(torch.cat([left.images, *(part.images for part in parts)]))
+    assert sorted(together) == list(range(public))
 
 
 @pytest.mark.parametrize("partition", PARTITIONS[1:])

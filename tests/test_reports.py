@@ -160,6 +160,16 @@ def test_page_and_markdown_tell_the_same_story_verdict_first(page: str, tmp_path
     assert tuple(re.findall(r"^## (.*)$", Markdown().render(results(), tmp_path), re.MULTILINE)) == HEADINGS
 
 
+def test_both_say_how_many_images_train_and_how_many_are_withheld(page: str, tmp_path: Path) -> None:
+    said = (
+        "Images of the source domains: 1,215 train (blend 405, scan 405, type 405), 135 are held out for validation, "
+        "396 are public, for adversaries to hold, 54 are shadow clients"
+    )
+    for document in (page, Markdown().render(results(), tmp_path)):
+        (setup,) = document.split("Setup")[-1:]
+        assert said in setup
+
+
 @pytest.mark.parametrize("report", REPORTS)
 def test_equal_results_give_equal_reports_also_from_the_file(report: type[Html], tmp_path: Path) -> None:
     told = results(tmp_path, seeds=2)

@@ -388,6 +388,7 @@ def test_the_defaults_are_the_papers() -> None:
         "center": "batch",
         "clamp_sigma": False,
         "code_compat": False,
+        "image_changes": "flip_translate",
     }
     assert asdict(method) == expected
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fdgpriv import style
 from fdgpriv.style import (
     DASSL,
     PAPER,
@@ -165,3 +166,32 @@ def test_maps_are_those_of_one_pass_and_none_where_nothing_is_clustered_by_them(
         assert torch.equal(maps_of(images, features, rule), maps)
         assert all(torch.equal(a, b) for a, b in zip(styles_of(images, features, rule), (mean, std), strict=True))
         assert maps.shape[1] == (5 if "maps" in name else 0)
+
+
+@pytest.mark.parametrize(("side", "most"), [(8, 256), (32, 256), (224, 41), (512, 8), (2048, 1)])
+def test_images_are_encoded_in_parts_that_fit_in_memory_and_the_styles_are_those_of_all_at_once(
+    side: int, most: int
+) -> None:
+    assert style.at_once(side, side) == most
+    count = min(most + 3, 300)
+    images = torch.rand(count, 3, 1, 1, generator=torch.Generator().manual_seed(side)).expand(-1, -1, side, side)
+    sizes: list[int] = []
+
+    def features(part: Tensor) -> Tensor:
+        """Two channels of 2 x 2 pixels, from the first pixel."""
+        sizes.append(len(part))
+        base = part[:, :2, :1, :1]
+        return torch.cat([torch.cat([base, 2 * base], 2), torch.cat([3 * base, base], 2)], 3)
+
+    for rule in (style.POOLED, style.clustered(True, True, True)):
+        sizes.clear()
+        mean, std, maps = style.styles_and_maps_of(images, features, rule)
+        again = style.styles_of(images, features, rule)
+        assert max(sizes) == min(most, count)
+        assert sum(sizes) == 2 * count
+        whole = features(images)
+        for found, expected in zip((mean, std, *again), (*rule(whole), *rule(whole)), strict=True):
+            torch.testing.assert_close(found, expected)
+        assert len(maps) == count
+        maps, rows = maps.double(), rule.maps(whole).double()
+        torch.testing.assert_close(maps @ maps.T, rows @ rows.T, rtol=1e-4, atol=1e-4)

@@ -19,7 +19,7 @@ class Case:
     Attributes:
         attacks: Its findings.
         records: What crossed the wire.
-        facts: Further figures by name, measured by the evaluator with all it knows.
+        facts: Further figures by name: measured by the evaluator with all it knows, and logged in training.
         method: The method's name.
         settings: By field, how it was configured.
         beside: The other runs of the report with the same target, seed and defense.

@@ -1,9 +1,48 @@
 """What the LSI paper (latent space inversion) claims."""
 
+from collections.abc import Mapping
+
 from fdgpriv.artifact import SERVER
 from fdgpriv.finding import Measured
 
-from .hypothesis import Case, Decision, Hypothesis, figure, interval, needs, no_leak_by, statistics_layers
+from .hypothesis import Case, Decision, Hypothesis, Rule, figure, interval, needs, no_leak_by, statistics_layers
+
+LEAST_ACCURACY = 0.8  # of each client's stage 1 on its own training images; below, its head knows too little of them
+
+
+def _where_trained(rule: Rule) -> Rule:
+    """What `rule` decides, or undecided where stage 1 or the translator of this run did not learn its task.
+
+    The heads must know their own images, and the translator must keep classes better than latents do that are not
+    translated. Both are figures of the run's log; where they are missing, nothing is decided.
+    """
+
+    def decide(case: Case) -> Decision:
+        found = rule(case)
+        if found.verdict == "undecided":
+            return found
+        reason = _untrained(case.facts)
+        return Decision("undecided", reason, found.evidence) if reason else found
+
+    return decide
+
+
+def _untrained(facts: Mapping[str, float]) -> str:
+    """Why claims about heads, latents and translator cannot be decided in this run; empty where they can."""
+    least, kept, plain = (facts.get(n) for n in ("stage1_accuracy_min", "class_preservation", "class_untranslated"))
+    if least is None or kept is None or plain is None:
+        return "the run's log lacks stage 1's accuracy or the translator's class preservation"
+    if not least >= LEAST_ACCURACY:
+        return (
+            f"stage 1 trained too little: a client's accuracy on its own training images is {least:.2f}, "
+            f"below {LEAST_ACCURACY}; a larger pretrain_epochs would decide"
+        )
+    if not kept > plain:
+        return (
+            f"the translator does not keep classes: accuracy {kept:.2f} under the other client's head, {plain:.2f} without "
+            "translation; larger translator_steps or head_weight would decide"
+        )
+    return ""
 
 
 def _single_layer(case: Case) -> Decision:
@@ -114,7 +153,7 @@ HYPOTHESES = (
         "H-L1",
         "this single layer of the model alone is insufficient to reconstruct images",
         "inversion from one layer's statistics against all layers'",
-        _insufficient,
+        _where_trained(_insufficient),
     ),
     Hypothesis(
         "H-L2",
@@ -126,13 +165,13 @@ HYPOTHESES = (
         "H-L3",
         "closely resemble original representations z, not reveal sensitive information",
         "precision and recall of inverted latents against real ones",
-        _resemble,
+        _where_trained(_resemble),
     ),
     Hypothesis(
         "H-L4",
         "better client privacy",
         "label histogram, domain and size from the head and its statistics",
-        no_leak_by("label_histogram", "domain_inference", on=("classifier_head",)),
+        _where_trained(no_leak_by("label_histogram", "domain_inference", on=("classifier_head",))),
     ),
     Hypothesis(
         "H-L5",
@@ -150,13 +189,13 @@ HYPOTHESES = (
         "H-L7",
         "Due to privacy concerns, E(μ(z)) and E(σ²(z)) are not available at the server",
         "error of the uploaded BatchNorm statistics against the true moments of z",
-        _withheld,
+        _where_trained(_withheld),
     ),
     Hypothesis(
         "H-L8",
         "better client privacy",
         "another client's latent moments from the translator",
-        _translated,
+        _where_trained(_translated),
     ),
     Hypothesis("H-L9", "less communication overhead", "bytes uploaded, importance weights included", _overhead),
 )

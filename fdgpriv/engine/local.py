@@ -34,12 +34,12 @@ class LocalEngine:
 
     Attributes:
         workers: How many clients answer at once.
-        watch: Told of each round and, by client, the model sent to it in that round: one object for all where the model is
-            global. For evaluation outside the federation.
+        watch: Told of each round and, by client, the model sent to it in that round, which is the one after so many rounds:
+            one object for all where the model is global. For evaluation outside the federation.
         count: Told of each answer: the verb, how many clients have answered it, how many were asked.
         wire_s: Seconds spent on the wire so far (defending, recording, delivering).
-        log: Means over clients of what they noted of their training, and what the server noted last of its own, for the
-            evaluator; it crosses no wire.
+        log: Means over clients of what they noted of their training, or the least client's where a name ends in ``_min``,
+            and what the server noted last of its own, for the evaluator; it crosses no wire.
     """
 
     workers: int = 2
@@ -80,7 +80,7 @@ class LocalEngine:
                     name: pool.submit(_answer, clients[name], name, ask, message) for name, message in delivered.items()
                 }
                 if (models := _models(ask)) and self.watch is not None:
-                    round = max(model.round for model in models.values())
+                    round = max(model.round for model in models.values()) if ask.after is None else ask.after
                     if round > watched:
                         _ = told and told.result()
                         told, watched = pool.submit(self.watch, round, models), round
@@ -105,7 +105,11 @@ class LocalEngine:
         for client in clients:
             for name, entry in getattr(client, "log", {}).items():
                 noted.setdefault(name, []).append(entry)
-        self.log |= {name: sum(t for t, _ in e) / max(1, sum(n for _, n in e)) for name, e in noted.items()}
+        for name, entries in noted.items():
+            if name.endswith("_min"):
+                self.log[name] = min(total / max(1, count) for total, count in entries)
+            else:
+                self.log[name] = sum(total for total, _ in entries) / max(1, sum(count for _, count in entries))
 
     def _down(self, wire: Wire, name: str, ask: Ask) -> Message:
         start = perf_counter()

@@ -2,12 +2,14 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from fdgpriv._torchvision import torchvision
+from fdgpriv.models._checkpoints import find_weights, read_tensors
 
 Stages = tuple[dict[str, nn.Module], dict[str, int]]
 
@@ -44,6 +46,16 @@ class Architecture(ABC):
     @abstractmethod
     def cut(self, network: nn.Module, small_input: bool) -> Stages:
         """Its stages, and the channels of each; with `small_input` the stem keeps the resolution."""
+
+    def fully_connected(self, weights: Path | None) -> tuple[nn.Module, nn.Linear] | None:
+        """What the published network has between its last map and its classifier, in two parts; None where nothing.
+
+        Args:
+            weights: Where its published weights are looked for; None for torch's own initialisation.
+
+        Returns: All layers from the map (B, C, H, W) up to the last hidden layer's input, and that last layer.
+        """
+        return None
 
 
 class SmallResNet(Architecture):
@@ -91,7 +103,7 @@ class ResNet(Architecture):
 
 @dataclass(frozen=True)
 class AlexNet(Architecture):
-    """torchvision's AlexNet without its fully connected layers: one convolution a stage."""
+    """torchvision's AlexNet: one convolution a stage, and its fully connected layers for methods that ask for them."""
 
     files: tuple[str, ...]
     source: str
@@ -107,6 +119,21 @@ class AlexNet(Architecture):
         stages = {name: nn.Sequential(*layers[start:end]) for name, (start, end) in starts.items()}
         channels = {"stem": 64, "layer1": 192, "layer2": 384, "layer3": 256, "layer4": 256}
         return {"stem": _stem(layers[:3], small_input), **stages}, channels
+
+    def fully_connected(self, weights: Path | None) -> tuple[nn.Module, nn.Linear]:
+        """fc6 and fc7, of 4,096 numbers each, without dropout."""
+        layers = {"classifier.1": nn.Linear(256 * 6 * 6, 4096), "classifier.4": nn.Linear(4096, 4096)}
+        if weights is not None:
+            path = find_weights(self.files, self.source, weights)
+            state = read_tensors(path)
+            for name, layer in layers.items():
+                if missing := {f"{name}.weight", f"{name}.bias"} - state.keys():
+                    raise ValueError(
+                        f"want fully connected layers of alexnet in {path}, got no {', '.join(sorted(missing))}"
+                    )
+                layer.load_state_dict({leaf: state[f"{name}.{leaf}"] for leaf in ("weight", "bias")})
+        fc6, fc7 = layers.values()
+        return nn.Sequential(nn.AdaptiveAvgPool2d(6), nn.Flatten(), fc6, nn.ReLU()), fc7
 
 
 @dataclass(frozen=True)

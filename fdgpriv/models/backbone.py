@@ -3,6 +3,7 @@
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -29,6 +30,8 @@ class Backbone(nn.Module):
         channels: Channels of each stage's output, for the same names.
         mean: Of each colour channel, subtracted.
         std: Of each colour channel, divided by; positive.
+        fully_connected: Makes the hidden fully connected layers of the published network (`Architecture.fully_connected`).
+            They are no part of the backbone: only a method that reads them holds them.
     """
 
     def __init__(
@@ -37,8 +40,10 @@ class Backbone(nn.Module):
         channels: Mapping[str, int],
         mean: Sequence[float],
         std: Sequence[float],
+        fully_connected: Callable[[], tuple[nn.Module, nn.Linear] | None] = lambda: None,
     ) -> None:
         super().__init__()
+        self.fully_connected = fully_connected
         if not stages or tuple(stages) != tuple(channels):
             raise ValueError(f"want channels for the stages {', '.join(stages)}, got {', '.join(channels)}")
         if len(mean) != 3 or len(std) != 3 or min(std) <= 0:
@@ -138,4 +143,5 @@ def backbone(
     if weights is not None:
         load_backbone(network, architecture.files, architecture.source, Path(weights))
     stages, channels = architecture.cut(network, small_input)
-    return Backbone(stages, channels, mean, std)
+    layers = partial(architecture.fully_connected, None if weights is None else Path(weights))
+    return Backbone(stages, channels, mean, std, layers)

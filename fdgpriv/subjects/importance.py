@@ -64,11 +64,18 @@ class ImportanceCraft(Craft):
         own = self._importances(artifact)
         return torch.cat([own[name].flatten() for name in self.training.last_layer])
 
-    def slopes(self, images: Tensor, artifact: Artifact, sent: ModelState) -> Tensor:
-        """(N, D): of each image (N, 3, H, W) what the last layer's importances would be made of."""
+    def slopes(self, images: Tensor, artifact: Artifact, sent: ModelState, like: Tensor) -> Tensor:
+        """(N, D): what the last layer's importances are made of, one row for each image.
+
+        Args:
+            images: (N, 3, H, W).
+            artifact: With the model that crossed beside the importances.
+            sent: The model that the client began with.
+            like: Images (M, 3, H, W) that stand for the client's: fresh BatchNorm statistics are taken of these.
+        """
         tensors = {n.removeprefix(_MODEL): t for n, t in artifact.tensors().items() if n.startswith(_MODEL)}
         model = ModelState(client=SERVER, round=sent.round, state=sent.state | tensors)
-        found: Tensor = self._method.slopes(self._under(model), images, self.training.federation.device)
+        found: Tensor = self._method.slopes(self._under(model), images, like, self.training.federation.device)
         return found
 
     def pooled(self, slopes: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ class SharedModelCraft(TrainingCraft):
         federation = replace(self.federation, clients=tuple(data), seed=seed)
         wire = Wire({name: len(own) for name, own in data.items()}, self.defense)
         with suppress(Diverged):
-            LocalEngine(1).run(self.method, federation, data, wire)
+            LocalEngine(1).run(self.method.cut_to(len(data)), federation, data, wire)
         _, models = last_sent(wire.transcript)
         return list({id(model): model for model in models.values()}.values())
 

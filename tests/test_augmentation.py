@@ -1,0 +1,134 @@
+"""Random changes of training images: the parameters' distributions and the pixels are torchvision's, the draws are ours."""
+
+import math
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from fdgpriv._torchvision import torchvision
+from fdgpriv.federation import LocalData
+from fdgpriv.roles import Method
+
+shared: Any = import_module("fdgpriv.methods._augmentation")
+federation: Any = import_module("fdgpriv.methods._federation")
+transforms = torchvision.transforms
+SURE = 1e-3
+SIDE = 48
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def pictures(count: int, size: int = SIDE) -> Tensor:
+    return torch.rand(count, 3, size, size, generator=seeded(5))
+
+
+def data(images: Tensor, flip: bool = False, translate: float = 0.0) -> LocalData:
+    labels = torch.zeros(len(images), dtype=torch.int64)
+    return LocalData("client-0", images, labels, images[:0], labels[:0], 2, flip, translate)
+
+
+@pytest.mark.parametrize("least", [0.7, 0.8])
+def test_crops_are_distributed_as_torchvisions(least: float) -> None:
+    boxes = shared.crop_boxes(3000, SIDE, least, seeded(0))
+    image = torch.zeros(3, SIDE, SIDE)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        theirs = torch.tensor(
+            [transforms.RandomResizedCrop.get_params(image, [least, 1.0], [3 / 4, 4 / 3]) for _ in range(3000)]
+        )
+    for ours, their in zip(boxes.T.tolist(), theirs.T.tolist(), strict=True):  # top, left, height, width
+        assert stats.ks_2samp(ours, their).pvalue > SURE
+        assert (min(ours), max(ours)) == (pytest.approx(min(their), abs=1), pytest.approx(max(their), abs=1))
+    top, left, height, width = boxes.T
+    assert bool(((top >= 0) & (left >= 0) & (top + height <= SIDE) & (left + width <= SIDE)).all())
+    area = (height * width) / SIDE**2
+    assert least - 0.03 < float(area.min()) < float(area.max()) <= 1
+    assert 3 / 4 - 0.03 < float((width / height).min()) < float((width / height).max()) < 4 / 3 + 0.03
+
+
+def test_a_crop_that_never_fits_is_the_whole_image() -> None:
+    """At one pixel a crop of at least half the area and one that is wider than high round to the pixel, or do not fit."""
+    assert set(map(tuple, shared.crop_boxes(50, 1, 0.5, seeded(0)).tolist())) == {(0, 0, 1, 1)}
+
+
+def test_colours_change_as_often_and_as_far_as_torchvisions() -> None:
+    rng = seeded(0)
+    drawn = [shared.jitter(0.3, rng) for _ in range(2000)]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(2)
+        theirs = [transforms.ColorJitter.get_params([0.7, 1.3], [0.7, 1.3], [0.7, 1.3], [-0.3, 0.3]) for _ in drawn]
+    for which in range(4):
+        ours, their = [factors[which] for _, factors in drawn], [float(params[1 + which]) for params in theirs]
+        assert stats.ks_2samp(ours, their).pvalue > SURE
+        places = [order.index(which) for order, _ in drawn]
+        assert stats.chisquare([places.count(place) for place in range(4)]).pvalue > SURE
+    assert all(sorted(order) == [0, 1, 2, 3] for order, _ in drawn)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_pixels_are_those_of_torchvisions_classes_with_the_same_parameters(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (image,) = pictures(1)
+    order, factors = shared.jitter(0.3, seeded(seed))
+    monkeypatch.setattr(transforms.ColorJitter, "get_params", lambda *_: (torch.tensor(order), *factors))
+    torch.testing.assert_close(
+        shared.jittered(image, order, factors), transforms.ColorJitter(0.3, 0.3, 0.3, 0.3)(image)
+    )
+    box = shared.crop_boxes(1, SIDE, 0.7, seeded(seed))[0].tolist()
+    monkeypatch.setattr(transforms.RandomResizedCrop, "get_params", lambda *_: box)
+    made = shared.Crops(0.7)(image[None], False, seeded(seed))[0]
+    torch.testing.assert_close(made, transforms.RandomResizedCrop(SIDE, scale=(0.7, 1.0))(image))
+
+
+def test_one_image_in_ten_is_grey_and_half_of_them_are_flipped_only_where_that_is_allowed() -> None:
+    images = pictures(1, 8).expand(600, -1, -1, -1)
+    whole = shared.Crops(1.0, grey=0.1)  # crops of area 1 that fit are the whole image
+    made = whole(images, True, seeded(3))
+    grey = (made[:, 0] == made[:, 1]).flatten(1).all(1)
+    assert stats.binomtest(int(grey.sum()), 600, 0.1).pvalue > SURE
+    same, mirrored = ((made == one).flatten(1).all(1) for one in (images, images.flip(3)))
+    assert bool((same | mirrored | grey).all())
+    assert stats.binomtest(int(mirrored.sum()), int((~grey).sum()), 0.5).pvalue > SURE
+    assert not bool((whole(images, False, seeded(3)) == images.flip(3)).flatten(1).all(1).any())
+
+
+@pytest.mark.parametrize("how", [*shared.AUGMENTATIONS])
+def test_changes_are_drawn_from_the_generator_that_is_passed_and_leave_the_originals(how: str) -> None:
+    images = pictures(6, 16)
+    before, world = images.clone(), torch.get_rng_state()
+    held = data(images, flip=True, translate=0.2)
+    first, again, other = (shared.augmented(images, held, how, seeded(seed)) for seed in (0, 0, 1))
+    assert torch.equal(images, before)
+    assert torch.equal(torch.get_rng_state(), world)
+    assert torch.equal(first, again)
+    assert torch.equal(first, other) is (how == "none")
+    assert first.shape == images.shape
+    assert 0 <= float(first.min()) <= float(first.max()) <= 1 + 1e-6
+
+
+def test_clients_train_on_images_changed_as_their_method_says() -> None:
+    held = data(pictures(8, 16))
+    for how in shared.AUGMENTATIONS:
+        method = Method.named("fedavg").configured({"image_changes": how, "batch_size": 8, "local_epochs": 1})
+        (batch,) = federation.mini_batches(held, method, seeded(4))
+        rng = seeded(4)
+        index = torch.randperm(8, generator=rng)
+        assert torch.equal(batch.images, shared.augmented(held.images[index], held, how, rng))
+        assert torch.equal(batch.images, held.images[index]) is (how in ("none", "flip_translate"))  # it allows neither
+    with pytest.raises(ValueError, match=r"^fedavg\.image_changes: want one of none, .*; got 'blur'$"):
+        Method.named("fedavg").configured({"image_changes": "blur"})
+
+
+def test_the_papers_changes_have_their_published_numbers() -> None:
+    """CCST's transform is 5c.8 of our notes on its code, LSI's 7c.14; PARDON's released code has LSI's for PACS."""
+    crop, colour = shared.AUGMENTATIONS["crop"], shared.AUGMENTATIONS["crop_colour"]
+    assert (crop.least, crop.colour, crop.grey) == (0.8, 0.0, 0.0)
+    assert (colour.least, colour.colour, colour.grey) == (0.7, 0.3, 0.1)
+    assert math.isclose(transforms.RandomGrayscale().p, 0.1)

@@ -1,0 +1,153 @@
+"""The preset `paper` is each paper's own set-up, as printed or, where the paper is silent, as its released code has it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fdgpriv.audit import main
+from fdgpriv.federation import Dataset, Domain
+from fdgpriv.plan import Plan
+
+# Of PACS, three source domains. Federation: clients, partition, backbone, side of the images.
+FEDERATIONS = {
+    "stablefdg": (30, "single", "resnet18", 224),  # section 4.1: N = 30, ten clients a domain, ResNet-18
+    "fedavg": (30, "single", "resnet18", 224),  # the baseline of the same section
+    "ccst": (3, "single", "resnet50", 222),  # sections 3 and 4.2: a client is a domain; 222 px: released code
+    "pardon": (100, "heterogeneity:0.1", "resnet50", 224),  # released config: num_clients 100, iid 0.1
+    "lsi": (3, "single", "resnet50", 256),  # section IV-A: a client is a domain, ResNet-50; 256 px: released code
+    "hfedf": (3, "domains:1", "small_resnet", 32),  # section 5.1: N = number of source domains, 32 x 32, its own CNN
+    "pfedhn": (3, "domains:1", "small_resnet", 32),  # as hFedF compares with it
+}
+TRAINING: dict[str, dict[str, Any]] = {
+    "stablefdg": {  # section 4.1, App. G
+        "rounds": 50, "participants": 10, "local_epochs": 5, "batch_size": 32, "lr": 1e-3, "momentum": 0.9,
+        "weight_decay": 5e-4, "schedule": "cosine", "exploration": 3.0, "image_changes": "flip_translate",
+    },
+    "fedavg": {
+        "rounds": 50, "participants": 10, "local_epochs": 5, "batch_size": 32, "lr": 1e-3, "momentum": 0.9,
+        "weight_decay": 5e-4, "schedule": "cosine", "image_changes": "flip_translate",
+    },
+    "ccst": {  # section 4.2; batch, SGD and crops: released code
+        "rounds": 500, "participants": None, "local_epochs": 1, "batch_size": 64, "lr": 1e-3, "momentum": 0.0,
+        "weight_decay": 0.0, "schedule": "constant", "augmentation": 3, "keep_original": False, "style": "overall",
+        "alpha": 1.0, "codec": "adain_vgg", "selection": "validation", "image_changes": "crop",
+    },
+    "pardon": {  # released config: fraction 0.2, num_rounds 50, batch_size 32; released code: Adam 3e-5, BatchNorm frozen
+        "rounds": 50, "participants": 20, "local_epochs": 1, "batch_size": 32, "optimizer": "adam", "lr": 3e-5,
+        "weight_decay": 0.0, "schedule": "constant", "buffers": "freeze", "alpha": 0.5, "margin": 0.3,
+        "codec": "adain_vgg", "image_changes": "crop_colour",
+    },
+    "lsi": {  # section IV-A.3; image changes: released code
+        "rounds": 20, "participants": None, "local_epochs": 10, "batch_size": 32, "lr": 1e-3, "momentum": 0.9,
+        "weight_decay": 5e-4, "schedule": "constant", "latent_dim": 512, "invariance": 1.0,
+        "image_changes": "crop_colour",
+    },
+    "hfedf": {  # section 5.1 and Table 10, PACS
+        "rounds": 200, "participants": None, "local_epochs": 2, "batch_size": 64, "lr": 1e-3, "weight_decay": 1e-3,
+        "server_lr": 1e-3, "server_weight_decay": 1e-5, "ema_decay": 0.95, "image_changes": "none",
+    },
+    "pfedhn": {  # section 5.1 and Table 10, PACS
+        "rounds": 200, "participants": None, "local_epochs": 2, "batch_size": 64, "lr": 1e-3, "weight_decay": 1e-5,
+        "server_lr": 1e-2, "server_weight_decay": 1e-3, "local_steps": None, "image_changes": "none",
+    },
+}  # fmt: skip
+
+
+def setup(plan: Plan, spec: str, domains: int = 3) -> tuple[int, str, str, int]:
+    found = plan.setup(spec, domains)
+    return found.clients, found.partition, found.backbone, found.image_size
+
+
+@pytest.mark.parametrize("name", FEDERATIONS)
+def test_the_preset_paper_is_each_papers_own(name: str) -> None:
+    plan = Plan(methods=(name,), dataset="pacs", preset="paper")
+    assert setup(plan, name) == FEDERATIONS[name]
+    method = plan.method(name)
+    assert {field: getattr(method, field) for field in TRAINING[name]} == TRAINING[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "clients"), [("ccst", 5), ("lsi", 5), ("hfedf", 5), ("stablefdg", 30), ("pardon", 100)]
+)
+def test_where_a_client_is_a_domain_there_are_as_many_as_source_domains(name: str, clients: int) -> None:
+    assert setup(Plan(methods=(name,), dataset="pacs", preset="paper"), name, 5)[0] == clients
+
+
+@pytest.mark.parametrize("name", FEDERATIONS)
+@pytest.mark.parametrize(("preset", "clients"), [("quick", 6), ("default", 15)])
+def test_the_other_presets_are_one_federation_for_all_methods(name: str, preset: str, clients: int) -> None:
+    plan = Plan(methods=(name,), dataset="pacs", preset=preset)
+    assert setup(plan, name) == (clients, "single", "small_resnet", 32)
+
+
+@pytest.mark.parametrize("name", FEDERATIONS)
+def test_the_command_line_wins_and_digits_keep_their_size_and_network(name: str) -> None:
+    given = {"clients": 7, "partition": "dirichlet:1", "backbone": "densenet121", "image_size": 64}
+    plan = Plan(methods=(name,), dataset="pacs", preset="paper", **given)  # type: ignore[arg-type]
+    assert setup(plan, name) == (7, "dirichlet:1", "densenet121", 64)
+    one = Plan(methods=(name,), dataset="pacs", preset="paper", clients=9)
+    assert setup(one, name) == (9, *FEDERATIONS[name][1:])
+    digits = Plan(methods=(name,), preset="paper")
+    assert setup(digits, name) == (*FEDERATIONS[name][:2], "small_resnet", 32)
+
+
+def test_methods_whose_papers_have_different_image_sizes_are_refused_in_one_line() -> None:
+    told = r"^--image-size: want one size for all methods, .* stablefdg 224, ccst 222 pixels; .* or give --image-size$"
+    with pytest.raises(ValueError, match=told):
+        Plan(methods=("stablefdg", "ccst"), dataset="pacs", preset="paper").load()
+    with pytest.raises(ValueError, match="folder in which pacs lies"):  # past the sizes
+        Plan(methods=("stablefdg", "ccst"), dataset="pacs", preset="paper", image_size=64).load()
+
+
+def made_up(count: int, side: int = 32) -> Dataset:
+    rng = torch.Generator().manual_seed(0)
+    domains = [
+        Domain(f"d{i}", torch.rand(count, 3, side, side, generator=rng), torch.arange(count) % 4) for i in range(4)
+    ]
+    return Dataset("digits", tuple("abcd"), tuple(domains), "d0", "noise", "noise")
+
+
+def test_several_methods_in_one_call_have_each_its_own_federation_and_the_config_says_which() -> None:
+    methods = ("ccst", "stablefdg", "hfedf")
+    plan = Plan(methods=methods, preset="paper", attacks=(), device="cpu")
+    dataset = made_up(90)
+    for spec, clients in (("ccst", 3), ("stablefdg", 30), ("hfedf", 3)):
+        population = plan.populate(dataset, spec, "d0", 0)
+        assert len(population.clients) == clients
+        assert plan.federation(dataset, list(population.clients), 0, spec).clients == tuple(population.clients)
+    told = plan.as_config(3)["setup"]
+    assert json.loads(json.dumps(told)) == {
+        "ccst": {"clients": 3, "partition": "single", "backbone": "small_resnet", "image_size": 32},
+        "stablefdg": {"clients": 30, "partition": "single", "backbone": "small_resnet", "image_size": 32},
+        "hfedf": {"clients": 3, "partition": "domains:1", "backbone": "small_resnet", "image_size": 32},
+    }
+
+
+@pytest.mark.parametrize(("attacks", "withheld"), [((), 0), (("all",), int(0.25 * 90))])
+def test_public_images_are_withheld_only_for_attacks(attacks: tuple[str, ...], withheld: int) -> None:
+    population = Plan(methods=("ccst",), preset="paper", attacks=attacks).populate(made_up(90), "ccst", "d0", 0)
+    for name in population.sources:
+        count = population.images(name)
+        assert count.public + count.shadow == withheld
+        assert (count.train, count.held_out) == (90 - withheld - int(0.1 * (90 - withheld)), int(0.1 * (90 - withheld)))
+
+
+def test_results_say_how_many_images_train_and_a_run_without_attacks_is_not_resumed_with_some(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    words = ["--method", "fedavg", "--preset", "quick", "--clients", "3", "--set", "rounds=1", "--out", str(out)]
+    assert main([*words, "--attack", "none"]) == 0
+    written = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    each = {"train": 180, "held_out": 20, "public": 0, "shadow": 0}
+    assert written["runs"][0]["images"] == {
+        "train": 540, "held_out": 60, "public": 0, "shadow": 0, "domains": dict.fromkeys(("outline", "scan", "type"), each),
+    }  # fmt: skip
+    assert "none is withheld for attacks" in (out / "report.md").read_text(encoding="utf-8")
+    assert written["config"]["setup"]["fedavg"]["clients"] == 3
+    capsys.readouterr()
+    assert main([*words, "--attack", "domain_inference", "--resume"]) == 2
+    assert "attacks: was [], now ['domain_inference']" in capsys.readouterr().err
