@@ -61,8 +61,8 @@ def several_trainings(results: Results) -> bool:
 def accuracies(results: Results) -> tuple[Accuracy, ...]:
     """One row for each method and defense, in the order of the runs; two where clients have models of their own too.
 
-    Wanted of every row are all targets and all seeds that any run of the report has. A run that diverged, and one that
-    is not there, is named as missing; none is averaged as 0.
+    Wanted of every row are all targets and all seeds that any run of the report has. A run that diverged or failed, and
+    one that is not there, is named as missing; none is averaged as 0.
     """
     groups: dict[tuple[str, str], dict[Training, Run]] = {}
     for run in results.runs:
@@ -100,9 +100,7 @@ def accuracies(results: Results) -> tuple[Accuracy, ...]:
                     leads={} if against is None else _leads(known, against, wanted),
                     left_out=tuple(sorted({seed for seed, _ in lacking})),
                     missing=tuple(
-                        f"target {target}, seed {seed}: "
-                        f"{'training diverged' if (seed, target) in group else 'not trained'}"
-                        for seed, target in lacking
+                        f"target {target}, seed {seed}: {_why(group.get((seed, target)))}" for seed, target in lacking
                     ),
                 )
             )
@@ -110,6 +108,13 @@ def accuracies(results: Results) -> tuple[Accuracy, ...]:
 
 
 _MODELS = (("the model for everyone", False), ("each client its own model", True))
+
+
+def _why(run: Run | None) -> str:
+    """Why a training has no accuracies."""
+    if run is None:
+        return "not trained"
+    return "training diverged" if run.failed is None else "training failed"
 
 
 def _known(group: Mapping[Training, Run], own: bool) -> Known:

@@ -19,7 +19,7 @@ from fdgpriv.streams import lenient
 from fdgpriv.threat import THREATS
 from fdgpriv.told import verdicts
 
-FAULT, USAGE, INTERRUPTED = 1, 2, 3
+FAILED, USAGE, INTERRUPTED = 1, 2, 3
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # the disk takes no more
 
 
@@ -72,7 +72,7 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done, 1 a disk that takes no more, 2 bad usage, 3 interrupted; a fault of ours is raised."""
+    """Exit code: 0 done, 1 a run failed or the disk takes no more, 2 bad usage, 3 interrupted; a fault of ours is raised."""
     with lenient():
         return _main(argv)
 
@@ -88,7 +88,7 @@ def _main(argv: Sequence[str] | None) -> int:
         if isinstance(error, OSError) and error.errno in FULL:
             where = error.filename or "the folder of the run"
             _say(f"{error.strerror}: {where}; make room and go on with --out FOLDER --resume: what is finished is kept")
-            return FAULT
+            return FAILED
         _say(str(error))
         return USAGE
     except KeyboardInterrupt:
@@ -148,6 +148,10 @@ def _audit(args: argparse.Namespace, words: list[str]) -> int:
     if results.interrupted:
         _say(f"interrupted; to go on: add --out {out} --resume")
         return INTERRUPTED
+    if failed := [run for run in results.runs if run.failed is not None]:
+        cells = "; ".join(f"{run.method}, target {run.target}, seed {run.seed}, {run.defense}" for run in failed)
+        _say(f"{len(failed)} of {len(results.runs)} runs failed: {cells}; to try them again: add --out {out} --resume")
+        return FAILED
     return 0
 
 

@@ -125,7 +125,7 @@ class Conductor:
         """Train and examine one cell; its evaluator, with the artifacts that it made, is let go at the end."""
         trained, proctor = train(self.plan, self.dataset, cell, self.out, self.teller, self.workers)
         done.append(self._begun(cell, trained, proctor))
-        if trained.diverged is None and self.plan.attacks:
+        if trained.utility is not None and self.plan.attacks:
             self._examine(done[-1], proctor)
 
     def _begun(self, cell: Cell, trained: Trained, proctor: Proctor) -> Done:
@@ -187,10 +187,11 @@ class Conductor:
                 defense=one.cell.defense,
                 images=one.images,
                 utility=one.trained.utility,
+                failed=one.trained.failed,
                 artifacts=one.artifacts,
                 attacks=tuple(findings[key] for key in one.papers),
                 privacy=privacy,
-                claims=self._claims(one, done, findings),
+                claims=self._claims(one, [run for run in done if run.trained.failed is None], findings),
                 figures=pictures,
                 not_measured=one.not_measured,
                 training=one.trained.log,
@@ -214,7 +215,12 @@ class Conductor:
         )
 
     def _claims(self, one: Done, done: Sequence[Done], findings: Mapping[str, AttackFinding]) -> tuple[Claim, ...]:
-        """The ledger of this run, with what the others of its target, seed and defense say beside it."""
+        """The ledger of this run, with what the others of its target, seed and defense say beside it.
+
+        Of a run that failed none: what crossed is not all that its method sends.
+        """
+        if one.trained.failed is not None:
+            return ()
         attacks, method = [findings[key] for key in one.papers], self.plan.method(one.cell.method)
         others = [run for run in done if run is not one and replace(run.cell, method=one.cell.method) == one.cell]
         beside = [

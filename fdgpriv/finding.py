@@ -249,6 +249,9 @@ class Run(Entry):
     """One method, one target, one seed, one defense: utility, ledger, attacks, privacy, claims.
 
     Attributes:
+        utility: Null where training diverged or failed.
+        failed: Why training ended early: which client failed, in which round, and how; null where none did. The ledger
+            then holds what crossed before, and nothing was attacked.
         training: Figures that the method logged while it trained, by name; none of them crossed the wire.
     """
 
@@ -259,6 +262,7 @@ class Run(Entry):
     defense: Word
     images: Images | None = None
     utility: Utility | None
+    failed: Text | None = None
     artifacts: tuple[ArtifactRow, ...]
     attacks: tuple[AttackFinding, ...]
     privacy: Privacy
@@ -266,6 +270,12 @@ class Run(Entry):
     figures: tuple[RunFigure, ...] = ()
     not_measured: tuple[Text, ...] = ()
     training: dict[Word, float] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _nothing_of_a_failed_run(self) -> Self:
+        if self.failed is not None and (self.utility is not None or self.attacks):
+            raise ValueError(f"want no utility and no attacks of a run that failed, got some beside {self.failed!r}")
+        return self
 
 
 class DatasetNote(Entry):

@@ -11,11 +11,13 @@ from fdgpriv.training import Trained
 def not_measured(plan: Plan, trained: Trained, proctor: Proctor) -> tuple[str, ...]:
     """In sentences, of one run."""
     found = []
-    if trained.diverged is not None:
+    if trained.failed is not None:
+        found.append(f"Training failed, so nothing was attacked: {trained.failed}.")
+    elif trained.diverged is not None:
         found.append(f"Nothing was attacked: {trained.diverged}.")
     elif not plan.attacks:
         found.append("Nothing was attacked: --attack none was asked for.")
-    if trained.diverged is None and (idle := _idle(proctor)):
+    if trained.utility is not None and (idle := _idle(proctor)):
         found.append(f"No model was trained on what these clients hold, they were in no round: {', '.join(idle)}.")
     kinds = {record.kind for record in proctor.transcript.records}
     for kind in sorted(kinds.difference(*(part.reads for part in map(Attack.named, Attack.names())))):

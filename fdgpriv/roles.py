@@ -14,6 +14,7 @@ from fdgpriv.federation import Federation, LocalData
 from fdgpriv.role import Role
 from fdgpriv.setup import Setup
 from fdgpriv.style import Moments, StyleRule, styles_of
+from fdgpriv.upload import Wanted
 
 if TYPE_CHECKING:
     from fdgpriv.exam import Guess, Question, Truth, View
@@ -34,6 +35,8 @@ class Ask:
         noted: What the server noted of its own work, for the evaluator; it crosses no wire.
         after: After how many rounds the model in it is, for the evaluator; None for the round that the model names. A model
             that is sent in round r is the one after r rounds.
+        wanted: What each client's answer must hold, which the wire then checks; empty for nothing. None does not say: then
+            kinds, numbers of artifacts, tensor names, shapes and dtypes are not checked.
     """
 
     verb: str
@@ -41,6 +44,11 @@ class Ask:
     reduce: str | None = None
     noted: Mapping[str, float] = field(default_factory=dict)
     after: int | None = None
+    wanted: Sequence[Wanted] | None = None
+
+    def round(self, client: str) -> int:
+        """The round that this client is asked to answer for: the latest of what it is sent, 0 where it is sent nothing."""
+        return max((artifact.round for artifact in self.messages[client]), default=0)
 
 
 Answers = dict[str, Message]

@@ -19,6 +19,8 @@ def verdicts(results: Results) -> str:
 def _run(run: Run) -> Iterator[str]:
     aimed = f", target {run.target}" if run.target else ""
     yield f"{run.method} on {run.dataset}{aimed}, seed {run.seed}, defense {run.defense}"
+    if run.failed is not None:
+        yield f"  failed: {run.failed}"
     if run.utility is not None:
         yield f"  accuracy: {_accuracy(run.utility.source_accuracy, run.utility.target_accuracy)}"
         if (own := run.utility.personal) is not None:

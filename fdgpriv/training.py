@@ -1,7 +1,8 @@
 """Trains one cell of a plan and keeps what crossed on disk; what lies there already is read instead.
 
 One cell is one method, target, seed and defense. A finished training lies in ``transcript/CELL``: the transcript, the
-final model, and ``trained.json``. An interrupted one leaves nothing there and begins anew.
+final model, and ``trained.json``. One that was interrupted, or in which a client failed, leaves nothing there and begins
+anew.
 """
 
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ from fdgpriv.progress import Teller
 from fdgpriv.roles import Defense
 from fdgpriv.selection import chosen, rounds_to_try
 from fdgpriv.transcript import MANIFEST, TENSORS, Transcript
+from fdgpriv.upload import ClientFailed
 from fdgpriv.utility import personal_utility, utility
 from fdgpriv.wire import Diverged, Wire
 
@@ -52,11 +54,14 @@ class Trained(Entry):
     """What is known of a finished training besides its transcript.
 
     Attributes:
+        utility: None where the training diverged or failed.
+        diverged, failed: Why, in one line. A training that failed is not saved, so that --resume tries it again.
         files: SHA-256 of each file beside it.
     """
 
     utility: Utility | None
     diverged: Text | None = None
+    failed: Text | None = None
     train_s: Amount
     wire_s: Amount
     log: dict[str, float] = Field(default_factory=dict)
@@ -146,6 +151,10 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
         trained = Trained(utility=None, diverged=str(error), train_s=perf_counter() - start, wire_s=engine.wire_s)
         wire.transcript.save(folder)
         teller.done(task, f"{cell.folder}: {error}")
+    except ClientFailed as error:
+        trained = Trained(utility=None, failed=str(error), train_s=perf_counter() - start, wire_s=engine.wire_s)
+        teller.done(task, f"{cell.folder}: failed: {error}")
+        return trained, proctor(wire.transcript)
     files = {name: digest(folder / name) for name in (TENSORS, MANIFEST, MODEL) if (folder / name).is_file()}
     trained = trained.model_copy(update={"files": files})
     write_json(note, trained.model_dump_json().encode())

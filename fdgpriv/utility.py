@@ -9,6 +9,7 @@ from fdgpriv.finding import ClientUtility, Measured, PersonalUtility, Utility
 from fdgpriv.metrics.calibration import calibration_error
 from fdgpriv.partition import Population
 from fdgpriv.verdict import clopper_pearson, mean_interval
+from fdgpriv.wire import Diverged
 
 
 @torch.no_grad()
@@ -26,12 +27,15 @@ def utility(model: nn.Module, population: Population, device: torch.device) -> U
     """Of the global model: source accuracy over all held-out parts, target accuracy and calibration over the whole target.
 
     Accuracies carry the Clopper-Pearson interval of one trained model over images, not over seeds.
+
+    Raises:
+        Diverged: Logits hold NaN or an infinity, of which no accuracy can be told.
     """
     clients = population.clients.values()
     held_out = torch.cat([data.held_out_images for data in clients])
     labels = torch.cat([data.held_out_labels for data in clients])
-    source = logits(model, held_out, device)
-    target = logits(model, population.target.images, device)
+    source = _finite_logits(model, held_out, device, "the global model")
+    target = _finite_logits(model, population.target.images, device, "the global model")
     return Utility(
         source_accuracy=accuracy(source, labels),
         target_accuracy=accuracy(target, population.target.labels),
@@ -58,14 +62,18 @@ def personal_utility(
 
     Returns: Source accuracy over the held-out parts of these clients; target accuracy the mean over target images of the
         mean over the models that were tried on it, with the interval over target images.
+
+    Raises:
+        Diverged: Logits of one of the models hold NaN or an infinity.
     """
     rows, held_out, images, labels = [], [], population.target.images, population.target.labels
     step = min(every, len(clients), len(labels))
     right, tried = torch.zeros(2, len(labels), dtype=torch.float64)
     for place, name in enumerate(clients):
         model, data, some = model_of(name), population.clients[name], slice(place % step, None, step)
-        own = logits(model, data.held_out_images, device).argmax(1) == data.held_out_labels
-        there = logits(model, images[some], device).argmax(1) == labels[some]
+        whose = f"the model of {name}"
+        own = _finite_logits(model, data.held_out_images, device, whose).argmax(1) == data.held_out_labels
+        there = _finite_logits(model, images[some], device, whose).argmax(1) == labels[some]
         held_out.append(own)
         right[some] += there
         tried[some] += 1
@@ -78,6 +86,13 @@ def personal_utility(
         target_accuracy=Measured(value=found.value, ci95=interval, n=found.n, direction="higher_better"),
         clients=tuple(rows),
     )
+
+
+def _finite_logits(model: nn.Module, images: Tensor, device: torch.device, whose: str) -> Tensor:
+    found = logits(model, images, device)
+    if not bool(torch.isfinite(found).all()):
+        raise Diverged(f"{whose} gives logits that are not finite: training diverged; try a smaller lr")
+    return found
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Measured:

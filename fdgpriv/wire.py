@@ -8,10 +8,11 @@ import torch
 from fdgpriv.artifact import PEER, SERVER, Artifact, Message, ModelState, Outgoing, TensorState
 from fdgpriv.roles import Defense
 from fdgpriv.transcript import Record, Transcript
+from fdgpriv.upload import ClientFailed, Wanted, blaming, faults
 
 
 class Diverged(ArithmeticError):
-    """A client or the server shared NaN or an infinity: training diverged, and nothing may be averaged from it."""
+    """NaN or an infinity was shared, or came of an evaluated model: training diverged, and nothing may be made of it."""
 
 
 @dataclass
@@ -30,9 +31,35 @@ class Wire:
     _checked: Artifact | None = None  # one that is sent to many is looked through once
     _shared: dict[str, set[str]] = field(default_factory=dict)  # by kind, the clients that shared one
 
-    def up(self, client: str, verb: str, outgoing: Outgoing, rng: torch.Generator) -> Message:
-        """What the server receives of what `client` wants to share: defended, recorded."""
-        message = [self.defense.protect(item, rng) for item in outgoing]
+    def up(
+        self,
+        client: str,
+        verb: str,
+        outgoing: Outgoing,
+        rng: torch.Generator,
+        round: int | None = None,
+        wanted: Sequence[Wanted] | None = None,
+    ) -> Message:
+        """What the server receives of what `client` wants to share: defended, checked, recorded.
+
+        Args:
+            client: Who answers.
+            verb: What it was asked.
+            outgoing: Its answer.
+            rng: Of the defense.
+            round: For which it was asked; None is not checked.
+            wanted: What the answer must hold; None checks only what holds for every artifact of its kind.
+
+        Raises:
+            ClientFailed: The answer is not what was asked for; nothing of it is recorded.
+            Diverged: It is, but holds NaN or an infinity.
+        """
+        with blaming(client, verb, round):
+            if not isinstance(outgoing, list | tuple):
+                raise ClientFailed(client, verb, round, f"want a list of artifacts, got {type(outgoing).__name__}")
+            message = [self.defense.protect(item, rng) for item in outgoing]
+            for fault in faults(message, client, round, wanted):
+                raise ClientFailed(client, verb, round, fault)
         for artifact in message:
             self._record(artifact, client, SERVER, verb)
         for artifact in message:

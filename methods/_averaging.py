@@ -11,8 +11,10 @@ from fdgpriv.federation import Federation, LocalData
 from fdgpriv.kinds import ValidationMetrics
 from fdgpriv.models.backbone import Classifier
 from fdgpriv.roles import Ask, Server
+from fdgpriv.upload import Wanted
 from fdgpriv.utility import logits
 
+from . import _wanted
 from ._federation import Batch, FederatedSGD, load_average, model_state, shared_state, train
 
 WEIGHTINGS = ("samples", "uniform")
@@ -49,16 +51,27 @@ class FederatedAveraging(FederatedSGD):
         for round in range(self.rounds):
             clients = federation.sample(self.participants, rng)
             state = shared_state(model, SERVER, round, self)
-            answers = yield Ask("fit", {client: [state] for client in clients}, reduce="mean")
+            wanted = self._wanted_fit(state)
+            answers = yield Ask("fit", {client: [state] for client in clients}, reduce="mean", wanted=wanted)
             best.see(state, answers)
             load_average(model, list(model_state(answers).values()), self._weights(answers))
         if self.selection == "validation":
             state = shared_state(model, SERVER, self.rounds - 1, self)
             clients = federation.sample(self.participants, rng)
-            last = Ask("validate", {client: [state] for client in clients}, reduce="mean", after=self.rounds)
-            best.see(state, (yield last))
+            wanted = [_wanted.accuracy(torch.float32)]
+            message: dict[str, Message] = {client: [state] for client in clients}
+            best.see(state, (yield Ask("validate", message, reduce="mean", after=self.rounds, wanted=wanted)))
             best.state.load_into(model)
         return model
+
+    def _wanted_fit(self, state: ModelState) -> list[Wanted]:
+        """What a client that is sent this model to train answers with."""
+        wanted = [Wanted(state)]
+        if self.weighting == "samples":
+            wanted.append(_wanted.sample_count())
+        if self.selection == "validation" and state.round > 0:
+            wanted.append(_wanted.accuracy(torch.float32))
+        return wanted
 
     def _weights(self, answers: Mapping[str, Message]) -> list[float] | None:
         if self.weighting == "uniform":

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import Artifact, Outgoing, StyleDraft, StyleStatistics
+from fdgpriv.artifact import SERVER, Artifact, Outgoing, StyleDraft, StyleStatistics
 from fdgpriv.kinds import AmplitudeSpectrum
 from fdgpriv.models.style_codec import StyleCodec
 from fdgpriv.style import POOLED, at_once, styles_of
+from fdgpriv.upload import Wanted
+
+from . import _wanted
 
 CODECS = {"small": (4, 8), "adain_vgg": (1, 16)}  # by name: what must divide an image's side, and the least side
 _MOST = 64  # images that are encoded at once
@@ -26,6 +29,10 @@ class Style(ABC):
     @abstractmethod
     def share(self, client: str, images: Tensor, groups: Sequence[Tensor], behind: str) -> Outgoing:
         """The style of each group (indices) of images (N, 3, H, W), taken over all its images and pixels."""
+
+    @abstractmethod
+    def wanted(self, image_size: int, behind: str, most: int) -> Wanted:
+        """One to `most` of what `share` gives of images of this side."""
 
     @abstractmethod
     def redraw(self, images: Tensor, styles: Sequence[Artifact], alpha: float) -> Tensor:
@@ -77,6 +84,9 @@ class FeatureStyle(Style):
             for mean, std in zip(*(moment.split(sizes) for moment in moments), strict=True)
         ]
 
+    def wanted(self, image_size: int, behind: str, most: int) -> Wanted:
+        return _wanted.style(self.codec.channels, self.layers[-1], POOLED.name, behind, most=most)
+
     @torch.no_grad()
     def redraw(self, images: Tensor, styles: Sequence[Artifact], alpha: float) -> Tensor:
         given = [style for style in styles if isinstance(style, StyleStatistics)]
@@ -115,6 +125,10 @@ class AmplitudeStyle(Style):
                 mean += torch.fft.fft2(images[part].double()).abs().sum(0) / len(index)
             shared.append(AmplitudeSpectrum(client=client, round=0, amplitude=mean.float(), behind=behind))
         return shared
+
+    def wanted(self, image_size: int, behind: str, most: int) -> Wanted:
+        zeros = torch.zeros(3, image_size, image_size)
+        return Wanted(AmplitudeSpectrum(client=SERVER, round=0, amplitude=zeros, behind=behind), most=most)
 
     def redraw(self, images: Tensor, styles: Sequence[Artifact], alpha: float) -> Tensor:
         given = torch.stack([style.amplitude for style in styles if isinstance(style, AmplitudeSpectrum)])

@@ -18,6 +18,7 @@ from fdgpriv.federation import Federation, LocalData
 from fdgpriv.roles import Answers, Ask, Server
 from fdgpriv.setup import Setup
 from fdgpriv.states import ModelUpdate
+from fdgpriv.upload import Wanted
 
 from ._client_network import ClientNetwork
 from ._federation import SCHEDULES, FederatedSGD
@@ -154,7 +155,9 @@ class HyperFederation(FederatedSGD):
             clients = federation.sample(self.participants, rng)
             rows = torch.tensor([federation.clients.index(client) for client in clients])
             served = average.served
-            answers = yield Ask("fit", _models_for(clients, rows, served, round))
+            states = served.states(served.embeddings[rows])
+            wanted = [Wanted(ModelUpdate(client=SERVER, round=round, state=states[0]))]
+            answers = yield Ask("fit", _messages(clients, states, round), wanted=wanted)
             updates = torch.stack([_update(hypernetwork, answers[client]) for client in clients])
             back = served.pullback(rows, updates.to(federation.device))
             hypernetwork.accept(back, *self.weigh(back))
@@ -165,8 +168,8 @@ class HyperFederation(FederatedSGD):
             self.after_step(hypernetwork, rng)
             average.follow(round)
         if average.final is not average.served:  # clients have never been sent what it makes
-            rows = torch.arange(len(federation.clients))
-            yield Ask("use", _models_for(federation.clients, rows, average.final, self.rounds - 1))
+            states = average.final.states(average.final.embeddings)
+            yield Ask("use", _messages(federation.clients, states, self.rounds - 1), wanted=())
         return self._models(average.final, federation, rng)
 
     def _models(self, hypernetwork: Hypernetwork, federation: Federation, rng: torch.Generator) -> PersonalModels:
@@ -183,9 +186,8 @@ class HyperFederation(FederatedSGD):
         return HyperClient(self, federation, data, rng)
 
 
-def _models_for(clients: Sequence[str], rows: Tensor, hypernetwork: Hypernetwork, round: int) -> dict[str, Message]:
-    """By client, the model that `hypernetwork` makes of its embedding, one of `rows` (M,)."""
-    states = hypernetwork.states(hypernetwork.embeddings[rows])
+def _messages(clients: Sequence[str], states: Sequence[dict[str, Tensor]], round: int) -> dict[str, Message]:
+    """By client, the model that was made for it."""
     return {
         client: [ModelState(client=SERVER, round=round, state=state)]
         for client, state in zip(clients, states, strict=True)

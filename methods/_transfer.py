@@ -36,8 +36,7 @@ class StyleTransfer:
     @property
     def layers(self) -> tuple[str, ...]:
         """The layers that `features` knows; styles are shared at the last."""
-        names = [f"stage{i}" for i in range(1, len(self.codec.ends) + 1)]
-        return (*names[:-1], f"{names[-1]}_linear" if self.released else names[-1])
+        return layers(self.codec, self.released)
 
     def features(self, images: Tensor, layer: str) -> Tensor:
         """Features (B, C, h, w) at `layer`."""
@@ -66,6 +65,12 @@ class StyleTransfer:
     def _colours(self, images: Tensor) -> Moments:
         mean, std = (images.new_tensor(values)[:, None, None] for values in self.colours)
         return mean, std
+
+
+def layers(codec: StyleCodec, released: bool) -> tuple[str, ...]:
+    """The names of the codec's stages; where `released`, the last one ends before its activation."""
+    names = [f"stage{i}" for i in range(1, len(codec.ends) + 1)]
+    return (*names[:-1], f"{names[-1]}_linear" if released else names[-1])
 
 
 def _sized(drawn: Tensor, images: Tensor) -> Tensor:

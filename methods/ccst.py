@@ -13,6 +13,7 @@ from fdgpriv.federation import Federation, LocalData
 from fdgpriv.kinds import AmplitudeSpectrum
 from fdgpriv.roles import Ask, Server
 from fdgpriv.setup import Setup
+from fdgpriv.upload import MOST, Wanted
 
 from ._averaging import AveragingClient, FederatedAveraging
 from ._ccst_bank import Bank
@@ -153,10 +154,18 @@ class CCST(FederatedAveraging):
         return self.style == "single" and kind in (AmplitudeSpectrum.kind, StyleStatistics.kind)
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
-        styles = yield Ask("style", {client: [] for client in federation.clients})
+        wanted = [self._wanted_styles(federation.image_size)]
+        styles = yield Ask("style", {client: [] for client in federation.clients}, wanted=wanted)
         bank: list[Artifact] = [style for client in federation.clients for style in styles[client]]
-        yield Ask("stylise", dict.fromkeys(federation.clients, bank))
+        yield Ask("stylise", dict.fromkeys(federation.clients, bank), wanted=())
         return (yield from super().server(federation, rng))
+
+    def _wanted_styles(self, image_size: int) -> Wanted:
+        """The styles that a client answers with; of single images, as many as the largest client would share."""
+        how = self.styles(torch.device("cpu"))
+        if self.style == "overall":
+            return how.wanted(image_size, "client", 1)
+        return how.wanted(image_size, "image", -(-MOST // self.images_per_style))
 
     def client(self, federation: Federation, data: LocalData, rng: torch.Generator) -> "CCSTClient":
         return CCSTClient(self, federation, data, rng)

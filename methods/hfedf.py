@@ -12,6 +12,7 @@ from fdgpriv.federation import Federation, LocalData
 from fdgpriv.kinds import ClientEmbedding
 from fdgpriv.roles import Ask
 from fdgpriv.states import AutoencoderState
+from fdgpriv.upload import Wanted
 
 from ._autoencoder import Autoencoder
 from ._client_network import ClientNetwork
@@ -95,7 +96,8 @@ class HFedF(HyperFederation):
             dim = hypernetwork.embeddings.shape[1]
             whole = Autoencoder(dim, federation.image_size, rng).state_dict()
             start = AutoencoderState(client=SERVER, round=0, state=whole)
-            answers = yield Ask("embed", {client: [start] for client in federation.clients})
+            wanted = [Wanted(ClientEmbedding(client=SERVER, round=0, vector=torch.zeros(dim)))]
+            answers = yield Ask("embed", {client: [start] for client in federation.clients}, wanted=wanted)
             vectors = [a.vector for c in federation.clients for a in answers[c] if isinstance(a, ClientEmbedding)]
             hypernetwork.embeddings.copy_(torch.stack(vectors))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import SERVER, ModelState, SampleCount
+from fdgpriv.artifact import SERVER, STATISTICS, Message, ModelState, SampleCount
 from fdgpriv.draws import global_draws
 from fdgpriv.federation import Federation, LocalData
 from fdgpriv.kinds import ValidationMetrics
@@ -22,7 +22,9 @@ from fdgpriv.states import (
     LabelMarginal,
     RepresentationTranslator,
 )
+from fdgpriv.upload import Wanted
 
+from . import _wanted
 from ._federation import answered, average, model_state, shared_state
 from ._importance import buffers, combined, effective_clients, summed
 from ._latent_classifier import Head, LatentClassifier
@@ -68,17 +70,20 @@ class LSI(LSISettings):
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         model = self.model(federation, rng)
         start = shared_state(model, SERVER, 0, self)
-        answers = yield Ask("pretrain", {client: [start] for client in federation.clients})
+        wanted = self._wanted_pretrain(model, federation.classes)
+        answers = yield Ask("pretrain", {client: [start] for client in federation.clients}, wanted=wanted)
         sizes = {client: float(sent.count) for client, sent in answered(answers, SampleCount).items()}
         if self.invariance:
             translator, noted = self.translator(federation, answers, rng)
             sent = RepresentationTranslator.of(translator, SERVER, 0)
-            yield Ask("adopt", {client: [sent] for client in federation.clients}, noted=noted)
+            yield Ask("adopt", {client: [sent] for client in federation.clients}, noted=noted, wanted=())
         best, noted = Best(model), {}
         for round in range(self.rounds):
             clients = federation.sample(self.participants, rng)
-            state = [shared_state(model, SERVER, round, self)] if round else []  # round 0 goes on from stage 1
-            answers = yield Ask("fit", {client: [*state] for client in clients}, noted=noted)
+            current = shared_state(model, SERVER, round, self)
+            state = [current] if round else []  # round 0 goes on from stage 1
+            wanted = self._wanted_fit(model, current)
+            answers = yield Ask("fit", {client: [*state] for client in clients}, noted=noted, wanted=wanted)
             best.hear(answers)
             if self.aggregation != "mean":
                 shared = [sent.state for sent in answered(answers, ImportanceWeights).values()]
@@ -88,13 +93,40 @@ class LSI(LSISettings):
             model.load_state_dict(merged, strict=False)
             if self.recalibrate_bn:
                 renewed = shared_state(model, SERVER, round, self)
-                answers = yield Ask("recalibrate", {client: [renewed] for client in clients}, reduce="mean")
+                message: dict[str, Message] = {client: [renewed] for client in clients}
+                answers = yield Ask("recalibrate", message, reduce="mean", wanted=[_wanted_statistics(renewed)])
                 statistics = [taken.state for taken in answered(answers, BatchNormStatistics).values()]
                 model.load_state_dict(buffers(statistics, weights), strict=False)
         last = shared_state(model, SERVER, self.rounds - 1, self)
         validating = federation.clients if self.select == "validation" else ()
-        best.hear((yield Ask("validate", {client: [last] for client in validating}, noted=noted, after=self.rounds)))
+        wanted = [_wanted.accuracy(torch.float64, least=0)]
+        message = {client: [last] for client in validating}
+        best.hear((yield Ask("validate", message, noted=noted, after=self.rounds, wanted=wanted)))
         return best.model()
+
+    def _wanted_pretrain(self, model: LatentClassifier, classes: int) -> list[Wanted]:
+        """What a client answers stage 1 with."""
+        wanted = []
+        if self.invariance:
+            wanted.append(Wanted(ClassifierHead.of(model.head, SERVER, 0)))
+            if self.inversion_labels == "marginal":
+                wanted.append(Wanted(LabelMarginal(client=SERVER, round=0, share=torch.zeros(classes))))
+        if self.buffer_weights == "samples":
+            wanted.append(_wanted.sample_count())
+        return wanted
+
+    def _wanted_fit(self, model: nn.Module, current: ModelState) -> list[Wanted]:
+        """What a client answers stage 4 with, training on from this state of the model."""
+        wanted = []
+        if self.aggregation != "mean":
+            parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+            like = ImportanceWeights(client=SERVER, round=current.round, state=parameters)
+            wanted.append(Wanted(like, signed=self.importance_sign == "signed"))
+        if self.normaliser == "server":
+            wanted.append(Wanted(current))
+        if self.select == "validation" and current.round:
+            wanted.append(_wanted.accuracy(torch.float64, least=0))
+        return wanted
 
     def translator(
         self, federation: Federation, answers: Answers, rng: torch.Generator
@@ -141,7 +173,8 @@ class LSI(LSISettings):
         if self.normaliser == "clients":
             total = {name: tensor.float() for name, tensor in summed(importances).items()}
             sent = ImportanceWeights(client=SERVER, round=round, state=total)
-            answers = yield Ask("weigh", {client: [sent] for client in answers}, reduce="mean")
+            wanted = [Wanted(shared_state(model, SERVER, round, self))]
+            answers = yield Ask("weigh", {client: [sent] for client in answers}, reduce="mean", wanted=wanted)
         states = list(model_state(answers).values())
         parameters = [{name: state[name] for name, _ in model.named_parameters()} for state in states]
         if self.aggregation == "mean":
@@ -153,6 +186,12 @@ class LSI(LSISettings):
         if self.aggregation == "literal":
             merged = {name: tensor / len(states) for name, tensor in merged.items()}
         return merged | buffers(states, weights)
+
+
+def _wanted_statistics(state: ModelState) -> Wanted:
+    """BatchNorm statistics of the model in this state, whose counters start again from 0."""
+    taken = {name: torch.zeros_like(t) for name, t in state.state.items() if name.rpartition(".")[2] in STATISTICS}
+    return Wanted(BatchNormStatistics(client=SERVER, round=state.round, state=taken))
 
 
 class Best:

@@ -19,7 +19,9 @@ from fdgpriv.models.backbone import Backbone
 from fdgpriv.roles import Ask, Server
 from fdgpriv.setup import Setup
 from fdgpriv.style import POOLED, StyleRule, clustered, styles_and_maps_of
+from fdgpriv.upload import Wanted
 
+from . import _wanted
 from ._augmentation import augmented
 from ._averaging import AveragingClient, FederatedAveraging
 from ._codec import codec_on
@@ -27,7 +29,7 @@ from ._contrastive import contrast, pull
 from ._embedding import EmbeddingClassifier
 from ._federation import Batch, FederatedSGD, answered
 from ._interpolation import interpolation_style
-from ._transfer import LEAST_SIDE, StyleTransfer
+from ._transfer import LEAST_SIDE, StyleTransfer, layers
 
 _CHOICES = {
     "optimizer": ("adam", "sgd"),
@@ -162,10 +164,18 @@ class Pardon(FederatedAveraging):
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         if self.style_transfer:
-            answers = yield Ask("style", {client: [] for client in federation.clients})
+            wanted = [self._wanted_style()]
+            answers = yield Ask("style", {client: [] for client in federation.clients}, wanted=wanted)
             style = self.interpolation(list(answered(answers, StyleStatistics).values()))
-            yield Ask("adopt", {client: [style] for client in federation.clients})
+            yield Ask("adopt", {client: [style] for client in federation.clients}, wanted=())
         return (yield from super().server(federation, rng))
+
+    def _wanted_style(self) -> Wanted:
+        """The style that a client answers with."""
+        rule = self.style_rule()
+        assert rule is not None
+        codec = codec_on(torch.device("cpu"), self.codec, self.codec_weights)
+        return _wanted.style(codec.channels, layers(codec, self.code_compat)[-1], rule.name)
 
     def interpolation(self, styles: Sequence[StyleStatistics]) -> InterpolationStyle:
         """The one style that the server makes of its clients' (Eq. 3-5)."""

@@ -11,8 +11,10 @@ from fdgpriv.artifact import SERVER, Message, StyleStatistics
 from fdgpriv.federation import Federation, LocalData
 from fdgpriv.roles import Answers, Ask, Server
 from fdgpriv.setup import Setup
-from fdgpriv.style import Moments, StyleRule
+from fdgpriv.style import DASSL, PAPER_EPS, Moments, StyleRule
+from fdgpriv.upload import Wanted
 
+from . import _wanted
 from ._federation import FederatedSGD, load_average, model_state, shared_state
 from ._highlighter import ATTENTIONS, HighlightedClassifier
 from ._stable_batch import RELEASED_SHIFTS
@@ -152,19 +154,21 @@ class StableFDG(FederatedSGD):
             raise ValueError(f"stablefdg.code_compat: want batches of at least {least}, got {size} at {data.client}")
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
-        model: nn.Module = self.model(federation, rng)
+        model = self.model(federation, rng)
+        layer, rule = self.style_layer, DASSL if self.code_compat else PAPER_EPS
+        style = _wanted.style(model.backbone.channels[layer], layer, rule.name, variances=True)
         for round in range(self.rounds):
             clients = federation.sample(self.participants, rng)
             state = shared_state(model, SERVER, round, self)
             message: dict[str, Message]
             if self.shares_styles and len(clients) > 1:
                 asked = federation.clients if self.code_compat else clients
-                styles = styles_in((yield Ask("style", {client: [state] for client in asked})))
+                styles = styles_in((yield Ask("style", {client: [state] for client in asked}, wanted=[style])))
                 peers = self._peers(clients, styles, rng)
                 message = {client: [styles[other] for other in others] for client, others in peers}
             else:
                 message = {client: [state] for client in clients}
-            states = model_state((yield Ask("fit", message, reduce="mean")))
+            states = model_state((yield Ask("fit", message, reduce="mean", wanted=[Wanted(state)])))
             load_average(model, list(states.values()))
         return model
 

@@ -75,7 +75,7 @@ def test_the_names_are_those_of_the_contract() -> None:
     assert set(data["timing"]) == {"total_s", "train_s", "attack_s", "peak_rss_mb"}
     assert set(run) == {
         *("method", "dataset", "target", "seed", "defense", "utility", "artifacts", "attacks", "privacy", "claims"),
-        *("figures", "images", "not_measured", "training"),
+        *("figures", "images", "not_measured", "training", "failed"),
     }
     assert set(run["artifacts"][0]) == {
         *("kind", "level", "verb", "from", "to", "via", "per_client_per_round_bytes", "shape", "dtype", "times"),
@@ -147,6 +147,16 @@ def test_only_timing_and_environment_may_differ_between_equal_runs() -> None:
     assert Results.model_validate(slow).text() != results().text()
     assert Results.model_validate(slow).comparable() == results().comparable()
     assert Results.model_validate(other).comparable() != results().comparable()
+
+
+def test_a_failed_run_has_neither_utility_nor_attacks() -> None:
+    run = results().runs[0]
+    assert run.utility is not None
+    nothing = {"utility": None, "attacks": (), "failed": "client-01 failed in fit of round 0: ValueError: a bug"}
+    assert Run.model_validate({**dict(run), **nothing}).failed == nothing["failed"]
+    for field in ("utility", "attacks"):
+        with pytest.raises(ValidationError, match="want no utility and no attacks of a run that failed"):
+            Run.model_validate({**dict(run), **nothing, field: getattr(run, field)})
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

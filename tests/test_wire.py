@@ -25,6 +25,7 @@ from fdgpriv.kinds import InterpolationStyle
 from fdgpriv.partition import populate
 from fdgpriv.plan import Plan
 from fdgpriv.roles import Ask, Defense, Guarantee, Method, Server
+from fdgpriv.upload import ClientFailed
 from fdgpriv.wire import Diverged, Wire
 
 SIZES = {"a": 10, "b": 25, "c": 7}
@@ -87,7 +88,9 @@ def test_only_artifacts_cross(lazy: object, rng: torch.Generator) -> None:
             return lazy  # type: ignore[return-value]
 
     between = wire(Lazy())
-    with pytest.raises(TypeError, match=f"want an artifact on the wire, got {type(lazy).__name__}"):
+    with pytest.raises(
+        ClientFailed, match=f"^a failed in style: want an artifact on the wire, got {type(lazy).__name__}"
+    ):
         between.up("a", "style", [draft("a")], rng)
     with pytest.raises(TypeError, match=f"want an artifact on the wire, got {type(lazy).__name__}"):
         between.down("a", "fit", [lazy])  # type: ignore[list-item]

@@ -16,6 +16,7 @@ from torch import nn
 from fdgpriv.artifact import SERVER, Message, ModelState, Outgoing
 from fdgpriv.federation import Federation, LocalData, generator
 from fdgpriv.roles import Ask, Method
+from fdgpriv.upload import blaming
 from fdgpriv.wire import Wire
 
 Watch = Callable[[int, Mapping[str, ModelState]], None]
@@ -48,7 +49,11 @@ class LocalEngine:
     log: dict[str, float] = field(default_factory=dict, init=False)
 
     def run(self, method: Method, federation: Federation, data: Mapping[str, LocalData], wire: Wire) -> nn.Module:
-        """The global model that `method` trains; raises fdgpriv.wire.Diverged where training does.
+        """The global model that `method` trains.
+
+        Raises:
+            fdgpriv.wire.Diverged: Training gave NaN or an infinity.
+            fdgpriv.upload.ClientFailed: A client answered with what it was not asked for, or raised an exception.
 
         Args:
             method: Whose server and clients speak.
@@ -59,7 +64,7 @@ class LocalEngine:
         seed = federation.seed
         rngs = {name: stream(seed, name) for name in federation.clients}
         noise = {name: stream(seed, f"defense of {name}") for name in federation.clients}
-        clients = {name: method.client(federation, data[name], rngs[name]) for name in federation.clients}
+        clients = {name: _client(method, federation, data[name], rngs[name]) for name in federation.clients}
         server = method.server(federation, stream(seed, SERVER))
         watched = -1
         told: Future[None] | None = None  # what watches a round looks at its model while clients already train on
@@ -72,7 +77,7 @@ class LocalEngine:
                 self.log.update(ask.noted)
                 delivered = {name: self._down(wire, name, ask) for name in ask.messages}
                 futures = {
-                    name: pool.submit(getattr(clients[name], ask.verb), message) for name, message in delivered.items()
+                    name: pool.submit(_answer, clients[name], name, ask, message) for name, message in delivered.items()
                 }
                 if (models := _models(ask)) and self.watch is not None:
                     round = max(model.round for model in models.values()) if ask.after is None else ask.after
@@ -114,9 +119,20 @@ class LocalEngine:
 
     def _up(self, wire: Wire, name: str, ask: Ask, out: Outgoing, rng: torch.Generator) -> Message:
         start = perf_counter()
-        message = wire.up(name, ask.verb, out, rng)
+        message = wire.up(name, ask.verb, out, rng, ask.round(name), ask.wanted)
         self.wire_s += perf_counter() - start
         return message
+
+
+def _client(method: Method, federation: Federation, data: LocalData, rng: torch.Generator) -> object:
+    with blaming(data.client, "its construction", None):
+        return method.client(federation, data, rng)
+
+
+def _answer(client: object, name: str, ask: Ask, message: Message) -> Outgoing:
+    with blaming(name, ask.verb, ask.round(name)):
+        answer: Outgoing = getattr(client, ask.verb)(message)
+        return answer
 
 
 def _models(ask: Ask) -> dict[str, ModelState]:

@@ -35,6 +35,11 @@ class StyleCodec(nn.Module):
         self.decoder = decoder
         self.ends = stages
 
+    @property
+    def channels(self) -> int:
+        """C of the encoder's features."""
+        return [part.out_channels for part in self.encoder.modules() if isinstance(part, nn.Conv2d)][-1]
+
     def stages(self, images: Tensor) -> list[Tensor]:
         """The features at the end of each stage, the last being `encode(images)`; for perceptual and style losses."""
         found, features = [], images

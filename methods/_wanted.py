@@ -1,0 +1,27 @@
+"""What servers want in their clients' answers: artifacts whose shapes, dtypes and facts are right and whose numbers are 0."""
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifact import SERVER, SampleCount, StyleDraft
+from fdgpriv.kinds import ValidationMetrics
+from fdgpriv.upload import Wanted
+
+
+def sample_count() -> Wanted:
+    """One sample count."""
+    return Wanted(SampleCount(client=SERVER, round=0, count=torch.tensor(0)))
+
+
+def accuracy(dtype: torch.dtype, least: int = 1) -> Wanted:
+    """One accuracy on held-out images; or none, with `least` 0, of a client that holds none out."""
+    return Wanted(ValidationMetrics(client=SERVER, round=0, accuracy=torch.zeros((), dtype=dtype)), least)
+
+
+def style(channels: int, at: str, rule: str, behind: str = "client", variances: bool = False, most: int = 1) -> Wanted:
+    """One to `most` styles of C = `channels` channels taken at this layer by this rule."""
+    zeros: Tensor = torch.zeros(1, channels)
+    draft = StyleDraft(
+        client=SERVER, round=0, mean=zeros, std=zeros, variances=variances, behind=behind, at=at, rule=rule
+    )
+    return Wanted(draft.pooled(zeros[0], zeros[0], zeros[0], zeros[0]), most=most)

@@ -1,0 +1,257 @@
+"""A lying or crashing client ends its run with one line that names it, the round and what was wrong."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from _lies import (
+    LIAR,
+    Answer,
+    Lie,
+    accuracy,
+    corrupt,
+    count,
+    doubled,
+    field,
+    forged,
+    in_round,
+    named,
+    of_kind,
+    raised,
+    style,
+    style_of_nothing,
+    tensor,
+    without_last,
+)
+from conftest import fit, shortened
+from torch import Tensor
+
+from fdgpriv.artifact import SERVER, SampleCount, TensorState
+from fdgpriv.federation import Dataset, Federation
+from fdgpriv.roles import Ask, Method, Server
+from fdgpriv.states import ClassifierHead, ImportanceWeights, LabelMarginal, ModelUpdate
+from fdgpriv.upload import MOST, ClientFailed, blaming
+from fdgpriv.wire import Diverged
+
+LSI = {"inversion_steps": "1", "inversion_batches": "1", "translator_steps": "1", "inversion_labels": "marginal"}
+SHALLOW = {"hidden": "4", "local_steps": "1"}
+EMBEDDING = {"embedding": "autoencoder", "autoencoder_epochs": "1"}
+VALIDATING = {"selection": "validation", "rounds": "2"}
+
+
+@pytest.fixture(scope="module")
+def few(digits: Dataset) -> Dataset:
+    """20 images a domain, the least that leaves each client some held-out images."""
+    return shortened(digits, 20)
+
+
+BIAS = "model_state: want head.bias (10,) float32"
+MOMENTS = ("mean", "std", "mean_var", "std_var")
+
+
+def head_of(artifact: TensorState) -> ClassifierHead:
+    return ClassifierHead(client=artifact.client, round=artifact.round, state=artifact.state)
+
+
+def share(change: Callable[[Tensor], Tensor]) -> Lie:
+    return of_kind(LabelMarginal, lambda artifact: forged(artifact, share=change(artifact.share)))
+
+
+FIT: tuple[tuple[str, Lie, str], ...] = (
+    ("a shape that broadcasts", tensor("head.bias", lambda t: t[:1]), f"{BIAS}, got (1,) float32"),
+    ("a transposed shape", tensor("head.weight", lambda t: t.T), "want head.weight (10, 96) float32, got (96, 10)"),
+    ("float64", tensor("head.bias", Tensor.double), f"{BIAS}, got (10,) float64"),
+    ("float16", tensor("head.bias", Tensor.half), "got (10,) float16"),
+    ("whole numbers", tensor("head.bias", Tensor.long), "got (10,) int64"),
+    ("complex numbers", tensor("head.bias", lambda t: t.to(torch.complex64)), "got (10,) complex64"),
+    ("a missing tensor", named(without_last), "model_state: want the tensor head.bias, got none of that name"),
+    ("an extra tensor", named(lambda s: {**s, "more\n": torch.ones(1)}), "want no tensor more , got one"),
+    ("no tensors", named(lambda s: {}), "model_state: want the tensor backbone.body.stem.0.weight, got none of that name"),
+    ("a sparse tensor", tensor("head.weight", Tensor.to_sparse), "want head.weight dense in CPU memory, got sparse_coo"),
+    ("a tensor without memory", tensor("head.bias", lambda t: t.to("meta")), "dense in CPU memory, got strided on meta"),
+    ("a list for a tensor", tensor("head.bias", Tensor.tolist), "model_state: want head.bias to be a tensor, got list"),
+    ("no state", field(state=None), "model_state: want state to be a dictionary of tensors, got NoneType"),
+    ("a later round", field(round=7), "model_state: want round 0, got 7"),
+    ("a round that is no number", field(round="0"), "model_state: want round 0, got '0'"),
+    ("another client's name", field(client="client-00"), "model_state: want client client-01, got client-00"),
+    ("the server's name", field(client=SERVER), "model_state: want client client-01, got server"),
+    ("count 0", count(0), "sample_count: want count in [1, 2147483648], got 0"),
+    ("a negative count", count(-5), "sample_count: want count in [1, 2147483648], got -5"),
+    ("a count just too large", count(2**31 + 1), "sample_count: want count in [1, 2147483648], got 2147483649"),
+    ("a huge count", count(2**62), f"sample_count: want count in [1, 2147483648], got {2**62}"),
+    ("a count for each class", count([3, 4]), "sample_count: want count () int64, got (2,) int64"),
+    ("a count that is no whole number", count(3.5), "sample_count: want count () int64, got () float32"),
+    ("a negative variance", tensor("running_var", Tensor.neg), "running_var at least 0, got -"),
+    ("a negative counter", tensor("batches_tracked", lambda t: t * 0 - 1), "tracked in [0, 2147483648], got -1"),
+    ("a huge counter", tensor("batches_tracked", lambda t: t * 0 + 2**62), f"batches_tracked in [0, 2147483648], got {2**62}"),
+    ("another kind", lambda answer: [head_of(answer[0]), answer[1]], "want 1 model_state, got 0"),
+    ("a kind too many", lambda answer: [*answer, style_of_nothing()], "want model_state, sample_count, got style_statistics"),
+    ("everything twice", lambda answer: answer * 2, "want 1 model_state, got 2"),
+    ("an empty answer", lambda answer: [], "want 1 model_state, got 0"),
+    ("no answer", lambda answer: None, "want a list of artifacts, got NoneType"),
+    ("a text", lambda answer: "weights", "want a list of artifacts, got str"),
+    ("a model", lambda answer: answer[0], "want a list of artifacts, got ModelState"),
+    ("a list of no artifacts", lambda answer: [{"w": 1}], "want an artifact on the wire, got dict"),
+    ("a list of None", lambda answer: [*answer, None], "want an artifact on the wire, got NoneType"),
+    ("an exception", raised(KeyError("head\nbias")), "KeyError: 'head\\nbias'"),
+    ("an exception of several lines", raised(RuntimeError("no\nmemory\x1b[0m")), "RuntimeError: no memory?[0m"),
+    ("an exception that ends generators", raised(StopIteration("all done")), "StopIteration: all done"),
+)  # fmt: skip
+
+OTHERS: tuple[tuple[str, str, Mapping[str, str], Lie, str], ...] = (
+    ("fedavg", "fit", VALIDATING, accuracy(2.0), "fit of round 1: validation_metrics: want accuracy in [0, 1], got 2"),
+    ("fedavg", "fit", VALIDATING, accuracy(float("nan")), "want accuracy in [0, 1], got nan"),
+    ("fedavg", "validate", VALIDATING, accuracy(-0.1), "round 1: validation_metrics: want accuracy in [0, 1], got -0.1"),
+    ("fedavg", "validate", VALIDATING, lambda answer: [], "want 1 validation_metrics, got 0"),
+    ("fedavg", "fit", {"rounds": "2"}, in_round(1, tensor("tracked", torch.zeros_like)), "tracked in [1, 2147483649], got 0"),
+    ("fedavg", "fit", {"buffers": "keep_local"}, named(lambda s: {**s, "n": torch.ones(1)}), "want no tensor n, got one"),
+    ("stablefdg", "style", {}, style(std=Tensor.neg), "style of round 0: style_statistics: want std at least 0, got -"),
+    ("stablefdg", "style", {}, style(mean_var=lambda t: t - 9), "style_statistics: want mean_var at least 0, got -"),
+    ("stablefdg", "style", {}, style(**dict.fromkeys(MOMENTS, doubled)), "want mean (32,) float32, got (64,) float32"),
+    ("stablefdg", "style", {}, style(mean_var=torch.empty(0), std_var=torch.empty(0)), "want mean_var (32,) float32, got (0,)"),
+    ("stablefdg", "style", {}, style(at="layer2"), "style_statistics: want at layer1, got layer2"),
+    ("stablefdg", "style", {}, style(rule="dassl"), "style_statistics: want rule paper_eps, got dassl"),
+    ("stablefdg", "style", {}, style(behind="image"), "style_statistics: want behind client, got image"),
+    ("stablefdg", "style", {}, field(std=lambda t: t.T), "want mean and std of one shape"),
+    ("stablefdg", "style", {}, field(rule="no such rule"), "KeyError: 'no such rule'"),
+    ("stablefdg", "fit", {}, tensor("head.bias", Tensor.double), f"{BIAS}, got (10,) float64"),
+    ("pardon", "style", {}, style(mean=lambda t: t[:4], std=lambda t: t[:4]), "want mean (64,) float32, got (4,) float32"),
+    ("pardon", "adopt", {}, lambda answer: [style_of_nothing()], "adopt of round 0: want no artifact, got style_statistics"),
+    ("ccst", "style", {"style": "single"}, lambda answer: [], "want 1 to 67108864 style_statistics, got 0"),
+    ("ccst", "style", {"style_of": "amplitude"}, field(amplitude=Tensor.neg), "want amplitude at least 0, got -"),
+    ("ccst", "style", {"style_of": "amplitude"}, field(amplitude=lambda t: t[:, :2]), "(3, 32, 32) float32, got (3, 2, 32)"),
+    ("hfedf", "fit", SHALLOW, named(without_last, ModelUpdate), "model_update: want the tensor head.bias"),
+    ("hfedf", "embed", {**SHALLOW, **EMBEDDING}, field(vector=doubled), "client_embedding: want vector ("),
+    ("lsi", "pretrain", LSI, share(lambda t: t * 2), "label_marginal: want share to sum to 1, got 2"),
+    ("lsi", "pretrain", LSI, share(lambda t: t - 1), "label_marginal: want share in [0, 1], got -"),
+    ("lsi", "pretrain", LSI, share(lambda t: t * torch.nan), "want share in [0, 1], got nan"),
+    ("lsi", "pretrain", LSI, tensor("r.weight", lambda t: t[:1], ClassifierHead), "weight (10, 32) float32, got (1, 32)"),
+    ("lsi", "fit", LSI, tensor("r.weight", lambda t: -1 - t, ImportanceWeights), "want head.linear.weight at least 0, got -"),
+    ("lsi", "fit", LSI, named(without_last, ImportanceWeights), "importance_weights: want the tensor head.linear.bias"),
+    ("lsi", "weigh", {**LSI, "normaliser": "clients"}, named(without_last), "model_state: want the tensor head.linear.bias"),
+    ("lsi", "recalibrate", LSI, lambda answer: answer * 2, "recalibrate of round 0: want 1 bn_statistics, got 2"),
+    ("lsi", "validate", LSI, lambda answer: answer * 2, "want 0 to 1 validation_metrics, got 2"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("lie", "said"), [pytest.param(lie, said, id=name) for name, lie, said in FIT])
+def test_a_lie_about_a_trained_model_ends_the_run_in_one_line(
+    lie: Lie, said: str, few: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corrupt(monkeypatch, "fedavg", "fit", lie)
+    with pytest.raises(ClientFailed) as caught:
+        fit(few, clients=3, method="fedavg")
+    text = str(caught.value)
+    assert text.startswith("client-01 failed in fit of round 0: ")
+    assert said in text
+    assert text.isprintable()
+
+
+@pytest.mark.parametrize(("method", "verb", "settings", "lie", "said"), OTHERS)
+def test_a_lie_in_any_other_answer_ends_the_run_in_one_line(
+    method: str, verb: str, settings: Mapping[str, str], lie: Lie, said: str, few: Dataset, monkeypatch: Any
+) -> None:
+    corrupt(monkeypatch, method, verb, lie)
+    with pytest.raises(ClientFailed) as caught:
+        fit(few, clients=3, method=method, settings=settings)
+    text = str(caught.value)
+    assert text.startswith(f"client-01 failed in {verb} of round ")
+    assert said in text
+    assert text.isprintable()
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_what_training_that_diverges_may_give_is_called_that(
+    bad: float, few: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corrupt(monkeypatch, "fedavg", "fit", tensor("head.bias", lambda t: t + bad))
+    with pytest.raises(
+        Diverged, match=r"^client-01 sent a model_state in round 0 whose head.bias is not finite: training"
+    ):
+        fit(few, clients=3, method="fedavg")
+
+
+def test_parameters_may_be_any_finite_numbers(few: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No public bound on them holds for every honest training."""
+    corrupt(monkeypatch, "fedavg", "fit", tensor("head.bias", lambda t: t + 1e10))
+    assert len(fit(few, clients=3, method="fedavg").transcript.records) == 3 * 3
+
+
+def test_ctrl_c_in_a_client_is_no_failure_of_it(few: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    corrupt(monkeypatch, "fedavg", "fit", raised(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        fit(few, clients=3, method="fedavg")
+
+
+def test_the_exception_of_a_client_is_kept_as_the_cause() -> None:
+    error = ZeroDivisionError("by 0")
+    with pytest.raises(ClientFailed) as caught, blaming(LIAR, "fit", 2):
+        raise error
+    assert caught.value.__cause__ is error
+
+
+# Honest clients
+
+
+def largest(answer: Answer) -> Answer:
+    """What an honest client may answer at the edge of what is allowed."""
+    return [forged(item, count=torch.tensor(MOST)) if isinstance(item, SampleCount) else item for item in answer]
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "defense"),
+    [
+        ("fedavg", {**VALIDATING, "participants": "2"}, "none"),
+        ("fedavg", {"buffers": "keep_local", "rounds": "2", "weighting": "uniform"}, "none"),
+        ("fedavg", {"buffers": "freeze", "rounds": "2"}, "none"),
+        ("stablefdg", {"rounds": "2"}, "gaussian:epsilon=0.1"),
+        ("stablefdg", {"code_compat": "true", "p": "0"}, "none"),
+        ("pardon", {"code_compat": "true"}, "gaussian:epsilon=0.1,unit=client"),
+        ("pardon", {"style_transfer": "false"}, "none"),
+        ("ccst", VALIDATING, "gaussian:epsilon=0.1"),
+        ("ccst", {"style": "single", "images_per_style": "4", "augmentation": "2"}, "gaussian:epsilon=0.1"),
+        ("ccst", {"style": "single", "style_of": "amplitude", "split": "after"}, "none"),
+        ("hfedf", {**SHALLOW, "rounds": "2"}, "none"),
+        ("hfedf", {**SHALLOW, **EMBEDDING}, "none"),
+        ("pfedhn", {**SHALLOW, "rounds": "2", "participants": "2"}, "none"),
+        ("lsi", {**LSI, "rounds": "2"}, "none"),
+        ("lsi", {**LSI, "rounds": "2", "normaliser": "clients", "recalibrate_bn": "false"}, "none"),
+        ("lsi", {**LSI, "importance_sign": "signed", "stage4_start": "global"}, "none"),
+        ("lsi", {**LSI, "aggregation": "mean", "stage1_start": "own", "keep_momentum": "true"}, "none"),
+        ("lsi", {"invariance": "0", "buffers": "keep_local", "recalibrate_bn": "false", "rounds": "2"}, "none"),
+    ],
+)
+def test_honest_clients_pass_and_every_method_says_what_it_wants(
+    method: str, settings: Mapping[str, str], defense: str, few: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Ask] = []
+    part = Method.named(method)
+    server: Any = part.server
+
+    def listening(self: Method, federation: Federation, rng: torch.Generator) -> Server:
+        inner = server(self, federation, rng)
+        ask = next(inner)
+        while True:
+            asked.append(ask)
+            answers = yield ask
+            try:
+                ask = inner.send(answers)
+            except StopIteration as done:
+                return done.value  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(part, "server", listening)
+    corrupt(monkeypatch, method, asked_first(method, settings), largest)
+    fit(few, clients=3, method=method, settings=settings, defense=defense)
+    assert asked
+    assert [ask.verb for ask in asked if ask.wanted is None] == []
+
+
+def asked_first(method: str, settings: Mapping[str, str]) -> str:
+    """A verb of the method that may bring a sample count."""
+    return "pretrain" if method == "lsi" else "fit"
+
+
+def test_every_method_is_among_them() -> None:
+    (mark,) = test_honest_clients_pass_and_every_method_says_what_it_wants.pytestmark  # type: ignore[attr-defined]
+    assert {case[0] for case in mark.args[1]} == set(Method.names())
