@@ -18,12 +18,14 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from fdgpriv import figures, run_folder
+from fdgpriv._contract import write_text
 from fdgpriv.audit import main
 from fdgpriv.checksum import write_json
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.federation import Dataset
 from fdgpriv.plan import Plan
 
+ROOT = Path(__file__).parent.parent
 CELL = "fedavg-blend-0-none"
 SHORT = ["--method", "fedavg", "--preset", "quick", "--clients", "6", "--set", "rounds=1", "local_epochs=1"]
 WORDS = [*SHORT, "--attack", "label_histogram:practice=12", "--threat", "server"]
@@ -267,9 +269,23 @@ def test_tensors_that_do_not_fit_are_an_error_of_the_disk_and_leave_nothing(tmp_
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_process_that_is_killed_while_it_writes_leaves_the_old_file_and_no_obstacle(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    write_text(path, "old")
+    code = (
+        "import os, sys; from pathlib import Path; from fdgpriv._contract import whole\n"
+        "with whole(Path(sys.argv[1])) as part: part.write_text('ne'); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], check=False, cwd=ROOT)
+    assert done.returncode == -signal.SIGKILL
+    assert path.read_text() == "old"
+    write_text(path, "new")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x.json"]
+    assert path.read_text() == "new"
+
+
 # One run per folder
 
-ROOT = Path(__file__).parent.parent
 HOLD = (
     "import sys; from pathlib import Path; from fdgpriv import run_folder\n"
     "with run_folder.new(Path(sys.argv[1]), ''): print('held', flush=True); sys.stdin.read()"

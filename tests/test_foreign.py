@@ -261,6 +261,17 @@ def test_a_file_that_is_not_what_its_name_says_is_one_line_and_nothing_is_writte
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_a_small_file_that_unpacks_to_a_large_array_is_not_unpacked_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zeros = npy(np.zeros((1000, 3), np.float32))
+    (tmp_path / "x.npz").write_bytes(zipped(mean=zeros, std=zeros))
+    assert foreign.read([tmp_path / "x.npz"]).mean.shape == (1000, 3)
+    monkeypatch.setattr("fdgpriv.arrays.LARGEST", 2000)
+    with pytest.raises(ValueError, match=r"at most 2000 bytes, got more in mean\.npy"):
+        foreign.read([tmp_path / "x.npz"])
+
+
 def test_members_that_nobody_asked_for_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes(zipped(mean=npy(STYLE), std=npy(STYLE), other=NEVER))
     assert foreign.read([tmp_path / "x.npz"]).mean.shape == (12, 3)
