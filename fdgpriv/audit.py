@@ -1,21 +1,26 @@
 """python -m fdgpriv.audit: train a federation, attack what it shared, judge, report."""
 
 import argparse
+import errno
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from fdgpriv import run_folder
 from fdgpriv._contract import write_text
 from fdgpriv.finding import Results
+from fdgpriv.names import check_files, check_name
 from fdgpriv.plan import PRESETS, Plan, slug
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Attack, Defense, Method, Report
+from fdgpriv.streams import lenient
 from fdgpriv.threat import THREATS
 from fdgpriv.told import verdicts
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 3
+FAULT, USAGE, INTERRUPTED = 1, 2, 3
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # the disk takes no more
 
 
 class BadUsage(ValueError):
@@ -67,7 +72,15 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done, 1 done but for runs that failed, 2 bad usage, 3 interrupted; a fault of ours is raised."""
+    """Exit code: 0 done, 1 runs that failed or a disk that takes no more, 2 bad usage, 3 interrupted.
+
+    A fault of ours is raised.
+    """
+    with lenient():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     try:
         args = parser().parse_args(argv)
         if args.list:
@@ -75,11 +88,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         return _audit(args, list(sys.argv[1:] if argv is None else argv))
     except (ValueError, OSError) as error:
-        print(f"fdgpriv audit: {' '.join(str(error).split())}", file=sys.stderr)
+        if isinstance(error, OSError) and error.errno in FULL:
+            where = error.filename or "the folder of the run"
+            _say(f"{error.strerror}: {where}; make room and go on with --out FOLDER --resume: what is finished is kept")
+            return FAULT
+        _say(str(error))
         return USAGE
     except KeyboardInterrupt:
-        print("fdgpriv audit: interrupted; what is finished is kept: --out FOLDER --resume goes on", file=sys.stderr)
+        _say("interrupted; what is finished is kept: --out FOLDER --resume goes on")
         return INTERRUPTED
+
+
+def _say(text: str) -> None:
+    """One line on stderr; what file names may hold besides letters is written as an escape."""
+    line = " ".join(text.split())
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    print(f"fdgpriv audit: {line}", file=sys.stderr)
 
 
 def listing() -> str:
@@ -96,6 +120,8 @@ def listing() -> str:
 
 
 def _audit(args: argparse.Namespace, words: list[str]) -> int:
+    if args.out is not None:
+        check_name(str(args.out), "--out")
     if args.artifact:
         return _audit_artifact(args, words)
     if args.groups:
@@ -107,27 +133,28 @@ def _audit(args: argparse.Namespace, words: list[str]) -> int:
         raise BadUsage("--resume: want --out, the folder to go on in")
     with Teller() as teller:
         dataset, plan = plan.load()
-        plan.rehearse(dataset)
-        out = _folder(args, plan, len(dataset.domains) - 1)
-        teller.say(f"{plan.dataset}: {sum(map(len, dataset.domains)):,} images in {len(dataset.domains)} domains")
+        named = f"{'+'.join(map(slug, plan.methods))}-{plan.dataset}-{'+'.join(map(slug, plan.targets))}-{plan.preset}"
+        out = args.out if args.out is not None else run_folder.free(named)
         from fdgpriv.conduct import Conductor
 
-        results = Conductor(plan, dataset, out, teller).run(_command(words))
-        paths = write(results, out)
+        conductor = Conductor(plan, dataset, out, teller)
+        check_files(out, conductor.files())
+        plan.rehearse(dataset)
+        config = json.dumps(plan.as_config(len(dataset.domains) - 1), indent=1, sort_keys=True) + "\n"
+        with run_folder.resumed(out, config) if args.resume else run_folder.new(out, config):
+            teller.say(f"{plan.dataset}: {sum(map(len, dataset.domains)):,} images in {len(dataset.domains)} domains")
+            results = conductor.run(_command(words))
+            paths = write(results, out)
         teller.say(f"wrote {', '.join(str(path) for path in paths)}")
     print(verdicts(results))
     print(f"report: {out / 'report.html'}")
     if results.interrupted:
-        print(f"fdgpriv audit: interrupted; to go on: add --out {out} --resume", file=sys.stderr)
+        _say(f"interrupted; to go on: add --out {out} --resume")
         return INTERRUPTED
     if failed := [run for run in results.runs if run.failed is not None]:
         cells = "; ".join(f"{run.method}, target {run.target}, seed {run.seed}, {run.defense}" for run in failed)
-        print(
-            f"fdgpriv audit: {len(failed)} of {len(results.runs)} runs failed: {cells}; to try them again: "
-            f"add --out {out} --resume",
-            file=sys.stderr,
-        )
-        return FAILED
+        _say(f"{len(failed)} of {len(results.runs)} runs failed: {cells}; to try them again: add --out {out} --resume")
+        return FAULT
     return 0
 
 
@@ -135,12 +162,13 @@ def _audit_artifact(args: argparse.Namespace, words: list[str]) -> int:
     from fdgpriv import foreign, foreign_audit
 
     sizes = (args.groups or "").split("+") if args.groups else []
-    if not all(size.isdigit() for size in sizes):
+    if not all(size.isdecimal() and len(size) < 10 for size in sizes):
         raise BadUsage(f"--groups: want sizes joined by +, for example 47+53; got {args.groups!r}")
     styles = foreign.read(args.artifact, [int(size) for size in sizes])
-    out = _new(args.out if args.out is not None else _free(f"artifact-{styles.name}"))
-    results = foreign_audit.audit(styles, args.seed[0], _command(words))
-    write(results, out)
+    out = args.out if args.out is not None else run_folder.free(f"artifact-{styles.name}")
+    with run_folder.new(out):
+        results = foreign_audit.audit(styles, args.seed[0], _command(words))
+        write(results, out)
     print(verdicts(results))
     print(f"report: {out / 'report.html'}")
     return 0
@@ -176,46 +204,6 @@ def _settings(items: Sequence[str]) -> dict[str, str]:
             raise BadUsage(f"--set: want FIELD=VALUE, got {item!r}")
         settings[name] = value
     return settings
-
-
-def _folder(args: argparse.Namespace, plan: Plan, domains: int) -> Path:
-    """The folder to write to, made; its config.json says what is in it, of so many source domains."""
-    config = json.dumps(plan.as_config(domains), indent=1, sort_keys=True) + "\n"
-    named = f"{'+'.join(map(slug, plan.methods))}-{plan.dataset}-{'+'.join(plan.targets)}-{plan.preset}"
-    out: Path = args.out if args.out is not None else _free(named)
-    if args.resume:
-        if not (out / "config.json").is_file():
-            raise BadUsage(f"--resume: want a folder of an earlier run, got {out}, which has no config.json")
-        if (was := (out / "config.json").read_text(encoding="utf-8")) != config:
-            raise BadUsage(f"--resume: want the settings that {out} was begun with; {_difference(was, config)}")
-        return out
-    _new(out)
-    (out / "config.json").write_text(config, encoding="utf-8")
-    return out
-
-
-def _new(out: Path) -> Path:
-    """The folder, made; it must not hold anything yet."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise BadUsage(f"--out: want a new or empty folder, got {out}; go on with --resume, or name another")
-    out.mkdir(parents=True, exist_ok=True)
-    return out
-
-
-def _difference(was: str, now: str) -> str:
-    try:
-        before, after = json.loads(was), json.loads(now)
-        names = [name for name in after if before.get(name) != after[name]]
-        return "; ".join(f"{name}: was {before.get(name)}, now {after[name]}" for name in names)
-    except (ValueError, AttributeError):
-        return "its config.json is damaged"
-
-
-def _free(name: str) -> Path:
-    number = 1
-    while (path := Path("runs") / (name if number == 1 else f"{name}-{number}")).exists():
-        number += 1
-    return path
 
 
 def _command(words: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ import torch
 from fdgpriv import __version__, figures
 from fdgpriv.beside import Beside, compared, settings_of
 from fdgpriv.claims import Case, claims
-from fdgpriv.exam.examination import Examination
+from fdgpriv.exam.examination import Examination, examined_file
 from fdgpriv.exam.paper import Paper
 from fdgpriv.exam.proctor import Proctor
 from fdgpriv.facts import facts
@@ -43,7 +43,7 @@ from fdgpriv.privacy.release import DRAWS, Measurement, measure, privacies
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Attack
 from fdgpriv.threat import ThreatModel, threat
-from fdgpriv.training import Cell, Trained, train
+from fdgpriv.training import Cell, Trained, train, trained_file
 from fdgpriv.transcript import Record
 from fdgpriv.two_ends import TwoEnds
 
@@ -94,6 +94,18 @@ class Conductor:
             for seed in self.plan.seeds
             for defense in self.plan.defenses
         ]
+
+    def files(self) -> list[Path]:
+        """Relative to `out`, the file that ends each training, and that of each examination with any kind of artifact."""
+        trained = [trained_file(Path(), cell) for cell in self.cells()]
+        examined = [
+            examined_file(Path(), cell.folder, spec, role, kind)
+            for cell in self.cells()
+            for spec in self.plan.attacks
+            for role in self.plan.threats
+            for kind in self.plan.attack(spec).reads
+        ]
+        return trained + examined
 
     def run(self, command: str) -> Results:
         """Do what is not yet done; on Ctrl-C, what is done is judged and returned as interrupted."""

@@ -1,10 +1,11 @@
 """What the evaluator measures of a run with all it knows, beside the attacks; the papers' claims are decided by both."""
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
-from fdgpriv._contract import write_text
+from fdgpriv.checksum import read_json, write_json
 from fdgpriv.exam.proctor import Proctor
 from fdgpriv.measures.equal_numbers import equal_numbers
 from fdgpriv.measures.latent_space import latent_space
@@ -14,15 +15,14 @@ from fdgpriv.measures.style_space import style_space
 from fdgpriv.measures.translation import translation
 
 MEASURED = (style_space, latent_space, translation, presence, equal_numbers, leaked_share)
-_FACTS = TypeAdapter(dict[str, float])
+_FACTS = TypeAdapter(dict[str, Annotated[float, Field(allow_inf_nan=False)]])
 
 
 def facts(proctor: Proctor, folder: Path) -> dict[str, float]:
     """Figures by name, measured now and kept as ``facts.json`` in `folder`, or read from there."""
     file = folder / "facts.json"
     if file.is_file():
-        return _FACTS.validate_json(file.read_bytes())
+        return read_json(file, _FACTS)
     found = {name: figure for measure in MEASURED for name, figure in measure(proctor).items()}
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(file, _FACTS.dump_json(found).decode())
+    write_json(file, _FACTS.dump_json(found))
     return found

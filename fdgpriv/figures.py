@@ -1,14 +1,17 @@
 """Pictures for the report: truth, reconstruction and controls side by side; the style encoder's own proof."""
 
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 
 import matplotlib
 import torch
 from torch import Tensor
 
+from fdgpriv._contract import write_bytes
 from fdgpriv.federation import Domain
 from fdgpriv.models.style_codec import StyleCodec
+from fdgpriv.quiet import quietly
 from fdgpriv.style import pooled_style
 
 matplotlib.use("Agg")
@@ -60,18 +63,19 @@ def _write(rows: Sequence[Sequence[Tensor | None]], heads: Sequence[str], labels
     axis = figure.add_subplot(frame_on=False)
     axis.imshow(canvas.numpy(), interpolation="nearest")
     axis.set_xticks(
-        [c * step + side / 2 for c in range(len(heads))], [h.replace(" ", "\n", 1) for h in heads], fontsize=8
+        [c * step + side / 2 for c in range(len(heads))],
+        [h.replace(" ", "\n", 1) for h in heads],
+        fontsize=8,
+        parse_math=False,  # a name may hold dollar signs
     )
-    axis.set_yticks([r * step + side / 2 for r in range(len(rows))], [_plain(text) for text in labels], fontsize=8)
+    axis.set_yticks([r * step + side / 2 for r in range(len(rows))], labels, fontsize=8, parse_math=False)
     axis.tick_params(length=0, labeltop=True, labelbottom=False)
-    figure.tight_layout(pad=0.4)
+    png = BytesIO()
+    with quietly(UserWarning):  # about names that are long or have letters that the font lacks
+        figure.tight_layout(pad=0.4)
+        figure.savefig(png, format="png", metadata={"Software": None})
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Software": None})
-
-
-def _plain(text: str) -> str:
-    """`text` as it is, not as a formula."""
-    return text.replace("$", r"\$")
+    write_bytes(path, png.getvalue())
 
 
 def rows_of(shown: Sequence[tuple[Tensor, Mapping[str, Tensor]]], count: int) -> list[dict[str, Tensor]]:

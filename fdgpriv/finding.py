@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from fdgpriv._attack_finding import (
     LEVEL,
@@ -90,6 +90,17 @@ class ArtifactRow(Entry):
     visible_to: tuple[Word, ...]
 
 
+def _is_share(figure: Measured) -> Measured:
+    """`figure` where value and interval are in [0, 1]; a ValueError otherwise."""
+    for number in (figure.value, *(figure.ci95 or ())):
+        if number is not None and not 0 <= number <= 1:
+            raise ValueError(f"want a share in [0, 1], got {number}")
+    return figure
+
+
+Share = Annotated[Measured, AfterValidator(_is_share)]
+
+
 class RoundUtility(Entry):
     """Accuracy after so many rounds; null, with a reason, where training diverged.
 
@@ -124,8 +135,8 @@ class PersonalUtility(Entry):
     Source accuracy is over all held-out images, target accuracy the mean over the models.
     """
 
-    source_accuracy: Measured
-    target_accuracy: Measured
+    source_accuracy: Share
+    target_accuracy: Share
     clients: tuple[ClientUtility, ...]
 
 
@@ -138,8 +149,8 @@ class ChosenUtility(Entry):
     """
 
     rounds: Annotated[tuple[Count, ...], Field(min_length=1)]
-    source_accuracy: Measured
-    target_accuracy: Measured
+    source_accuracy: Share
+    target_accuracy: Share
 
 
 class Utility(Entry):
@@ -157,9 +168,9 @@ class Utility(Entry):
             the rest is of the model for everyone.
     """
 
-    source_accuracy: Measured
-    target_accuracy: Measured
-    calibration_error: Measured
+    source_accuracy: Share
+    target_accuracy: Share
+    calibration_error: Share
     rounds: tuple[RoundUtility, ...] = ()
     last_round: ChosenUtility | None = None
     selected_round: ChosenUtility | None = None

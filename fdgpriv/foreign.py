@@ -6,10 +6,13 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
+
+from fdgpriv.arrays import AnyArray, read_array, read_arrays
 
 Array = NDArray[np.float64]
+
+LARGEST_VALUE = 1e100  # larger ones have no finite squared distances
+MOST_CLIENTS = 10_000  # a control has a number for each pair of clients
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,55 +47,55 @@ def read(files: Sequence[Path], sizes: Sequence[int] = ()) -> ForeignStyles:
     Raises:
         ValueError: The files do not hold that, or hold NaN, or the sizes do not add up to the number of clients.
     """
-    arrays = _arrays(files)
-    if "mean" not in arrays or "std" not in arrays:
-        raise ValueError(
-            f"--artifact: want arrays mean and std in {files[0]}, got {', '.join(sorted(arrays)) or 'none'}"
-        )
-    mean, std = (_table(arrays[name], name, files[0]) for name in ("mean", "std"))
-    if mean.shape != std.shape:
-        raise ValueError(f"--artifact: want mean and std of one shape (n, C), got {mean.shape} and {std.shape}")
-    if bool((std < 0).any()):
-        raise ValueError(f"--artifact: want standard deviations of at least 0, got {std.min():.4g} in {files[-1]}")
-    groups: NDArray[np.int64] | None = None
+    try:
+        arrays = _arrays(files)
+        if "mean" not in arrays or "std" not in arrays:
+            raise ValueError(f"want arrays mean and std in {files[0]}, got {', '.join(sorted(arrays)) or 'neither'}")
+        mean, std = _table(arrays["mean"], "mean", files[0]), _table(arrays["std"], "std", files[-1])
+        if mean.shape != std.shape:
+            raise ValueError(f"want mean and std of one shape (n, C), got {mean.shape} and {std.shape}")
+        if bool((std < 0).any()):
+            raise ValueError(f"want standard deviations of at least 0, got {std.min():.4g} in {files[-1]}")
+        groups = _groups(arrays["groups"], len(mean), files[0]) if "groups" in arrays else None
+    except ValueError as error:
+        raise ValueError(f"--artifact: {error}") from None
     if sizes:
         if sum(sizes) != len(mean) or min(sizes) < 1:
             raise ValueError(
                 f"--groups: want positive sizes that add up to {len(mean)} clients, got {'+'.join(map(str, sizes))}"
             )
         groups = np.repeat(np.arange(len(sizes)), sizes)
-    elif "groups" in arrays:
-        groups = np.unique(arrays["groups"], return_inverse=True)[1].reshape(-1)
-        if len(groups) != len(mean):
-            raise ValueError(f"--artifact: want one of groups for each of {len(mean)} clients, got {len(groups)}")
     return ForeignStyles(files[0].stem.removesuffix("_mean"), mean, std, groups)
 
 
-def _arrays(files: Sequence[Path]) -> Mapping[str, NDArray[np.generic]]:
-    try:
-        if len(files) == 2:
-            return {name: np.load(file, allow_pickle=False) for name, file in zip(("mean", "std"), files, strict=True)}
-        if len(files) == 1 and files[0].suffix == ".safetensors":
-            return dict(load_file(files[0]))
-        if len(files) == 1 and files[0].suffix == ".npz":
-            with np.load(files[0], allow_pickle=False) as archive:
-                return {name: archive[name] for name in archive.files}
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, KeyError, EOFError, SafetensorError) as error:
-        raise ValueError(
-            f"--artifact: want arrays in {', '.join(map(str, files))}, got a damaged file ({error})"
-        ) from None
-    raise ValueError(
-        f"--artifact: want one .npz or .safetensors, or mean.npy and std.npy; got {' '.join(map(str, files))}"
-    )
+def _arrays(files: Sequence[Path]) -> Mapping[str, AnyArray]:
+    if len(files) == 2:
+        return {"mean": read_array(files[0]), "std": read_array(files[1])}
+    if len(files) == 1 and files[0].suffix in (".npz", ".safetensors"):
+        return read_arrays(files[0], ("mean", "std", "groups"))
+    raise ValueError(f"want one .npz or .safetensors, or mean.npy and std.npy; got {' '.join(map(str, files))}")
 
 
-def _table(array: NDArray[np.generic], name: str, file: Path) -> Array:
+def _table(array: AnyArray, name: str, file: Path) -> Array:
     """(n, C), whatever singleton axes follow."""
     if array.ndim < 2 or array.dtype.kind not in "fiu" or any(side != 1 for side in array.shape[2:]):
-        raise ValueError(f"--artifact: want {name} (n, C) of numbers, got {array.shape} {array.dtype} in {file}")
-    table = array.reshape(len(array), -1).astype(np.float64)
-    if len(table) < 2 or not np.isfinite(table).all():
-        raise ValueError(f"--artifact: want at least 2 clients and finite numbers, got {array.shape} in {file}")
+        raise ValueError(f"want {name} (n, C) of numbers, got {array.shape} {array.dtype} in {file}")
+    clients, channels = array.shape[:2]
+    if not 2 <= clients <= MOST_CLIENTS or channels < 1:
+        raise ValueError(
+            f"want {name} of 2 to {MOST_CLIENTS:,} clients and at least 1 channel, got {array.shape} in {file}"
+        )
+    with np.errstate(over="ignore"):
+        table = array.reshape(clients, channels).astype(np.float64)
+    if not bool((np.abs(table) <= LARGEST_VALUE).all()):
+        raise ValueError(f"want finite numbers of at most {LARGEST_VALUE:g} in {name}, got others in {file}")
     return table
+
+
+def _groups(array: AnyArray, clients: int, file: Path) -> NDArray[np.int64]:
+    """(n,) numbers from 0 for the domains, in their sorted order."""
+    if array.dtype.kind not in "biuSU" and not (array.dtype.kind == "f" and bool(np.isfinite(array).all())):
+        raise ValueError(f"want groups (n,) of finite numbers or words, got {array.dtype} or NaN in {file}")
+    if array.size != clients:
+        raise ValueError(f"want one of groups for each of {clients} clients, got {array.size} in {file}")
+    return np.unique(array, return_inverse=True)[1].reshape(-1)

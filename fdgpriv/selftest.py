@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from fdgpriv.privacy.measured import clopper_pearson, held_out_counts
+from fdgpriv.streams import lenient
 from fdgpriv.verdict import LEVEL, Line, test
 
 Rng: TypeAlias = np.random.Generator
@@ -184,7 +185,8 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"want --draws >= 4, got {options.draws}")
     rng = np.random.default_rng(options.seed)
     found = checks(options.runs or VERDICT_RUNS, options.runs or EPSILON_RUNS, options.draws, rng)
-    print(table(found))
+    with lenient():
+        print(table(found))
     return 0 if all(check.passed for check in found) else 1
 
 

@@ -11,13 +11,13 @@ from math import isfinite
 from pathlib import Path
 from time import perf_counter
 
-from pydantic import BaseModel
+from pydantic import Field, TypeAdapter
 from rich.progress import TaskID
-from safetensors.torch import save_file
 from torch import nn
 
-from fdgpriv._contract import write_text
+from fdgpriv._contract import Amount, Entry, Text
 from fdgpriv.artifact import ModelState
+from fdgpriv.checksum import check_files, digest, read_json, write_json, write_tensors
 from fdgpriv.engine.local import LocalEngine
 from fdgpriv.exam.proctor import Proctor
 from fdgpriv.federation import Dataset, generator
@@ -26,11 +26,12 @@ from fdgpriv.plan import Plan, slug
 from fdgpriv.progress import Teller
 from fdgpriv.roles import Defense
 from fdgpriv.selection import chosen, rounds_to_try
-from fdgpriv.transcript import Transcript
+from fdgpriv.transcript import MANIFEST, TENSORS, Transcript
 from fdgpriv.upload import ClientFailed
 from fdgpriv.utility import personal_utility, utility
 from fdgpriv.wire import Diverged, Wire
 
+MODEL = "model.safetensors"
 SHARE = 3  # during training each client's own model is tried on every third target image
 
 
@@ -49,20 +50,27 @@ class Cell:
         return slug(f"{self.method}-{self.target}-{self.seed}-{self.defense}")
 
 
-class Trained(BaseModel):
+class Trained(Entry):
     """What is known of a finished training besides its transcript.
 
     Attributes:
         utility: None where the training diverged or failed.
         diverged, failed: Why, in one line. A training that failed is not saved, so that --resume tries it again.
+        files: SHA-256 of each file beside it.
     """
 
     utility: Utility | None
-    diverged: str | None = None
-    failed: str | None = None
-    train_s: float
-    wire_s: float
-    log: dict[str, float] = {}
+    diverged: Text | None = None
+    failed: Text | None = None
+    train_s: Amount
+    wire_s: Amount
+    log: dict[str, float] = Field(default_factory=dict)
+    files: dict[str, str] = Field(default_factory=dict)
+
+
+def trained_file(out: Path, cell: Cell) -> Path:
+    """What is written last of a training; the rest lies beside it."""
+    return out / "transcript" / cell.folder / "trained.json"
 
 
 def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, workers: int) -> tuple[Trained, Proctor]:
@@ -71,8 +79,8 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
     federation = plan.federation(dataset, list(population.clients), cell.seed, cell.method)
     method = plan.method(cell.method)
     defense = Defense.parse(cell.defense).bound_to(method)
-    folder = out / "transcript" / cell.folder
-    note = folder / "trained.json"
+    note = trained_file(out, cell)
+    folder = note.parent
 
     def proctor(transcript: Transcript) -> Proctor:
         known = (population, method, federation, defense, transcript, cell.seed)
@@ -80,7 +88,11 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
 
     if note.is_file():
         teller.say(f"{cell.folder}: already trained")
-        return Trained.model_validate_json(note.read_bytes()), proctor(Transcript.load(folder))
+        before = read_json(note, _TRAINED)
+        check_files(folder, before.files)
+        return before, proctor(Transcript.load(folder))
+    for name in (TENSORS, MANIFEST, MODEL):  # of a training that could not be saved whole
+        (folder / name).unlink(missing_ok=True)
     task = teller.task(f"training {cell.folder}", method.rounds)
     wire = Wire({name: len(data) for name, data in population.clients.items()}, defense, Transcript(plan.keep))
     evaluated: dict[int, Utility | PersonalUtility] = {}  # by the number of rounds after which
@@ -133,7 +145,7 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
             log={name: figure for name, figure in engine.log.items() if isfinite(figure)},
         )
         wire.transcript.save(folder)
-        save_file({name: t.cpu().contiguous() for name, t in model.state_dict().items()}, folder / "model.safetensors")
+        write_tensors(folder / MODEL, {name: t.cpu().contiguous() for name, t in model.state_dict().items()})
         teller.done(task, f"{cell.folder}: trained in {trained.train_s:.1f} s, {_told(own or final)}")
     except Diverged as error:
         trained = Trained(utility=None, diverged=str(error), train_s=perf_counter() - start, wire_s=engine.wire_s)
@@ -143,8 +155,13 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
         trained = Trained(utility=None, failed=str(error), train_s=perf_counter() - start, wire_s=engine.wire_s)
         teller.done(task, f"{cell.folder}: failed: {error}")
         return trained, proctor(wire.transcript)
-    write_text(note, trained.model_dump_json())
+    files = {name: digest(folder / name) for name in (TENSORS, MANIFEST, MODEL) if (folder / name).is_file()}
+    trained = trained.model_copy(update={"files": files})
+    write_json(note, trained.model_dump_json().encode())
     return trained, proctor(wire.transcript)
+
+
+_TRAINED = TypeAdapter(Trained)
 
 
 def _round(round: int, found: Utility | PersonalUtility) -> RoundUtility:

@@ -5,7 +5,6 @@ under the keys ``INDEX/NAME``. File names are fixed; nothing in the manifest is 
 """
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -14,11 +13,12 @@ from typing import Annotated, Any, Self
 import torch
 from pydantic import Field, TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from fdgpriv import kinds, states  # noqa: F401  # so that every kind of artifact is known where a transcript is read
+from fdgpriv._contract import write_text
 from fdgpriv.artifact import SERVER, Artifact, ModelState, TensorState
+from fdgpriv.checksum import write_tensors
 
 MANIFEST, TENSORS = "manifest.jsonl", "tensors.safetensors"
 SMALL = 65_536  # bytes: what is no larger is always kept
@@ -152,14 +152,16 @@ class Transcript:
                 tensors |= {f"{index}/{name}": _own(tensor) for name, tensor in artifact.tensors().items()}
             facts = None if artifact is None else artifact.facts()
             lines.append(json.dumps({"record": asdict(record), "facts": facts, "stored": stored}))
-        save_file(tensors, folder / f"{TENSORS}.part")
-        (folder / f"{MANIFEST}.part").write_text("\n".join([json.dumps({"keep": self.keep}), *lines]) + "\n")
-        for name in (TENSORS, MANIFEST):
-            os.replace(folder / f"{name}.part", folder / name)
+        write_tensors(folder / TENSORS, tensors)
+        write_text(folder / MANIFEST, "\n".join([json.dumps({"keep": self.keep}), *lines]) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """The transcript in `folder`; raises DamagedTranscript, in one line, for anything that is not one."""
+        """The transcript in `folder`; raises DamagedTranscript, in one line, for anything that is not one.
+
+        Checks that records and tensors agree with each other. Whether the files hold what was written is told by their
+        SHA-256, which `fdgpriv.training` records and compares.
+        """
         try:
             with safe_open(folder / TENSORS, framework="pt") as file:
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118

@@ -172,7 +172,7 @@ class LSISettings(FederatedSGD):
             **FederatedSGD.presets["default"],
             "lr": 0.02,
             "latent_dim": 64,
-            "pretrain_epochs": 20,
+            "pretrain_epochs": 16,
             "inversion_steps": 300,
             "inversion_lr": 0.05,
             "inversion_batches": 8,

@@ -40,7 +40,7 @@ class LSI(LSISettings):
     """Five stages: clients train alone (1), the server inverts their heads (2) and trains a translator (3), clients train
     with it (4), the server averages by importance (5). Stages 1 to 3 happen once, 4 and 5 in every round.
 
-    Presets for the digits. `default` trains stage 1 for 20 epochs at lr 0.02, until each client's head knows its own training
+    Presets for the digits. `default` trains stage 1 for 16 epochs at lr 0.02, until each client's head knows its own training
     images; inverts 8 batches of 32 latents a client in 300 steps; and trains the translator for 2,000 steps at a larger
     learning rate than the paper's. `quick` only exercises the code: its heads know little, and claims that rest on them are
     refused. Both take BatchNorm statistics anew under each aggregated model (`recalibrate_bn`): clients that learn from

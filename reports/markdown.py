@@ -15,7 +15,8 @@ from ._story import Part, Story, story
 from ._table import Cell, Table
 from ._words import NOT_ATTACKED, VERDICTS, defense
 
-_SPECIAL = re.compile(r"([\\`*\[\]{}|~#!$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
+_SPECIAL = re.compile(r"([\\`*\[\]{}~#!$^]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[-+=:](?=\s|$|[-=:]))")
+_NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")  # at the start of a list item it would start a list in it
 
 
 class Markdown(Report):
@@ -56,16 +57,15 @@ def safe(text: str) -> str:
     """`text` on one line with nothing in it that Markdown or HTML would act on."""
     text = " ".join(text.split())
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    text = _SPECIAL.sub(r"\\\1", text)
+    text = _NUMBERED.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", text))
+    text = text.replace("|", "&#124;")  # parsers differ over a backslash before "|" in a table
     return text.replace("://", "&#58;//").replace("www.", "www&#46;").replace("@", "&#64;")
 
 
 def code(text: str) -> str:
-    """`text` as a code span, whatever backticks it holds."""
-    text = " ".join(text.split()).replace("|", "\\|")
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * (longest + 1)
-    return f"{fence} {text} {fence}" if longest else f"`{text}`"
+    """`text` in the font of code, whatever it holds."""
+    text = " ".join(text.split())
+    return f"<code>{safe(text)}</code>" if re.search("[`|]", text) else f"`{text}`"
 
 
 def _verdicts(told: Story) -> list[str]:

@@ -32,8 +32,8 @@ WHOLE = [*SMALL, "client", "--defense", "none", "gaussian:epsilon=0.5"]
 
 @pytest.fixture(scope="module", autouse=True)
 def _few_digits(digits: Dataset) -> Iterator[None]:
-    """Audits of `digits` here are of 64 images a domain."""
-    some, load = shortened(digits, 64), sys.modules["fdgpriv.data"].load
+    """Audits of `digits` here are of 128 images a domain, of which two shadow clients a domain can be made."""
+    some, load = shortened(digits, 128), sys.modules["fdgpriv.data"].load
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             "fdgpriv.data.load",

@@ -7,7 +7,7 @@ from hashlib import sha1
 
 import pytest
 import torch
-from conftest import TARGET, Fitted, fit
+from conftest import TARGET, Fitted, fit, shortened
 from torch import Tensor, nn
 
 from fdgpriv.artifact import SERVER, StyleStatistics
@@ -436,8 +436,8 @@ def test_another_layer_has_its_own_channels_and_nothing_from_the_wire(fitted: Fi
 # Federations of other shapes
 
 
-def test_shadows_sit_beside_the_federated_where_these_are_few(tiny: Dataset) -> None:
-    found = fit(tiny, clients=3)
+def test_shadows_sit_beside_the_federated_where_these_are_few(digits: Dataset) -> None:
+    found = fit(shortened(digits, 192), clients=3)
     assert len(found.population.shadows) == 9
     (sitting,) = found.proctor().style_sittings(threat("server"), (None,), reconstruction=False)
     assert {item.client for item in sitting.items} == {*found.population.clients, *found.population.shadows}

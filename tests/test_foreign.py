@@ -1,6 +1,13 @@
 """Artifacts made elsewhere: what is read, what is refused in one line, and the leave-one-out nearest centroid by hand."""
 
+import io
+import json
 import math
+import os
+import struct
+import warnings
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -115,11 +122,23 @@ def test_without_domains_it_says_what_is_wanted(tmp_path: Path) -> None:
         ({"std": -np.ones((12, 3), np.float32)}, [], "at least 0"),
         ({"mean": np.full((12, 3), np.nan, np.float32)}, [], "finite"),
         ({"mean": np.ones(12, np.float32)}, [], "(n, C)"),
+        ({"mean": np.ones((12, 3), complex)}, [], "complex128"),
+        ({"mean": np.ones((12, 0)), "std": np.ones((12, 0))}, [], "at least 1 channel"),
+        ({"mean": np.ones((0, 3)), "std": np.ones((0, 3))}, [], "2 to 10,000 clients"),
+        ({"mean": np.full((12, 3), 1e200)}, [], "at most 1e+100"),
+        ({"std": np.full((12, 3), np.longdouble("1e4000"))}, [], "at most 1e+100"),
+        ({"groups": np.full(12, np.nan)}, [], "NaN"),
+        ({"groups": np.arange(12) * 1j}, [], "complex128"),
+        ({"groups": np.array([{}] * 12, dtype=object)}, [], "Python objects"),
+        ({}, ["--groups", "nan+12"], "joined by +"),
+        ({}, ["--groups", "6+6j"], "joined by +"),
+        ({}, ["--groups", "²+10"], "joined by +"),
+        ({}, ["--groups", "9" * 5000], "joined by +"),
         ({"groups": np.arange(5)}, [], "one of groups for each of 12"),
         ({}, ["--groups", "6+7"], "add up to 12"),
         ({}, ["--groups", "6,6"], "joined by +"),
         ({}, ["--groups", "12+0"], "positive sizes"),
-        ({"mean": np.array([[{}] * 3] * 12, dtype=object)}, [], "damaged"),
+        ({"mean": np.array([[{}] * 3] * 12, dtype=object)}, [], "Python objects"),
     ],
 )
 def test_what_cannot_be_read_is_one_line_and_nothing_is_written(
@@ -134,9 +153,121 @@ def test_what_cannot_be_read_is_one_line_and_nothing_is_written(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["missing.npz", "x.txt", "x.npy"])
-def test_other_files_are_one_line(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "x.txt").write_text("mean")
-    (tmp_path / "x.npy").write_bytes(b"\x93NUMPY")
-    assert main(["--artifact", str(tmp_path / name), "--out", str(tmp_path / "out")]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
+# Files that are not what their names say
+
+
+def npy(array: Any, **header: Any) -> bytes:
+    """A .npy file whose header may say something else than is true."""
+    file = io.BytesIO()
+    true = {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape}
+    np.lib.format.write_array_header_2_0(file, {**true, **header})
+    return file.getvalue() + array.tobytes()
+
+
+def zipped(**members: bytes) -> bytes:
+    file = io.BytesIO()
+    with warnings.catch_warnings(), zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        warnings.simplefilter("ignore")  # that a name is there twice
+        for name, data in members.items():
+            archive.writestr(f"{name.rstrip('_')}.npy", data)
+    return file.getvalue()
+
+
+def tensors(header: Mapping[str, Any] | bytes, data: bytes = b"") -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def bfloat16() -> bytes:
+    entry = {"dtype": "BF16", "shape": [12, 3]}
+    entries = {name: {**entry, "data_offsets": [72 * i, 72 * i + 72]} for i, name in enumerate(("mean", "std"))}
+    return tensors(entries, bytes(144))
+
+
+STYLE = np.ones((12, 3), np.float32)
+GOOD = zipped(mean=npy(STYLE), std=npy(STYLE))
+HUGE = (2**40, 1024)  # 8 PB of float64
+NEVER = b"\x80\x04\x8c\x08builtins\x8c\x04exit\x93)R."  # a pickle that would end the process
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "told"),
+    [
+        ("x.npz", None, "nothing there"),
+        ("x.npz", b"", "BadZipFile"),
+        ("x.npz", b"mean", "BadZipFile"),
+        ("x.npz", NEVER, "BadZipFile"),
+        ("x.npz", GOOD[:-30], "BadZipFile"),
+        ("x.npz", GOOD[:60] + bytes([GOOD[60] ^ 1]) + GOOD[61:], "cannot be read"),
+        ("x.npz", zipped(mean=b"no array", std=npy(STYLE)), "numpy's format"),
+        ("x.npz", zipped(mean=NEVER, std=npy(STYLE)), "numpy's format"),
+        ("x.npz", zipped(mean=npy(STYLE), mean_=npy(STYLE), std=npy(STYLE)), "got 2"),
+        ("x.npz", zipped(mean=npy(STYLE, shape=HUGE, descr="<f8"), std=npy(STYLE)), "9007199254740992 bytes"),
+        ("x.npz", zipped(mean=npy(STYLE, shape=(-12, -3)), std=npy(STYLE)), "(-12, -3)"),
+        ("x.npz", zipped(mean=npy(STYLE, descr="|O"), std=npy(STYLE)), "Python objects"),
+        ("x.npz", zipped(), "neither"),
+        ("x.npz", "pipe", "a pipe"),
+        ("x.npz", "folder", "a folder"),
+        ("x.npz", "large", "at most 1073741824 bytes"),
+        ("x.npy", npy(STYLE), "or mean.npy and std.npy"),
+        ("mean.npy std.npy", b"", "numpy's format"),
+        ("mean.npy std.npy", b"\x93NUMPY", "cannot be read"),
+        ("mean.npy std.npy", b"\x93NUMPY\x09\x00", "version"),
+        ("mean.npy std.npy", npy(STYLE)[:-1], "got 143"),
+        ("mean.npy std.npy", npy(STYLE, shape=HUGE, descr="<f8"), "9007199254740992 bytes"),
+        ("mean.npy std.npy", npy(STYLE, descr="|O") + NEVER, "Python objects"),
+        ("mean.npy std.npy", NEVER, "numpy's format"),
+        ("mean.npy std.npy", "pipe", "a pipe"),
+        ("mean.npy std.npy", "folder", "a folder"),
+        ("x.safetensors", b"", "SafetensorError"),
+        ("x.safetensors", b"{}", "SafetensorError"),
+        ("x.safetensors", NEVER, "SafetensorError"),
+        ("x.safetensors", tensors(b"[]"), "SafetensorError"),
+        ("x.safetensors", tensors({}), "neither"),
+        ("x.safetensors", bfloat16(), "got BF16: convert it to F32"),
+        ("x.safetensors", bfloat16()[:-1], "SafetensorError"),
+        ("x.safetensors", struct.pack("<Q", 2**53) + b"{}", "SafetensorError"),
+        (
+            "x.safetensors",
+            tensors({"mean": {"dtype": "F64", "shape": HUGE, "data_offsets": [0, 2**53]}}),
+            "SafetensorError",
+        ),
+        ("x.safetensors", "pipe", "a pipe"),
+        ("x.safetensors", "folder", "a folder"),
+        ("x.txt", b"mean", "want one .npz or .safetensors"),
+        ("x", "folder", "want one .npz or .safetensors"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_a_file_that_is_not_what_its_name_says_is_one_line_and_nothing_is_written(
+    name: str, data: bytes | str | None, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / one for one in name.split()]
+    for file in files:
+        if data == "pipe":
+            os.mkfifo(file)
+        elif data == "folder":
+            file.mkdir()
+        elif data == "large":
+            with file.open("wb") as sparse:
+                sparse.truncate(2**30 + 1)
+        elif isinstance(data, bytes):
+            file.write_bytes(data)
+    before = sorted(tmp_path.iterdir())
+    assert main(["--artifact", *map(str, files), "--out", str(tmp_path / "out")]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("fdgpriv audit: --artifact: want ")
+    assert told in said
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_members_that_nobody_asked_for_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "x.npz").write_bytes(zipped(mean=npy(STYLE), std=npy(STYLE), other=NEVER))
+    assert foreign.read([tmp_path / "x.npz"]).mean.shape == (12, 3)
+
+
+def test_a_file_written_by_columns_or_with_the_other_byte_order_holds_the_same(tmp_path: Path) -> None:
+    plain = made()
+    turned = {"mean": np.asfortranarray(plain["mean"]), "std": plain["std"].astype(">f4")}
+    same = foreign.read(written(tmp_path, "npz", turned))
+    np.testing.assert_array_equal(same.vectors, np.concatenate([plain["mean"], plain["std"]], axis=1))

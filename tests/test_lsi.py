@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor, nn
 
 from fdgpriv.artifact import SERVER, Artifact, Message, ModelState
+from fdgpriv.checksum import read_json
 from fdgpriv.conduct import Conductor
 from fdgpriv.draws import drawing_from
 from fdgpriv.engine.local import LocalEngine, stream
@@ -381,9 +383,9 @@ def test_the_log_is_kept_beside_the_transcript_and_in_the_results(tiny: Dataset,
     short = "inversion_steps=2,translator_steps=2,recalibrate_bn=false,select=last"
     plan = Plan(methods=(f"lsi:{short}",), targets=("blend",), preset="quick", clients=3, attacks=("none",)).checked()
     results = Conductor(plan, tiny, tmp_path, Teller()).run("test")
-    (logged,) = (path.read_bytes() for path in tmp_path.rglob("trained.json"))
+    (logged,) = tmp_path.rglob("trained.json")
     training = results.runs[0].training
-    assert training == Trained.model_validate_json(logged).log
+    assert training == read_json(logged, TypeAdapter(Trained)).log
     assert {"stage1_accuracy_min", "class_preservation", "effective_clients_round_2"} <= set(training)
 
 

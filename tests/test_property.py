@@ -23,9 +23,9 @@ client_size: Any = import_module("fdgpriv.attacks.client_size")
 
 @pytest.fixture(scope="module")
 def averaged(digits: Dataset) -> Fitted:
-    """FedAvg after two rounds, in batches of 4, twice over: three clients to a domain."""
+    """FedAvg after two rounds, in batches of 4, twice over: four clients to a domain."""
     settings = {"rounds": "2", "local_epochs": "2", "batch_size": "4"}
-    return fit(shortened(digits, 100), clients=9, method="fedavg", settings=settings)
+    return fit(shortened(digits, 160), clients=12, method="fedavg", settings=settings)
 
 
 def examined(fitted: Fitted, attack: Attack, kind: str, per_client: Mapping[int, int]) -> dict[int | None, Marks]:
@@ -121,10 +121,12 @@ def test_no_size_is_guessed_where_no_counter_counts(tiny: Dataset, buffers: str,
     assert reason in said
 
 
-def test_the_typical_size_is_in_the_middle_of_all_clients(averaged: Fitted) -> None:
-    proctor = averaged.proctor()
+def test_the_typical_size_is_in_the_middle_of_all_clients(digits: Dataset) -> None:
+    """Two clients to a domain, of 36 images, and two shadows, of fewer."""
+    shadowed = fit(shortened(digits, 128), clients=6, method="fedavg")
+    proctor = shadowed.proctor()
     (sitting,) = proctor.sittings(proctor.subject("sample_count"), threat("server"), (1,), reconstruction=False)
-    held = [*averaged.population.clients.values(), *averaged.population.shadows.values()]
+    held = [*shadowed.population.clients.values(), *shadowed.population.shadows.values()]
     assert sitting.view.typical == sorted(map(len, held))[len(held) // 2]
     assert torch.tensor([len(data) for data in held]).float().std() > 0
 

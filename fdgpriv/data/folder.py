@@ -8,6 +8,7 @@ import torch
 
 from fdgpriv.data._images import SUFFIXES, Progress, read_images
 from fdgpriv.federation import Dataset, Domain
+from fdgpriv.names import check_name
 
 LAYOUT = "ROOT/<domain>/<class>/*.jpg"
 
@@ -83,6 +84,9 @@ def read_domains(
     places: Sequence[Path], image_size: int, progress: Progress | None = None
 ) -> tuple[tuple[Domain, ...], tuple[str, ...]]:
     """The domain in each of `places`, and the classes (sorted) that all of them must have."""
+    for place in places:
+        for named in (place, *_folders(place)):
+            check_name(named.name, str(place.parent))
     held = {place: [klass.name for klass in _folders(place)] for place in places}
     classes = sorted({name for names in held.values() for name in names})
     if not classes:

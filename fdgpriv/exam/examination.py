@@ -3,16 +3,19 @@
 A finished examination lies in ``marks/CELL/ATTACK@ROLE.json``.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import Annotated, Self
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import Field, TypeAdapter, model_validator
 from torch import Tensor
 
 from fdgpriv import figures
-from fdgpriv._contract import write_text
+from fdgpriv._contract import Amount, Count, Entry, FileName, Text
+from fdgpriv.checksum import DamagedFile, read_json, write_json
 from fdgpriv.federation import generator
 from fdgpriv.metrics.matching import first_match
 from fdgpriv.plan import slug
@@ -30,21 +33,49 @@ from .sitting import Guess, Truth
 Shown = Mapping[int | None, Sequence[tuple[Truth, Mapping[str, Guess]]]]
 
 
-class Examined(BaseModel):
-    """A finished examination, as it lies on disk."""
+ROUNDING = 1e-6
+Images = Annotated[int, Field(ge=1)]
 
-    marks: list[tuple[int | None, Marks]] = []
-    by_layer: dict[str, Marks] = {}
-    by_rounds: list[tuple[int, int | None, Marks]] = []
+
+class Examined(Entry):
+    """A finished examination, as it lies on disk: scores, or why there are none."""
+
+    marks: list[tuple[Images | None, Marks]] = Field(default_factory=list)
+    by_layer: dict[str, Marks] = Field(default_factory=dict)
+    by_rounds: list[tuple[Images, Images | None, Marks]] = Field(default_factory=list)
     undefended: Marks | None = None
-    auxiliary_images: int = 0
+    auxiliary_images: Count = 0
     chance: float | None = None
-    not_applicable: str | None = None
-    figures: tuple[str, ...] = ()
-    attack_s: float = 0.0
+    not_applicable: Text | None = None
+    figures: tuple[FileName, ...] = ()
+    attack_s: Amount = 0.0
+
+    @model_validator(mode="after")
+    def _scores_of_every_target(self) -> Self:
+        for marks in self._scored():
+            marks.check()
+        if not self.marks and self.not_applicable is None:
+            raise ValueError("want scores, or not_applicable with a reason; got neither")
+        return self
+
+    def _scored(self) -> list[Marks]:
+        scored = [marks for _, marks in self.marks] + [marks for _, _, marks in self.by_rounds]
+        return [*scored, *self.by_layer.values(), *([self.undefended] if self.undefended else [])]
+
+    def check_range(self, attack: Attack, file: Path) -> None:
+        """Raises a DamagedFile where a score is outside the range of the attack's metric; rounding is allowed for."""
+        low, high = attack.bounds or (-math.inf, math.inf)
+        for score in (score for marks in self._scored() for scores in marks.headline.values() for score in scores):
+            if not low - ROUNDING <= score <= high + ROUNDING:
+                raise DamagedFile(f"{file}: want {attack.headline} in [{low}, {high}], got {score}")
 
 
 _EXAMINED = TypeAdapter(Examined)
+
+
+def examined_file(out: Path, cell: str, spec: str, role: str, kind: str) -> Path:
+    """Where the scores of one examination lie."""
+    return out / "marks" / cell / f"{slug(spec)}@{role}-{kind}.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,25 +105,21 @@ class Examination:
 
     def paper(self) -> tuple[Paper, float]:
         """What is judged, and the seconds it took when it was done: now or before."""
-        file = self.out / "marks" / self.cell / f"{self._name}.json"
+        file = examined_file(self.out, self.cell, self.spec, self.who.role, self.kind)
         if file.is_file():
-            examined = _EXAMINED.validate_json(file.read_bytes())
+            examined = read_json(file, _EXAMINED)
+            examined.check_range(self.attack, file)
         else:
             start = perf_counter()
             examined = self._examined()
-            examined.attack_s = perf_counter() - start
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_text(file, examined.model_dump_json())
+            examined = examined.model_copy(update={"attack_s": perf_counter() - start})
+            write_json(file, examined.model_dump_json().encode())
         return self._as_paper(examined), examined.attack_s
 
     @property
     def key(self) -> str:
         """Names it among those of all cells."""
         return f"{self.cell}/{self.spec}@{self.who.role} on {self.kind}"
-
-    @property
-    def _name(self) -> str:
-        return f"{slug(self.spec)}@{self.who.role}-{self.kind}"
 
     @property
     def draws_images(self) -> bool:
@@ -159,7 +186,8 @@ class Examination:
             chosen = [(truth.images[0], _pictured(truth, guesses)) for truth, guesses in targets]
             rows += figures.rows_of(chosen, count)
             labels += ["1 image" if size == 1 else "whole\nclient"] * min(count, len(targets))
-        path = Path("figures") / self.cell / f"{self._name}.png"
+        name = examined_file(self.out, self.cell, self.spec, self.who.role, self.kind).with_suffix(".png").name
+        path = Path("figures") / self.cell / name
         figures.grid(rows, labels[: len(rows)], self.out / path)
         return (path.as_posix(),)
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
+from pydantic import ConfigDict
 from torch import Tensor
 
 from fdgpriv.finding import Measured
@@ -33,6 +34,20 @@ class Marks:
     headline: Scores = field(default_factory=dict)
     details: dict[str, Scores] = field(default_factory=dict)
     realism: dict[str, dict[str, Measured]] = field(default_factory=dict)
+
+    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    def check(self) -> None:
+        """Raises a ValueError where a target has no score, or a score no target."""
+        count = len(self.units)
+        if count == 0 or "attack" not in self.headline:
+            raise ValueError(f"want scores of an attack on at least 1 target, got {count} targets")
+        for metric, scores in [("headline", self.headline), *self.details.items()]:
+            for name, values in scores.items():
+                if len(values) != count:
+                    raise ValueError(f"want {count} scores of {name} in {metric}, got {len(values)}")
+        if len(self.clients) != count:
+            raise ValueError(f"want the client of each of {count} targets, got {len(self.clients)}")
 
 
 Asks = list[tuple[int, Guess, Truth]]  # item, guess, truth

@@ -1,0 +1,343 @@
+"""What lies on disk: damage is told, a full disk leaves a state to go on from, one run per folder, names that fit."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import shortened
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from fdgpriv import figures, run_folder
+from fdgpriv.audit import main
+from fdgpriv.checksum import write_json
+from fdgpriv.engine.local import LocalEngine
+from fdgpriv.federation import Dataset
+from fdgpriv.plan import Plan
+
+CELL = "fedavg-blend-0-none"
+SHORT = ["--method", "fedavg", "--preset", "quick", "--clients", "6", "--set", "rounds=1", "local_epochs=1"]
+WORDS = [*SHORT, "--attack", "label_histogram:practice=12", "--threat", "server"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_digits(digits: Dataset) -> Iterator[None]:
+    """Audits of `digits` here are of 64 images a domain."""
+    some, load = shortened(digits, 64), sys.modules["fdgpriv.data"].load
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "fdgpriv.data.load",
+            lambda name, **given: some if name == "digits" and given["root"] is None else load(name, **given),
+        )
+        yield
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, _few_digits: None) -> Path:
+    """The folder of an audit that ran through."""
+    out = tmp_path_factory.mktemp("disk") / "out"
+    assert main([*WORDS, "--out", str(out)]) == 0
+    return out
+
+
+def results(out: Path) -> dict[str, Any]:
+    """What two equal runs must agree on."""
+    found: dict[str, Any] = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    return {name: value for name, value in found.items() if name not in ("timing", "environment", "command")}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != run_folder.LOCK]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def last_line(capsys: pytest.CaptureFixture[str]) -> str:
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    return said.splitlines()[-1]
+
+
+# Damage
+
+TRAINED = f"transcript/{CELL}/trained.json"
+FACTS = f"marks/{CELL}/facts.json"
+Change = Callable[[Path], None]
+
+
+def tensor_plus_5(path: Path) -> None:
+    tensors = load_file(path)
+    name = max(tensors, key=lambda name: tensors[name].numel())
+    tensors[name].view(-1)[0] += 5
+    save_file(tensors, path)
+
+
+def line_twice(path: Path) -> None:
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:3], lines[2], *lines[3:]]))
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def without_digest(path: Path) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text())["content"]))
+
+
+def longer(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b" ")
+
+
+def with_a_key(path: Path) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), "colour": "red"}))
+
+
+def edited(*where: Any, to: Any) -> Change:
+    """As an editor does it: the digest stays."""
+
+    def change(path: Path) -> None:
+        entry = json.loads(path.read_text())
+        text = json.dumps(_set(entry["content"], where, to))
+        path.write_text(f'{{"sha256": "{entry["sha256"]}", "content": {text}}}\n')
+
+    return change
+
+
+def forged(*where: Any, to: Any) -> Change:
+    """With a digest that fits, so that only the types and ranges of the record are left to tell."""
+
+    def change(path: Path) -> None:
+        content = json.loads(path.read_text())["content"]
+        write_json(path, json.dumps(_set(content, where, to)).encode())
+
+    return change
+
+
+def _set(content: Any, where: tuple[Any, ...], to: Any) -> Any:
+    at = content
+    for step in where[:-1]:
+        at = at[step]
+    at[where[-1]] = to
+    return content
+
+
+SCORES = ("marks", -1, 1, "headline", "attack")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "told"),
+    [
+        (f"transcript/{CELL}/tensors.safetensors", tensor_plus_5, "another SHA-256"),
+        (f"transcript/{CELL}/tensors.safetensors", Path.unlink, "No such file"),
+        (f"transcript/{CELL}/model.safetensors", tensor_plus_5, "another SHA-256"),
+        (f"transcript/{CELL}/model.safetensors", cut, "another SHA-256"),
+        (f"transcript/{CELL}/manifest.jsonl", line_twice, "another SHA-256"),
+        (f"transcript/{CELL}/manifest.jsonl", bit, "another SHA-256"),
+        (TRAINED, edited("utility", "target_accuracy", "value", to=5.0), "another SHA-256"),
+        (TRAINED, bit, "another"),
+        (TRAINED, cut, "another file"),
+        (TRAINED, without_digest, "another file"),
+        (TRAINED, forged("utility", "target_accuracy", "value", to=5.0), "target_accuracy: want a share in [0, 1]"),
+        (TRAINED, forged("utility", "rounds", 0, "source_accuracy", to=-0.1), "rounds[0].source_accuracy"),
+        (TRAINED, forged("utility", "source_accuracy", "n", to=-1), "source_accuracy.n"),
+        (TRAINED, forged("train_s", to=-1.0), "train_s"),
+        (TRAINED, forged("train_s", to="1"), "train_s"),
+        (TRAINED, forged("wire_s", to=float("nan")), "wire_s"),
+        (TRAINED, forged("colour", to="red"), "colour"),
+        (TRAINED, forged("utility", to={}), "utility"),
+        ("marks", edited(*SCORES, to=[1.0] * 12), "another SHA-256"),
+        ("marks", bit, "another"),
+        ("marks", forged(*SCORES, to=[]), "scores of attack in headline, got 0"),
+        ("marks", forged(*SCORES, 0, to=2.5), ": want l1 in [0.0, 2.0], got 2.5"),
+        ("marks", forged(*SCORES, 0, to=float("nan")), "finite"),
+        ("marks", forged("marks", -1, 1, "colour", to=1), "colour"),
+        ("marks", forged("marks", -1, 1, "units", to=[]), "at least 1 target"),
+        ("marks", forged("marks", -1, 1, "clients", to=["a"]), "want the client of each of "),
+        ("marks", forged("marks", -1, 0, to=0), "marks"),
+        ("marks", forged("marks", to=[]), "want scores, or not_applicable"),
+        ("marks", forged("attack_s", to=-1.0), "attack_s"),
+        ("marks", forged("figures", to=["../../x.png"]), "figures"),
+        ("marks", forged("colour", to=1), "colour"),
+        (FACTS, forged("a", to=float("nan")), "a: "),
+        (FACTS, forged("a", to="1"), "a: "),
+        (FACTS, bit, "another"),
+        ("config.json", longer, "config.json is damaged"),
+        ("config.json", with_a_key, "colour: was red, now None"),
+        ("config.json", bit, "--resume: want the settings"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else getattr(v, "__name__", ""),
+)
+def test_damage_is_one_line_that_names_the_file_and_nothing_is_changed(
+    name: str,
+    change: Change,
+    told: str,
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    path = next((out / "marks" / CELL).glob("label_histogram*")) if name == "marks" else out / name
+    change(path)
+    before = contents(out)
+    monkeypatch.setattr(Plan, "rehearse", lambda *given: None)  # takes longer than the rest
+    assert main([*WORDS, "--out", str(out), "--resume"]) == 2
+    said = last_line(capsys)
+    assert told in said
+    assert (path.name if path.name != "config.json" else str(out)) in said
+    assert contents(out) == before
+
+
+def test_what_is_removed_as_was_told_is_made_again(finished: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    shutil.rmtree(out / "transcript" / CELL)
+    next((out / "marks" / CELL).glob("label_histogram*")).unlink()
+    assert main([*WORDS, "--out", str(out), "--resume"]) == 0
+    assert results(out) == results(finished)
+
+
+# A full disk
+
+
+@pytest.mark.parametrize("writes", [0, 1, 2, 4, 5, 7])
+def test_a_full_disk_is_one_line_and_resume_goes_on(
+    writes: int,
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """After so many files there is room for a part of one more."""
+    out, room, fsync = tmp_path / "out", [writes], os.fsync
+
+    def full(number: int) -> None:
+        room[0] -= 1
+        if room[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        assert main([*WORDS, "--out", str(out)]) == 1
+    assert "No space left on device: " in last_line(capsys)
+    kept = contents(out)
+    assert len(kept) == writes
+    assert not [name for name in kept if name.endswith(".part")]
+    train, found = LocalEngine.run, []
+
+    def watched(*given: Any) -> Any:
+        found.append(sorted(contents(out)))
+        return train(*given)
+
+    monkeypatch.setattr(LocalEngine, "run", watched)
+    assert main([*WORDS, "--out", str(out), *(["--resume"] if writes else [])]) == 0
+    assert results(out) == results(finished)
+    # what was trained is not trained again, and what was saved in part takes no room twice
+    assert found == ([] if TRAINED in kept else [["config.json"]])
+
+
+def test_tensors_that_do_not_fit_are_an_error_of_the_disk_and_leave_nothing(tmp_path: Path) -> None:
+    """A real limit on the size of a file, which a library that is not Python runs into."""
+    code = (
+        "import resource, sys, torch; from pathlib import Path; from fdgpriv.checksum import write_tensors\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "try: write_tensors(Path(sys.argv[1]), {'a': torch.zeros(1000)})\n"
+        "except OSError as error: print(error.errno, error.filename)"
+    )
+    path = tmp_path / "x.safetensors"
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == f"{errno.EFBIG} {path}\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+# One run per folder
+
+ROOT = Path(__file__).parent.parent
+HOLD = (
+    "import sys; from pathlib import Path; from fdgpriv import run_folder\n"
+    "with run_folder.new(Path(sys.argv[1]), ''): print('held', flush=True); sys.stdin.read()"
+)
+
+
+def test_a_second_process_is_told_who_holds_the_folder_until_it_ends(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-c", HOLD, str(out)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        shutil.copy(finished / "config.json", out)
+        assert main([*WORDS, "--out", str(out), "--resume"]) == 2
+        assert f"held by process {holder.pid}" in last_line(capsys)
+        (out / "config.json").unlink()
+        assert main([*WORDS, "--out", str(out)]) == 2
+        assert f"held by process {holder.pid}" in last_line(capsys)
+        assert contents(out) == {}
+        holder.send_signal(signal.SIGKILL)
+    with run_folder.new(out):
+        pass
+
+
+# Names
+
+
+def pictures(root: Path, domain: str, klass: str = "x") -> None:
+    (root / domain / klass).mkdir(parents=True, exist_ok=True)
+    for i in range(40):
+        Image.new("RGB", (8, 8), (6 * i, 0, 0)).save(root / domain / klass / f"{i}.png")
+
+
+@pytest.mark.parametrize(
+    ("domains", "out", "told"),
+    [
+        (["a\udcff", "b"], "out", r"'\udcff'"),
+        (["a\x1b[31m", "b"], "out", r"'\x1b'"),
+        (["a\nb", "b"], "out", r"'\n'"),
+        (["a/\u202ex", "b/\u202ex"], "out", r"'\u202e'"),
+        (["a", "愛" * 81], "out", "of at most 255 bytes, got 257"),
+        (["a b", "a_b"], "out", "a file of its own"),
+        (["a", "b"], "o\udcff", "--out: want a name"),
+        (["a", "b"], "o\tut", "--out: want a name"),
+        (["a", "b"], "/".join(["o" * 200] * 20), "paths of at most 4095 bytes"),
+        (["a", "b"], "o" * 256, "File name too long"),
+    ],
+    ids=lambda v: v if isinstance(v, str) and len(v) < 40 and v.isprintable() else "",
+)
+def test_a_name_that_cannot_be_written_is_refused_before_training(
+    domains: list[str], out: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, place = tmp_path / "images", tmp_path / "runs"
+    for name in domains:
+        pictures(root, *name.split("/"))
+    place.mkdir()
+    words = [*SHORT, "--attack", "none", "--dataset", "folder", "--data-root", str(root), "--target", "all"]
+    assert main([*words, "--image-size", "8", "--clients", "1", "--out", str(place / out)]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert told in said
+    assert said.isprintable()
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a$x^$b", "$", r"a\$", "x" * 100, "愛", "<b>|"])
+def test_a_picture_is_drawn_whatever_its_names(name: str, tmp_path: Path) -> None:
+    figures.grid([{"truth": torch.zeros(3, 8, 8)}], [name], tmp_path / "x.png")
+    with Image.open(tmp_path / "x.png") as picture:
+        assert picture.format == "PNG"
