@@ -135,7 +135,10 @@ class Method(Role):
 
     def client_styles(self, model: nn.Module, images: torch.Tensor, layer: str, rule: StyleRule) -> Moments:
         """Mean and std (n, C) of the features of each image (n, 3, H, W) of one client that holds these; `model` is kept."""
-        return styles_of(images, self.features(model, layer), rule)
+        device = next(model.parameters()).device
+        encoder = self.features(model, layer)
+        mean, std = styles_of(images, lambda part: encoder(part.to(device)), rule)
+        return mean.cpu(), std.cpu()
 
     def in_frame_of(self, model: nn.Module, images: torch.Tensor, layer: str) -> nn.Module:
         """A model that normalises a single image as among those of a client that holds `images` (n, 3, H, W), up to `layer`.
