@@ -18,8 +18,8 @@ SHORT = {"pretrain_epochs": "2", "inversion_steps": "2", "inversion_batches": "1
 
 @pytest.fixture(scope="module")
 def inverted(digits: Dataset) -> Fitted:
-    """LSI in a hurry, three clients."""
-    return fit(shortened(digits, 64), clients=3, method="lsi", settings=SHORT)
+    """LSI in a hurry, twelve clients."""
+    return fit(shortened(digits, 64), clients=12, method="lsi", settings=SHORT)
 
 
 def test_the_heads_on_the_wire_are_examined(inverted: Fitted) -> None:

@@ -21,8 +21,8 @@ NAME = LabelMarginal.kind
 
 @pytest.fixture(scope="module")
 def told(digits: Dataset) -> Fitted:
-    """LSI in a hurry, whose three clients tell what they have of each class."""
-    return fit(shortened(digits, 64), clients=3, method="lsi", settings={**SHORT, "inversion_labels": "marginal"})
+    """LSI in a hurry, whose twelve clients tell what they have of each class."""
+    return fit(shortened(digits, 64), clients=12, method="lsi", settings={**SHORT, "inversion_labels": "marginal"})
 
 
 def test_a_client_of_the_same_images_tells_the_same(told: Fitted) -> None:
