@@ -1,8 +1,8 @@
 """Checks a client's answer before the server uses it: owner, round, kinds, tensor names, shapes, dtypes and value ranges.
 
 What is expected comes from the server, never from another client: the round of what it sent, and the `Wanted` artifacts
-that its method declares. Within these limits a client may still lie. Parameters may be any finite numbers: training has
-no public bound on them that an honest client could not exceed.
+that its method declares. Within these limits a client may still lie: no tight bound on parameters holds for every honest
+training, so that only absurd ones are refused.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,6 +19,9 @@ from fdgpriv.states import ImportanceWeights, LabelMarginal, ModelUpdate
 # The most samples of one client, and the most steps that it trains in one answer: public, the same for every client.
 # The sum of such counts over 2**22 clients is still exact in double precision.
 MOST = 2**31
+# The largest parameter, or change of one. Networks that classify have parameters below 100; at a million a training has
+# diverged, or a client lies. BatchNorm statistics and importances follow the features and may be larger.
+LARGEST = 1e6
 _ROUNDING = 1e-4  # how far label shares in single precision may sum to something else than 1
 _SHOWN = 300  # characters of a client's text that an error message repeats
 
@@ -152,9 +155,20 @@ def _out_of_range(artifact: Artifact, wanted: Wanted | None) -> Iterator[str]:
             elif leaf == counter:
                 least = int(before[name]) if name in before else 0
                 yield from _beyond(name, tensor, least, least + MOST)
+    if isinstance(artifact, TensorState) and not isinstance(artifact, ImportanceWeights):
+        for name, tensor in artifact.state.items():
+            if tensor.is_floating_point() and not name.endswith(STATISTICS):
+                yield from _absurd(name, tensor)
     if wanted is not None and not wanted.signed:
         for name, tensor in artifact.tensors().items():
             yield from _beyond(name, tensor, 0)
+
+
+def _absurd(name: str, tensor: Tensor) -> Iterator[str]:
+    """The fault, if any, of finite numbers beyond `LARGEST`; NaN and infinities are divergence, which the wire says itself."""
+    bad = (tensor.abs() > LARGEST) & tensor.isfinite()
+    if bool(bad.any()):
+        yield f"want {name} in [{-LARGEST:g}, {LARGEST:g}], got {tensor[bad][0].item():g}: it lies, or training diverged"
 
 
 def _beyond(name: str, tensor: Tensor, least: int, most: int | None = None) -> Iterator[str]:
