@@ -348,7 +348,7 @@ def test_style_space_against_a_loop(fitted: Fitted) -> None:
     assert proctor.evidence is not None
     layer, population = proctor.template.at, proctor.population
     points = torch.cat(
-        [torch.cat(proctor.evidence.styles(d.images, layer), 1) for d in population.clients.values()]
+        [torch.cat(proctor.evidence.of_client(d.images, layer), 1) for d in population.clients.values()]
     ).double()
     points = (points - points.mean(0)) / points.std(0)
     domain = torch.cat([population.domain_of[name] for name in population.clients]).tolist()

@@ -24,7 +24,7 @@ SHORT = {"pretrain_epochs": "2", "inversion_steps": "2", "inversion_batches": "1
 @pytest.fixture(scope="module")
 def inverted(digits: Dataset) -> Fitted:
     """LSI in a hurry, three clients."""
-    return fit(shortened(digits, 64), clients=3, method="lsi", settings=SHORT)
+    return fit(shortened(digits, 96), clients=6, method="lsi", settings=SHORT)
 
 
 def test_the_latent_of_one_image_is_the_ratio_of_weights_to_bias(rng: torch.Generator) -> None:

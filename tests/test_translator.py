@@ -105,7 +105,7 @@ def test_moments_come_in_pairs() -> None:
 def test_a_federation_s_translator_is_made_of_the_heads_that_its_clients_train(
     translated: Fitted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    craft, asked = craft_of(translated), parties(translated, 4, 20)
+    craft, asked = craft_of(translated), parties(translated, 4, 12)
     own: Any = type(translated.method)
     plain, heard = own.translator, []
 
