@@ -1,6 +1,8 @@
 """What the tests share: the digits, a small federation trained on them by StableFDG, and its evaluator."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pytest
@@ -64,6 +66,18 @@ class Fitted:
 def shortened(dataset: Dataset, count: int) -> Dataset:
     """The same dataset with copies of only the first `count` images of each domain."""
     return replace(dataset, domains=tuple(domain.take(torch.arange(count)) for domain in dataset.domains))
+
+
+@contextmanager
+def audits_of(digits: Dataset) -> Iterator[None]:
+    """Within, the audit's dataset `digits` is this one."""
+    load = sys.modules["fdgpriv.data"].load
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "fdgpriv.data.load",
+            lambda name, **given: digits if name == "digits" and given["root"] is None else load(name, **given),
+        )
+        yield
 
 
 def fit(

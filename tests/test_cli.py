@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 import torch
-from conftest import TARGET, shortened
+from conftest import TARGET, audits_of, shortened
 
 from fdgpriv import __main__ as script
 from fdgpriv.audit import main
@@ -33,12 +33,7 @@ WHOLE = [*SMALL, "client", "--defense", "none", "gaussian:epsilon=0.5"]
 @pytest.fixture(scope="module", autouse=True)
 def _few_digits(digits: Dataset) -> Iterator[None]:
     """Audits of `digits` here are of 128 images a domain, of which two shadow clients a domain can be made."""
-    some, load = shortened(digits, 128), sys.modules["fdgpriv.data"].load
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "fdgpriv.data.load",
-            lambda name, **given: some if name == "digits" and given["root"] is None else load(name, **given),
-        )
+    with audits_of(shortened(digits, 128)):
         yield
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import shortened
+from conftest import audits_of, shortened
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
@@ -34,12 +34,7 @@ WORDS = [*SHORT, "--attack", "label_histogram:practice=12", "--threat", "server"
 @pytest.fixture(scope="module", autouse=True)
 def _few_digits(digits: Dataset) -> Iterator[None]:
     """Audits of `digits` here are of 64 images a domain."""
-    some, load = shortened(digits, 64), sys.modules["fdgpriv.data"].load
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "fdgpriv.data.load",
-            lambda name, **given: some if name == "digits" and given["root"] is None else load(name, **given),
-        )
+    with audits_of(shortened(digits, 64)):
         yield
 
 
