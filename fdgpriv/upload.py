@@ -2,7 +2,7 @@
 
 What is expected comes from the server, never from another client: the round of what it sent, and the `Wanted` artifacts
 that its method declares. Within these limits a client may still lie: no tight bound on parameters holds for every honest
-training, so that only absurd ones are refused.
+training, so that only absurd ones are refused, as divergence.
 """
 
 from collections.abc import Iterator, Sequence
@@ -61,6 +61,14 @@ class Wanted:
     least: int = 1
     most: int = 1
     signed: bool = True
+
+
+def absurd(artifact: Artifact) -> str | None:
+    """The name of a parameter of which a number is beyond `LARGEST`, or None."""
+    if not isinstance(artifact, TensorState) or isinstance(artifact, ImportanceWeights):
+        return None
+    parameters = {name: t for name, t in artifact.state.items() if not name.endswith(STATISTICS)}
+    return next((name for name, tensor in parameters.items() if bool((tensor.abs() > LARGEST).any())), None)
 
 
 def faults(message: Sequence[object], client: str, round: int | None, wanted: Sequence[Wanted] | None) -> Iterator[str]:
@@ -155,20 +163,9 @@ def _out_of_range(artifact: Artifact, wanted: Wanted | None) -> Iterator[str]:
             elif leaf == counter:
                 least = int(before[name]) if name in before else 0
                 yield from _beyond(name, tensor, least, least + MOST)
-    if isinstance(artifact, TensorState) and not isinstance(artifact, ImportanceWeights):
-        for name, tensor in artifact.state.items():
-            if tensor.is_floating_point() and not name.endswith(STATISTICS):
-                yield from _absurd(name, tensor)
     if wanted is not None and not wanted.signed:
         for name, tensor in artifact.tensors().items():
             yield from _beyond(name, tensor, 0)
-
-
-def _absurd(name: str, tensor: Tensor) -> Iterator[str]:
-    """The fault, if any, of finite numbers beyond `LARGEST`; NaN and infinities are divergence, which the wire says itself."""
-    bad = (tensor.abs() > LARGEST) & tensor.isfinite()
-    if bool(bad.any()):
-        yield f"want {name} in [{-LARGEST:g}, {LARGEST:g}], got {tensor[bad][0].item():g}: it lies, or training diverged"
 
 
 def _beyond(name: str, tensor: Tensor, least: int, most: int | None = None) -> Iterator[str]:

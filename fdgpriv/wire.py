@@ -8,7 +8,7 @@ import torch
 from fdgpriv.artifact import PEER, SERVER, Artifact, Message, ModelState, Outgoing, TensorState
 from fdgpriv.roles import Defense
 from fdgpriv.transcript import Record, Transcript
-from fdgpriv.upload import ClientFailed, Wanted, blaming, faults
+from fdgpriv.upload import LARGEST, ClientFailed, Wanted, absurd, blaming, faults
 
 
 class Diverged(ArithmeticError):
@@ -86,11 +86,18 @@ class Wire:
         behind = sorted(self._shared.get(artifact.made_of, ())) if origin == SERVER else [origin]
         samples = 1 if artifact.level == "image" else sum(self.sizes[c] for c in behind)
         record = Record.of(artifact, sender, receiver, verb, samples, len(behind))
-        name = None if artifact is self._checked else artifact.not_finite()
+        wrong = None if artifact is self._checked else _diverged(artifact)
         self._checked = artifact
-        if name is not None:
+        if wrong is not None:
             raise Diverged(
-                f"{sender} sent a {artifact.kind} in round {artifact.round} whose {name} is not finite: training diverged; "
-                "try a smaller lr"
+                f"{sender} sent a {artifact.kind} in round {artifact.round} whose {wrong}: training diverged; try a smaller lr"
             )
         self.transcript.add(record, artifact)
+
+
+def _diverged(artifact: Artifact) -> str | None:
+    """Which of its tensors only a training that diverged gives, and why; None where none is."""
+    if (name := artifact.not_finite()) is not None:
+        return f"{name} is not finite"
+    name = absurd(artifact)
+    return None if name is None else f"{name} is beyond {LARGEST:g}"

@@ -84,7 +84,6 @@ FIT: tuple[tuple[str, Lie, str], ...] = (
     ("a count that is no whole number", count(3.5), "sample_count: want count () int64, got () float32"),
     ("a negative variance", tensor("running_var", Tensor.neg), "running_var at least 0, got -"),
     ("a negative counter", tensor("batches_tracked", lambda t: t * 0 - 1), "tracked in [0, 2147483648], got -1"),
-    ("a huge parameter", tensor("head.bias", lambda t: t + 1e10), "want head.bias in [-1e+06, 1e+06], got 1e+10"),
     ("a huge counter", tensor("batches_tracked", lambda t: t * 0 + 2**62), f"batches_tracked in [0, 2147483648], got {2**62}"),
     ("another kind", lambda answer: [head_of(answer[0]), answer[1]], "want 1 model_state, got 0"),
     ("a kind too many", lambda answer: [*answer, style_of_nothing()], "want model_state, sample_count, got style_statistics"),
@@ -162,13 +161,15 @@ def test_a_lie_in_any_other_answer_ends_the_run_in_one_line(
     assert text.isprintable()
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    ("bad", "said"), [(float("nan"), "not finite"), (float("inf"), "not finite"), (1e10, r"beyond 1e\+06")]
+)
 def test_what_training_that_diverges_may_give_is_called_that(
-    bad: float, few: Dataset, monkeypatch: pytest.MonkeyPatch
+    bad: float, said: str, few: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corrupt(monkeypatch, "fedavg", "fit", tensor("head.bias", lambda t: t + bad))
     with pytest.raises(
-        Diverged, match=r"^client-01 sent a model_state in round 0 whose head.bias is not finite: training"
+        Diverged, match=f"^client-01 sent a model_state in round 0 whose head.bias is {said}: training diverged"
     ):
         fit(few, clients=3, method="fedavg")
 
