@@ -16,6 +16,7 @@ from fdgpriv.style import RULES, Moments, maps_of, styles_of
 from fdgpriv.transcript import Transcript
 
 T = TypeVar("T")
+CLIENTS_KEPT = 4096  # clients whose images' styles are kept: all practice groups of one adversary
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +39,7 @@ class Evidence:
     model: nn.Module
     earlier: Mapping[str, StyleStatistics] = field(default_factory=dict)
     past: Sequence[tuple[Mapping[str, StyleStatistics], ModelState | None]] = ()
+    _of_clients: Once[tuple[Tensor, Moments]] = field(default_factory=lambda: Once(most=CLIENTS_KEPT), init=False)
     _taken: Once[Any] = field(default_factory=Once, init=False)  # images stay beside, so that their id stays theirs
 
     @classmethod
@@ -101,9 +103,21 @@ class Evidence:
         """Whether an image's style depends on the other images of its client."""
         return self.method.normalises_jointly
 
-    def of_client(self, images: Tensor, layer: str) -> Moments:
-        """Mean and std (n, C) of each image's features as a client takes them that holds these (n, 3, H, W); not kept."""
-        return self.method.client_styles(self.model, images, layer, RULES[self.template.rule])
+    def of_client(self, images: Tensor, layer: str, index: Tensor | None = None) -> Moments:
+        """Mean and std (n, C) of each image's features as a client takes them; computed once for the same images.
+
+        Args:
+            images: (N, 3, H, W).
+            layer: Where.
+            index: (n,) those of them that the client holds, in its order; None for all.
+        """
+
+        def taken() -> tuple[Tensor, Moments]:
+            held = images if index is None else images[index]
+            return images, self.method.client_styles(self.model, held, layer, RULES[self.template.rule])
+
+        which = None if index is None else index.numpy().tobytes()
+        return self._of_clients.get((id(images), layer, which), taken)[1]
 
     def styles(self, images: Tensor, layer: str, among: Tensor | None = None) -> Moments:
         """Mean and std (N, C) of the images' features (N, 3, H, W) at `layer`, by the wire's rule; computed once.

@@ -3,6 +3,7 @@
 Reference: Park et al., "StableFDG", NeurIPS 2023, Step 1; like the released code, in train mode, but on a copy.
 """
 
+from collections.abc import Iterator
 from copy import deepcopy
 from typing import cast
 
@@ -26,9 +27,8 @@ def styles_in_batches(model: nn.Module, images: Tensor, layer: str, rule: StyleR
         rule: How a standard deviation is taken.
         settings: The batch size, and the mode in which its clients train.
     """
-    backbone = _ready_copy(model, len(images), settings)
-    device = next(backbone.parameters()).device
-    parts = [rule(backbone.features(part.to(device), layer)) for part in _batches(images, settings)]
+    backbone = _ready_copy(model, len(images), layer, settings)
+    parts = [rule(backbone.features(part, layer)) for part in _batches(backbone, images, settings)]
     mean, std = (torch.cat(moments).cpu() for moments in zip(*parts, strict=True))
     return mean, std
 
@@ -37,22 +37,28 @@ def styles_in_batches(model: nn.Module, images: Tensor, layer: str, rule: StyleR
 def with_statistics_of(model: nn.Module, images: Tensor, layer: str, settings: FederatedSGD) -> nn.Module:
     """A copy of `model` in evaluation mode whose running statistics are the means of such batches', up to `layer`."""
     framed = deepcopy(model)
-    framed.backbone = backbone = _ready_copy(model, len(images), settings)
+    framed.backbone = backbone = _ready_copy(model, len(images), layer, settings)
     for module in backbone.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training:
             module.reset_running_stats()
             module.momentum = None  # a plain mean over batches
-    for part in _batches(images, settings):
-        backbone.features(part.to(next(backbone.parameters()).device), layer)
+    for part in _batches(backbone, images, settings):
+        backbone.features(part, layer)
     return framed.eval()
 
 
-def _ready_copy(model: nn.Module, n: int, settings: FederatedSGD) -> Backbone:
-    backbone = deepcopy(cast(Backbone, model.backbone))
+def _ready_copy(model: nn.Module, n: int, layer: str, settings: FederatedSGD) -> Backbone:
+    """The stages up to `layer`, ready for a client with n images; channels last, which is faster on a CPU."""
+    whole = cast(Backbone, model.backbone)
+    needed = whole.stages[: whole.stages.index(layer) + 1]
+    stages = {name: deepcopy(whole.body[name]) for name in needed}
+    backbone = Backbone(stages, {name: whole.channels[name] for name in needed}, whole.mean, whole.std)
     settings.ready(backbone, n)
-    return backbone
+    return backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
-def _batches(images: Tensor, settings: FederatedSGD) -> tuple[Tensor, ...]:
+def _batches(backbone: Backbone, images: Tensor, settings: FederatedSGD) -> Iterator[Tensor]:
     """All images in their order, in as many batches as an epoch has, none smaller than the batch size unless it is all."""
-    return images.tensor_split(batch_count(len(images), settings.batch_size))
+    device = next(backbone.parameters()).device
+    for part in images.tensor_split(batch_count(len(images), settings.batch_size)):
+        yield part.to(device, memory_format=torch.channels_last)

@@ -77,7 +77,7 @@ class StyleCraft(Craft):
     def parts(self, held: Holding, index: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and std (n, C) of each of the images at `index` (n,), as a client takes them that holds just these."""
         if self.jointly and len(index) > 1:
-            return self.evidence.of_client(held.images[index], self.template.at)
+            return self.evidence.of_client(held.images, self.template.at, index)
         mean, std = self.styles(held.images)
         return mean[index], std[index]
 
