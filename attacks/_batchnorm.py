@@ -1,4 +1,4 @@
-"""What BatchNorm's buffers reveal of a client's batches, and how far a guess is from it, layer by layer.
+"""Batch statistics that a client's BatchNorm buffers reveal, and their distance from those of reconstructed images.
 
 Reference: Yin et al., "Dreaming to distill" (DeepInversion), CVPR 2020, Eq. 4, here relative to each channel's spread.
 """
@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fdgpriv.states import running
-from fdgpriv.style import Moments
+from fdgpriv.artifacts.moments import Moments
+from fdgpriv.artifacts.parameters import running
 
 _COUNTER = "num_batches_tracked"
 
@@ -26,32 +26,39 @@ def shares_statistics(state: Mapping[str, Tensor]) -> bool:
     return any(name.endswith("running_mean") for name in state)
 
 
-def batches_seen(after: Mapping[str, Tensor], sent: Mapping[str, Tensor]) -> int:
-    """How many batches the buffers saw between the two states: 0 where they were frozen, or nothing tells."""
-    counts = [float(after[name] - sent[name]) for name in sent if name.endswith(_COUNTER) and name in after]
+def batches_seen(after: Mapping[str, Tensor], received_model: Mapping[str, Tensor]) -> int:
+    """The number of batches that the buffers processed between the two states; 0 where they were frozen or it is not
+    recorded.
+    """
+    counts = [
+        float(after[name] - received_model[name])
+        for name in received_model
+        if name.endswith(_COUNTER) and name in after
+    ]
     return max(0, round(max(counts, default=0)))
 
 
 def revealed(
-    model: nn.Module, after: Mapping[str, Tensor], sent: Mapping[str, Tensor] | None, batches: int
+    model: nn.Module, after: Mapping[str, Tensor], received_model: Mapping[str, Tensor] | None, batches: int
 ) -> dict[str, Moments]:
-    """By BatchNorm layer, mean and variance (C,) of its inputs over a client's training; empty where nothing tells.
+    """By BatchNorm layer, mean and variance (C,) of its inputs over a client's training; empty where they are not revealed.
 
-    PyTorch's buffers are running averages: t batches leave (1 - m)^t of what was sent, and the rest is the client's own.
+    PyTorch's buffers are running averages: after t batches the received value has weight (1 - m)^t, and the rest is the
+    client's own.
 
     Args:
         model: For the momentum m of its layers.
-        after: The state that the client ended with.
-        sent: The one that it began with; None takes the running values as they are.
+        after: The client's state after training.
+        received_model: The state before training; None takes the running values as they are.
         batches: t.
     """
     found: dict[str, Moments] = {}
-    ended, began = running(after), running(sent or {})
+    ended, began = running(after), running(received_model or {})
     for name, layer in bn_layers(model).items():
-        if name not in ended or (sent is not None and batches == 0):
+        if name not in ended or (received_model is not None and batches == 0):
             continue
         mean, variance = ended[name]
-        if sent is not None:
+        if received_model is not None:
             kept = (1 - (0.1 if layer.momentum is None else layer.momentum)) ** batches
             mean, variance = (
                 (own - kept * start) / (1 - kept) for own, start in zip(ended[name], began[name], strict=True)
@@ -62,9 +69,9 @@ def revealed(
 
 @contextmanager
 def watched(model: nn.Module, groups: int, own: bool) -> Iterator[dict[str, Moments]]:
-    """Within, each pass of G groups of images, one after the other, leaves each group's moments (G, C) by layer.
+    """Context in which each forward pass of G groups of images records each group's moments (G, C) by layer.
 
-    The variance is unbiased, as in the buffers, which stay as they are.
+    The variance is unbiased, as in the buffers, which do not change.
 
     Args:
         model: In evaluation mode.
@@ -98,18 +105,18 @@ def watched(model: nn.Module, groups: int, own: bool) -> Iterator[dict[str, Mome
             hook.remove()
 
 
-def apart(seen: Mapping[str, Moments], asked: Mapping[str, Moments], first: float = 1.0) -> Tensor:
-    """How far (G,) the moments of each group are from the asked ones (C,) or (G, C): 0 where they agree.
+def apart(seen: Mapping[str, Moments], target: Mapping[str, Moments], first: float = 1.0) -> Tensor:
+    """Distance (G,) between the moments of each group and the target moments (C,) or (G, C): 0 where they agree.
 
-    Means in units of the asked deviations, deviations relative to them; squares averaged over channels, then layers.
+    Means in units of the target deviations, deviations relative to them; squares averaged over channels, then layers.
 
     Args:
-        seen: By layer.
-        asked: Of some or all of these layers.
+        seen: By layer, the groups' moments.
+        target: Target moments of some or all of these layers.
         first: Weight of the first layer, whose inputs are nearest to the image.
     """
     terms = []
-    for number, (name, (mean, variance)) in enumerate(asked.items()):
+    for number, (name, (mean, variance)) in enumerate(target.items()):
         floor = 1e-2 * variance.mean(-1, keepdim=True) + 1e-6
         spread = (variance + floor).sqrt()
         ours_mean, ours_variance = seen[name]

@@ -1,52 +1,54 @@
-"""A linear probe on artifacts: one shrunken discriminant analysis for each number of images behind them.
+"""Linear predictors from artifact vectors: discriminant analysis and ridge regression.
 
-Closed form, so that thousands of probes cost seconds; the covariance is shrunk as Ledoit and Wolf (2004) do.
+All have closed forms, so that thousands cost seconds; covariances are shrunk as Ledoit and Wolf (2004) do.
 """
 
+import numpy as np
 import torch
 from sklearn.covariance import ledoit_wolf_shrinkage
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import Ridge, RidgeCV
 from torch import Tensor
 
-from ._reading import Vectors
+from ._simulation import Vectors
 
-_WIDE = 4  # times as many numbers in an artifact as there are artifacts to learn from
+_WIDE = 4  # ratio of dimensions to training artifacts above which the dual solution is used
 
 
-def probe(practice: Vectors, labels: Tensor, asked: Tensor, behind: Tensor, classes: int) -> Tensor:
-    """Log-probabilities (M, classes) of each asked artifact's label.
+def probe(simulated: Vectors, labels: Tensor, vectors: Tensor, n_images: Tensor, classes: int) -> Tensor:
+    """Log-probabilities (M, classes) of the labels of observed artifacts, by discriminant analysis.
 
     Args:
-        practice: Artifacts to learn from.
-        labels: (P,) of the practice artifacts.
-        asked: (M, D) vectors of the artifacts to read.
-        behind: (M,) how many images are behind each; the probe of the nearest practised number reads it.
-        classes: How many labels there are.
+        simulated: Training artifacts.
+        labels: (P,) of the training artifacts.
+        vectors: (M, D) vectors of the observed artifacts.
+        n_images: (M,) how many images each contains; the probe of the nearest simulated size is used.
+        classes: Number of labels.
     """
-    inputs, asked = practice.standardised(practice.inputs), practice.standardised(asked)
-    known = practice.sizes.unique()
-    reader = known[(behind[:, None] - known[None, :]).abs().argmin(1)]
-    found = torch.full((len(asked), classes), -50.0)
-    for size in reader.unique().tolist():
-        learn, read = practice.sizes == size, (reader == size).nonzero().flatten()
+    inputs, vectors = simulated.standardised(simulated.inputs), simulated.standardised(vectors)
+    known = simulated.sizes.unique()
+    nearest = known[(n_images[:, None] - known[None, :]).abs().argmin(1)]
+    found = torch.full((len(vectors), classes), -50.0)
+    for size in nearest.unique().tolist():
+        learn, read = simulated.sizes == size, (nearest == size).nonzero().flatten()
         counts = labels[learn].bincount(minlength=classes)
-        if int(counts.count_nonzero()) in (1, int(counts.sum())):  # nothing to tell apart, or no spread to learn
+        if int(counts.count_nonzero()) in (1, int(counts.sum())):  # one label only, or one artifact of each label
             found[read] = (counts / counts.sum()).log().clamp_min(-50)
             continue
         if inputs.shape[1] > _WIDE * int(learn.sum()):
-            found[read] = _wide(inputs[learn].double(), labels[learn], asked[read].double(), classes)
+            found[read] = _wide(inputs[learn].double(), labels[learn], vectors[read].double(), classes)
             continue
         model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
         model.fit(inputs[learn].double().numpy(), labels[learn].numpy())
-        logs = torch.from_numpy(model.decision_function(asked[read].double().numpy())).float()
+        logs = torch.from_numpy(model.decision_function(vectors[read].double().numpy())).float()
         if logs.ndim == 1:  # two labels: one score, for the second
             logs = torch.stack([-logs, logs], dim=1)
         found[read[:, None], torch.from_numpy(model.classes_)[None, :]] = logs.log_softmax(1).clamp_min(-49)
     return found
 
 
-def _wide(inputs: Tensor, labels: Tensor, asked: Tensor, classes: int) -> Tensor:
-    """Log-probabilities (M, classes), -50 for labels never seen, where D is many times P.
+def _wide(inputs: Tensor, labels: Tensor, vectors: Tensor, classes: int) -> Tensor:
+    """Log-probabilities (M, classes), -50 for labels without training artifacts, where D is many times P.
 
     The same discriminant as scikit-learn's, its pooled covariance (1 - s) S + s m I solved in the span of the P inputs
     (Woodbury), which takes P^3 operations instead of D^3.
@@ -55,13 +57,49 @@ def _wide(inputs: Tensor, labels: Tensor, asked: Tensor, classes: int) -> Tensor
     means = torch.stack([inputs[labels == label].mean(0) for label in known])
     rest = inputs - means[torch.searchsorted(known, labels)]
     spread = rest.square().mean(0).sqrt() + 1e-8
-    rest, means, asked = rest / spread, means / spread, asked / spread
+    rest, means, vectors = rest / spread, means / spread, vectors / spread
     shrunk = min(max(float(ledoit_wolf_shrinkage(rest.numpy(), assume_centered=True)), 1e-3), 1 - 1e-6)
-    floor = max(shrunk * float(rest.square().mean()), 1e-12)  # where all artifacts of a label say the same
+    floor = max(shrunk * float(rest.square().mean()), 1e-12)  # where all artifacts of a label are equal
     gram = rest @ rest.T + floor * len(rest) / (1 - shrunk) * torch.eye(len(rest), dtype=rest.dtype)
     weights = (means - torch.linalg.solve(gram, rest @ means.T).T @ rest) / floor
     prior = torch.stack([(labels == label).double().mean() for label in known]).log()
-    logs = asked @ weights.T - (weights * means).sum(1) / 2 + prior
-    found = torch.full((len(asked), classes), -50.0)
+    logs = vectors @ weights.T - (weights * means).sum(1) / 2 + prior
+    found = torch.full((len(vectors), classes), -50.0)
     found[:, known] = logs.log_softmax(1).clamp_min(-49).float()
     return found
+
+
+def regressed_shares(simulated: Vectors, shares: Tensor, vectors: Tensor, n_images: Tensor) -> Tensor:
+    """Distributions (M, K) of observed artifacts by ridge regression, cut at 0 and scaled to sum 1.
+
+    Args:
+        simulated: Training artifacts.
+        shares: (P, K) distributions of the training artifacts.
+        vectors: (M, D) vectors of the observed artifacts.
+        n_images: (M,) how many images each contains; the regression of the nearest simulated size is used.
+    """
+    known = simulated.sizes.unique()
+    nearest = known[(n_images[:, None] - known[None, :]).abs().argmin(1)]
+    found = torch.empty(len(vectors), shares.shape[1])
+    for size in nearest.unique().tolist():
+        learn, some = simulated.sizes == size, nearest == size
+        inputs = simulated.inputs[learn]
+        center, spread = inputs.mean(0), inputs.std(0) + 1e-8
+        model = RidgeCV(alphas=np.logspace(-1, 4, 11)).fit(((inputs - center) / spread).numpy(), shares[learn].numpy())
+        predicted = torch.from_numpy(model.predict(((vectors[some] - center) / spread).numpy())).float().clamp_min(0)
+        found[some] = predicted / predicted.sum(1, keepdim=True).clamp_min(1e-9)
+    return found
+
+
+def ridge_regression(inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Ridge regression from vectors (D,) to flattened images (P,): its weight (P, D) and bias (P,).
+
+    Args:
+        inputs: (M, D) standardised vectors of simulated artifacts.
+        targets: (M, 3, H, W) their images.
+    """
+    flat = targets.flatten(1).numpy()
+    some = flat[:, :: max(1, flat.shape[1] // 64)]  # enough pixels to choose the penalty on
+    penalty = RidgeCV(alphas=np.logspace(-1, 4, 11)).fit(inputs.numpy(), some).alpha_
+    model = Ridge(alpha=penalty).fit(inputs.numpy(), flat)
+    return torch.from_numpy(np.asarray(model.coef_)), torch.from_numpy(np.asarray(model.intercept_))

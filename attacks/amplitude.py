@@ -1,77 +1,87 @@
-"""Amplitude: phase retrieval, the image behind an amplitude spectrum.
+"""Amplitude: reconstructs images from shared amplitude spectra by phase retrieval.
 
-Reference: METHODS 11, FedDG-ELCFS, and CCST's Appendix E, which share spectra; AUDIT 2.
+References: FedDG-ELCFS and CCST's Appendix E, which share spectra; Fienup, "Phase retrieval algorithms: a comparison",
+Applied Optics 1982 (hybrid input-output, error reduction). A real image of N pixels has about N / 2 distinct
+amplitudes, so that many images share them unless most pixels are 0. Translation on the torus and rotation by 180
+degrees never change them.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from fdgpriv.exam import Guess, Question, Truth, View
-from fdgpriv.finding import Measured
-from fdgpriv.kinds import AmplitudeSpectrum
+from fdgpriv.adversary import Adversary, GroundTruth, Observation, Prediction
+from fdgpriv.artifacts.style import AmplitudeSpectrum
+from fdgpriv.attack import GROUP_SIZES, Attack
 from fdgpriv.metrics.pixels import EXACT_DB
-from fdgpriv.roles import Attack
+from fdgpriv.tasks.images import Images
+from fdgpriv.tasks.task import Predictions
+from fdgpriv.utils.fields import PositiveInt
 
-from ._blind import blind
-from ._images import identified, lpips, psnr, realism, ssim
-from ._phase import aligned_error, reduced, residual, retrieved
-from ._reading import public_images
+BETA = 0.9  # feedback of hybrid input-output
+_LAST = 0.25  # share of the steps, at the end, that are error reduction
 
-STARTS = ("public", "noise")
+
+class UnplacedImages(Images):
+    """Image reconstruction where the artifact does not determine position and orientation; also scores the best alignment."""
+
+    def details(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Tensor]:
+        moved = torch.stack([_aligned(p, t) for p, t in zip(predictions, truths, strict=True)])
+        return {**super().details(predictions, truths), "psnr_aligned": moved}
 
 
 @dataclass(frozen=True)
 class Amplitude(Attack):
-    """Alternates between the amplitudes that are told and pixels in [0, 1], from several beginnings.
+    """Alternates between the given amplitudes and pixels in [0, 1], from several starting images.
 
-    Beginning in noise, hybrid input-output finds images that fit and are other images: half as many amplitudes as pixels
-    do not determine one. What they leave open public images fill in: each restart begins with the phases of one of those
-    whose spectra are most alike, and the guess is the mean of where error reduction leads.
+    Started from noise, hybrid input-output finds images that have the amplitudes but are not the private image: half as
+    many amplitudes as pixels do not determine it. Public images supply the missing phases: each restart begins with the
+    phases of one of the public images whose spectra are nearest, and the prediction is the mean of the results of error
+    reduction.
 
-    A spectrum does not tell where in the picture a thing is, nor which way up: the headline scores what is drawn as it is
-    drawn, and ``psnr_aligned`` what it would score if it were moved and turned as is best, for the controls too.
+    A spectrum determines neither position nor orientation. The main score compares the prediction unaligned;
+    ``psnr_aligned`` compares it at the best translation and rotation, for the controls too.
 
     Attributes:
-        steps: Of each restart.
-        restarts: At least 1.
-        start: ``public``, or ``noise``, of which the restart is kept whose amplitudes fit best.
+        steps: Steps of each restart.
+        restarts: Number of restarts, at least 1.
+        start: ``public``, or ``noise``, where the restart with the best fitting amplitudes is kept.
     """
 
-    family: ClassVar[str] = "reconstruction"
-    reads: ClassVar[tuple[str, ...]] = (AmplitudeSpectrum.kind,)
-    headline: ClassVar[str] = "psnr"
-    higher_leaks: ClassVar[bool] = True
-    threats: ClassVar[tuple[str, ...]] = ("server", "client", "third_party")
+    reads = (AmplitudeSpectrum,)
+    task = UnplacedImages()
+    threats = ("server", "client", "third_party")
+    group_sizes = GROUP_SIZES
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"restarts": 4}}
 
-    steps: int = 5
-    restarts: int = 8
-    start: str = "public"
+    steps: PositiveInt = 5
+    restarts: PositiveInt = 8
+    start: Literal["public", "noise"] = "public"
 
-    def __post_init__(self) -> None:
-        if self.start not in STARTS:
-            raise ValueError(f"amplitude.start: want one of {', '.join(STARTS)}; got {self.start!r}")
-        for name in ("steps", "restarts"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"amplitude.{name}: want at least 1, got {getattr(self, name)}")
-
-    def read(
-        self, view: View, questions: Sequence[Question], rng: torch.Generator
-    ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
-        images, _ = public_images(view)
+    def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
+        images, _ = adversary.public_images
         amplitudes = torch.fft.fft2(images).abs()
         roots = amplitudes.sqrt().flatten(1)
-        guesses = [self._drawn(_told(question), images, roots, rng) for question in questions]
-        known = blind(view, rng)
-        return guesses, {**known, "unconditional": [self._drawn(amplitudes.mean(0), images, roots, rng)]}
+        predictions = [
+            self._reconstruction(_amplitude(observation), images, roots, rng) for observation in observations
+        ]
+        return Predictions(
+            predictions, {"unconditional": [self._reconstruction(amplitudes.mean(0), images, roots, rng)]}
+        )
 
-    def _drawn(self, amplitude: Tensor, images: Tensor, roots: Tensor, rng: torch.Generator) -> Tensor:
-        """The image (3, H, W) of these amplitudes; `roots` (N, 3HW) are those of public images' (N, 3, H, W)."""
+    def _reconstruction(self, amplitude: Tensor, images: Tensor, roots: Tensor, rng: torch.Generator) -> Tensor:
+        """Reconstructs an image (3, H, W) with this amplitude spectrum.
+
+        Args:
+            amplitude: (3, H, W).
+            images: Public images (N, 3, H, W).
+            roots: (N, 3HW) square roots of the public images' amplitudes.
+            rng: Draws the noise to start from.
+        """
         if self.start == "noise":
             start = torch.rand(self.restarts, *amplitude.shape, generator=rng)
             found = retrieved(amplitude, start, self.steps)
@@ -80,26 +90,57 @@ class Amplitude(Attack):
         nearest = distance.topk(min(self.restarts, len(images)), largest=False).indices
         return reduced(amplitude, images[nearest], self.steps).mean(0)
 
-    def score(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
-        return psnr(guesses, truths)
 
-    def describe(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> dict[str, Tensor]:
-        name, distances = lpips(guesses, truths)
-        moved = torch.stack([_aligned(g, t) for g, t in zip(guesses, truths, strict=True)])
-        found = {"ssim": ssim(guesses, truths), name: distances, "identified": identified(guesses, truths)}
-        return {**found, "psnr_aligned": moved}
-
-    def realism(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> dict[str, Measured]:
-        return realism(guesses, truths)
+def _amplitude(observation: Observation) -> Tensor:
+    """The observed amplitudes (3, H, W), noise below 0 cut off."""
+    assert isinstance(observation.artifact, AmplitudeSpectrum)
+    return observation.artifact.amplitude.clamp_min(0)
 
 
-def _told(question: Question) -> Tensor:
-    """The amplitudes (3, H, W), noise below 0 cut off."""
-    assert isinstance(question.artifact, AmplitudeSpectrum)
-    return question.artifact.amplitude.clamp_min(0)
-
-
-def _aligned(guess: Guess, truth: Truth) -> Tensor:
-    """Mean PSNR in decibels over the images behind the artifact, at each image's best translation and turn."""
-    errors = torch.stack([aligned_error(guess, image) for image in truth.images])
+def _aligned(prediction: Prediction, truth: GroundTruth) -> Tensor:
+    """Mean PSNR in decibels over the artifact's images, each at its best translation and rotation."""
+    errors = torch.stack([aligned_error(prediction, image) for image in truth.images])
     return (-10 * errors.double().clamp_min(10 ** (-EXACT_DB / 10)).log10()).mean()
+
+
+def retrieved(amplitude: Tensor, start: Tensor, steps: int) -> Tensor:
+    """Images (R, 3, H, W) in [0, 1] that approximate amplitudes (3, H, W), from `start` by hybrid input-output."""
+    image, last = start, int(_LAST * steps)
+    for _ in range(steps - last):
+        drawn = projected(amplitude, image)
+        allowed = drawn.clamp(0, 1)
+        image = torch.where(drawn == allowed, drawn, image - BETA * (drawn - allowed))
+    return reduced(amplitude, image, last)
+
+
+def reduced(amplitude: Tensor, start: Tensor, steps: int) -> Tensor:
+    """As `retrieved`, by error reduction: the distance to the amplitudes never grows, and images stay near `start`."""
+    image = start
+    for _ in range(steps):
+        image = projected(amplitude, image).clamp(0, 1)
+    return image.clamp(0, 1)
+
+
+def projected(amplitude: Tensor, image: Tensor) -> Tensor:
+    """The real image (R, 3, H, W) with these amplitudes and the phases of `image`; its values may leave [0, 1]."""
+    spectrum = torch.polar(amplitude.expand_as(image).contiguous(), torch.fft.fft2(image).angle())
+    made: Tensor = torch.fft.ifft2(spectrum).real
+    return made
+
+
+def residual(amplitude: Tensor, images: Tensor) -> Tensor:
+    """Relative distance (R,) between the amplitudes of images (R, 3, H, W) and those given."""
+    difference = (torch.fft.fft2(images).abs() - amplitude).square().sum(dim=(1, 2, 3))
+    relative: Tensor = difference / amplitude.square().sum(dim=(-3, -2, -1)).clamp_min(1e-12)
+    return relative.sqrt()
+
+
+def aligned_error(image: Tensor, truth: Tensor) -> Tensor:
+    """The least mean squared error () of an image (3, H, W) over translations on the torus and rotation by 180 degrees."""
+    own = torch.fft.fft2(truth)
+    best = torch.tensor(-torch.inf)
+    for turned in (image, image.flip(1, 2)):
+        overlap = torch.fft.ifft2(own * torch.fft.fft2(turned).conj()).real.sum(0)
+        best = torch.maximum(best, overlap.max())
+    squares = image.square().sum() + truth.square().sum() - 2 * best
+    return squares.clamp_min(0) / image.numel()

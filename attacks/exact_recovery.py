@@ -1,70 +1,51 @@
-"""Exact recovery: what a style says of the images behind it in closed form, where they are one or two.
+"""Exact recovery: solves in closed form for the styles of one or two images from the style of their group."""
 
-Reference: METHODS 4b and 4e, H-S4: "exact recovery for n_k <= 2".
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import StyleStatistics
-from fdgpriv.exam import Guess, Question, Truth, View
-from fdgpriv.roles import Attack
-
-from ._algebra import two_values
-from ._reading import held
-
-RECOVERED = 1e-4  # of features, which are of the order of 1
+from fdgpriv.adversary import Adversary, Observation, Prediction
+from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.attack import Attack
+from fdgpriv.tasks.exact_styles import ExactStyles
 
 
 @dataclass(frozen=True)
 class ExactRecovery(Attack):
-    """Solves for the styles of the images behind the artifact from its means and variances over them.
+    """Solves for the single-image styles from their mean and variance over the artifact's images.
 
-    A guess is two values of each number of a style (2, D): which of two images has which is not told, number by number.
-    Where no variances are shared both are the mean, which is exact of one image only.
-    Of more than two images the two values are only near their styles: a leak there is no recovery (see ``recovered``).
+    A prediction holds two values of each component of a style (2, D). Which of two images has which value is unknown,
+    for each component. Where no variances are shared both values are the mean, which is exact for a single image only.
+    For more than two images the two values merely approximate the styles: a leak there is not a recovery (see
+    ``recovered``).
     """
 
-    family: ClassVar[str] = "algebra"
-    reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind,)
-    headline: ClassVar[str] = "max_abs_error"
-    higher_leaks: ClassVar[bool] = False
-    threats: ClassVar[tuple[str, ...]] = ("server", "client")
-    sizes: ClassVar[tuple[int | None, ...]] = (1, 2, None)
+    reads = (StyleStatistics,)
+    task = ExactStyles()
+    threats = ("server", "client")
+    group_sizes = (1, 2, None)
 
-    def read(
-        self, view: View, questions: Sequence[Question], rng: torch.Generator
-    ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
-        guesses = [solved(question.artifact) for question in questions]
-        by_domain = {domain.name: torch.cat(view.styles(domain.images, domain.images), dim=1) for domain in held(view)}
-        public = torch.cat(list(by_domain.values()))
-        center, spread = public.mean(0), public.std(0)
-        drawn = center + torch.randn(30, 2, len(center), generator=rng) * spread
-        blind = {"noise": list(drawn), "mean_image": [two_values(center, torch.zeros_like(center))]}
-        for name, styles in by_domain.items():
-            blind[f"domain_mean:{name}"] = [styles.mean(0).repeat(2, 1)]
-        return guesses, blind
-
-    def score(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
-        """The largest distance of a number of the images' styles to the nearer of the two values guessed for it."""
-        return torch.stack([_error(g, t) for g, t in zip(guesses, truths, strict=True)])
-
-    def describe(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> dict[str, Tensor]:
-        return {"recovered": (self.score(guesses, truths) < RECOVERED).float()}
+    def infer(
+        self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator
+    ) -> list[Prediction]:
+        return [solved(observation.artifact) for observation in observations]
 
 
 def solved(artifact: object) -> Tensor:
-    """(2, 2C): both values of each channel's mean, and of its standard deviation."""
+    """(2, 2C): both values of each channel's mean and standard deviation."""
     assert isinstance(artifact, StyleStatistics)
     some = len(artifact.mean_var) > 0
     mean_var, std_var = (artifact.mean_var, artifact.std_var) if some else (artifact.mean * 0, artifact.std * 0)
     return torch.cat([two_values(artifact.mean, mean_var), two_values(artifact.std, std_var)], dim=1)
 
 
-def _error(guess: Tensor, truth: Truth) -> Tensor:
-    styles = truth.alone[:, : guess.shape[1]]
-    return (styles[:, None] - guess).abs().amin(1).max()
+def two_values(mean: Tensor, variance: Tensor) -> Tensor:
+    """The two values (2, C) with mean `mean` (C,) and biased variance `variance` (C,), the lower one first.
+
+    They are mean -+ sqrt(variance): exact for one image (twice the same value) and for two, though which values of two
+    channels belong to the same image stays unknown. For more images they only have the same moments.
+    """
+    deviation = variance.clamp_min(0).sqrt()
+    return torch.stack([mean - deviation, mean + deviation])

@@ -1,87 +1,81 @@
-"""GAN reconstruction: a generator learns to draw the image behind a style, as CCST's own audit tried.
+"""GAN reconstruction: trains a generator to map styles to images, as in CCST's own privacy audit.
 
 Reference: Chen et al., "Federated domain generalization for image recognition via cross-client style transfer"
-(CCST), WACV 2023, App. A; the generator is FastGAN's (METHODS 3.7). Selection never sees private images.
+(CCST), WACV 2023, App. A; the generator is FastGAN's. Model selection never uses private images.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import StyleStatistics
-from fdgpriv.exam import Guess, Question, View
-from fdgpriv.kinds import InterpolationStyle
+from fdgpriv.adversary import Adversary, Observation
+from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
+from fdgpriv.attack import Attack
+from fdgpriv.metrics.perceptual import FormulaLpips, Perceptual
 from fdgpriv.models.generator import Generator, SmallGenerator
+from fdgpriv.models.style_codec import digits_codec
+from fdgpriv.tasks.images import Images
+from fdgpriv.tasks.task import Predictions
+from fdgpriv.utils.fields import PositiveFloat, PositiveInt, TwoOrMore
 
-from ._blind import blind
-from ._linear import linear_reader
-from ._perceptual import LOSSES, distance
-from ._reading import Practice, practise, vectors
-from ._reconstruction import Reconstruction
+from ._probe import ridge_regression
+from ._simulation import SimulatedArtifacts, simulate
 
-_TOGETHER = 64  # images drawn at once, which a CPU's cache holds
+LOSSES = ("mse", "lpips", "mse+lpips")
+Distance = Callable[[Tensor, Tensor], Tensor]
+_TOGETHER = 64  # images generated at once, so that they fit a CPU's cache
 
 
 @dataclass(frozen=True)
-class Gan(Reconstruction):
-    """Trains on artifacts it made itself from images it holds, through the defense, then draws what it is shown.
+class Gan(Attack):
+    """Trains on artifacts simulated from its own images, defense included, then maps observed artifacts to images.
 
     Attributes:
         steps: Training steps of one generator.
-        batch_size: Artifacts in a step; half of them stand for a single image.
+        batch_size: Artifacts in a step; half of them are of a single image.
         lr: Of Adam, decayed to 0 by a cosine.
-        generator: ``fastgan`` as published, its widths times `width`; ``small``, plain and for 32 px, which learns more
+        generator: ``fastgan`` as published, its widths times `width`; ``small``, a plain one for 32 px that learns more
             in the same time on a CPU; ``auto`` is small at 32 px.
         width: Of ``fastgan``.
         loss: mse, lpips, or mse+lpips.
     """
 
-    reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind, InterpolationStyle.kind)
-    threats: ClassVar[tuple[str, ...]] = ("insider", "client", "third_party")
+    reads = (StyleStatistics, InterpolationStyle)
+    task = Images()
+    threats = ("insider", "client", "third_party")
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"steps": 3}, "paper": {"steps": 20_000}}
 
-    steps: int = 15
-    batch_size: int = 32
-    lr: float = 2e-3
-    generator: str = "auto"
-    width: float = 1 / 16
-    loss: str = "mse"
+    steps: PositiveInt = 15
+    batch_size: TwoOrMore = 32
+    lr: PositiveFloat = 2e-3
+    generator: Literal["auto", "small", "fastgan"] = "auto"
+    width: PositiveFloat = 1 / 16
+    loss: Literal["mse", "lpips", "mse+lpips"] = "mse"
 
-    def __post_init__(self) -> None:
-        if self.loss not in LOSSES:
-            raise ValueError(f"gan.loss: want one of {', '.join(LOSSES)}; got {self.loss!r}")
-        if self.generator not in ("auto", "small", "fastgan"):
-            raise ValueError(f"gan.generator: want auto, small or fastgan; got {self.generator!r}")
-        for name in ("steps", "lr", "width"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"gan.{name}: want more than 0, got {getattr(self, name)}")
-        if self.batch_size < 2:
-            raise ValueError(f"gan.batch_size: want at least 2, got {self.batch_size}")
+    def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
+        simulated = simulate(adversary, 60)
+        network = self._trained(simulated, adversary.image_size, rng)
+        vectors = adversary.vectors(observations)
+        drawn = _draw(network, simulated.standardised(vectors))
+        some = torch.randint(len(simulated.inputs), (3,), generator=rng)
+        own = list(_draw(network, simulated.standardised(simulated.inputs[some])))
+        return Predictions(list(drawn), {"unconditional": own})
 
-    def read(
-        self, view: View, questions: Sequence[Question], rng: torch.Generator
-    ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
-        practice = practise(view, 60)
-        network = self._trained(practice, view.image_size, rng)
-        asked = vectors(view, questions)
-        drawn = _draw(network, practice.standardised(asked))
-        return list(drawn), self._blind(view, practice, network, rng)
-
-    def _trained(self, practice: Practice, image_size: int, rng: torch.Generator) -> nn.Module:
-        inputs = practice.standardised(practice.inputs)
-        network = _WarmStarted(inputs, _targets(practice), self._generator(inputs.shape[1], image_size, rng))
+    def _trained(self, simulated: SimulatedArtifacts, image_size: int, rng: torch.Generator) -> nn.Module:
+        inputs = simulated.standardised(simulated.inputs)
+        network = _WarmStarted(inputs, _targets(simulated), self._generator(inputs.shape[1], image_size, rng))
         optimizer = torch.optim.Adam(network.generator.parameters(), self.lr, betas=(0.9, 0.99))
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
         loss = distance(self.loss)
-        single = (practice.sizes == 1).nonzero().flatten()
-        pooled = (practice.sizes > 1).nonzero().flatten()
+        single = (simulated.sizes == 1).nonzero().flatten()
+        pooled = (simulated.sizes > 1).nonzero().flatten()
         for _ in range(self.steps):
             index = _half_single(single, pooled, self.batch_size, rng)
-            truth = practice.images[torch.stack([_one_of(practice.members[i], rng) for i in index.tolist()])]
+            truth = simulated.images[torch.stack([_one_of(simulated.members[i], rng) for i in index.tolist()])]
             optimizer.zero_grad()
             loss(network(inputs[index], rng), truth).backward()
             optimizer.step()
@@ -98,17 +92,9 @@ class Gan(Reconstruction):
         small = SmallGenerator(inputs, rng=rng)
         return small.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # half the time
 
-    def _blind(
-        self, view: View, practice: Practice, network: nn.Module, rng: torch.Generator
-    ) -> dict[str, list[Guess]]:
-        """What the same adversary draws without the artifact: noise, public means, and the generator's own samples."""
-        some = torch.randint(len(practice.inputs), (3,), generator=rng)
-        own = list(_draw(network, practice.standardised(practice.inputs[some])))
-        return {**blind(view, rng), "unconditional": own}
-
 
 def _half_single(single: Tensor, pooled: Tensor, size: int, rng: torch.Generator) -> Tensor:
-    """Indices (size,) of practice artifacts, half of them of one image where both kinds exist."""
+    """Indices (size,) of simulated artifacts, half of them of one image where both kinds exist."""
     kinds = [kind for kind in (single, pooled) if len(kind)]
     share = size // len(kinds)
     return torch.cat([kind[torch.randint(len(kind), (share,), generator=rng)] for kind in kinds])
@@ -118,26 +104,26 @@ def _one_of(members: Tensor, rng: torch.Generator) -> Tensor:
     return members[torch.randint(len(members), (), generator=rng)]
 
 
-def _targets(practice: Practice) -> Tensor:
-    """(M, 3, H, W): the mean of the images behind each practice artifact, which squared error would have drawn."""
-    return torch.stack([practice.images[members].mean(0) for members in practice.members])
+def _targets(simulated: SimulatedArtifacts) -> Tensor:
+    """(M, 3, H, W): the mean of each simulated artifact's images, the minimiser of the squared error."""
+    return torch.stack([simulated.images[members].mean(0) for members in simulated.members])
 
 
 class _WarmStarted(nn.Module):
-    """Draws what ridge regression sees in a style, and what the generator learned to add to it.
+    """A ridge regression from style to image, plus a generator that learns a correction to it.
 
-    Most of what a style tells of its image is linear; starting there, a few hundred steps on a CPU reach what the
-    generator alone needs many thousands for.
+    Most of what a style reveals of its image is linear; with this start, a few hundred steps on a CPU reach the quality
+    that the generator alone needs many thousands for.
 
     Args:
-        inputs: (M, D) standardised vectors of practice artifacts.
-        targets: (M, 3, H, W) what stands behind them.
-        generator: Vectors (B, D) to images; its last layer is set to 0, so that it begins by adding nothing.
+        inputs: (M, D) standardised vectors of simulated artifacts.
+        targets: (M, 3, H, W) their images.
+        generator: Vectors (B, D) to images; its last layer is set to 0, so that its initial correction is 0.
     """
 
     def __init__(self, inputs: Tensor, targets: Tensor, generator: nn.Module) -> None:
         super().__init__()
-        weight, bias = linear_reader(inputs, targets)
+        weight, bias = ridge_regression(inputs, targets)
         self.shape = targets.shape[1:]
         self.linear = nn.utils.skip_init(nn.Linear, inputs.shape[1], targets[0].numel()).requires_grad_(False)
         self.linear.weight.copy_(weight)
@@ -157,3 +143,32 @@ class _WarmStarted(nn.Module):
 def _draw(network: nn.Module, inputs: Tensor) -> Tensor:
     """Images (M, 3, H, W) in [0, 1]."""
     return torch.cat([network(part) for part in inputs.split(_TOGETHER)]).clamp(0, 1)
+
+
+def distance(name: str) -> Distance:
+    """The loss called `name`: one number for images and truth (B, 3, H, W) near [0, 1].
+
+    The perceptual part compares features of the style encoder, not of the network that scores reconstructions.
+
+    Raises:
+        ValueError: There is no such loss.
+    """
+    if name not in LOSSES:
+        raise ValueError(f"want a loss of {', '.join(LOSSES)}; got {name!r}")
+    perceptual = None if name == "mse" else _style_encoder_distance()
+
+    def loss(images: Tensor, truth: Tensor) -> Tensor:
+        squared = nn.functional.mse_loss(images, truth)
+        if perceptual is None:
+            return squared
+        look: Tensor = perceptual(2 * images - 1, 2 * truth - 1).mean()
+        return look if name == "lpips" else squared + look
+
+    return loss
+
+
+def _style_encoder_distance() -> Perceptual:
+    codec = digits_codec()
+    for parameter in codec.parameters():
+        parameter.requires_grad_(False)
+    return FormulaLpips("style-encoder", codec.stages)

@@ -1,140 +1,154 @@
-"""Latent inversion: a client's classifier head tells latents, and a decoder learned on public images draws them.
+"""Latent inversion: infers latents from a client's classifier head, and decodes them to images.
 
-Reference: LSI, section III-C (Eq. 4-7) for latents from a head; METHODS 7e, H-L1 and H-L3.
+Reference: LSI, section III-C (Eq. 4-7) for latents from a head; hypotheses H-L1 and H-L3.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import ModelState
-from fdgpriv.exam import Guess, Question, View
-from fdgpriv.states import ClassifierHead
-from fdgpriv.subjects import HeadCraft, Holding
+from fdgpriv.adversary import Adversary, Observation, Prediction
+from fdgpriv.artifacts.parameters import ClassifierHead, ModelState
+from fdgpriv.attack import Attack
+from fdgpriv.targets.head import HeadSimulator
+from fdgpriv.targets.target import HeldImages
+from fdgpriv.tasks.images import Images
+from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import Capability
+from fdgpriv.utils.fields import PositiveInt, TwoOrMore
 
-from ._blind import blind_sets
-from ._labels import labels_of
-from ._linear import linear_reader
-from ._reading import public_images, want_practice
-from ._reconstruction import Reconstruction
-
-LATENTS = ("weights", "inverted")
+from ._probe import ridge_regression
+from ._updates import labels_of
 
 
 @dataclass(frozen=True)
-class LatentInversion(Reconstruction):
-    """Reads latents off a head, in units of its BatchNorm, and decodes them by ridge regression.
+class LatentInversion(Attack):
+    """Estimates latents from a head, in units of its BatchNorm, and decodes them by ridge regression.
 
-    In training the weights of class c move along the mean of (y_c - p_c) times the normalised latent, and its bias by the
-    mean of y_c - p_c. Of one image their ratio is the latent, as far as the encoder stands still; what it tells of pixels
-    is learned from heads of single public images. Of many images the weights' change is a mean latent of each class, whose
-    scale is that of a client practised on public images. Nobody tells how often each class occurs: all are drawn alike.
+    In training the weights of class c change by the mean of (y_c - p_c) times the normalised latent, and its bias by
+    the mean of y_c - p_c. For one image their ratio is the latent, if the encoder does not change; the map from it to
+    pixels is learned from heads of single public images. For many images the weights' change is a mean latent of each
+    class, whose scale is estimated on a simulated client. Class frequencies are unknown: equally many images are
+    reconstructed of each.
 
     Attributes:
-        latents: Of many images, from the ``weights``; or ``inverted`` from the head by the method's own synthesis (LSI's
-            stage 2), the mean of each class.
-        practice: Heads of single public images to learn from.
-        most: Images drawn of a client of that many or more.
+        latents: Of many images, from the ``weights``; or ``inverted`` from the head by the method's own synthesis
+            (LSI's stage 2), the mean of each class.
+        simulations: Heads of single public images to learn from.
+        most: At most so many images are reconstructed for one client.
     """
 
-    reads: ClassVar[tuple[str, ...]] = (ClassifierHead.kind,)
-    sizes: ClassVar[tuple[int | None, ...]] = (1, None)
-    threats: ClassVar[tuple[str, ...]] = ("server",)
+    reads = (ClassifierHead,)
+    task = Images()
+    group_sizes = (1, None)
+    threats = ("server",)
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"practice": 20, "most": 2}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"simulations": 20, "most": 2}}
 
-    latents: str = "weights"
-    practice: int = 90
-    most: int = 8
+    latents: Literal["weights", "inverted"] = "weights"
+    simulations: TwoOrMore = 90
+    most: PositiveInt = 8
 
-    def __post_init__(self) -> None:
-        want_practice(self.name(), self.practice)
-        if self.latents not in LATENTS:
-            raise ValueError(f"latent_inversion.latents: want one of {', '.join(LATENTS)}; got {self.latents!r}")
-        if self.most < 1:
-            raise ValueError(f"latent_inversion.most: want at least 1, got {self.most}")
-
-    def read(
-        self, view: View, questions: Sequence[Question], rng: torch.Generator
-    ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
-        craft = view.craft(HeadCraft, Capability.HAS_UPDATES)
-        public: dict[int, Public] = {}
-        guesses: list[Guess] = []
-        for question in questions:
-            assert question.sent is not None
-            if id(question.sent) not in public:
-                public[id(question.sent)] = Public(view, craft, question.sent, self.practice, rng)
-            known = public[id(question.sent)]
-            change = head_change(question.artifact.tensors(), question.sent)
-            if question.images_behind == 1:
-                guesses.append(known.image(row_of_one(change)))
+    def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
+        simulator = adversary.simulator(HeadSimulator, Capability.HAS_UPDATES)
+        public: dict[int, PublicDecoder] = {}
+        predictions: list[Prediction] = []
+        for observation in observations:
+            assert observation.received_model is not None
+            if id(observation.received_model) not in public:
+                public[id(observation.received_model)] = PublicDecoder(
+                    adversary, simulator, observation.received_model, self.simulations, rng
+                )
+            known = public[id(observation.received_model)]
+            change = head_change(observation.artifact.tensors(), observation.received_model)
+            if observation.n_images == 1:
+                predictions.append(known.image(row_of_one(change)))
             else:
-                count = min(self.most, question.images_behind)
-                labels = labels_of(torch.full((view.classes,), 1 / view.classes), count)
-                means = self._means(known, craft, question, change, rng)
-                guesses.append(known.images(means[labels]))
-        return guesses, blind_sets(view, self.most, rng)
+                count = min(self.most, observation.n_images)
+                labels = labels_of(torch.full((adversary.classes,), 1 / adversary.classes), count)
+                means = self._means(known, simulator, observation, change, rng)
+                predictions.append(known.images(means[labels]))
+        return Predictions(predictions, set_size=self.most)
 
     def _means(
-        self, known: "Public", craft: HeadCraft, question: Question, change: Mapping[str, Tensor], rng: torch.Generator
+        self,
+        known: "PublicDecoder",
+        simulator: HeadSimulator,
+        observation: Observation,
+        change: Mapping[str, Tensor],
+        rng: torch.Generator,
     ) -> Tensor:
         """The mean latent (K, p) of each class, in units of the head's statistics."""
         if self.latents == "weights":
             return known.scale * change["linear.weight"]
-        assert isinstance(question.artifact, ClassifierHead)
-        latents, labels = craft.synthesised(question.artifact, rng)
-        head = question.artifact.tensors()
+        assert isinstance(observation.artifact, ClassifierHead)
+        latents, labels = simulator.synthesised(observation.artifact, rng)
+        head = observation.artifact.tensors()
         normal = (latents - head["norm.running_mean"]) / (head["norm.running_var"] + 1e-5).sqrt()
         return class_means(normal, labels, len(change["linear.weight"]))
 
 
-class Public:
-    """What public images teach of heads that began with one model.
+class PublicDecoder:
+    """Decoders from heads to images, fitted on public images, for heads trained from one received model.
 
     Args:
-        view, craft: What the adversary has.
-        sent: The model.
-        practice: Heads of single images to learn from.
-        rng: Of the practice.
+        adversary, simulator: What the adversary has.
+        received_model: The model.
+        simulations: Heads of single images to learn from.
+        rng: Of the simulations.
     """
 
-    def __init__(self, view: View, craft: HeadCraft, sent: ModelState, practice: int, rng: torch.Generator) -> None:
-        self.craft, self.sent, self.rng, self.practice, self.typical = craft, sent, rng, practice, view.typical
-        self.classes = view.classes
-        self.pixels, self.labels = public_images(view)
+    def __init__(
+        self,
+        adversary: Adversary,
+        simulator: HeadSimulator,
+        received_model: ModelState,
+        simulations: int,
+        rng: torch.Generator,
+    ) -> None:
+        self.simulator, self.received_model, self.rng, self.simulations, self.typical = (
+            simulator,
+            received_model,
+            rng,
+            simulations,
+            adversary.typical,
+        )
+        self.classes = adversary.classes
+        self.pixels, self.labels = adversary.public_images
 
     def image(self, row: Tensor) -> Tensor:
-        """(1, 3, H, W) in [0, 1]: what heads of single public images suggest for one that says `row` (D,)."""
+        """Predicts an image (1, 3, H, W) in [0, 1] from the features `row` (D,) of a single-image head (`row_of_one`)."""
         center, spread, weight, bias = self._single
         return self._shaped(((row - center) / spread).clamp(-10, 10)[None] @ weight.T + bias)
 
     def images(self, latents: Tensor) -> Tensor:
-        """(M, 3, H, W) in [0, 1] of normalised latents (M, p)."""
+        """Decodes normalised latents (M, p) to images (M, 3, H, W) in [0, 1]."""
         weight, bias, _ = self._many
         return self._shaped(latents.clamp(-10, 10) @ weight.T + bias)
 
     @property
     def scale(self) -> float:
-        """How much longer class means of latents are than the change of the weights that they cause."""
+        """Ratio of a class's mean latent to the change of the weights that it causes."""
         return self._many[2]
 
     def _shaped(self, flat: Tensor) -> Tensor:
         return flat.view(-1, *self.pixels.shape[1:]).clamp(0, 1)
 
     def _trained(self, index: Tensor) -> tuple[ClassifierHead, Any]:
-        return self.craft.trained(Holding(self.pixels, self.labels, self.sent), index, self.rng)
+        return self.simulator.trained(HeldImages(self.pixels, self.labels, self.received_model), index, self.rng)
 
     @cached_property
     def _single(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        index = torch.randperm(len(self.labels), generator=self.rng)[: self.practice]
-        rows = torch.stack([row_of_one(head_change(self._trained(i[None])[0].tensors(), self.sent)) for i in index])
+        index = torch.randperm(len(self.labels), generator=self.rng)[: self.simulations]
+        rows = torch.stack(
+            [row_of_one(head_change(self._trained(i[None])[0].tensors(), self.received_model)) for i in index]
+        )
         center, spread = rows.mean(0), rows.std(0) + 1e-3 * rows.std(0).mean() + 1e-8
-        return center, spread, *linear_reader((rows - center) / spread, self.pixels[index])
+        return center, spread, *ridge_regression((rows - center) / spread, self.pixels[index])
 
     @cached_property
     def _many(self) -> tuple[Tensor, Tensor, float]:
@@ -143,14 +157,14 @@ class Public:
         with torch.no_grad():
             latents = torch.cat([model.embedding(part) for part in self.pixels.split(256)])
         normal = (latents - latents.mean(0)) / (latents.std(0) + 1e-6)
-        moved = head_change(head.tensors(), self.sent)["linear.weight"]
+        moved = head_change(head.tensors(), self.received_model)["linear.weight"]
         means = class_means(normal, self.labels, self.classes)
         scale = float((moved * means).sum() / moved.square().sum().clamp_min(1e-12))
-        return *linear_reader(normal, self.pixels), scale
+        return *ridge_regression(normal, self.pixels), scale
 
 
 def row_of_one(change: Mapping[str, Tensor]) -> Tensor:
-    """(p + K,): the normalised latent of the only image that a head was trained on, and its class, marked."""
+    """(p + K,): normalised latent and one-hot class of the only image that a head was trained on."""
     gained = change["linear.bias"]
     label = gained.argmax()
     latent = change["linear.weight"][label] / gained[label].clamp_min(1e-12)
@@ -158,11 +172,11 @@ def row_of_one(change: Mapping[str, Tensor]) -> Tensor:
 
 
 def class_means(latents: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """(K, p): the mean of each class's latents (N, p); 0, the mean of all, of a class that has none."""
-    named = nn.functional.one_hot(labels, classes).to(latents.dtype)
-    return named.T @ latents / named.sum(0).clamp_min(1)[:, None]
+    """(K, p): the mean of each class's latents (N, p); 0, the overall mean, for a class without any."""
+    one_hot = nn.functional.one_hot(labels, classes).to(latents.dtype)
+    return one_hot.T @ latents / one_hot.sum(0).clamp_min(1)[:, None]
 
 
-def head_change(head: Mapping[str, Tensor], sent: ModelState) -> dict[str, Tensor]:
-    """By name, what training added to the head that was sent."""
-    return {name: tensor.float() - sent.state[f"head.{name}"].float() for name, tensor in head.items()}
+def head_change(head: Mapping[str, Tensor], received_model: ModelState) -> dict[str, Tensor]:
+    """By name, trained minus received parameters of the head."""
+    return {name: tensor.float() - received_model.state[f"head.{name}"].float() for name, tensor in head.items()}

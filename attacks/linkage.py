@@ -1,74 +1,50 @@
-"""Linkage: which client shared this artifact, told by what all clients shared in an earlier round?
+"""Linkage: re-identifies the client of an artifact among all clients' artifacts of an earlier round (hypothesis H-S3)."""
 
-Reference: METHODS 4e, H-S3: re-identification of a client across rounds.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import ModelState, StyleStatistics
-from fdgpriv.exam import Guess, Question, Truth, View
-from fdgpriv.roles import Attack
-from fdgpriv.states import BatchNormStatistics, ImportanceWeights, ModelUpdate
-from fdgpriv.subjects import Craft, Subject
+from fdgpriv.adversary import Adversary, Observation
+from fdgpriv.artifacts.parameters import BatchNormStatistics, ImportanceWeights, ModelState, ModelUpdate
+from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.attack import Attack
+from fdgpriv.targets.target import Simulator, Target
+from fdgpriv.tasks.linked_client import LinkedClient
+from fdgpriv.tasks.task import Predictions
 
-from ._reading import vectors
-
-_FAR = 3.0
-_RIDGE = 0.1  # of the mean variance of an axis
+_FAR = 3.0  # largest standardised value
+_RIDGE = 0.1  # times the mean variance of an axis, added to every variance
 
 
 @dataclass(frozen=True)
 class Linkage(Attack):
-    """Ranks the earlier artifacts by their likeness to the one that is asked about.
+    """Ranks the earlier artifacts by their similarity to the observed one.
 
-    Between rounds the model changes, and with it every client's artifact, much in the same way. So each round's artifacts
-    are set in units of their own spread about their own median, and along the axes on which the earlier ones differ those
-    that all clients of a domain share are made no longer than the others. Likeness is the cosine of what is left. Its
-    positive control is the same clients' artifacts made once more, without defense.
+    Between rounds the model changes, and with it every client's artifact, mostly in the same way. So the artifacts of
+    each round are standardised about their median, and whitened along the principal axes of the earlier ones, so that
+    axes shared by all clients of a domain weigh no more than others. Similarity is the cosine of the result. The
+    positive control is artifacts of the same clients simulated again, without defense.
     """
 
-    family: ClassVar[str] = "property"
-    reads: ClassVar[tuple[str, ...]] = (
-        *(StyleStatistics.kind, ModelState.kind),
-        *(ModelUpdate.kind, ImportanceWeights.kind, BatchNormStatistics.kind),
-    )
-    headline: ClassVar[str] = "top1"
-    higher_leaks: ClassVar[bool] = True
-    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
-    threats: ClassVar[tuple[str, ...]] = ("server",)
-    sizes: ClassVar[tuple[int | None, ...]] = (None,)
+    reads = (StyleStatistics, ModelState, ModelUpdate, ImportanceWeights, BatchNormStatistics)
+    task = LinkedClient()
+    threats = ("server",)
+    group_sizes = (None,)
 
-    def refuses(self, subject: Subject[Craft]) -> str | None:
-        if len(subject.earlier) < 2:
-            return f"no {subject.kind.replace('_', ' ')} of the same clients crossed in two rounds that are kept"
+    def inapplicable(self, target: Target[Simulator]) -> str | None:
+        if len(target.earlier) < 2:
+            return f"no {target.kind.replace('_', ' ')} of the same clients crossed in two rounds that are kept"
         return None
 
-    def fits(self, truth: Truth) -> bool:
-        return truth.place >= 0
-
-    def read(
-        self, view: View, questions: Sequence[Question], rng: torch.Generator
-    ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
-        sent = questions[0].sent  # of the earlier round or this: the same for all, so that it falls out with the median
-        before = torch.stack([view.vector(artifact, sent) for artifact in view.earlier])
-        guesses = likeness(vectors(view, questions), before)
+    def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
+        # which round's model is irrelevant: it is the same for all, so subtracting the median removes it
+        received_model = observations[0].received_model
+        before = torch.stack([adversary.vector(artifact, received_model) for artifact in adversary.earlier])
+        predictions = likeness(adversary.vectors(observations), before)
         ordinary = -_standard(before).square().sum(1)
-        return list(guesses), {"noise": list(torch.rand(30, len(before), generator=rng)), "mean_image": [ordinary]}
-
-    def chance(self, view: View, truth: Truth) -> float | None:
-        return 1 / len(view.earlier)
-
-    def score(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> Tensor:
-        return torch.tensor([float(_rank(g, t.place) == 0) for g, t in zip(guesses, truths, strict=True)])
-
-    def describe(self, guesses: Sequence[Guess], truths: Sequence[Truth]) -> dict[str, Tensor]:
-        ranks = torch.tensor([_rank(g, t.place) for g, t in zip(guesses, truths, strict=True)])
-        return {"mrr": 1 / (1 + ranks)}
+        return Predictions(list(predictions), {"mean_image": [ordinary]})
 
 
 def likeness(now: Tensor, before: Tensor) -> Tensor:
@@ -82,13 +58,7 @@ def likeness(now: Tensor, before: Tensor) -> Tensor:
 
 
 def _standard(rows: Tensor) -> Tensor:
-    """Rows (M, D) about their median, in units of their middle distance to it, at most _FAR: odd rows change little."""
+    """Rows (M, D) about their median, in units of the median absolute deviation, clipped to _FAR to limit outliers."""
     center = rows.median(0).values
     spread = (rows - center).abs().median(0).values
     return ((rows - center) / (spread + 1e-2 * spread.mean() + 1e-12)).clamp(-_FAR, _FAR)
-
-
-def _rank(scores: Tensor, place: int) -> float:
-    """From 0; of what is level with it, half stand before it."""
-    own = scores[place]
-    return float((scores > own).sum()) + (float((scores == own).sum()) - 1) / 2

@@ -1,197 +1,209 @@
-"""Membership: was this image trained on, judged by a client's training in one round or by the model of all?
+"""Membership: infers whether an image was trained on from a client's update or from the global model.
 
-References: as in `_lira.py`; AUDIT 5.6.
+References: as in `_membership.py`.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import ModelState
-from fdgpriv.exam import Guess, Question, View
-from fdgpriv.exam.heard import first_tensor
-from fdgpriv.states import ModelUpdate
-from fdgpriv.subjects import Craft, SharedModelCraft, Subject, TrainingCraft
+from fdgpriv.adversary import Adversary, Observation, Prediction
+from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
+from fdgpriv.attack import Attack
+from fdgpriv.targets.output_cache import first_tensor
+from fdgpriv.targets.shared_model import SharedModelSimulator
+from fdgpriv.targets.target import Simulator, Target
+from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.tasks.membership import Members
+from fdgpriv.utils.fields import Fraction, PositiveFloat, TwoOrMore
 
-from ._asking import Asking, Told, sent_to
-from ._lira import likelihood, log_odds, offline, online, rmia
-from ._membership import MembershipAttack, blind, like_the_mean
-from ._reading import held, public_images
-from ._shadow_federations import shadow_federations
-from ._shadows import Shadows
+from ._membership import (
+    Logits,
+    ModelOutputs,
+    likelihood,
+    log_odds,
+    offline,
+    online,
+    received_model_of,
+    rmia,
+)
+from ._shadow_models import Shadows, shadow_federations
 
-STATISTICS = ("auto", "lira", "rmia", "change", "loss")
-_PUBLIC = 100  # public images that are looked at: to trust the model sent, and for RMIA to compare with
+_PUBLIC = 100  # public images to evaluate the received model on, and for RMIA's comparison
 
 
 @dataclass(frozen=True)
-class Membership(MembershipAttack):
-    """Scores each suspect by how sure the trained model is of it, against shadow models trained without it.
+class Membership(Attack):
+    """Compares the trained model's confidence on each candidate with that of shadow models trained without it.
 
-    Shadows of a client begin with the model that it was sent, hold as many public images as are behind the artifact (of
-    one domain where one has so many), and pass through the run's defense. A suspect's label is unknown to all roles
-    here: the class that the model sent gives it stands in, or, where that model is right on fewer than half of the
-    public images, the class that the trained model gives it, which flatters non-members.
+    Shadow models of a client start from the model that it received, hold as many public images as the artifact has (of
+    one domain where one has so many), and pass through the run's defense. A candidate's label is unknown to all roles:
+    the received model's prediction serves as label, or, where that model is right on fewer than half of the public
+    images, the trained model's, which raises the scores of non-members.
 
-    All models are looked at with the BatchNorm statistics of the model sent, where that is trusted with labels: these
-    drift towards whatever a client holds, which hides what its gradients did.
+    Where the received model is trusted with labels, all models are evaluated with its BatchNorm statistics: a client's
+    own drift towards its data, which masks the effect of its gradients.
 
-    Shadows of the model that the server sends out are whole federations, trained from the start with the run's method
-    and defense on public images alone, and looked at with their own statistics. They cost trainings, so that `auto` has
-    the model's own loss there.
+    Shadows of the global model are whole federations, trained from the start with the run's method and defense on
+    public images only, and evaluated with their own statistics. They cost whole trainings, so `auto` is the model's own
+    loss there.
 
     Attributes:
-        statistic: ``lira``; ``rmia``; ``change`` of log-odds from the model sent; ``loss`` of the trained model, as
-            log-odds; ``auto`` is lira, and loss of the model that the server sends out.
-        online: LiRA with shadows that saw half of the suspects each; trained anew for each line of suspects. No
-            federation is trained so.
-        shadows: Of each number of images; a quarter where every client was sent a model of its own. Of the model that
-            the server sends out, federations in all.
-        gamma: RMIA's.
-        a: RMIA's, offline.
+        statistic: ``lira``; ``rmia``; ``change`` of log-odds from the received model; ``loss`` of the trained model, as
+            log-odds; ``auto`` is lira, and loss for the global model.
+        online: LiRA with shadow models trained on half of the candidates each, retrained for each set of candidates.
+            Not available for shadow federations.
+        shadows: Shadow models for each number of images; a quarter where each client received a model of its own. For
+            the global model, number of federations.
+        gamma: RMIA's threshold.
+        a: RMIA's offline slope.
     """
 
-    reads: ClassVar[tuple[str, ...]] = (ModelState.kind, ModelUpdate.kind, "global_model")
-    sizes: ClassVar[tuple[int | None, ...]] = (1, 20, None)
+    reads = (ModelState, ModelUpdate, "global_model")
+    task = Members()
+    threats = ("server", "client", "third_party")
+    group_sizes = (1, 20, None)
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"shadows": 2}}
 
-    statistic: str = "auto"
+    statistic: Literal["auto", "lira", "rmia", "change", "loss"] = "auto"
     online: bool = False
-    shadows: int = 4
-    gamma: float = 1.0
-    a: float = 0.3
+    shadows: TwoOrMore = 4
+    gamma: PositiveFloat = 1.0
+    a: Fraction = 0.3
 
     def __post_init__(self) -> None:
-        if self.statistic not in STATISTICS:
-            raise ValueError(f"membership.statistic: want one of {', '.join(STATISTICS)}; got {self.statistic!r}")
-        if self.shadows < 2:
-            raise ValueError(f"membership.shadows: want at least 2, got {self.shadows}")
+        super().__post_init__()
         if self.online and self.statistic not in ("auto", "lira"):
             raise ValueError(f"membership.online: want statistic=lira, got {self.statistic}")
-        if self.gamma <= 0 or not 0 <= self.a <= 1:
-            raise ValueError(f"membership: want gamma above 0 and a in [0, 1], got {self.gamma} and {self.a}")
 
-    def sizes_on(self, subject: Subject[Craft]) -> tuple[int | None, ...]:
-        return (1, None) if subject.own_models else self.sizes
-
-    def refuses(self, subject: Subject[Craft]) -> str | None:
-        if self.online and self.statistic == "lira" and isinstance(subject.craft, SharedModelCraft):
-            return "shadow federations never hold a suspect, so membership.online has nothing to compare with here"
+    def inapplicable(self, target: Target[Simulator]) -> str | None:
+        if self.online and self.statistic == "lira" and isinstance(target.simulator, SharedModelSimulator):
+            return "shadow federations never hold a candidate, so membership.online has nothing to compare with here"
         return None
 
-    def read(
-        self, view: View, questions: Sequence[Question], rng: torch.Generator
-    ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
-        images, _ = public_images(view)
-        guesses = _Reader(self, view, rng).read(questions)
-        return guesses, blind(like_the_mean(view.candidates, images), rng)
+    def infer(
+        self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator
+    ) -> list[Prediction]:
+        return _Inference(self, adversary, rng).scores(observations)
 
 
 @dataclass(eq=False)
-class _Reader:
-    """Reads all questions of a sitting; what several have in common is computed once."""
+class _Inference:
+    """Scores all observations of one adversary; caches what several have in common."""
 
     attack: Membership
-    view: View
+    adversary: Adversary
     rng: torch.Generator
 
     def __post_init__(self) -> None:
-        self.craft = self.view.craft(TrainingCraft)
-        self.makes = Shadows(self.craft, held(self.view), self.rng)
+        self.simulator = self.adversary.simulator(TrainingSimulator)
+        self.shadows = Shadows(self.simulator, self.adversary.held, self.rng)
         self.halves: dict[object, tuple[Tensor, Tensor]] = {}
-        self.public = torch.randperm(len(self.makes.labels), generator=self.rng)[:_PUBLIC]
-        public = self.makes.images[self.public], self.makes.labels[self.public]
-        self.asks = Asking(
-            self.craft.network(), self.craft.federation.device, self.view.candidates, *public, self.view.heard
+        self.public = torch.randperm(len(self.shadows.labels), generator=self.rng)[:_PUBLIC]
+        public = self.shadows.images[self.public], self.shadows.labels[self.public]
+        self.outputs = ModelOutputs(
+            self.simulator.network(),
+            self.simulator.federation.device,
+            self.adversary.candidates,
+            *public,
+            self.adversary.output_cache,
         )
-        self.of_all = isinstance(self.craft, SharedModelCraft)
+        self.of_all = isinstance(self.simulator, SharedModelSimulator)
         self.statistic = self.attack.statistic
         if self.statistic == "auto":
             self.statistic = "loss" if self.of_all else "lira"
 
-    def read(self, questions: Sequence[Question]) -> list[Guess]:
-        """A score (N,) of each question's suspects."""
-        by_start: dict[tuple[int, int], list[Question]] = {}
-        by_artifact: dict[int, list[Question]] = {}
-        for question in questions:
-            by_start.setdefault(self._start(question), []).append(question)
-            by_artifact.setdefault(first_tensor(question.artifact), []).append(question)
-        own_models = len({sent for sent, _ in by_start}) > 1
+    def scores(self, observations: Sequence[Observation]) -> list[Prediction]:
+        """A score (N,) of each observation's membership candidates."""
+        by_start: dict[tuple[int, int], list[Observation]] = {}
+        by_artifact: dict[int, list[Observation]] = {}
+        for observation in observations:
+            by_start.setdefault(self._start(observation), []).append(observation)
+            by_artifact.setdefault(first_tensor(observation.artifact), []).append(observation)
+        own_models = len({received_model for received_model, _ in by_start}) > 1
         count = max(2, self.attack.shadows // 4) if own_models else self.attack.shadows
-        self.asks.meet(questions)
+        self.outputs.evaluate_received_models(observations)
         if self.of_all and self.statistic in ("lira", "rmia"):
-            compared: dict[tuple[int, int], Told | None] = dict.fromkeys(by_start, self._federations(questions))
+            compared: dict[tuple[int, int], Logits | None] = dict.fromkeys(by_start, self._federations(observations))
         else:
             compared = {start: self._compared(some, count) for start, some in by_start.items()}
-        found: dict[Question, Tensor] = {}
+        found: dict[Observation, Tensor] = {}
         for some in by_artifact.values():
-            sent = sent_to(some[0])
-            model = self.craft.after(some[0].artifact, sent)
-            told = self.asks.about_one(some[0].artifact, model, some, sent, self.statistic == "rmia")
-            found |= {one: self._score(one, told, compared[self._start(one)], count).nan_to_num(0.0) for one in some}
-        return [found[question] for question in questions]
+            received_model = received_model_of(some[0])
+            model = self.simulator.after(some[0].artifact, received_model)
+            output = self.outputs.candidate_logits_of_artifact(
+                some[0].artifact, model, some, received_model, self.statistic == "rmia"
+            )
+            found |= {one: self._score(one, output, compared[self._start(one)], count).nan_to_num(0.0) for one in some}
+        return [found[observation] for observation in observations]
 
-    def _about(self, states: Sequence[ModelState], questions: Sequence[Question], sent: ModelState | None) -> Told:
-        """What these models, trained of the one sent, say; of public images too where they are compared with."""
-        return self.asks.about(states, questions, sent, self.statistic == "rmia")
+    def _candidate_logits(
+        self, states: Sequence[ModelState], observations: Sequence[Observation], received_model: ModelState | None
+    ) -> Logits:
+        """Logits of models trained from the received model; on public images too where the statistic needs them."""
+        return self.outputs.candidate_logits(states, observations, received_model, self.statistic == "rmia")
 
-    def _start(self, question: Question) -> tuple[int, int]:
-        """What shadows hang on: the model that was sent, and how many images they hold."""
-        sizes = torch.tensor(self.view.sizes)
-        return id(question.sent), int(sizes[(sizes - question.images_behind).abs().argmin()])
+    def _start(self, observation: Observation) -> tuple[int, int]:
+        """What a shadow model depends on: the received model's id, and the nearest simulated number of images."""
+        sizes = torch.tensor(self.adversary.sizes)
+        return id(observation.received_model), int(sizes[(sizes - observation.n_images).abs().argmin()])
 
-    def _compared(self, questions: Sequence[Question], count: int) -> Told | None:
-        """What the shadows say of these questions' suspects, where they did not see any."""
+    def _compared(self, observations: Sequence[Observation], count: int) -> Logits | None:
+        """Logits of shadow models trained without these observations' membership candidates; None where not needed."""
         if self.statistic in ("change", "loss") or self.attack.online:
             return None
-        size = self._start(questions[0])[1]
-        drawn = [self.makes.draw(size, turn) for turn in range(count)]
-        sent = sent_to(questions[0])
-        told = self._about(self.makes.of(drawn, sent), questions, sent)
-        return self._unseen(told, torch.stack([torch.isin(self.public, index) for index in drawn]))
+        size = self._start(observations[0])[1]
+        drawn = [self.shadows.draw(size, turn) for turn in range(count)]
+        received_model = received_model_of(observations[0])
+        output = self._candidate_logits(self.shadows.of(drawn, received_model), observations, received_model)
+        return self._unseen(output, torch.stack([torch.isin(self.public, index) for index in drawn]))
 
-    def _federations(self, questions: Sequence[Question]) -> Told:
-        """What shadow federations say of all suspects, none of which they saw."""
-        federations = shadow_federations(self.view, self.attack.shadows)
-        told = self._about([state for one in federations for state in one.sent], questions, None)
-        return self._unseen(told, torch.stack([one.saw[self.public] for one in federations for _ in one.sent]))
+    def _federations(self, observations: Sequence[Observation]) -> Logits:
+        """Logits of shadow federations, none of which was trained on a membership candidate."""
+        federations = shadow_federations(self.adversary, self.attack.shadows)
+        output = self._candidate_logits(
+            [state for one in federations for state in one.received_model], observations, None
+        )
+        return self._unseen(
+            output, torch.stack([one.saw[self.public] for one in federations for _ in one.received_model])
+        )
 
-    def _unseen(self, told: Told, saw: Tensor) -> Told:
-        """The same, NaN of the public images that a shadow saw (S, M), where these are compared with."""
+    def _unseen(self, output: Logits, saw: Tensor) -> Logits:
+        """The same with NaN for public images that a shadow model was trained on (S, M), where they are compared."""
         if self.statistic != "rmia":
-            return told
-        return Told(told.index, told.suspects, told.public.masked_fill(saw[:, :, None], torch.nan))
+            return output
+        return Logits(output.index, output.membership_candidates, output.public.masked_fill(saw[:, :, None], torch.nan))
 
-    def _score(self, question: Question, told: Told, compared: Told | None, count: int) -> Tensor:
-        suspects, name = question.suspects, self.statistic
-        (own,) = told.of(suspects)
-        labels = self.asks.labels(question, own)
+    def _score(self, observation: Observation, output: Logits, compared: Logits | None, count: int) -> Tensor:
+        membership_candidates, name = observation.membership_candidates, self.statistic
+        (own,) = output.of(membership_candidates)
+        labels = self.outputs.labels(observation, own)
         phi = log_odds(own, labels)
         if name == "loss":
             return phi
         if name == "change":
-            return phi - log_odds(self.asks.before(question), labels)
+            return phi - log_odds(self.outputs.before(observation), labels)
         if compared is None:
-            shadows, saw = self._half_seen(question, labels, count)
+            shadows, saw = self._half_seen(observation, labels, count)
             return online(phi, log_odds(shadows, labels), saw)
-        others = compared.of(suspects)
+        others = compared.of(membership_candidates)
         if name == "lira":
             return offline(phi, log_odds(others, labels))
-        known = self.makes.labels[self.public]
+        known = self.shadows.labels[self.public]
         unseen = likelihood(compared.public, known).nanmean(0).nan_to_num(1.0)
         mean = likelihood(others, labels).mean(0)
-        public = likelihood(told.public[0], known)
+        public = likelihood(output.public[0], known)
         return rmia(likelihood(own, labels), mean, public, unseen, self.attack.gamma, self.attack.a)
 
-    def _half_seen(self, question: Question, labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Logits (S, N, K) of shadows that held some of the suspects each, and which saw which (S, N)."""
-        key = (self._start(question), id(question.suspects), tuple(labels.tolist()))
+    def _half_seen(self, observation: Observation, labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Logits (S, N, K) of shadow models trained on some of the candidates each, and which was trained on which (S, N)."""
+        key = (self._start(observation), id(observation.membership_candidates), tuple(labels.tolist()))
         if key not in self.halves:
-            images = self.view.candidates[question.suspects]
-            states, saw = self.makes.with_some_of(images, labels, key[0][1], sent_to(question), count)
-            self.halves[key] = self.asks.logits(states, images, sent_to(question)), saw
+            images = self.adversary.candidates[observation.membership_candidates]
+            states, saw = self.shadows.with_some_of(images, labels, key[0][1], received_model_of(observation), count)
+            self.halves[key] = self.outputs.logits(states, images, received_model_of(observation)), saw
         return self.halves[key]

@@ -1,4 +1,4 @@
-"""Style inversion: images are optimised until their own style is the one that was shared.
+"""Style inversion: optimises images until their style equals a shared style.
 
 The objective is the style loss of Gatys, Ecker and Bethge (CVPR 2016) in the moments of Huang and Belongie (ICCV 2017,
 Eq. 13), each channel in units of its spread over public images.
@@ -6,92 +6,92 @@ Eq. 13), each channel in units of its spread over public images.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import StyleStatistics
-from fdgpriv.exam import Guess, Question, View
-from fdgpriv.kinds import InterpolationStyle
-from fdgpriv.subjects import StyleCraft
+from fdgpriv.adversary import Adversary, Observation
+from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
+from fdgpriv.attack import Attack
+from fdgpriv.targets.style import StyleSimulator
+from fdgpriv.tasks.images import Images
 from fdgpriv.threat import Capability
+from fdgpriv.utils.fields import PositiveFloat, PositiveInt
 
-from ._blind import blind
-from ._descent import around, descend, total_variation, want_descent
-from ._linear import linear_reader
-from ._reading import public_images, vectors
-from ._reconstruction import Reconstruction
+from ._optimisation import around, descend, total_variation
+from ._probe import ridge_regression
 
 _TOGETHER = 64
 
 
 @dataclass(frozen=True)
-class StyleInversion(Reconstruction):
-    """Inverts the public encoder by gradient descent; of a style pooled over images it draws one that has it alone.
+class StyleInversion(Attack):
+    """Inverts the public encoder by gradient descent; for a group's style it reconstructs one image that has that style.
 
     Attributes:
-        steps: Of Adam.
+        steps: Steps of Adam.
         lr: Of the first step, in pixel values.
-        restarts: Starts tried, the one with the least objective kept.
+        restarts: Random starts; the one with the least objective is kept.
         tv: Weight of the total variation.
         prior: Weight of the squared distance from the expected image.
-        expected: ``linear``, what ridge regression on public images sees in the style; or ``mean``, their mean.
+        expected: ``linear``, ridge regression from style to public images; or ``mean``, the public images' mean.
     """
 
-    reads: ClassVar[tuple[str, ...]] = (StyleStatistics.kind, InterpolationStyle.kind)
-    sizes: ClassVar[tuple[int | None, ...]] = (1, 5, None)
-    threats: ClassVar[tuple[str, ...]] = ("insider", "client", "third_party")
+    reads = (StyleStatistics, InterpolationStyle)
+    task = Images()
+    group_sizes = (1, 5, None)
+    threats = ("insider", "client", "third_party")
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"steps": 3}, "paper": {"steps": 2000}}
 
-    steps: int = 10
-    lr: float = 0.05
-    restarts: int = 1
+    steps: PositiveInt = 10
+    lr: PositiveFloat = 0.05
+    restarts: PositiveInt = 1
     tv: float = 0.02
     prior: float = 100.0
-    expected: str = "linear"
+    expected: Literal["linear", "mean"] = "linear"
 
-    def __post_init__(self) -> None:
-        want_descent(self.name(), self.steps, self.lr, self.restarts)
-        if self.expected not in ("linear", "mean"):
-            raise ValueError(f"style_inversion.expected: want linear or mean, got {self.expected!r}")
-
-    def read(
-        self, view: View, questions: Sequence[Question], rng: torch.Generator
-    ) -> tuple[Sequence[Guess], Mapping[str, list[Guess]]]:
-        craft = view.craft(StyleCraft, Capability.KNOWS_ENCODER)
-        alone = torch.tensor([question.images_behind == 1 or not view.jointly for question in questions])
-        drawn = torch.empty(len(questions), 3, view.image_size, view.image_size)
-        for mine, among in ((alone, None), (~alone, public_images(view)[0])):
+    def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
+        simulator = adversary.simulator(StyleSimulator, Capability.KNOWS_ENCODER)
+        separate = torch.tensor([observation.n_images == 1 or not adversary.jointly for observation in observations])
+        drawn = torch.empty(len(observations), 3, adversary.image_size, adversary.image_size)
+        for mine, among in ((separate, None), (~separate, adversary.public_images[0])):
             if mine.any():
-                some = [questions[i] for i in mine.nonzero().flatten().tolist()]
-                drawn[mine] = self._drawn(view, craft, vectors(view, some), among, rng)
-        return list(drawn), blind(view, rng)
+                some = [observations[i] for i in mine.nonzero().flatten().tolist()]
+                drawn[mine] = self._drawn(adversary, simulator, adversary.vectors(some), among, rng)
+        return drawn
 
-    def _drawn(self, view: View, craft: StyleCraft, told: Tensor, among: Tensor | None, rng: torch.Generator) -> Tensor:
-        """(M, 3, H, W): images whose styles are those told (M, D), alone or in batches like `among`."""
-        images, _ = public_images(view)
-        styles = torch.cat([torch.cat(view.styles(domain.images, among), dim=1) for domain in view.auxiliary])
+    def _drawn(
+        self,
+        adversary: Adversary,
+        simulator: StyleSimulator,
+        vectors: Tensor,
+        among: Tensor | None,
+        rng: torch.Generator,
+    ) -> Tensor:
+        """Images (M, 3, H, W) with these style vectors (M, D), each normalised by itself or in batches like `among`."""
+        images, _ = adversary.public_images
+        styles = torch.cat([torch.cat(adversary.styles(domain.images, among), dim=1) for domain in adversary.auxiliary])
         center, spread = styles.mean(0), styles.std(0) + 1e-3 * styles.std(0).mean() + 1e-8
-        asked, place = told[:, : styles.shape[1]].unique(dim=0, return_inverse=True)
+        targets, place = vectors[:, : styles.shape[1]].unique(dim=0, return_inverse=True)
         drawn = []
-        for some in asked.split(_TOGETHER):
-            likely = self._likely(images, (styles - center) / spread, (some - center) / spread)
-            starts = around(images.mean(0).expand_as(likely), self.restarts, rng)
+        for some in targets.split(_TOGETHER):
+            expected = self._expected_images(images, (styles - center) / spread, (some - center) / spread)
+            starts = around(images.mean(0).expand_as(expected), self.restarts, rng)
 
-            def objective(images: Tensor, some: Tensor = some, likely: Tensor = likely) -> Tensor:
-                style = torch.cat(craft.moments(images, among), dim=1)
+            def objective(images: Tensor, some: Tensor = some, expected: Tensor = expected) -> Tensor:
+                style = torch.cat(simulator.moments(images, among), dim=1)
                 apart = ((style - some) / spread).square().mean(1)
-                far = (images - likely).square().mean(dim=(1, 2, 3))
+                far = (images - expected).square().mean(dim=(1, 2, 3))
                 return apart + self.tv * total_variation(images) + self.prior * far
 
             drawn.append(descend(objective, starts, self.steps, self.lr))
         return torch.cat(drawn)[place]
 
-    def _likely(self, images: Tensor, styles: Tensor, asked: Tensor) -> Tensor:
-        """(M, 3, H, W): what public images (P, 3, H, W) of styles (P, D) suggest for the asked styles (M, D)."""
+    def _expected_images(self, images: Tensor, styles: Tensor, targets: Tensor) -> Tensor:
+        """Expected images (M, 3, H, W) of target styles (M, D), given public images (P, 3, H, W) and their styles (P, D)."""
         if self.expected == "mean":
-            return images.mean(0).expand(len(asked), -1, -1, -1)
-        weight, bias = linear_reader(styles, images)
-        return (asked @ weight.T + bias).view(-1, *images.shape[1:]).clamp(0, 1)
+            return images.mean(0).expand(len(targets), -1, -1, -1)
+        weight, bias = ridge_regression(styles, images)
+        return (targets @ weight.T + bias).view(-1, *images.shape[1:]).clamp(0, 1)

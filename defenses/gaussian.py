@@ -1,21 +1,22 @@
 """The Gaussian mechanism on style statistics: clip each image's moments, noise their mean, rebuild the style.
 
-Reference: AUDIT 5.1; Balle and Wang, "Improving the Gaussian mechanism", ICML 2018 (exact calibration).
+Reference: Balle and Wang, "Improving the Gaussian mechanism", ICML 2018 (exact calibration).
 """
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import Artifact, StyleDraft, StyleStatistics
+from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.artifacts.moments import RULES, StyleRule, over_pixels
+from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
+from fdgpriv.defense import Defense, Guarantee, Sharing
 from fdgpriv.privacy.accounting import noise_multiplier
 from fdgpriv.privacy.sensitivity import mean_replace_one, whole_vector
-from fdgpriv.roles import Defense, Guarantee, Method
-from fdgpriv.style import RULES, StyleRule, over_pixels
+from fdgpriv.utils.fields import OpenFraction, PositiveFloat, PositiveInt
 
-UNITS = ("image", "client")
 _N = 20  # images in the worlds that epsilon is measured on; the bound is the same for every n
 
 
@@ -42,32 +43,21 @@ class Gaussian(Defense):
         releases: How often the style is sent; set by `bound_to`.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
-    clip: float = 4.0
-    scale: float = 2.0
-    unit: str = "image"
-    releases: int = 1
+    epsilon: PositiveFloat = 4.0
+    delta: OpenFraction = 1e-5
+    clip: PositiveFloat = 4.0
+    scale: PositiveFloat = 2.0
+    unit: Literal["image", "client"] = "image"
+    releases: PositiveInt = 1
 
-    def __post_init__(self) -> None:
-        if self.unit not in UNITS:
-            raise ValueError(f"gaussian.unit: want one of {', '.join(UNITS)}; got {self.unit!r}")
-        for name in ("epsilon", "clip", "scale"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"gaussian.{name}: want more than 0 and finite, got {getattr(self, name)}")
-        if not 0 < self.delta < 1:
-            raise ValueError(f"gaussian.delta: want 0 < delta < 1, got {self.delta}")
-        if self.releases < 1:
-            raise ValueError(f"gaussian.releases: want at least 1, got {self.releases}")
-
-    def bound_to(self, method: Method) -> Self:
-        if self.unit == "client" and method.by_image(StyleStatistics.kind):
+    def bound_to(self, sharing: Sharing) -> Self:
+        if self.unit == "client" and sharing.per_image(StyleStatistics.kind):
             raise ValueError(
-                f"gaussian.unit: want image where {method.name()} shares styles of single images, as many as a client's "
+                f"gaussian.unit: want image where {sharing.method} shares styles of single images, as many as a client's "
                 "size makes it; got 'client', whose budget they would overrun"
             )
-        self._want_bounded(method.style_rule(), method.name())
-        return replace(self, releases=max(1, method.releases(StyleStatistics.kind)))
+        self._want_bounded(sharing.style_rule, sharing.method)
+        return replace(self, releases=max(1, sharing.releases(StyleStatistics.kind)))
 
     @property
     def multiplier(self) -> float:

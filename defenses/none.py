@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import torch
 
-from fdgpriv.artifact import Artifact, StyleDraft
-from fdgpriv.roles import Defense, Guarantee
+from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.artifacts.style import StyleDraft
+from fdgpriv.defense import Defense, Guarantee
 
 
 @dataclass(frozen=True)

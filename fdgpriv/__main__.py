@@ -3,16 +3,23 @@
 import sys
 from importlib import import_module
 
-COMMANDS = {"audit": "fdgpriv.audit", "selftest": "fdgpriv.selftest"}
+COMMANDS = {
+    "audit": "train a federation, attack what it shared, judge, report",
+    "selftest": "check the false alarms of the statistics themselves",
+}
 
 
 def main() -> int:
-    """Run the command that the first argument names."""
-    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    """Run the command that the first argument names; without one, list them."""
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name in ("-h", "--help"):
+        lines = [f"  fdgpriv {command:10} {what}" for command, what in COMMANDS.items()]
+        print("\n".join(["commands, each with a --help of its own:", *lines]))
+        return 0
     if name not in COMMANDS:
         print(f"fdgpriv: want a command of {', '.join(COMMANDS)}; got {name!r}", file=sys.stderr)
         return 2
-    code: int = import_module(COMMANDS[name]).main(sys.argv[2:])
+    code: int = import_module(f"fdgpriv.{name}").main(sys.argv[2:])
     return code
 
 

@@ -1,10 +1,9 @@
 """Are the statistics themselves right? False alarms of our rules where nothing leaks, beside rules that must fail.
 
 Run `python -m fdgpriv.selftest`; it ends with 0 if every rule keeps its level and every mistaken rule is caught, else
-with 1. What is simulated and how much is allowed: AUDIT.md sections 3 and 7.
+with 1.
 """
 
-import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -13,13 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from fdgpriv.privacy.measured import clopper_pearson, held_out_counts
-from fdgpriv.streams import lenient
-from fdgpriv.verdict import LEVEL, Line, test
+from fdgpriv.cli.command_line import BadUsage, Parser, say
+from fdgpriv.privacy.measured import counting_bound, held_out_counts
+from fdgpriv.statistics.paired import LEVEL
+from fdgpriv.statistics.rule import Hypothesis, test
+from fdgpriv.utils.streams import lenient
 
 Rng: TypeAlias = np.random.Generator
-Scores: TypeAlias = NDArray[np.float64]
-Lower: TypeAlias = Callable[[Scores, Scores, Rng], float]
+ScoresByName: TypeAlias = NDArray[np.float64]
+Lower: TypeAlias = Callable[[ScoresByName, ScoresByName, Rng], float]
 
 RESAMPLES = 400
 """Of the bootstrap: 400 for a family of one test."""
@@ -45,69 +46,69 @@ class Check:
         return (self.alarms > self.allowed) == self.mistaken
 
 
-def clients(rng: Rng) -> Line:
+def clients(rng: Rng) -> Hypothesis:
     """10 clients of 20 images with effects of their own; one control as good as the attack, two far worse."""
     effects = rng.normal(size=(4, 10, 1)) + rng.normal(size=(4, 10, 20))
     attack, even, low, lower = effects.reshape(4, -1) - np.array([[0.0], [0.0], [5.0], [6.0]])
-    return Line(attack, {"even": even, "low": low, "lower": lower}, np.repeat(np.arange(10), 20))
+    return Hypothesis(attack, {"even": even, "low": low, "lower": lower}, np.repeat(np.arange(10), 20))
 
 
-def images(rng: Rng) -> Line:
+def images(rng: Rng) -> Hypothesis:
     """60 independent units of unequal difficulty, and one control as good as the attack."""
     attack, even = rng.normal(size=(2, 60)) + 3 * rng.normal(size=60)
-    return Line(attack, {"even": even})
+    return Hypothesis(attack, {"even": even})
 
 
-def exchangeable(rng: Rng) -> Line:
+def exchangeable(rng: Rng) -> Hypothesis:
     """16 units and eight controls, each as good as the attack."""
     attack, *controls = rng.normal(size=(9, 16))
-    return Line(attack, {f"control {i}": values for i, values in enumerate(controls)})
+    return Hypothesis(attack, {f"control {i}": values for i, values in enumerate(controls)})
 
 
-def hits(rng: Rng) -> Line:
+def hits(rng: Rng) -> Hypothesis:
     """40 units that the attack and two controls identify with probability 0.2."""
     attack, one, other = (rng.random((3, 40)) < 0.2).astype(float)
-    return Line(attack, {"one": one, "other": other}, bounds=(0.0, 1.0))
+    return Hypothesis(attack, {"one": one, "other": other}, bounds=(0.0, 1.0))
 
 
-def rare_hits(rng: Rng) -> Line:
+def rare_hits(rng: Rng) -> Hypothesis:
     """12 units that the attack and its control identify with probability 0.1."""
     attack, even = (rng.random((2, 12)) < 0.1).astype(float)
-    return Line(attack, {"even": even}, bounds=(0.0, 1.0))
+    return Hypothesis(attack, {"even": even}, bounds=(0.0, 1.0))
 
 
-def skewed(rng: Rng) -> Line:
+def skewed(rng: Rng) -> Hypothesis:
     """60 units whose metric has rare failures far below, against a control that always gets the mean."""
-    return Line(2 - rng.gamma(2, size=60), {"constant": np.zeros(60)})
+    return Hypothesis(2 - rng.gamma(2, size=60), {"constant": np.zeros(60)})
 
 
-NULLS: Mapping[str, Callable[[Rng], Line]] = {
+NULLS: Mapping[str, Callable[[Rng], Hypothesis]] = {
     build.__name__: build for build in (clients, images, exchangeable, hits, rare_hits, skewed)
 }
 
 
-def rule(line: Line, rng: Rng) -> float:
+def rule(line: Hypothesis, rng: Rng) -> float:
     """The p of our rule."""
     p = test(line, rng, RESAMPLES).p
     return 1.0 if p is None else p
 
 
-def best_control_only(line: Line, rng: Rng) -> float:
+def best_control_only(line: Hypothesis, rng: Rng) -> float:
     """Mistaken: the p of the comparison that came out best."""
     return min(c.p or 0.0 for c in test(line, rng, RESAMPLES).per_control.values())
 
 
-def resample_images(line: Line, rng: Rng) -> float:
+def resample_images(line: Hypothesis, rng: Rng) -> float:
     """Mistaken: takes the images of a client for independent."""
     return rule(replace(line, cluster=None), rng)
 
 
-def held_out(inside: Scores, outside: Scores, rng: Rng) -> float:
+def held_out(inside: ScoresByName, outside: ScoresByName, rng: Rng) -> float:
     """Our lower bound on epsilon at delta = 0."""
-    return clopper_pearson(held_out_counts(inside, outside, 0.0, rng), 0.0).epsilon or 0.0
+    return counting_bound(held_out_counts(inside, outside, 0.0, rng), 0.0).epsilon or 0.0
 
 
-def best_of_all_thresholds(inside: Scores, outside: Scores, rng: Rng) -> float:
+def best_of_all_thresholds(inside: ScoresByName, outside: ScoresByName, rng: Rng) -> float:
     """Mistaken: the highest Clopper-Pearson bound over 1,001 thresholds, chosen and tested on the same draws."""
     pooled = np.sort(np.concatenate([inside, outside]))
     thresholds = pooled[np.linspace(0, len(pooled) - 2, 1001).astype(int)]
@@ -118,7 +119,9 @@ def best_of_all_thresholds(inside: Scores, outside: Scores, rng: Rng) -> float:
     return max(0.0, float(np.nanmax(sides)))
 
 
-def verdict_alarms(build: Callable[[Rng], Line], p: Callable[[Line, Rng], float], runs: int, rng: Rng) -> int:
+def verdict_alarms(
+    build: Callable[[Rng], Hypothesis], p: Callable[[Hypothesis, Rng], float], runs: int, rng: Rng
+) -> int:
     """Runs without a leak in which the rule says LEAK."""
     return sum(p(build(rng), rng) <= LEVEL for _ in range(runs))
 
@@ -170,21 +173,30 @@ def table(found: list[Check]) -> str:
     return "\n".join(["| check | false alarms | wanted | |", "|---|---|---|---|", *rows])
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The command line: prints the table, returns 0 if all pass and 1 if one fails."""
-    parser = argparse.ArgumentParser(prog="python -m fdgpriv.selftest", description=__doc__.split("\n")[0])
+def _asked(argv: list[str] | None) -> tuple[int | None, int, int]:
+    """Runs of every check (None for its own), draws and seed."""
+    parser = Parser(prog="fdgpriv selftest", description=__doc__.split("\n")[0])
     parser.add_argument(
         "--runs", type=int, help="of every check (default: 1000 verdicts, 400 epsilons); fewer may fail by chance"
     )
-    parser.add_argument("--draws", type=int, default=DRAWS, help="T, per world and run of the epsilon checks")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args(argv)
-    if options.runs is not None and options.runs < 1:
-        parser.error(f"want --runs >= 1, got {options.runs}")
-    if options.draws < 4:
-        parser.error(f"want --draws >= 4, got {options.draws}")
-    rng = np.random.default_rng(options.seed)
-    found = checks(options.runs or VERDICT_RUNS, options.runs or EPSILON_RUNS, options.draws, rng)
+    parser.add_argument("--draws", type=int, help=f"T, per world and run of the epsilon checks (default: {DRAWS})")
+    parser.add_argument("--seed", type=int, help="0 by default")
+    given = vars(parser.parse_args(argv))
+    runs, draws, seed = given.get("runs"), given.get("draws", DRAWS), given.get("seed", 0)
+    for option, value, least in (("--runs", runs, 1), ("--draws", draws, 4), ("--seed", seed, 0)):
+        if value is not None and value < least:
+            raise BadUsage(f"{option}: want at least {least}, got {value}")
+    return runs, draws, seed
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line: prints the table, returns 0 if all pass, 1 if one fails and 2 for bad usage."""
+    try:
+        runs, draws, seed = _asked(argv)
+    except BadUsage as error:
+        say("selftest", str(error))
+        return 2
+    found = checks(runs or VERDICT_RUNS, runs or EPSILON_RUNS, draws, np.random.default_rng(seed))
     with lenient():
         print(table(found))
     return 0 if all(check.passed for check in found) else 1

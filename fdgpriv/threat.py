@@ -8,23 +8,18 @@ class Capability(StrEnum):
     """What an adversary may have or do; an attack that uses one it was not granted is stopped."""
 
     SEES_INDIVIDUAL_ARTIFACT = "sees_individual_artifact"
-    SEES_SUM = "sees_sum"
     SEES_ALL_ROUNDS = "sees_all_rounds"
     KNOWS_ENCODER = "knows_encoder"
     KNOWS_N = "knows_n"
-    KNOWS_LABELS = "knows_labels"
     KNOWS_DOMAIN = "knows_domain"
     KNOWS_DEFENSE = "knows_defense"
     HAS_BN = "has_bn"
     HAS_UPDATES = "has_updates"
-    HAS_PAIRS = "has_pairs"
     HAS_CANDIDATES = "has_candidates"
-    CAN_JOIN_AS_CLIENT = "can_join_as_client"
-    CAN_CHOOSE_MODEL = "can_choose_model"
 
 
 class Auxiliary(StrEnum):
-    """The data an adversary holds besides the artifact (AUDIT 6)."""
+    """The data an adversary holds besides the artifact."""
 
     NONE = "A0 none"
     OTHER_DOMAIN = "A2 public images of the same classes in a domain that no client has"
@@ -47,14 +42,12 @@ class ThreatModel:
         summary: Who that is, in one sentence.
         auxiliary: The data it holds besides.
         capabilities: What it may use.
-        position: Where on the wire it sits: ``server``, ``client``, or ``outside``.
     """
 
     role: str
     summary: str
     auxiliary: Auxiliary
     capabilities: frozenset[Capability]
-    position: str
 
     def require(self, capability: Capability) -> None:
         """Raise NotGranted, naming the capability, where this adversary does not have it."""
@@ -87,28 +80,24 @@ THREATS = {
             "The server, honest but curious: it keeps to the protocol and reads all that it receives.",
             Auxiliary.SAME_DOMAINS,
             _SERVER,
-            "server",
         ),
         ThreatModel(
             "client",
             "A malicious client: it reads what the server passes on to it, and knows its own domain.",
             Auxiliary.OWN_DOMAIN,
-            _COMMON | {Capability.CAN_JOIN_AS_CLIENT},
-            "client",
+            _COMMON,
         ),
         ThreatModel(
             "third_party",
             "An outsider who obtained the artifact and the model of that round, with public images only.",
             Auxiliary.OTHER_DOMAIN,
             _COMMON,
-            "outside",
         ),
         ThreatModel(
             "insider",
             "The server, holding in addition a leaked share of each client's images beside their styles.",
             Auxiliary.LEAKED,
-            _SERVER | {Capability.HAS_PAIRS},
-            "server",
+            _SERVER,
         ),
     )
 }

@@ -15,21 +15,23 @@ from pydantic import Field, TypeAdapter
 from rich.progress import TaskID
 from torch import nn
 
-from fdgpriv._contract import Amount, Entry, Text
-from fdgpriv.artifact import ModelState
-from fdgpriv.checksum import check_files, digest, read_json, write_json, write_tensors
-from fdgpriv.engine.local import LocalEngine
-from fdgpriv.exam.proctor import Proctor
-from fdgpriv.federation import Dataset, generator
-from fdgpriv.finding import PersonalUtility, RoundUtility, Utility
-from fdgpriv.plan import Plan, slug
-from fdgpriv.progress import Teller
-from fdgpriv.roles import Defense
-from fdgpriv.selection import chosen, rounds_to_try
-from fdgpriv.transcript import MANIFEST, TENSORS, Transcript
-from fdgpriv.upload import ClientFailed
-from fdgpriv.utility import personal_utility, utility
-from fdgpriv.wire import Diverged, Wire
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.config import AuditConfig
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.defense import Defense
+from fdgpriv.evaluation.evaluator import Evaluator
+from fdgpriv.federation.local_engine import LocalEngine
+from fdgpriv.federation.transcript import MANIFEST, TENSORS, Transcript
+from fdgpriv.federation.upload import ClientFailed
+from fdgpriv.federation.wire import Diverged, Wire
+from fdgpriv.results.selection import chosen, rounds_to_try
+from fdgpriv.results.utility import personal_utility, utility
+from fdgpriv.results.utility_finding import PersonalUtility, RoundUtility, Utility
+from fdgpriv.utils.checksum import check_files, digest, read_json, write_json, write_tensors
+from fdgpriv.utils.console import ProgressLog
+from fdgpriv.utils.file_names import slug
+from fdgpriv.utils.records import Amount, Entry, Text
+from fdgpriv.utils.seeds import generator
 
 MODEL = "model.safetensors"
 SHARE = 3  # during training each client's own model is tried on every third target image
@@ -73,28 +75,30 @@ def trained_file(out: Path, cell: Cell) -> Path:
     return out / "transcript" / cell.folder / "trained.json"
 
 
-def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, workers: int) -> tuple[Trained, Proctor]:
+def train(
+    config: AuditConfig, dataset: Dataset, cell: Cell, out: Path, progress: ProgressLog, workers: int
+) -> tuple[Trained, Evaluator]:
     """The training of `cell`, done now or read from `out`, and its evaluator."""
-    population = plan.populate(dataset, cell.method, cell.target, cell.seed)
-    federation = plan.federation(dataset, list(population.clients), cell.seed, cell.method)
-    method = plan.method(cell.method)
-    defense = Defense.parse(cell.defense).bound_to(method)
+    population = config.populate(dataset, cell.method, cell.target, cell.seed)
+    federation = config.federation(dataset, list(population.clients), cell.seed, cell.method)
+    method = config.method(cell.method)
+    defense = Defense.parse(cell.defense).bound_to(method.disclosure())
     note = trained_file(out, cell)
     folder = note.parent
 
-    def proctor(transcript: Transcript) -> Proctor:
+    def evaluator(transcript: Transcript) -> Evaluator:
         known = (population, method, federation, defense, transcript, cell.seed)
-        return Proctor(*known, per_client=plan.artifacts_per_client, alternatives=plan.alternatives)
+        return Evaluator(*known, per_client=config.artifacts_per_client, alternatives=config.alternatives)
 
     if note.is_file():
-        teller.say(f"{cell.folder}: already trained")
+        progress.say(f"{cell.folder}: already trained")
         before = read_json(note, _TRAINED)
         check_files(folder, before.files)
-        return before, proctor(Transcript.load(folder))
+        return before, evaluator(Transcript.load(folder))
     for name in (TENSORS, MANIFEST, MODEL):  # of a training that could not be saved whole
         (folder / name).unlink(missing_ok=True)
-    task = teller.task(f"training {cell.folder}", method.rounds)
-    wire = Wire({name: len(data) for name, data in population.clients.items()}, defense, Transcript(plan.keep))
+    task = progress.task(f"training {cell.folder}", method.rounds)
+    wire = Wire({name: len(data) for name, data in population.clients.items()}, defense, Transcript(config.keep))
     evaluated: dict[int, Utility | PersonalUtility] = {}  # by the number of rounds after which
     stages: dict[str, TaskID] = {}  # by verb, what is asked once before any model is sent
     begun = False
@@ -104,10 +108,10 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
         if begun:
             return
         if verb not in stages:
-            stages[verb] = teller.task(f"{cell.folder}: {verb}", asked)
-        teller.step(stages[verb])
+            stages[verb] = progress.task(f"{cell.folder}: {verb}", asked)
+        progress.step(stages[verb])
         if answered == asked:
-            teller.done(stages[verb], f"{cell.folder}: {verb}, {asked} clients")
+            progress.done(stages[verb], f"{cell.folder}: {verb}, {asked} clients")
 
     def sent(models: Mapping[str, ModelState], client: str) -> nn.Module:
         models[client].load_into(watcher)
@@ -124,9 +128,9 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
                 evaluated[round] = personal_utility(lambda name: sent(models, name), *known, every=SHARE)
             else:
                 evaluated[round] = utility(sent(models, next(iter(models))), population, federation.device)
-            teller.step(task, f"{cell.folder}: round {round} of {method.rounds}, {_told(evaluated[round])}")
+            progress.step(task, f"{cell.folder}: round {round} of {method.rounds}, {_told(evaluated[round])}")
         elif round > 0:
-            teller.step(task, f"{cell.folder}: round {round} of {method.rounds}")
+            progress.step(task, f"{cell.folder}: round {round} of {method.rounds}")
 
     start = perf_counter()
     engine = LocalEngine(workers, watch, count)
@@ -146,19 +150,19 @@ def train(plan: Plan, dataset: Dataset, cell: Cell, out: Path, teller: Teller, w
         )
         wire.transcript.save(folder)
         write_tensors(folder / MODEL, {name: t.cpu().contiguous() for name, t in model.state_dict().items()})
-        teller.done(task, f"{cell.folder}: trained in {trained.train_s:.1f} s, {_told(own or final)}")
+        progress.done(task, f"{cell.folder}: trained in {trained.train_s:.1f} s, {_told(own or final)}")
     except Diverged as error:
         trained = Trained(utility=None, diverged=str(error), train_s=perf_counter() - start, wire_s=engine.wire_s)
         wire.transcript.save(folder)
-        teller.done(task, f"{cell.folder}: {error}")
+        progress.done(task, f"{cell.folder}: {error}")
     except ClientFailed as error:
         trained = Trained(utility=None, failed=str(error), train_s=perf_counter() - start, wire_s=engine.wire_s)
-        teller.done(task, f"{cell.folder}: failed: {error}")
-        return trained, proctor(wire.transcript)
+        progress.done(task, f"{cell.folder}: failed: {error}")
+        return trained, evaluator(wire.transcript)
     files = {name: digest(folder / name) for name in (TENSORS, MANIFEST, MODEL) if (folder / name).is_file()}
     trained = trained.model_copy(update={"files": files})
     write_json(note, trained.model_dump_json().encode())
-    return trained, proctor(wire.transcript)
+    return trained, evaluator(wire.transcript)
 
 
 _TRAINED = TypeAdapter(Trained)

@@ -6,12 +6,13 @@ parameters; torchvision's classes draw from torch's global generator, which noth
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from fdgpriv._torchvision import torchvision
-from fdgpriv.federation import LocalData
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.utils.torchvision_import import torchvision
 
 _RATIO = 4 / 3  # torchvision's default: a crop's width by its height is between 3/4 and 4/3
 _TRIES = 10
@@ -49,7 +50,8 @@ class Crops:
         return torch.stack(made)
 
 
-AUGMENTATIONS: dict[str, Crops | None] = {
+ImageChanges = Literal["none", "flip_translate", "crop", "crop_colour"]
+AUGMENTATIONS: dict[ImageChanges, Crops | None] = {
     "none": None,
     "flip_translate": None,  # StableFDG: what the dataset allows of the two
     "crop": Crops(0.8),  # CCST's released code
@@ -57,7 +59,7 @@ AUGMENTATIONS: dict[str, Crops | None] = {
 }
 
 
-def augmented(images: Tensor, data: LocalData, how: str, rng: torch.Generator) -> Tensor:
+def augmented(images: Tensor, data: ClientData, how: ImageChanges, rng: torch.Generator) -> Tensor:
     """Images (B, 3, S, S) of this client, changed as `AUGMENTATIONS` names it; a flip only where its data allow flips."""
     crops = AUGMENTATIONS[how]
     if crops is not None:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.draws import drawing_from
+from fdgpriv.utils.global_rng import drawing_from
 
 _SHRINKS, _MAPS = 4, 32
 

@@ -2,23 +2,26 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import SERVER, Message, ModelState, SampleCount
-from fdgpriv.federation import Federation, LocalData
-from fdgpriv.kinds import ValidationMetrics
+from fdgpriv.artifacts.artifact import SERVER, Message
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.artifacts.statistics import SampleCount, ValidationMetrics
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.federation.ask import Ask, Server
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.upload import Wanted
 from fdgpriv.models.backbone import Classifier
-from fdgpriv.roles import Ask, Server
-from fdgpriv.upload import Wanted
-from fdgpriv.utility import logits
+from fdgpriv.results.utility import logits
 
 from . import _wanted
 from ._federation import Batch, FederatedSGD, load_average, model_state, shared_state, train
 
-WEIGHTINGS = ("samples", "uniform")
-SELECTIONS = ("last", "validation")
+Weighting = Literal["samples", "uniform"]
+Selection = Literal["last", "validation"]
 
 
 @dataclass(frozen=True)
@@ -32,15 +35,8 @@ class FederatedAveraging(FederatedSGD):
             the last one is sent out once more, to be measured.
     """
 
-    weighting: str = "samples"
-    selection: str = "last"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.weighting not in WEIGHTINGS:
-            raise ValueError(f"{self.name()}.weighting: want samples or uniform, got {self.weighting!r}")
-        if self.selection not in SELECTIONS:
-            raise ValueError(f"{self.name()}.selection: want one of {', '.join(SELECTIONS)}; got {self.selection!r}")
+    weighting: Weighting = "samples"
+    selection: Selection = "last"
 
     def model(self, federation: Federation, rng: torch.Generator) -> nn.Module:
         return Classifier(federation.backbone(rng), federation.classes, rng)
@@ -78,7 +74,7 @@ class FederatedAveraging(FederatedSGD):
             return None
         return [float(a.count) for message in answers.values() for a in message if isinstance(a, SampleCount)]
 
-    def client(self, federation: Federation, data: LocalData, rng: torch.Generator) -> "AveragingClient":
+    def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> "AveragingClient":
         return AveragingClient(self, federation, data, rng)
 
 
@@ -104,7 +100,7 @@ class AveragingClient:
     """Answers ``fit``: trains the global model on its own data; and ``validate``: its accuracy on held-out images."""
 
     def __init__(
-        self, method: FederatedAveraging, federation: Federation, data: LocalData, rng: torch.Generator
+        self, method: FederatedAveraging, federation: Federation, data: ClientData, rng: torch.Generator
     ) -> None:
         self.method, self.data, self.rng, self.device = method, data, rng, federation.device
         self.model = method.model(federation, rng).to(self.device)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import Artifact, Message
+from fdgpriv.artifacts.artifact import Artifact, Message
 
 Redraw = Callable[[Tensor, Sequence[Artifact]], Tensor]  # each image (N, 3, H, W) in its style
 _ROWS = 512  # redrawn at once

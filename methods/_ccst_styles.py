@@ -7,19 +7,22 @@ Eq. 1-8 and Appendix E.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import SERVER, Artifact, Outgoing, StyleDraft, StyleStatistics
-from fdgpriv.kinds import AmplitudeSpectrum
+from fdgpriv.artifacts.artifact import SERVER, Artifact
+from fdgpriv.artifacts.moments import POOLED, at_once, styles_of
+from fdgpriv.artifacts.style import AmplitudeSpectrum, Outgoing, StyleDraft, StyleStatistics
+from fdgpriv.federation.upload import Wanted
 from fdgpriv.models.style_codec import StyleCodec
-from fdgpriv.style import POOLED, at_once, styles_of
-from fdgpriv.upload import Wanted
 
 from . import _wanted
 
-CODECS = {"small": (4, 8), "adain_vgg": (1, 16)}  # by name: what must divide an image's side, and the least side
+Codec = Literal["small", "adain_vgg"]
+# By name: what must divide an image's side, and the least side.
+CODECS: dict[Codec, tuple[int, int]] = {"small": (4, 8), "adain_vgg": (1, 16)}
 _MOST = 64  # images that are encoded at once
 
 
@@ -27,11 +30,11 @@ class Style(ABC):
     """A notion of style: what of it a client shares, and how an image takes it on."""
 
     @abstractmethod
-    def share(self, client: str, images: Tensor, groups: Sequence[Tensor], behind: str) -> Outgoing:
+    def share(self, client: str, images: Tensor, groups: Sequence[Tensor], granularity: str) -> Outgoing:
         """The style of each group (indices) of images (N, 3, H, W), taken over all its images and pixels."""
 
     @abstractmethod
-    def wanted(self, image_size: int, behind: str, most: int) -> Wanted:
+    def wanted(self, image_size: int, granularity: str, most: int) -> Wanted:
         """One to `most` of what `share` gives of images of this side."""
 
     @abstractmethod
@@ -66,7 +69,7 @@ class FeatureStyle(Style):
         parts = images.split(self._at_once(images))
         return torch.cat([encoder(resized(part.to(self.device), self.side)).cpu() for part in parts])
 
-    def share(self, client: str, images: Tensor, groups: Sequence[Tensor], behind: str) -> Outgoing:
+    def share(self, client: str, images: Tensor, groups: Sequence[Tensor], granularity: str) -> Outgoing:
         layer = self.layers[-1]
         moments = styles_of(images[torch.cat(list(groups))], lambda part: self.features(part, layer), POOLED)
         sizes = [len(index) for index in groups]
@@ -77,15 +80,15 @@ class FeatureStyle(Style):
                 mean=mean,
                 std=std,
                 variances=False,
-                behind=behind,
+                granularity=granularity,
                 at=layer,
                 rule=POOLED.name,
             )
             for mean, std in zip(*(moment.split(sizes) for moment in moments), strict=True)
         ]
 
-    def wanted(self, image_size: int, behind: str, most: int) -> Wanted:
-        return _wanted.style(self.codec.channels, self.layers[-1], POOLED.name, behind, most=most)
+    def wanted(self, image_size: int, granularity: str, most: int) -> Wanted:
+        return _wanted.style(self.codec.channels, self.layers[-1], POOLED.name, granularity, most=most)
 
     @torch.no_grad()
     def redraw(self, images: Tensor, styles: Sequence[Artifact], alpha: float) -> Tensor:
@@ -117,18 +120,18 @@ class AmplitudeStyle(Style):
 
     window: float
 
-    def share(self, client: str, images: Tensor, groups: Sequence[Tensor], behind: str) -> Outgoing:
+    def share(self, client: str, images: Tensor, groups: Sequence[Tensor], granularity: str) -> Outgoing:
         shared = []
         for index in groups:
             mean = torch.zeros(images.shape[1:], dtype=torch.float64)
             for part in index.split(64):
                 mean += torch.fft.fft2(images[part].double()).abs().sum(0) / len(index)
-            shared.append(AmplitudeSpectrum(client=client, round=0, amplitude=mean.float(), behind=behind))
+            shared.append(AmplitudeSpectrum(client=client, round=0, amplitude=mean.float(), granularity=granularity))
         return shared
 
-    def wanted(self, image_size: int, behind: str, most: int) -> Wanted:
+    def wanted(self, image_size: int, granularity: str, most: int) -> Wanted:
         zeros = torch.zeros(3, image_size, image_size)
-        return Wanted(AmplitudeSpectrum(client=SERVER, round=0, amplitude=zeros, behind=behind), most=most)
+        return Wanted(AmplitudeSpectrum(client=SERVER, round=0, amplitude=zeros, granularity=granularity), most=most)
 
     def redraw(self, images: Tensor, styles: Sequence[Artifact], alpha: float) -> Tensor:
         given = torch.stack([style.amplitude for style in styles if isinstance(style, AmplitudeSpectrum)])

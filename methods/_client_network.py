@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.draws import drawing_from
 from fdgpriv.models.backbone import Backbone
+from fdgpriv.utils.global_rng import drawing_from
 
 _CHANNELS = {"stem": 32, "layer1": 32, "layer2": 64, "layer3": 176, "layer4": 288}
 _SIDE, _HIDDEN, _DROPOUT = 3, 256, 0.2

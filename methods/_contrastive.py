@@ -1,11 +1,27 @@
-"""PARDON's losses on embeddings: triplets across styles, and a pull of all embeddings towards zero.
+"""PARDON's embeddings and the losses on them: triplets across styles, and a pull of all embeddings towards zero.
 
 Reference: Nguyen et al., "PARDON", Eq. 7-8. Functions of tensors; randomness is an argument.
 """
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import normalize, triplet_margin_loss
+
+from fdgpriv.models.backbone import After, Backbone, Classifier
+from fdgpriv.utils.global_rng import drawing_from
+
+
+class EmbeddingClassifier(Classifier):
+    """A classifier whose head reads a linear map of the pooled features, as wide as they are: the embedding z."""
+
+    def __init__(self, backbone: Backbone, classes: int, rng: torch.Generator) -> None:
+        super().__init__(backbone, classes, rng)
+        with drawing_from(rng):
+            self.project = nn.Linear(backbone.out_channels, backbone.out_channels)
+
+    def embedding(self, images: Tensor, after: After | None = None) -> Tensor:
+        projected: Tensor = self.project(super().embedding(images, after))
+        return projected
 
 
 def contrast(

@@ -3,27 +3,32 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import Artifact, ModelState
-from fdgpriv.federation import LocalData
-from fdgpriv.roles import Answers, Method
+from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.federation.ask import Answers
+from fdgpriv.federation.disclosure import Disclosure
+from fdgpriv.method import Method
+from fdgpriv.utils.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 
-from ._augmentation import AUGMENTATIONS, augmented
+from ._augmentation import ImageChanges, augmented
 from ._augmentation import augment as augment
 
-SCHEDULES: dict[str, Callable[[int, int], float]] = {
+Schedule = Literal["constant", "cosine", "step20"]
+SCHEDULES: dict[Schedule, Callable[[int, int], float]] = {
     "constant": lambda round, rounds: 1.0,
     "cosine": lambda round, rounds: 0.5 * (1 + math.cos(math.pi * round / rounds)),
     "step20": lambda round, rounds: 0.1 ** (round // 20),
 }
 
 
+Buffers = Literal["share", "keep_local", "freeze"]
 A = TypeVar("A", bound=Artifact)
-BUFFERS = ("share", "keep_local", "freeze")
 
 
 @dataclass(frozen=True)
@@ -64,36 +69,21 @@ class FederatedSGD(Method):
         "paper": {},
     }
 
-    trains_plainly: ClassVar[bool] = True
-    steps_alone: ClassVar[bool] = True
+    elementwise_optimizer: ClassVar[bool] = True
 
-    rounds: int = 50
-    participants: int | None = 10
-    local_epochs: int = 5
-    batch_size: int = 32
-    lr: float = 1e-3
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-    schedule: str = "cosine"
-    buffers: str = "share"
-    image_changes: str = "flip_translate"
+    rounds: PositiveInt = 50
+    participants: PositiveInt | None = 10
+    local_epochs: PositiveInt = 5
+    batch_size: PositiveInt = 32
+    lr: PositiveFloat = 1e-3
+    momentum: NonNegativeFloat = 0.9
+    weight_decay: NonNegativeFloat = 5e-4
+    schedule: Schedule = "cosine"
+    buffers: Buffers = "share"
+    image_changes: ImageChanges = "flip_translate"
 
-    def __post_init__(self) -> None:
-        for name in ("rounds", "local_epochs", "batch_size", "lr"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{self.name()}.{name}: want more than 0, got {getattr(self, name)}")
-        for name in ("momentum", "weight_decay"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{self.name()}.{name}: want at least 0, got {getattr(self, name)}")
-        if self.participants is not None and self.participants < 1:
-            raise ValueError(f"{self.name()}.participants: want at least 1 or none, got {self.participants}")
-        if self.buffers not in BUFFERS:
-            raise ValueError(f"{self.name()}.buffers: want one of {', '.join(BUFFERS)}; got {self.buffers!r}")
-        if self.image_changes not in AUGMENTATIONS:
-            known = ", ".join(AUGMENTATIONS)
-            raise ValueError(f"{self.name()}.image_changes: want one of {known}; got {self.image_changes!r}")
-        if self.schedule not in SCHEDULES:
-            raise ValueError(f"{self.name()}.schedule: want one of {', '.join(SCHEDULES)}; got {self.schedule!r}")
+    def disclosure(self) -> Disclosure:
+        return Disclosure(self.name(), self.rounds, training=self)
 
     def lr_at(self, round: int) -> float:
         """The learning rate of this round."""
@@ -104,18 +94,25 @@ class FederatedSGD(Method):
         return torch.optim.SGD(model.parameters(), self.lr_at(round), self.momentum, weight_decay=self.weight_decay)
 
     def train_plainly(
-        self, model: nn.Module, data: LocalData, round: int, rng: torch.Generator, device: torch.device
+        self, model: nn.Module, data: ClientData, round: int, rng: torch.Generator, device: torch.device
     ) -> None:
+        """Trains `model` in place as a client does in this round, on cross-entropy alone."""
+
         def loss(batch: Batch) -> Tensor:
             return nn.functional.cross_entropy(model(batch.images), batch.labels)
 
         train(model, loss, data, self, round, rng, device)
 
-    def plain_batches(self, data: LocalData, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def plain_batches(self, data: ClientData, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """The augmented batches that `train_plainly` makes a step of each: images (B, 3, H, W) and labels (B,)."""
         for batch in mini_batches(data, self, rng):
             yield batch.images, batch.labels
 
     def ready(self, model: nn.Module, n: int) -> None:
+        """Puts `model` into the mode in which a client with n images trains it.
+
+        BatchNorm never normalises a batch of one image by that image: it stays in evaluation mode there.
+        """
         model.train()
         if self.buffers == "freeze" or min(self.batch_size, n) == 1:
             for module in model.modules():
@@ -123,6 +120,7 @@ class FederatedSGD(Method):
                     module.eval()
 
     def steps(self, n: int) -> int:
+        """How many mini-batches a client that has n images trains on in a round."""
         return sum(1 for _ in self.passes(n, torch.Generator()))
 
     def passes(self, n: int, rng: torch.Generator) -> Iterator[Tensor]:
@@ -146,7 +144,7 @@ Loss = Callable[[Batch], Tensor]
 def train(
     model: nn.Module,
     loss: Loss,
-    data: LocalData,
+    data: ClientData,
     settings: FederatedSGD,
     round: int,
     rng: torch.Generator,
@@ -178,7 +176,7 @@ def train(
         optimizer.step()
 
 
-def mini_batches(data: LocalData, settings: FederatedSGD, rng: torch.Generator) -> Iterator[Batch]:
+def mini_batches(data: ClientData, settings: FederatedSGD, rng: torch.Generator) -> Iterator[Batch]:
     """The augmented mini-batches of one round."""
     for index in settings.passes(len(data), rng):
         yield Batch(index, augmented(data.images[index], data, settings.image_changes, rng), data.labels[index])

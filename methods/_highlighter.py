@@ -4,14 +4,15 @@ Reference: Park et al., "StableFDG", NeurIPS 2023, section 3.2, Eq. 6-8.
 """
 
 import warnings
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.draws import drawing_from
 from fdgpriv.models.backbone import Backbone
+from fdgpriv.utils.global_rng import drawing_from
 
-ATTENTIONS = ("mix", "cross", "self", "conv", "off")
+Attention = Literal["mix", "cross", "self", "conv", "off"]
 
 
 class Highlighter(nn.Module):

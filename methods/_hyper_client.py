@@ -1,26 +1,20 @@
 """A client of a federation with a hypernetwork: it trains the model that was made for it and answers with the change."""
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import Message, ModelState
-from fdgpriv.federation import Federation, LocalData
-from fdgpriv.states import ModelUpdate
+from fdgpriv.artifacts.artifact import Message
+from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.federation.federation import Federation
 
-from ._federation import Batch, train
-
-if TYPE_CHECKING:
-    from ._hyper_federation import HyperFederation
+from ._federation import Batch, FederatedSGD, train
 
 
 class HyperClient:
     """Answers ``fit`` with how training changed the model it was sent, and ``use``, the final model, with nothing."""
 
-    def __init__(
-        self, method: "HyperFederation", federation: Federation, data: LocalData, rng: torch.Generator
-    ) -> None:
+    def __init__(self, method: FederatedSGD, federation: Federation, data: ClientData, rng: torch.Generator) -> None:
         self.method, self.data, self.rng, self.device = method, data, rng, federation.device
         self.model = method.model(federation, rng).to(self.device)
 

@@ -6,34 +6,69 @@ A client is sent the model that the hypernetwork makes of its embedding, trains 
 The model sent in round r is the one after r steps of the server; the final models are those after `rounds` steps.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import SERVER, Message, ModelState
-from fdgpriv.federation import Federation, LocalData
-from fdgpriv.roles import Answers, Ask, Server
-from fdgpriv.setup import Setup
-from fdgpriv.states import ModelUpdate
-from fdgpriv.upload import Wanted
+from fdgpriv.artifacts.artifact import SERVER, Message
+from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.federation.ask import Answers, Ask, Server
+from fdgpriv.federation.disclosure import Disclosure
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.setup import Setup
+from fdgpriv.federation.upload import Wanted
+from fdgpriv.utils.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from ._client_network import ClientNetwork
-from ._federation import SCHEDULES, FederatedSGD
+from ._federation import SCHEDULES, FederatedSGD, Schedule
 from ._hyper_client import HyperClient
-from ._hypernetwork import INITS, Hypernetwork, Pullback
+from ._hypernetwork import Hypernetwork, Init, Pullback
 from ._moving_average import MovingAverage
-from ._personal_models import PersonalModels
 
 Optimizer = torch.optim.Optimizer
 Settling = Generator[Ask, Answers, None]
-OPTIMIZERS: dict[str, Callable[[Any, float, float, float], Optimizer]] = {
+# Presets for small images and few rounds, alike in all methods whose server keeps a hypernetwork
+_LOCAL: Mapping[str, Any] = {"local_epochs": 1, "batch_size": 16, "lr": 0.05}
+QUICK: Mapping[str, Any] = {**_LOCAL, "rounds": 2, "server_lr": 2e-3, "server_schedule": "cosine"}
+DEFAULT: Mapping[str, Any] = {**_LOCAL, "rounds": 48, "server_lr": 1e-3, "server_schedule": "cosine"}
+OptimizerName = Literal["sgd", "sgd_momentum", "adam"]
+OPTIMIZERS: dict[OptimizerName, Callable[[Any, float, float, float], Optimizer]] = {
     "sgd": lambda given, lr, momentum, decay: torch.optim.SGD(given, lr, weight_decay=decay),
     "sgd_momentum": lambda given, lr, momentum, decay: torch.optim.SGD(given, lr, momentum, weight_decay=decay),
     "adam": lambda given, lr, momentum, decay: torch.optim.Adam(given, lr, weight_decay=decay, fused=True),
 }
+
+
+class PersonalModels(nn.Module):
+    """What a federation ends with: a model for each client, and one for everyone else, with which it classifies.
+
+    Args:
+        common: The model of the mean embedding, for images of no client.
+        own: By client, its model.
+        embeddings: (N, e), which never left the server.
+    """
+
+    embeddings: Tensor
+
+    def __init__(self, common: nn.Module, own: Mapping[str, nn.Module], embeddings: Tensor) -> None:
+        super().__init__()
+        self.common = common
+        self.names = tuple(own)
+        self.own = nn.ModuleList(own.values())
+        self.register_buffer("embeddings", embeddings.clone())
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (B, K) of images (B, 3, H, W) in [0, 1]."""
+        logits: Tensor = self.common(images)
+        return logits
+
+    def of(self, client: str) -> nn.Module:
+        """This client's model."""
+        return self.own[self.names.index(client)]
 
 
 @dataclass(frozen=True)
@@ -52,42 +87,27 @@ class HyperFederation(FederatedSGD):
     """
 
     personal: ClassVar[bool] = True
-    steps_alone: ClassVar[bool] = False  # a client's gradient is clipped as a whole
+    elementwise_optimizer: ClassVar[bool] = False  # a client's gradient is clipped as a whole
     paper_setup: ClassVar[Setup] = Setup(clients_per_domain=1, partition="domains:1", image_size=32)
 
-    participants: int | None = None
-    local_epochs: int = 2
-    batch_size: int = 64
-    schedule: str = "constant"
-    local_steps: int | None = None
-    client_optimizer: str = "sgd_momentum"
-    embedding_dim: int | None = None
-    hidden: int = 50
-    depth: int = 3
-    slope: float = 0.01
-    init: str = "client"
-    server_optimizer: str = "adam"
-    server_lr: float = 1e-3
-    server_momentum: float = 0.9
-    server_weight_decay: float = 1e-5
-    server_schedule: str = "constant"
-    clip: float = 50.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._want_one_of(client_optimizer=OPTIMIZERS, server_optimizer=OPTIMIZERS, server_schedule=SCHEDULES)
-        self._want_one_of(init=INITS, buffers=("share",))
-        for name in ("local_steps", "embedding_dim", "hidden", "depth", "server_lr", "clip"):
-            if (given := getattr(self, name)) is not None and given <= 0:
-                raise ValueError(f"{self.name()}.{name}: want more than 0, got {given}")
-        for name in ("slope", "server_momentum", "server_weight_decay"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{self.name()}.{name}: want at least 0, got {getattr(self, name)}")
-
-    def _want_one_of(self, **choices: Any) -> None:
-        for name, known in choices.items():
-            if (given := getattr(self, name)) not in known:
-                raise ValueError(f"{self.name()}.{name}: want one of {', '.join(known)}; got {given!r}")
+    participants: PositiveInt | None = None
+    local_epochs: PositiveInt = 2
+    batch_size: PositiveInt = 64
+    schedule: Schedule = "constant"
+    buffers: Literal["share"] = "share"
+    local_steps: PositiveInt | None = None
+    client_optimizer: OptimizerName = "sgd_momentum"
+    embedding_dim: PositiveInt | None = None
+    hidden: PositiveInt = 50
+    depth: PositiveInt = 3
+    slope: NonNegativeFloat = 0.01
+    init: Init = "client"
+    server_optimizer: OptimizerName = "adam"
+    server_lr: PositiveFloat = 1e-3
+    server_momentum: NonNegativeFloat = 0.9
+    server_weight_decay: NonNegativeFloat = 1e-5
+    server_schedule: Schedule = "constant"
+    clip: PositiveFloat = 50.0
 
     def new_optimizer(self, model: nn.Module, round: int) -> Optimizer:
         build = OPTIMIZERS[self.client_optimizer]
@@ -117,8 +137,9 @@ class HyperFederation(FederatedSGD):
         assert isinstance(model, PersonalModels)
         return model.of(client)
 
-    def releases(self, kind: str) -> int:
-        return self.rounds if kind in (ModelState.kind, ModelUpdate.kind) else 0
+    def disclosure(self) -> Disclosure:
+        often = {ModelState.kind: self.rounds, ModelUpdate.kind: self.rounds}
+        return replace(super().disclosure(), otherwise=0, often=often, sent_as={ModelState.kind: "client_model"})
 
     def hypernetwork(self, federation: Federation, rng: torch.Generator) -> Hypernetwork:
         """The server's network as it starts."""
@@ -182,7 +203,7 @@ class HyperFederation(FederatedSGD):
             networks.append(network)
         return PersonalModels(networks[0], dict(zip(federation.clients, networks[1:], strict=True)), nu)
 
-    def client(self, federation: Federation, data: LocalData, rng: torch.Generator) -> HyperClient:
+    def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> HyperClient:
         return HyperClient(self, federation, data, rng)
 
 

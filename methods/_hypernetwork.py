@@ -9,13 +9,14 @@ inner products and weighted sums are taken of the factors.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.draws import drawing_from
+from fdgpriv.utils.global_rng import drawing_from
 
-INITS = ("client", "default")
+Init = Literal["client", "default"]
 _SHRUNK = 0.1
 
 
@@ -91,10 +92,6 @@ class Hypernetwork(nn.Module):
         """Client models (M, P), flat, of embeddings (M, e)."""
         flat: Tensor = self.heads(self.trunk(embeddings))
         return flat
-
-    def theta(self) -> dict[str, nn.Parameter]:
-        """All parameters but the embeddings."""
-        return {name: parameter for name, parameter in self.named_parameters() if name != "embeddings"}
 
     def flat(self, state: Mapping[str, Tensor]) -> Tensor:
         """(P,): the tensors of a client's model in one row."""

@@ -2,19 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import STATISTICS
+from fdgpriv.artifacts.parameters import STATISTICS
 
 from ._federation import average, batch_count
 from ._latent_classifier import LatentClassifier
 
-OUTPUTS = ("logits", "paper")
-PER = ("batch", "sample")
-SIGNS = ("absolute", "signed")
-STATISTICS_FOR = ("fresh", "running")
+Output = Literal["logits", "paper"]
+Sign = Literal["absolute", "signed"]
 _AT_ONCE = 256  # images
 DEAD = 1e-12  # a sum of importances that is no larger tells nothing: the clients weigh alike
 
@@ -22,7 +21,7 @@ Named = Mapping[str, Tensor]
 
 
 def importance(
-    model: LatentClassifier, images: Tensor, batch_size: int, output: str, sign: str, device: torch.device
+    model: LatentClassifier, images: Tensor, batch_size: int, output: Output, sign: Sign, device: torch.device
 ) -> dict[str, Tensor]:
     """By parameter, how fast the size of the output changes with it, a mean over images; in evaluation mode.
 
@@ -79,7 +78,7 @@ def with_fresh_statistics(
 
 
 @torch.no_grad()
-def slopes(model: LatentClassifier, images: Tensor, output: str, device: torch.device) -> Tensor:
+def slopes(model: LatentClassifier, images: Tensor, output: Output, device: torch.device) -> Tensor:
     """How the size of each image's output changes with the last layer's weight (K, p) and bias (K,), in one row.
 
     Args:
@@ -100,7 +99,7 @@ def slopes(model: LatentClassifier, images: Tensor, output: str, device: torch.d
     return torch.cat(found)
 
 
-def pooled(slopes: Tensor, batch_size: int, sign: str) -> Tensor:
+def pooled(slopes: Tensor, batch_size: int, sign: Sign) -> Tensor:
     """The importances (..., D) of n images with these slopes (..., n, D), as `importance` takes them."""
     sums = [part.sum(-2) for part in slopes.split(batch_size, dim=-2)]
     total = torch.stack([part.abs() if sign == "absolute" else part for part in sums]).sum(0)

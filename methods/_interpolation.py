@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import SERVER, StyleStatistics
-from fdgpriv.finch import finch
-from fdgpriv.kinds import InterpolationStyle
+from fdgpriv.artifacts.artifact import SERVER
+from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
+from fdgpriv.utils.finch import finch
 
 
 def interpolation_style(

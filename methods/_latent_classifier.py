@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.draws import drawing_from
 from fdgpriv.models.backbone import After, Backbone
+from fdgpriv.utils.global_rng import drawing_from
 
 
 class Head(nn.Module):

@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from ._latent_classifier import Head
 
-LABELS = ("uniform", "marginal")
-DISTANCES = ("squared", "norm")
-HEAD_MODES = ("eval", "train")
-STARTS = ("fresh", "carried")
+Distance = Literal["squared", "norm"]
+HeadMode = Literal["eval", "train"]
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,8 @@ class Inversion:
     class_weight: float
     bn_weight: float
     norm_weight: float
-    distance: str
-    mode: str
+    distance: Distance
+    mode: HeadMode
 
 
 class Latents:

@@ -5,17 +5,18 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import Message, ModelState, SampleCount
-from fdgpriv.federation import Federation, LocalData
-from fdgpriv.kinds import ValidationMetrics
-from fdgpriv.states import (
+from fdgpriv.artifacts.artifact import Message
+from fdgpriv.artifacts.parameters import (
     BatchNormStatistics,
     ClassifierHead,
     ImportanceWeights,
-    LabelMarginal,
+    ModelState,
     RepresentationTranslator,
 )
-from fdgpriv.utility import logits
+from fdgpriv.artifacts.statistics import LabelMarginal, SampleCount, ValidationMetrics
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.federation.federation import Federation
+from fdgpriv.results.utility import logits
 
 from ._federation import Batch, batches, shared_state, train
 from ._importance import recalibrate, share, weighted
@@ -33,7 +34,7 @@ class LSIClient:
         method: LSISettings,
         model: LatentClassifier,
         federation: Federation,
-        data: LocalData,
+        data: ClientData,
         rng: torch.Generator,
     ) -> None:
         self.method, self.data, self.rng, self.device = method, data, rng, federation.device

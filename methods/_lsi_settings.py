@@ -2,51 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from fdgpriv.setup import Setup
-from fdgpriv.states import RepresentationTranslator
+from fdgpriv.artifacts.parameters import RepresentationTranslator
+from fdgpriv.federation.setup import Setup
+from fdgpriv.utils.fields import NonNegativeFloat, PositiveFloat, PositiveInt, TwoOrMore
 
-from ._federation import FederatedSGD
-from ._importance import OUTPUTS, PER, SIGNS, STATISTICS_FOR, importance, pooled, slopes, with_fresh_statistics
+from ._federation import FederatedSGD, Schedule
+from ._importance import Output, Sign, importance, pooled, slopes, with_fresh_statistics
 from ._latent_classifier import LatentClassifier
-from ._latent_inversion import DISTANCES, HEAD_MODES, LABELS, STARTS, Inversion
-from ._translator import ACTIVATIONS, ADVERSARIALS, DROPOUTS, MINIBATCHES, MIXES, PAIRINGS, Adversaries, Translator
+from ._latent_inversion import Distance, HeadMode, Inversion
+from ._translator import Activation, Adversarial, Adversaries, Dropped, Minibatch, Mix, Pairing, Translator
 
-_CHOICES = {
-    "stage1_start": ("common", "own"),
-    "stage4_start": ("local", "global"),
-    "inversion_labels": LABELS,
-    "inversion_distance": DISTANCES,
-    "inversion_mode": HEAD_MODES,
-    "inversion_start": STARTS,
-    "out_act": tuple(ACTIVATIONS),
-    "dropout": DROPOUTS,
-    "adversarial": ADVERSARIALS,
-    "minibatch": MINIBATCHES,
-    "pairing": PAIRINGS,
-    "penalty_mix": MIXES,
-    "invariance_distance": ("mean", "sum"),
-    "aggregation": ("importance", "literal", "mean"),
-    "importance_output": OUTPUTS,
-    "importance_sign": SIGNS,
-    "importance_per": PER,
-    "importance_statistics": STATISTICS_FOR,
-    "normaliser": ("server", "clients"),
-    "buffer_weights": ("samples", "uniform"),
-    "select": ("validation", "last"),
-}
-_POSITIVE = (
-    *("latent_dim", "pretrain_epochs", "inversion_steps", "inversion_lr", "inversion_batch", "inversion_batches"),
-    *("translator_steps", "translator_batch", "translator_lr", "critic_steps"),
-)
-_NOT_NEGATIVE = (
-    *("class_weight", "bn_weight", "norm_weight", "rec_weight", "cls_weight", "gp_weight", "head_weight"),
-    "invariance",
-)
 _RELEASED: Mapping[str, Any] = {
     "stage1_start": "own",
     "stage4_start": "global",
@@ -105,53 +75,53 @@ class LSISettings(FederatedSGD):
             batches do not: it has local_epochs=20, translator_steps=10000.
     """
 
-    rounds: int = 20
-    participants: int | None = None
-    local_epochs: int = 10
-    schedule: str = "constant"
-    latent_dim: int = 512
-    pretrain_epochs: int = 10
-    stage1_start: str = "common"
-    stage4_start: str = "local"
+    rounds: PositiveInt = 20
+    participants: PositiveInt | None = None
+    local_epochs: PositiveInt = 10
+    schedule: Schedule = "constant"
+    latent_dim: PositiveInt = 512
+    pretrain_epochs: PositiveInt = 10
+    stage1_start: Literal["common", "own"] = "common"
+    stage4_start: Literal["local", "global"] = "local"
     keep_momentum: bool = False
-    inversion_steps: int = 10_000
-    inversion_lr: float = 1e-4
-    inversion_batch: int = 32
-    inversion_batches: int = 200
-    class_weight: float = 1.0
-    bn_weight: float = 1e-3
-    norm_weight: float = 1e-4
-    inversion_labels: str = "uniform"
-    inversion_distance: str = "squared"
-    inversion_mode: str = "eval"
-    inversion_start: str = "fresh"
-    hidden: int = 1024
-    out_act: str = "none"
-    dropout: str = "first"
-    translator_steps: int = 200_000
-    translator_batch: int = 16
-    translator_lr: float = 1e-4
-    critic_steps: int = 5
+    inversion_steps: PositiveInt = 10_000
+    inversion_lr: PositiveFloat = 1e-4
+    inversion_batch: PositiveInt = 32
+    inversion_batches: PositiveInt = 200
+    class_weight: NonNegativeFloat = 1.0
+    bn_weight: NonNegativeFloat = 1e-3
+    norm_weight: NonNegativeFloat = 1e-4
+    inversion_labels: Literal["uniform", "marginal"] = "uniform"
+    inversion_distance: Distance = "squared"
+    inversion_mode: HeadMode = "eval"
+    inversion_start: Literal["fresh", "carried"] = "fresh"
+    hidden: TwoOrMore = 1024
+    out_act: Activation = "none"
+    dropout: Dropped = "first"
+    translator_steps: PositiveInt = 200_000
+    translator_batch: PositiveInt = 16
+    translator_lr: PositiveFloat = 1e-4
+    critic_steps: PositiveInt = 5
     translator_decay: bool = True
-    rec_weight: float = 10.0
-    cls_weight: float = 1.0
-    gp_weight: float = 10.0
-    head_weight: float = 0.1
-    adversarial: str = "wgan_gp"
-    minibatch: str = "single"
-    pairing: str = "uniform"
-    penalty_mix: str = "sample"
-    invariance: float = 1.0
-    invariance_distance: str = "sum"
-    aggregation: str = "importance"
-    importance_output: str = "logits"
-    importance_sign: str = "absolute"
-    importance_per: str = "batch"
-    importance_statistics: str = "fresh"
-    normaliser: str = "server"
-    buffer_weights: str = "samples"
+    rec_weight: NonNegativeFloat = 10.0
+    cls_weight: NonNegativeFloat = 1.0
+    gp_weight: NonNegativeFloat = 10.0
+    head_weight: NonNegativeFloat = 0.1
+    adversarial: Adversarial = "wgan_gp"
+    minibatch: Minibatch = "single"
+    pairing: Pairing = "uniform"
+    penalty_mix: Mix = "sample"
+    invariance: NonNegativeFloat = 1.0
+    invariance_distance: Literal["mean", "sum"] = "sum"
+    aggregation: Literal["importance", "literal", "mean"] = "importance"
+    importance_output: Output = "logits"
+    importance_sign: Sign = "absolute"
+    importance_per: Literal["batch", "sample"] = "batch"
+    importance_statistics: Literal["fresh", "running"] = "fresh"
+    normaliser: Literal["server", "clients"] = "server"
+    buffer_weights: Literal["samples", "uniform"] = "samples"
     recalibrate_bn: bool = False
-    select: str = "validation"
+    select: Literal["validation", "last"] = "validation"
     code_compat: bool = False
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -192,17 +162,6 @@ class LSISettings(FederatedSGD):
             for field in fields(self):
                 if field.name in _RELEASED and getattr(self, field.name) == field.default:
                     object.__setattr__(self, field.name, _RELEASED[field.name])
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(f"lsi.{name}: want one of {', '.join(choices)}; got {getattr(self, name)!r}")
-        for name in _POSITIVE:
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"lsi.{name}: want more than 0, got {getattr(self, name)}")
-        for name in _NOT_NEGATIVE:
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"lsi.{name}: want at least 0, got {getattr(self, name)}")
-        if self.hidden < 2:
-            raise ValueError(f"lsi.hidden: want at least 2, got {self.hidden}")
         if self.recalibrate_bn and self.buffers != "share":
             raise ValueError(f"lsi.recalibrate_bn: want buffers=share, got buffers={self.buffers}")
         if self.aggregation == "mean" and self.normaliser == "clients":

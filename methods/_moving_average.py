@@ -11,12 +11,13 @@ others the parameters train on beside their average:
 """
 
 from copy import deepcopy
+from typing import Literal
 
 import torch
 
 from ._hypernetwork import Hypernetwork
 
-EMAS = ("replace", "evaluate", "shadow", "off")
+EMA = Literal["replace", "evaluate", "shadow", "off"]
 
 
 class MovingAverage:
@@ -24,13 +25,13 @@ class MovingAverage:
 
     Args:
         network: Followed; in the mode ``replace`` also overwritten.
-        mode: One of `EMAS`.
+        mode: What the average is good for.
         decay: a, the weight of the new parameters.
         warmup: w: up to and including this round the average is the parameters.
         embeddings: Whether nu is averaged too; it is copied otherwise.
     """
 
-    def __init__(self, network: Hypernetwork, mode: str, decay: float, warmup: int, embeddings: bool) -> None:
+    def __init__(self, network: Hypernetwork, mode: EMA, decay: float, warmup: int, embeddings: bool) -> None:
         self.network, self.mode, self.decay, self.warmup, self.embeddings = network, mode, decay, warmup, embeddings
         self.average = network if mode == "off" else deepcopy(network)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import StyleStatistics
-from fdgpriv.style import PAPER_EPS
+from fdgpriv.artifacts.moments import PAPER_EPS
+from fdgpriv.artifacts.style import StyleStatistics
 
 from ._stable_style import beta, explore, kmeans_plus_plus, mix, shift, water_fill
 

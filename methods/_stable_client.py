@@ -4,26 +4,26 @@ Reference: Park et al., "StableFDG", NeurIPS 2023, Algorithm 1, Steps 1-5.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import Message, ModelState, Outgoing, StyleDraft, StyleStatistics
-from fdgpriv.federation import Federation, LocalData
-from fdgpriv.style import DASSL, PAPER_EPS
+from fdgpriv.artifacts.artifact import Message
+from fdgpriv.artifacts.moments import DASSL, PAPER_EPS
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.artifacts.style import Outgoing, StyleDraft, StyleStatistics
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.federation.federation import Federation
 
 from ._federation import Batch, augment, batches, shared_state, train
 from ._stable_batch import StyledBatch, StyleLearning, partners
-
-if TYPE_CHECKING:
-    from .stablefdg import StableFDG
+from ._stable_settings import StableSettings
 
 
 class StableFDGClient:
     """Answers ``style`` with its style information and ``fit`` with its trained model."""
 
-    def __init__(self, method: "StableFDG", federation: Federation, data: LocalData, rng: torch.Generator) -> None:
+    def __init__(self, method: StableSettings, federation: Federation, data: ClientData, rng: torch.Generator) -> None:
         self.method, self.data, self.rng, self.device = method, data, rng, federation.device
         self.model = method.model(federation, rng).to(self.device)
         self.own: StyleStatistics | None = None
@@ -50,14 +50,14 @@ class StableFDGClient:
         self._receive(message)
         method, rule = self.method, DASSL if self.method.code_compat else PAPER_EPS
         self.model.eval()
-        mean, std = method.client_styles(self.model, self._described(), method.style_layer, rule)
+        mean, std = method.styles().of_client(self.model, self._described(), method.style_layer, rule)
         draft = StyleDraft(
             client=self.data.client,
             round=self.round,
             mean=mean,
             std=std,
             variances=True,
-            behind="client",
+            granularity="client",
             at=method.style_layer,
             rule=rule.name,
         )

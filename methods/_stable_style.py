@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fdgpriv.style import PAPER_EPS, adain
+from fdgpriv.artifacts.moments import PAPER_EPS, adain
 
 
 def kmeans_plus_plus(points: Tensor, k: int, rng: torch.Generator) -> Tensor:

@@ -10,10 +10,26 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from fdgpriv.artifacts.moments import Moments, StyleRule
+from fdgpriv.federation.disclosure import StyleSource
 from fdgpriv.models.backbone import Backbone
-from fdgpriv.style import Moments, StyleRule
 
 from ._federation import FederatedSGD, batch_count
+
+
+class JointStyles(StyleSource):
+    """Styles of the global model's features under the statistics of a client's own batches."""
+
+    normalises_jointly = True
+
+    def __init__(self, settings: FederatedSGD) -> None:
+        self.settings = settings
+
+    def of_client(self, model: nn.Module, images: Tensor, layer: str, rule: StyleRule) -> Moments:
+        return styles_in_batches(model, images, layer, rule, self.settings)
+
+    def in_frame_of(self, model: nn.Module, images: Tensor, layer: str) -> nn.Module:
+        return with_statistics_of(model, images, layer, self.settings)
 
 
 @torch.no_grad()

@@ -2,21 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from fdgpriv.draws import drawing_from
+from fdgpriv.utils.global_rng import drawing_from
 
 from ._latent_classifier import Head
 
-ACTIVATIONS = {"none": nn.Identity, "tanh": nn.Tanh}
-DROPOUTS = ("first", "all")
-MINIBATCHES = ("single", "mixed")
-PAIRINGS = ("uniform", "permutation")
-MIXES = ("sample", "released")
-ADVERSARIALS = ("wgan_gp", "log")
+Activation = Literal["none", "tanh"]
+ACTIVATIONS: dict[Activation, type[nn.Module]] = {"none": nn.Identity, "tanh": nn.Tanh}
+Dropped = Literal["first", "all"]
+Minibatch = Literal["single", "mixed"]
+Pairing = Literal["uniform", "permutation"]
+Mix = Literal["sample", "released"]
+Adversarial = Literal["wgan_gp", "log"]
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,8 @@ class Adversaries:
     """
 
     hidden: int
-    activation: str
-    dropout: str
+    activation: Activation
+    dropout: Dropped
     steps: int
     batch_size: int
     lr: float
@@ -50,10 +52,10 @@ class Adversaries:
     cls: float
     gp: float
     head: float
-    adversarial: str
-    minibatch: str
-    pairing: str
-    mix: str
+    adversarial: Adversarial
+    minibatch: Minibatch
+    pairing: Pairing
+    mix: Mix
 
 
 class Dropout(nn.Module):

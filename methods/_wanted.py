@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import SERVER, SampleCount, StyleDraft
-from fdgpriv.kinds import ValidationMetrics
-from fdgpriv.upload import Wanted
+from fdgpriv.artifacts.artifact import SERVER
+from fdgpriv.artifacts.statistics import SampleCount, ValidationMetrics
+from fdgpriv.artifacts.style import StyleDraft
+from fdgpriv.federation.upload import Wanted
 
 
 def sample_count() -> Wanted:
@@ -18,10 +19,12 @@ def accuracy(dtype: torch.dtype, least: int = 1) -> Wanted:
     return Wanted(ValidationMetrics(client=SERVER, round=0, accuracy=torch.zeros((), dtype=dtype)), least)
 
 
-def style(channels: int, at: str, rule: str, behind: str = "client", variances: bool = False, most: int = 1) -> Wanted:
+def style(
+    channels: int, at: str, rule: str, granularity: str = "client", variances: bool = False, most: int = 1
+) -> Wanted:
     """One to `most` styles of C = `channels` channels taken at this layer by this rule."""
     zeros: Tensor = torch.zeros(1, channels)
     draft = StyleDraft(
-        client=SERVER, round=0, mean=zeros, std=zeros, variances=variances, behind=behind, at=at, rule=rule
+        client=SERVER, round=0, mean=zeros, std=zeros, variances=variances, granularity=granularity, at=at, rule=rule
     )
     return Wanted(draft.pooled(zeros[0], zeros[0], zeros[0], zeros[0]), most=most)

@@ -1,31 +1,30 @@
 """CCST: clients share styles once, and train on their images redrawn in them (Chen et al., "CCST", WACV 2023)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from fdgpriv.artifact import Artifact, Message, Outgoing, StyleStatistics
-from fdgpriv.federation import Federation, LocalData
-from fdgpriv.kinds import AmplitudeSpectrum
-from fdgpriv.roles import Ask, Server
-from fdgpriv.setup import Setup
-from fdgpriv.upload import MOST, Wanted
+from fdgpriv.artifacts.artifact import Artifact, Message
+from fdgpriv.artifacts.style import AmplitudeSpectrum, Outgoing, StyleStatistics
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.federation.ask import Ask, Server
+from fdgpriv.federation.disclosure import Disclosure
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.setup import Setup
+from fdgpriv.federation.upload import MOST, Wanted
+from fdgpriv.utils.fields import Fraction, NonNegativeFloat, PositiveInt
 
-from ._averaging import AveragingClient, FederatedAveraging
+from ._averaging import AveragingClient, FederatedAveraging, Selection, Weighting
 from ._ccst_bank import Bank
-from ._ccst_styles import CODECS, AmplitudeStyle, FeatureStyle, Style
-from ._codec import codec_on
+from ._ccst_styles import CODECS, AmplitudeStyle, Codec, FeatureStyle, Style
+from ._codec import EncodedStyles, codec_on
+from ._federation import Schedule
 
-_CHOICES = {
-    "style": ("overall", "single"),
-    "style_of": ("features", "amplitude"),
-    "codec": tuple(CODECS),
-    "split": ("before", "after"),
-}
 _FROM_SCRATCH = {"momentum": 0.9, "weight_decay": 5e-4, "keep_original": True, "local_epochs": 1}
 
 
@@ -59,7 +58,6 @@ class CCST(FederatedAveraging):
             images only.
     """
 
-    frozen_encoder: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {**FederatedAveraging.presets["quick"], **_FROM_SCRATCH},
         "default": {**FederatedAveraging.presets["default"], **_FROM_SCRATCH},
@@ -67,46 +65,37 @@ class CCST(FederatedAveraging):
     }
     paper_setup: ClassVar[Setup] = Setup(clients_per_domain=1, partition="single", backbone="resnet50", image_size=222)
 
-    rounds: int = 500
-    participants: int | None = None
-    local_epochs: int = 1
-    batch_size: int = 64
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    schedule: str = "constant"
-    weighting: str = "uniform"
-    selection: str = "validation"
-    style: str = "overall"
-    style_of: str = "features"
-    augmentation: int = 3
+    rounds: PositiveInt = 500
+    participants: PositiveInt | None = None
+    local_epochs: PositiveInt = 1
+    batch_size: PositiveInt = 64
+    momentum: NonNegativeFloat = 0.0
+    weight_decay: NonNegativeFloat = 0.0
+    schedule: Schedule = "constant"
+    weighting: Weighting = "uniform"
+    selection: Selection = "validation"
+    style: Literal["overall", "single"] = "overall"
+    style_of: Literal["features", "amplitude"] = "features"
+    augmentation: PositiveInt = 3
     keep_original: bool = False
-    images_per_style: int = 32
-    style_block: int = 1
+    images_per_style: PositiveInt = 32
+    style_block: PositiveInt = 1
     own: bool = True
-    alpha: float = 1.0
-    window: float = 0.5
-    codec: str = "small"
+    alpha: Fraction = 1.0
+    window: Annotated[float, Field(ge=0, le=0.5)] = 0.5
+    codec: Codec = "small"
     codec_weights: Path | None = None
-    side: int | None = None
+    side: PositiveInt | None = None
     quantise: bool = False
-    split: str = "before"
+    split: Literal["before", "after"] = "before"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(f"ccst.{name}: want one of {', '.join(choices)}; got {getattr(self, name)!r}")
-        for name in ("augmentation", "images_per_style", "style_block"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"ccst.{name}: want at least 1, got {getattr(self, name)}")
         if self.keep_original and (self.augmentation < 2 or not self.own):
             raise ValueError(
                 "ccst.keep_original: want augmentation of at least 2 and own=true, for the original and other styles; "
                 f"got augmentation={self.augmentation}, own={str(self.own).lower()}; or set keep_original=false"
             )
-        for name, most in (("alpha", 1.0), ("window", 0.5)):
-            if not 0 <= getattr(self, name) <= most:
-                raise ValueError(f"ccst.{name}: want 0 to {most:g}, got {getattr(self, name)}")
 
     def model(self, federation: Federation, rng: torch.Generator) -> nn.Module:
         domains = len(federation.clients) - int(not self.own)
@@ -134,24 +123,19 @@ class CCST(FederatedAveraging):
     def _feature_style(self, device: torch.device) -> FeatureStyle:
         return FeatureStyle(codec_on(device, self.codec, self.codec_weights), self.side, device)
 
-    def features(self, model: nn.Module, layer: str) -> Callable[[Tensor], Tensor]:
-        style = self._feature_style(torch.device("cpu"))
-        return lambda images: style.features(images, layer)
-
-    def layers(self, model: nn.Module) -> tuple[str, ...]:
-        return self._feature_style(torch.device("cpu")).layers
-
-    def releases(self, kind: str) -> int:
+    def disclosure(self) -> Disclosure:
         shared = AmplitudeSpectrum.kind if self.style_of == "amplitude" else StyleStatistics.kind
-        if kind in (AmplitudeSpectrum.kind, StyleStatistics.kind):
-            return int(kind == shared)
-        return super().releases(kind)
+        kinds = (AmplitudeSpectrum.kind, StyleStatistics.kind)
+        return replace(
+            super().disclosure(),
+            often={kind: int(kind == shared) for kind in kinds},
+            sent_as=dict.fromkeys(kinds, "style_bank"),
+            single_image_kinds=frozenset(kinds if self.style == "single" else ()),
+            styles=EncodedStyles(lambda model: self._feature_style(torch.device("cpu"))),
+        )
 
     def steps(self, n: int) -> int:
         return super().steps(self.augmentation * n)
-
-    def by_image(self, kind: str) -> bool:
-        return self.style == "single" and kind in (AmplitudeSpectrum.kind, StyleStatistics.kind)
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         wanted = [self._wanted_styles(federation.image_size)]
@@ -167,14 +151,14 @@ class CCST(FederatedAveraging):
             return how.wanted(image_size, "client", 1)
         return how.wanted(image_size, "image", -(-MOST // self.images_per_style))
 
-    def client(self, federation: Federation, data: LocalData, rng: torch.Generator) -> "CCSTClient":
+    def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> "CCSTClient":
         return CCSTClient(self, federation, data, rng)
 
 
 class CCSTClient(AveragingClient):
     """Answers ``style`` with its styles and ``stylise`` by redrawing its images; what it redrew it trains on."""
 
-    def __init__(self, method: CCST, federation: Federation, data: LocalData, rng: torch.Generator) -> None:
+    def __init__(self, method: CCST, federation: Federation, data: ClientData, rng: torch.Generator) -> None:
         super().__init__(method, federation, data, rng)
         self.how, self.taken = method, method.styles(self.device)
         if method.split == "after":

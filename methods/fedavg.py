@@ -1,18 +1,16 @@
 """FedAvg: clients train, the server averages (McMahan et al., AISTATS 2017). The reference of every audit."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import nn
 
-from fdgpriv.federation import Federation
-from fdgpriv.setup import Setup
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.setup import Setup
 
 from ._averaging import FederatedAveraging
 from ._client_network import ClientNetwork
-
-NETWORKS = ("backbone", "inception")
 
 
 @dataclass(frozen=True)
@@ -26,12 +24,7 @@ class FedAvg(FederatedAveraging):
 
     paper_setup: ClassVar[Setup] = Setup(clients=30, partition="single", backbone="resnet18", image_size=224)
 
-    network: str = "backbone"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.network not in NETWORKS:
-            raise ValueError(f"fedavg.network: want one of {', '.join(NETWORKS)}; got {self.network!r}")
+    network: Literal["backbone", "inception"] = "backbone"
 
     def model(self, federation: Federation, rng: torch.Generator) -> nn.Module:
         if self.network == "inception":

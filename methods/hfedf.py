@@ -2,29 +2,31 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import SERVER, Message
-from fdgpriv.federation import Federation, LocalData
-from fdgpriv.kinds import ClientEmbedding
-from fdgpriv.roles import Ask
-from fdgpriv.states import AutoencoderState
-from fdgpriv.upload import Wanted
+from fdgpriv.artifacts.artifact import SERVER, Message
+from fdgpriv.artifacts.parameters import AutoencoderState
+from fdgpriv.artifacts.statistics import ClientEmbedding
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.federation.ask import Ask
+from fdgpriv.federation.disclosure import Disclosure
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.upload import Wanted
+from fdgpriv.utils.fields import NonNegativeFloat, NonNegativeInt, PositiveFraction, PositiveInt
 
 from ._autoencoder import Autoencoder
 from ._client_network import ClientNetwork
 from ._federation import train
-from ._grad_align import SIGNS, weights
 from ._hyper_client import HyperClient
-from ._hyper_federation import HyperFederation, Settling
-from ._hyper_presets import DEFAULT, QUICK
+from ._hyper_federation import DEFAULT, QUICK, HyperFederation, Settling
 from ._hypernetwork import Hypernetwork, Pullback
-from ._moving_average import EMAS, MovingAverage
+from ._moving_average import EMA, MovingAverage
 
-EMBEDDINGS = ("learned", "random", "autoencoder")
+Align = Literal["towards", "away", "off"]
+SIGNS: dict[Align, float] = {"towards": 1.0, "away": -1.0}
 
 
 @dataclass(frozen=True)
@@ -58,30 +60,20 @@ class HFedF(HyperFederation):
         "paper": {"image_changes": "none"},
     }
 
-    rounds: int = 200
-    weight_decay: float = 1e-3
-    align: str = "towards"
-    ema: str = "replace"
-    ema_decay: float = 0.95
+    rounds: PositiveInt = 200
+    weight_decay: NonNegativeFloat = 1e-3
+    align: Align = "towards"
+    ema: EMA = "replace"
+    ema_decay: PositiveFraction = 0.95
     ema_embedding: bool = True
-    warmup: int = 10
-    embedding: str = "learned"
-    autoencoder_images: int = 100
-    autoencoder_epochs: int = 50
+    warmup: NonNegativeInt = 10
+    embedding: Literal["learned", "random", "autoencoder"] = "learned"
+    autoencoder_images: PositiveInt = 100
+    autoencoder_epochs: PositiveInt = 50
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._want_one_of(align=(*SIGNS, "off"), ema=EMAS, embedding=EMBEDDINGS)
-        if not 0 < self.ema_decay <= 1:
-            raise ValueError(f"hfedf.ema_decay: want more than 0 and at most 1, got {self.ema_decay}")
-        for name, least in (("warmup", 0), ("autoencoder_images", 1), ("autoencoder_epochs", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"hfedf.{name}: want at least {least}, got {getattr(self, name)}")
-
-    def releases(self, kind: str) -> int:
-        if kind in (AutoencoderState.kind, ClientEmbedding.kind):
-            return int(self.embedding == "autoencoder")
-        return super().releases(kind)
+    def disclosure(self) -> Disclosure:
+        common, embedded = super().disclosure(), int(self.embedding == "autoencoder")
+        return replace(common, often={**common.often, AutoencoderState.kind: embedded, ClientEmbedding.kind: embedded})
 
     def model(self, federation: Federation, rng: torch.Generator) -> ClientNetwork:
         if self.embedding == "autoencoder":
@@ -113,7 +105,7 @@ class HFedF(HyperFederation):
             drawn = torch.randn(hypernetwork.embeddings.shape, generator=rng)
             hypernetwork.embeddings.copy_(drawn)
 
-    def client(self, federation: Federation, data: LocalData, rng: torch.Generator) -> "HFedFClient":
+    def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> "HFedFClient":
         return HFedFClient(self, federation, data, rng)
 
 
@@ -149,3 +141,24 @@ class HFedFClient(HyperClient):
 
 
 _AUTOENCODER: Mapping[str, Any] = {"client_optimizer": "adam", "lr": 1e-3, "weight_decay": 0.0, "schedule": "constant"}
+
+
+def cosines(gram: Tensor) -> Tensor:
+    """Cosine (M,) in [-1, 1] of each gradient with the mean of all; 0 where either is 0.
+
+    Args:
+        gram: Inner products (M, M) of the gradients.
+    """
+    with_mean, squared = gram.mean(1), gram.diagonal()
+    norms = (squared.clamp_min(0) * with_mean.mean().clamp_min(0)).sqrt()
+    return torch.where(norms > 0, with_mean / torch.where(norms > 0, norms, 1.0), 0.0)
+
+
+def weights(gram: Tensor, align: Align) -> Tensor:
+    """GradAlign's weights (M,) of sum 1 (Alg. 3): clients whose gradient agrees with the average weigh more, or less.
+
+    The softmax of the cosines (``towards``), of their negatives (``away``), or equal (``off``).
+    """
+    if align == "off":
+        return gram.new_full((len(gram),), 1 / len(gram))
+    return torch.softmax(SIGNS[align] * cosines(gram), dim=0)

@@ -5,24 +5,27 @@ one for each source domain (``--clients 3 --backbone resnet50``); d is a client'
 """
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import SERVER, STATISTICS, Message, ModelState, SampleCount
-from fdgpriv.draws import global_draws
-from fdgpriv.federation import Federation, LocalData
-from fdgpriv.kinds import ValidationMetrics
-from fdgpriv.roles import Answers, Ask, Server
-from fdgpriv.states import (
+from fdgpriv.artifacts.artifact import SERVER, Message
+from fdgpriv.artifacts.parameters import (
+    STATISTICS,
     BatchNormStatistics,
     ClassifierHead,
     ImportanceWeights,
-    LabelMarginal,
+    ModelState,
     RepresentationTranslator,
 )
-from fdgpriv.upload import Wanted
+from fdgpriv.artifacts.statistics import LabelMarginal, SampleCount, ValidationMetrics
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.federation.ask import Answers, Ask, Server
+from fdgpriv.federation.disclosure import Disclosure
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.upload import Wanted
+from fdgpriv.utils.global_rng import global_draws
 
 from . import _wanted
 from ._federation import answered, average, model_state, shared_state
@@ -52,10 +55,10 @@ class LSI(LSISettings):
     def model(self, federation: Federation, rng: torch.Generator) -> LatentClassifier:
         return LatentClassifier(federation.backbone(rng), self.latent_dim, federation.classes, rng)
 
-    def client(self, federation: Federation, data: LocalData, rng: torch.Generator) -> LSIClient:
+    def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> LSIClient:
         return LSIClient(self, self.model(federation, rng), federation, data, rng)
 
-    def releases(self, kind: str) -> int:
+    def disclosure(self) -> Disclosure:
         often = {
             ModelState.kind: self.rounds,
             ImportanceWeights.kind: self.rounds * (self.aggregation != "mean"),
@@ -65,7 +68,7 @@ class LSI(LSISettings):
             LabelMarginal.kind: int(self.invariance > 0 and self.inversion_labels == "marginal"),
             SampleCount.kind: int(self.buffer_weights == "samples"),
         }
-        return often.get(kind, 0)
+        return replace(super().disclosure(), otherwise=0, often=often)
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         model = self.model(federation, rng)
@@ -203,8 +206,8 @@ class Best:
 
     def hear(self, answers: Answers) -> None:
         """Of the model as it is now, or as it was when clients were sent it: both are the same until it is averaged."""
-        heard = [float(told.accuracy) for told in answered(answers, ValidationMetrics).values()]
-        if heard and (mean := sum(heard) / len(heard)) >= self._accuracy:
+        output_cache = [float(told.accuracy) for told in answered(answers, ValidationMetrics).values()]
+        if output_cache and (mean := sum(output_cache) / len(output_cache)) >= self._accuracy:
             self._accuracy = mean
             self._state = {name: tensor.clone() for name, tensor in self._model.state_dict().items()}
 

@@ -4,50 +4,41 @@ Reference: Nguyen, Johnson and Leach, "PARDON: Privacy-Aware and Robust Federate
 FISC, arXiv 2410.22622).
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifact import Message, Outgoing, StyleDraft, StyleStatistics
-from fdgpriv.federation import Federation, LocalData
-from fdgpriv.kinds import InterpolationStyle
+from fdgpriv.artifacts.artifact import Message
+from fdgpriv.artifacts.moments import POOLED, StyleRule, clustered, styles_and_maps_of
+from fdgpriv.artifacts.style import InterpolationStyle, Outgoing, StyleDraft, StyleStatistics
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.federation.ask import Ask, Server
+from fdgpriv.federation.disclosure import Disclosure
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.setup import Setup
+from fdgpriv.federation.upload import Wanted
 from fdgpriv.models.backbone import Backbone
-from fdgpriv.roles import Ask, Server
-from fdgpriv.setup import Setup
-from fdgpriv.style import POOLED, StyleRule, clustered, styles_and_maps_of
-from fdgpriv.upload import Wanted
+from fdgpriv.utils.fields import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from . import _wanted
 from ._augmentation import augmented
 from ._averaging import AveragingClient, FederatedAveraging
-from ._codec import codec_on
-from ._contrastive import contrast, pull
-from ._embedding import EmbeddingClassifier
-from ._federation import Batch, FederatedSGD, answered
+from ._codec import EncodedStyles, codec_on
+from ._contrastive import EmbeddingClassifier, contrast, pull
+from ._federation import Batch, Buffers, FederatedSGD, Schedule, answered
 from ._interpolation import interpolation_style
-from ._transfer import LEAST_SIDE, StyleTransfer, layers
+from ._transfer import LEAST_SIDE, Codec, StyleTransfer, layers
 
-_CHOICES = {
-    "optimizer": ("adam", "sgd"),
-    "cluster_by": ("maps", "styles"),
-    "local_partition": ("last", "first"),
-    "client_style": ("mixture", "mean_of_std"),
-    "server_partition": ("first", "last"),
-    "median": ("lower", "midpoint"),
-    "positives": ("own", "class"),
-    "regulariser": ("mean", "sum"),
-    "codec": tuple(LEAST_SIDE),
-}
 _FROM_SCRATCH = {"optimizer": "sgd", "buffers": "share"}  # what the paper fixes presumes a pre-trained network
 
 
 @dataclass(frozen=True)
 class Pardon(FederatedAveraging):
-    """The defaults are the paper's, and where it is silent the released code's (METHODS 8).
+    """The defaults are the paper's, and where it is silent the released code's.
 
     Attributes:
         optimizer: ``adam``, or ``sgd`` with `momentum`.
@@ -71,7 +62,6 @@ class Pardon(FederatedAveraging):
             beside content statistics from after it, and stylised images that the classifier is fed without normalisation.
     """
 
-    frozen_encoder: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {**FederatedSGD.presets["quick"], **_FROM_SCRATCH},
         "default": {**FederatedSGD.presets["default"], **_FROM_SCRATCH},
@@ -81,44 +71,31 @@ class Pardon(FederatedAveraging):
         clients=100, partition="heterogeneity:0.1", backbone="resnet50", image_size=224
     )
 
-    participants: int | None = 20
-    local_epochs: int = 1
-    lr: float = 3e-5
-    weight_decay: float = 0.0
-    schedule: str = "constant"
-    buffers: str = "freeze"
-    optimizer: str = "adam"
-    contrastive_weight: float = 0.75
-    regulariser_weight: float = 0.2
-    margin: float = 0.3
-    alpha: float = 0.5
+    participants: PositiveInt | None = 20
+    local_epochs: PositiveInt = 1
+    lr: PositiveFloat = 3e-5
+    weight_decay: NonNegativeFloat = 0.0
+    schedule: Schedule = "constant"
+    buffers: Buffers = "freeze"
+    optimizer: Literal["adam", "sgd"] = "adam"
+    contrastive_weight: NonNegativeFloat = 0.75
+    regulariser_weight: NonNegativeFloat = 0.2
+    margin: PositiveFloat = 0.3
+    alpha: Fraction = 0.5
     contrastive: bool = True
     style_transfer: bool = True
-    cluster_by: str = "maps"
+    cluster_by: Literal["maps", "styles"] = "maps"
     local_clustering: bool = True
-    local_partition: str = "last"
-    client_style: str = "mixture"
+    local_partition: Literal["last", "first"] = "last"
+    client_style: Literal["mixture", "mean_of_std"] = "mixture"
     server_clustering: bool = True
-    server_partition: str = "first"
-    median: str = "lower"
-    positives: str = "own"
-    regulariser: str = "mean"
-    codec: str = "digits"
+    server_partition: Literal["first", "last"] = "first"
+    median: Literal["lower", "midpoint"] = "lower"
+    positives: Literal["own", "class"] = "own"
+    regulariser: Literal["mean", "sum"] = "mean"
+    codec: Codec = "digits"
     codec_weights: Path | None = None
     code_compat: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(f"pardon.{name}: want one of {', '.join(choices)}; got {getattr(self, name)!r}")
-        if not 0 <= self.alpha <= 1:
-            raise ValueError(f"pardon.alpha: want a number in [0, 1], got {self.alpha}")
-        if not 0 < self.margin < float("inf"):
-            raise ValueError(f"pardon.margin: want more than 0 and finite, got {self.margin}")
-        for name in ("contrastive_weight", "regulariser_weight"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"pardon.{name}: want at least 0 and finite, got {getattr(self, name)}")
 
     def new_optimizer(self, model: nn.Module, round: int) -> torch.optim.Optimizer:
         if self.optimizer == "sgd":
@@ -126,6 +103,7 @@ class Pardon(FederatedAveraging):
         return torch.optim.Adam(model.parameters(), self.lr_at(round), weight_decay=self.weight_decay)
 
     def style_rule(self) -> StyleRule | None:
+        """How styles are taken and pooled; None where none are shared."""
         if not self.style_transfer:
             return None
         if not self.local_clustering:
@@ -133,8 +111,14 @@ class Pardon(FederatedAveraging):
         mixture = self.client_style == "mixture"
         return clustered(self.cluster_by == "maps", self.local_partition == "last", mixture)
 
-    def releases(self, kind: str) -> int:
-        return self.rounds if kind != StyleStatistics.kind else int(self.style_transfer)
+    def disclosure(self) -> Disclosure:
+        return replace(
+            super().disclosure(),
+            often={StyleStatistics.kind: int(self.style_transfer)},
+            style_rule=self.style_rule(),
+            styles=EncodedStyles(self.transfer),
+            interpolation=self.interpolation,
+        )
 
     def model(self, federation: Federation, rng: torch.Generator) -> EmbeddingClassifier:
         least = LEAST_SIDE[self.codec]
@@ -154,13 +138,6 @@ class Pardon(FederatedAveraging):
         assert isinstance(backbone, Backbone)
         codec = codec_on(next(model.parameters()).device, self.codec, self.codec_weights)
         return StyleTransfer(codec, self.alpha, (backbone.mean, backbone.std), self.code_compat)
-
-    def features(self, model: nn.Module, layer: str) -> Callable[[Tensor], Tensor]:
-        transfer = self.transfer(model)
-        return lambda images: transfer.features(images, layer)
-
-    def layers(self, model: nn.Module) -> tuple[str, ...]:
-        return self.transfer(model).layers
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         if self.style_transfer:
@@ -182,7 +159,7 @@ class Pardon(FederatedAveraging):
         coarsest, midpoint = self.server_partition == "last", self.median == "midpoint"
         return interpolation_style(styles, self.server_clustering, coarsest, midpoint)
 
-    def client(self, federation: Federation, data: LocalData, rng: torch.Generator) -> "PardonClient":
+    def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> "PardonClient":
         return PardonClient(self, federation, data, rng)
 
 
@@ -192,7 +169,7 @@ class PardonClient(AveragingClient):
     method: Pardon
     model: EmbeddingClassifier
 
-    def __init__(self, method: Pardon, federation: Federation, data: LocalData, rng: torch.Generator) -> None:
+    def __init__(self, method: Pardon, federation: Federation, data: ClientData, rng: torch.Generator) -> None:
         super().__init__(method, federation, data, rng)
         self.transfer = method.transfer(self.model) if method.style_transfer else None
         self.target: tuple[Tensor, Tensor] | None = None
@@ -214,7 +191,7 @@ class PardonClient(AveragingClient):
             std=std.cpu(),
             maps=maps.cpu(),
             variances=False,
-            behind="client",
+            granularity="client",
             at=layer,
             rule=rule.name,
         )

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ._hyper_federation import HyperFederation
-from ._hyper_presets import DEFAULT, QUICK
+from fdgpriv.utils.fields import NonNegativeFloat, PositiveFloat, PositiveInt
+
+from ._hyper_federation import DEFAULT, QUICK, HyperFederation, OptimizerName
+from ._hypernetwork import Init
 
 _LIKE_HFEDF: Mapping[str, Any] = {
     "participants": None,
@@ -42,14 +44,14 @@ class PFedHN(HyperFederation):
         },
     }
 
-    rounds: int = 5000
-    participants: int | None = 1
-    lr: float = 5e-3
-    weight_decay: float = 5e-5
-    local_steps: int | None = 50
-    hidden: int = 100
-    slope: float = 0.0
-    init: str = "default"
-    server_optimizer: str = "sgd_momentum"
-    server_lr: float = 1e-2
-    server_weight_decay: float = 1e-3
+    rounds: PositiveInt = 5000
+    participants: PositiveInt | None = 1
+    lr: PositiveFloat = 5e-3
+    weight_decay: NonNegativeFloat = 5e-5
+    local_steps: PositiveInt | None = 50
+    hidden: PositiveInt = 100
+    slope: NonNegativeFloat = 0.0
+    init: Init = "default"
+    server_optimizer: OptimizerName = "sgd_momentum"
+    server_lr: PositiveFloat = 1e-2
+    server_weight_decay: NonNegativeFloat = 1e-3

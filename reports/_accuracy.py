@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from fdgpriv.accuracy import RETURNED, RULES, Accuracy, accuracies, several_trainings
-from fdgpriv.finding import Measured, Results
+from fdgpriv.results.accuracy import RETURNED, RULES, Accuracy, accuracies, several_trainings
+from fdgpriv.results.finding import Results
+from fdgpriv.statistics.measured import Measured
 
 from ._numbers import interval, share
 from ._numbers import number as decimal

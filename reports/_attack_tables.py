@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from fdgpriv.finding import AttackFinding, Leakage, Measured, RoundsPoint
+from fdgpriv.results.attack_finding import AttackFinding, Leakage, RoundsPoint
+from fdgpriv.statistics.measured import Measured
 
 from ._evidence import by_domain, headline, strongest
 from ._numbers import decimals, measured, p_value

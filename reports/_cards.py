@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fdgpriv.finding import AttackFinding
+from fdgpriv.results.attack_finding import AttackFinding
 
 from . import _attack_tables
 from ._dots import Dots, dots

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from fdgpriv.finding import AttackFinding, Measured
+from fdgpriv.results.attack_finding import AttackFinding
+from fdgpriv.statistics.measured import Measured
 
 from ._axis import Axis, Tick
 from ._evidence import controls, headline, lower_leaks

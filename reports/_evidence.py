@@ -1,6 +1,7 @@
 """One attack's figures set in order: its strongest control, and the sentence that a verdict rests on."""
 
-from fdgpriv.finding import AttackFinding, Leakage, Measured
+from fdgpriv.results.attack_finding import AttackFinding, Leakage
+from fdgpriv.statistics.measured import Measured
 
 from ._numbers import decimals, interval, measured, number, p_value
 from ._words import artifact, metric, role, spoken

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from fdgpriv.finding import AttackFinding, Measured, Run
+from fdgpriv.results.attack_finding import AttackFinding
+from fdgpriv.results.finding import Run
+from fdgpriv.statistics.measured import Measured
 
 from ._axis import Axis, Tick
 from ._evidence import lower_leaks

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from fdgpriv.finding import AttackFinding, Run
+from fdgpriv.results.attack_finding import AttackFinding
+from fdgpriv.results.finding import Run
 
 from ._table import Cell, Table, text, verdict
 from ._words import artifact, defense, joined, role, spoken, unique

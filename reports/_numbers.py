@@ -3,7 +3,8 @@
 import math
 from collections.abc import Iterable
 
-from fdgpriv.finding import LEVEL, Measured
+from fdgpriv.results.attack_finding import LEVEL
+from fdgpriv.statistics.measured import Measured
 
 
 def decimals(figures: Iterable[Measured]) -> int:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from scipy.special import stdtrit
 
-from fdgpriv.finding import AttackFinding, Measured, Run
+from fdgpriv.results.attack_finding import AttackFinding
+from fdgpriv.results.finding import Run
+from fdgpriv.statistics.measured import Measured
 
 Key = tuple[str, str, str, str]
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fdgpriv.finding import Run
+from fdgpriv.results.finding import Run
 
 from ._cards import Picture
 from ._evidence import headline

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fdgpriv.finding import Results, Run, RunFigure
+from fdgpriv.results.finding import Results, Run, RunFigure
 
 from . import _attack_tables, _tables
 from ._accuracy import over_trainings

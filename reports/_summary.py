@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fdgpriv.accuracy import accuracies
-from fdgpriv.finding import AttackFinding, Results, Run
+from fdgpriv.results.accuracy import accuracies
+from fdgpriv.results.attack_finding import AttackFinding
+from fdgpriv.results.finding import Results, Run
 
 from ._evidence import bound, sentence
 from ._numbers import p_value, share
 from ._pool import key, strength
-from ._words import artifact, defense, joined, learns, role, sight, spoken, unique
+from ._words import artifact, called, defense, joined, learns, role, sight, spoken, unique
 from ._worst import leaking, undecided, worst
 
 
@@ -93,7 +94,7 @@ def _leaks(runs: list[Run], client: list[AttackFinding], domain: list[AttackFind
 
 def _whom(runs: list[Run], finding: AttackFinding) -> str:
     kind, level = finding.kind, finding.level
-    rows_ = [row for run in runs for row in run.artifacts if row.kind == kind and level in ("", row.level)]
+    rows_ = [row for run in runs for row in run.artifacts if kind in called(row) and level in ("", row.level)]
     sees = not rows_ or any(sight(row, finding.threat.role) for row in rows_)
     return role(finding.threat.role) + ("" if sees else ", should it obtain the artifact")
 

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from fdgpriv.finding import ArtifactRow, Claim, Run
+from fdgpriv.results.finding import ArtifactRow, Claim, Run
 
 from ._evidence import headline
 from ._numbers import measured, plain, rounded_bytes, share
 from ._pool import benchmark, of, pooled, rows
 from ._table import Cell, Table, code, count, number, text, verdict
-from ._words import ALSO_CALLED, ROLES, defense, joined, metric, role, spoken, unique
+from ._words import ROLES, called, defense, joined, metric, role, spoken, unique
 from ._words import sight as seeing
 
 
@@ -59,8 +59,7 @@ def sight(run: Run) -> Table:
 
 
 def _seen(run: Run, group: Sequence[ArtifactRow], name: str) -> Cell:
-    kinds = {form for row in group for form in (row.kind, f"{row.kind}:{row.level}")}
-    kinds |= {ALSO_CALLED[kind] for kind in kinds & ALSO_CALLED.keys()}
+    kinds = {name for row in group for name in called(row)}
     found = [a for a in run.attacks if a.shared and a.threat.role == name and a.artifact in kinds]
     words = {word for a in found for word in (a.verdict, a.verdict_domain)}
     ways = unique([way for row in group if (way := seeing(row, name))])

@@ -1,6 +1,7 @@
 """The words of a report: what a verdict, a role, an attack and a metric are called in plain English."""
 
-from fdgpriv.finding import ArtifactRow, AttackFinding, Run
+from fdgpriv.results.attack_finding import AttackFinding
+from fdgpriv.results.finding import ArtifactRow, Run
 
 VERDICTS = {
     "leak": "Leak",
@@ -40,7 +41,11 @@ ROLES = {
     "insider": "an insider",
 }
 
-ALSO_CALLED = {"model_state:group": "global_model:group"}  # what attacks on an artifact of the ledger call it
+_HOLDS = {
+    "style_bank": ("style_statistics", "amplitude_spectrum"),
+    "client_model": ("model_state",),
+}  # by ledger's kind
+_ALSO_CALLED = {"model_state:group": "global_model:group"}  # what attacks on an artifact of the ledger call it
 
 _LEARNS = {
     "gan": "what private images look like",
@@ -141,3 +146,10 @@ def joined(names: list[str], last: str = "and") -> str:
 def unique(names: list[str]) -> list[str]:
     """`names` without repeats, in order."""
     return list(dict.fromkeys(names))
+
+
+def called(row: ArtifactRow) -> set[str]:
+    """What attacks call the artifacts of this row of the ledger: kinds, and kinds with the level."""
+    kinds = (row.kind, *_HOLDS.get(row.kind, ()))
+    names = {name for kind in kinds for name in (kind, f"{kind}:{row.level}")}
+    return names | {_ALSO_CALLED[name] for name in names & _ALSO_CALLED.keys()}

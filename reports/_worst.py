@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from fdgpriv.finding import AttackFinding, Run
+from fdgpriv.results.attack_finding import AttackFinding
+from fdgpriv.results.finding import Run
 
 from ._pool import Key, key, strength
 

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from fdgpriv.accuracy import RULES, accuracies, several_trainings
-from fdgpriv.finding import AttackFinding, Measured, Results, Run
-from fdgpriv.roles import Report
+from fdgpriv.report import Report
+from fdgpriv.results.accuracy import RULES, accuracies, several_trainings
+from fdgpriv.results.attack_finding import AttackFinding
+from fdgpriv.results.finding import Results, Run
+from fdgpriv.statistics.measured import Measured
 
 COLUMNS = (
     *("method", "dataset", "target", "seed", "defense"),

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from fdgpriv.finding import Results
-from fdgpriv.roles import Report
+from fdgpriv.report import Report
+from fdgpriv.results.finding import Results
 
 from ._dots import NOTES
 from ._story import story

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.parse import quote
 
-from fdgpriv.finding import Results
-from fdgpriv.roles import Report
+from fdgpriv.report import Report
+from fdgpriv.results.finding import Results
 
 from ._cards import Card, Picture
 from ._sections import Named

@@ -8,16 +8,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from fdgpriv.draws import drawing_from
-from fdgpriv.engine.local import LocalEngine
-from fdgpriv.exam import Sitting
-from fdgpriv.exam.proctor import Proctor
-from fdgpriv.federation import Dataset, Domain, Federation, generator
+from fdgpriv.attack import Attack
+from fdgpriv.data.dataset import Dataset, Domain
+from fdgpriv.defense import Defense
+from fdgpriv.evaluation.evaluator import Evaluator
+from fdgpriv.evaluation.trial import AdversaryTrials
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.local_engine import LocalEngine
+from fdgpriv.federation.partition import Population, populate
+from fdgpriv.federation.wire import Wire
+from fdgpriv.method import Method
 from fdgpriv.models.backbone import Backbone
-from fdgpriv.partition import Population, populate
-from fdgpriv.roles import Attack, Defense, Method
 from fdgpriv.threat import threat
-from fdgpriv.wire import Wire
+from fdgpriv.utils.global_rng import drawing_from
+from fdgpriv.utils.seeds import generator
 
 CLASSES, SIDE, PATTERN, WIDTH = 4, 8, 0.2, 48
 
@@ -56,7 +60,7 @@ def method_of(**settings: Any) -> Method:
     return Method.named("fedavg").configured(given | settings)
 
 
-def trained(images: int, domains: int, clients: int, *, halved: bool = False, **settings: Any) -> Proctor:
+def trained(images: int, domains: int, clients: int, *, halved: bool = False, **settings: Any) -> Evaluator:
     population: Population = populate(confetti(images, domains), "domain-0", "single", clients, 0)
     if halved:
         population = with_half_held_out(population)
@@ -64,7 +68,7 @@ def trained(images: int, domains: int, clients: int, *, halved: bool = False, **
     method, none = method_of(**settings), Defense.named("none")()
     wire = Wire({name: len(data) for name, data in population.clients.items()}, none)
     LocalEngine(1).run(method, federation, population.clients, wire)
-    return Proctor(population, method, federation, none, wire.transcript, 0, {1: 1})
+    return Evaluator(population, method, federation, none, wire.transcript, 0, {1: 1})
 
 
 def with_half_held_out(population: Population) -> Population:
@@ -84,8 +88,8 @@ def with_half_held_out(population: Population) -> Population:
 
 
 @cache
-def sittings_of(proctor: Proctor, subject: str, role: str, sizes: tuple[int | None, ...]) -> list[Sitting]:
-    return proctor.sittings(proctor.subject(subject), threat(role), sizes, reconstruction=False)
+def sittings_of(evaluator: Evaluator, target: str, role: str, sizes: tuple[int | None, ...]) -> list[AdversaryTrials]:
+    return evaluator.adversaries(evaluator.target(target), threat(role), sizes)
 
 
 def attack_of(**settings: Any) -> Attack:

@@ -9,13 +9,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from fdgpriv.artifact import Artifact, ModelState, SampleCount, StyleDraft, TensorState
-from fdgpriv.federation import Federation, LocalData
-from fdgpriv.roles import Method
+from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.artifacts.parameters import ModelState, TensorState
+from fdgpriv.artifacts.statistics import SampleCount
+from fdgpriv.artifacts.style import StyleDraft
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.federation.federation import Federation
+from fdgpriv.method import Method
 
 LIAR = "client-01"
-Answer = list[Any]
-Lie = Callable[[Answer], Any]
+Outcome = list[Any]
+Lie = Callable[[Outcome], Any]
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ def corrupt(monkeypatch: pytest.MonkeyPatch, method: str, verb: str, lie: Lie, s
     part = Method.named(method)
     honest: Any = part.client
 
-    def client(self: Method, federation: Federation, data: LocalData, rng: torch.Generator) -> Any:
+    def client(self: Method, federation: Federation, data: ClientData, rng: torch.Generator) -> Any:
         made = honest(self, federation, data, rng)
         if data.client == LIAR and seed in (None, federation.seed):
             return Liar(made, verb, lie)
@@ -103,7 +107,7 @@ def in_round(round: int, lie: Lie) -> Lie:
 
 
 def raised(error: BaseException) -> Lie:
-    def lie(answer: Answer) -> Any:
+    def lie(answer: Outcome) -> Any:
         raise error
 
     return lie
@@ -120,5 +124,5 @@ def without_last(state: dict[str, Any]) -> dict[str, Any]:
 def style_of_nothing() -> Artifact:
     one = torch.ones(1, 1)
     return StyleDraft(
-        client=LIAR, round=0, mean=one, std=one, variances=False, behind="client", at="layer1", rule="dassl"
+        client=LIAR, round=0, mean=one, std=one, variances=False, granularity="client", at="layer1", rule="dassl"
     ).finish()

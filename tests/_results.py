@@ -5,30 +5,30 @@ import struct
 import zlib
 from pathlib import Path
 
-from fdgpriv.finding import (
-    ArtifactRow,
+from fdgpriv.results.attack_finding import (
     AttackFinding,
-    Claim,
     CurvePoint,
-    DatasetNote,
-    Direction,
-    ImageCount,
-    Images,
     Leakage,
-    Measured,
     PositiveControl,
-    Privacy,
-    Results,
     RoundsPoint,
-    RoundUtility,
-    Run,
-    RunFigure,
     Threat,
-    Timing,
     Units,
-    Utility,
     Verdict,
 )
+from fdgpriv.results.finding import (
+    ArtifactRow,
+    Claim,
+    DatasetNote,
+    ImageCount,
+    Images,
+    Privacy,
+    Results,
+    Run,
+    RunFigure,
+    Timing,
+)
+from fdgpriv.results.utility_finding import RoundUtility, Utility
+from fdgpriv.statistics.measured import Direction, Measured
 
 HOSTILE = (
     '"><script>alert(1)</script> & <img src=x onerror=alert(2)> | `x` {{7*7}} https://evil.example/a.js \u202ekcab'

@@ -4,23 +4,27 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 
 import pytest
 import torch
 from hypothesis import settings
 
 from fdgpriv import data
-from fdgpriv.artifact import StyleStatistics
-from fdgpriv.engine.local import LocalEngine
-from fdgpriv.exam import Sitting
-from fdgpriv.exam.proctor import Proctor
-from fdgpriv.federation import Dataset, Federation
-from fdgpriv.partition import Population, populate
-from fdgpriv.plan import Plan
-from fdgpriv.roles import Defense, Method
+from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.config import AuditConfig
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.defense import Defense
+from fdgpriv.evaluation.evaluator import Evaluator
+from fdgpriv.evaluation.trial import AdversaryTrials
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.local_engine import LocalEngine
+from fdgpriv.federation.partition import Population, populate
+from fdgpriv.federation.transcript import Transcript
+from fdgpriv.federation.wire import Wire
+from fdgpriv.method import Method
+from fdgpriv.tasks.task import Task
 from fdgpriv.threat import ThreatModel
-from fdgpriv.transcript import Transcript
-from fdgpriv.wire import Wire
 
 settings.register_profile("house", deadline=None, derandomize=True, print_blob=False)
 settings.load_profile("house")
@@ -28,28 +32,28 @@ settings.load_profile("house")
 TARGET = "blend"
 
 
-class Evaluator(Proctor):
-    """A Proctor that pytest can name in a failure without printing every tensor."""
+class Evaluator(Evaluator):
+    """An Evaluator that pytest can name in a failure without printing every tensor."""
 
     def __repr__(self) -> str:
         return f"evaluator of seed {self.seed}"
 
-    def style_sittings(
-        self, who: ThreatModel, sizes: Sequence[int | None], *, reconstruction: bool, layer: str | None = None
-    ) -> list[Sitting]:
+    def style_adversaries(
+        self, who: ThreatModel, sizes: Sequence[int | None], task: Task | None = None, *, layer: str | None = None
+    ) -> list[AdversaryTrials]:
         """The adversaries of the style statistics, where they cross or at another layer."""
-        subject = self.subject(StyleStatistics.kind)
+        subject = self.target(StyleStatistics.kind)
         moved = subject if layer is None else subject.at(layer)
-        return self.sittings(moved, who, sizes, reconstruction=reconstruction)
+        return self.adversaries(moved, who, sizes, task)
 
     def layers(self) -> tuple[str, ...]:
         """The stages at which styles could be taken."""
-        return self.subject(StyleStatistics.kind).craft.layers()
+        return self.target(StyleStatistics.kind).simulator.layers()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fitted:
-    """One trained federation, and all that an evaluator needs to examine it."""
+    """One trained federation, and all that an evaluator needs to evaluate it."""
 
     population: Population
     method: Method
@@ -57,12 +61,13 @@ class Fitted:
     defense: Defense
     transcript: Transcript
 
-    def proctor(self, population: Population | None = None) -> Evaluator:
+    def evaluator(self, population: Population | None = None) -> Evaluator:
         """A fresh evaluator, of this population or of an equal one."""
         chosen = self.population if population is None else population
         return Evaluator(chosen, self.method, self.federation, self.defense, self.transcript, self.federation.seed)
 
 
+@cache
 def shortened(dataset: Dataset, count: int) -> Dataset:
     """The same dataset with copies of only the first `count` images of each domain."""
     return replace(dataset, domains=tuple(domain.take(torch.arange(count)) for domain in dataset.domains))
@@ -93,11 +98,11 @@ def fit(
 ) -> Fitted:
     """Trains `method` on every domain of `dataset` but TARGET, for one round of one epoch unless `settings` say more."""
     chosen = {"rounds": "1", "local_epochs": "1", **(settings or {})}
-    plan = Plan(methods=(method,), preset="quick", settings=chosen, clients=clients, device="cpu").checked()
+    config = AuditConfig(methods=(method,), preset="quick", settings=chosen, clients=clients, device="cpu").checked()
     population = populate(dataset, TARGET, "single", clients, seed)
-    federation = plan.federation(dataset, list(population.clients), seed)
-    part = plan.method(method)
-    protecting = Defense.parse(defense).bound_to(part)
+    federation = config.federation(dataset, list(population.clients), seed)
+    part = config.method(method)
+    protecting = Defense.parse(defense).bound_to(part.disclosure())
     wire = Wire({name: len(held) for name, held in population.clients.items()}, protecting, Transcript(keep))
     LocalEngine(workers).run(part, federation, population.clients, wire)
     return Fitted(population, part, federation, protecting, wire.transcript)
@@ -142,6 +147,6 @@ def fitted(digits: Dataset) -> Fitted:
 
 
 @pytest.fixture(scope="session")
-def proctor(fitted: Fitted) -> Evaluator:
+def evaluator(fitted: Fitted) -> Evaluator:
     """Its evaluator."""
-    return fitted.proctor()
+    return fitted.evaluator()

@@ -4,20 +4,19 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
+import factories
 import numpy as np
 import pytest
 import torch
-from conftest import Fitted, fit
+from conftest import Fitted
+from factories import fitted_once, in_one_row_and_back
 from torch import Tensor
 
-from fdgpriv.exam import Sitting
-from fdgpriv.exam.marks import Marks, examine
-from fdgpriv.federation import Dataset, generator
-from fdgpriv.kinds import AmplitudeSpectrum
-from fdgpriv.roles import Attack
-from fdgpriv.threat import threat
+from fdgpriv.artifacts.style import AmplitudeSpectrum
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.evaluation.scores import Scores
 
-phase: Any = import_module("fdgpriv.attacks._phase")
+phase: Any = import_module("fdgpriv.attacks.amplitude")
 
 
 def sparse(rng: torch.Generator, side: int = 16) -> Tensor:
@@ -57,48 +56,35 @@ def test_a_moved_or_turned_image_is_the_same_but_for_that(rng: torch.Generator) 
 @pytest.fixture(scope="module")
 def spectra(tiny: Dataset) -> Fitted:
     """CCST with amplitudes for styles."""
-    settings = {"style_of": "amplitude", "augmentation": "2"}
-    return fit(tiny, clients=6, method="ccst", settings=settings)
+    return fitted_once(tiny, clients=6, method="ccst", settings={"style_of": "amplitude", "augmentation": "2"})
 
 
 def test_spectra_on_the_wire_are_those_of_the_clients_images(spectra: Fitted) -> None:
-    subject = spectra.proctor().subject(AmplitudeSpectrum.kind)
-    assert set(subject.receiver) == set(subject.wire) == set(spectra.population.clients)
-    for name, artifact in subject.wire.items():
+    target = spectra.evaluator().target(AmplitudeSpectrum.kind)
+    assert set(target.receiver) == set(target.wire) == set(spectra.population.clients)
+    for name, artifact in target.wire.items():
         images = spectra.population.clients[name].images
         expected = torch.stack([torch.fft.fft2(image).abs() for image in images]).mean(0)
         torch.testing.assert_close(artifact.tensors()["amplitude"], expected, atol=1e-3, rtol=1e-4)
-        back = subject.craft.unflat(subject.craft.flat(artifact, None), None)
-        assert torch.equal(back.tensors()["amplitude"], artifact.tensors()["amplitude"])
+    in_one_row_and_back(target, atol=0, rtol=0)
 
 
-def examined(fitted: Fitted, settings: dict[str, object]) -> Marks:
+def evaluated(fitted: Fitted, spec: str) -> Scores:
     """Of single images' spectra."""
-    proctor = fitted.proctor()
-    proctor.per_client = {1: 3}
-    sittings: list[Sitting] = proctor.sittings(
-        proctor.subject(AmplitudeSpectrum.kind), threat("server"), (1,), reconstruction=True
-    )
-    return examine(Attack.named("amplitude").configured(settings), sittings, (1,), generator(0))[0][1]
+    return factories.evaluated(fitted, spec, AmplitudeSpectrum.kind, (1,), per_client={1: 3}, seed=0)[1]
 
 
 def test_what_is_drawn_of_one_image_s_spectrum_is_nearer_to_it_than_any_control(spectra: Fitted) -> None:
-    marks = examined(spectra, {})
-    drawn = {name: float(np.mean(values)) for name, values in marks.headline.items()}
+    scores = evaluated(spectra, "amplitude")
+    drawn = {name: float(np.mean(values)) for name, values in scores.headline.items()}
     controls = ("noise", "mean_image", "random_style", "other_client", "other_domain", "unconditional")
     assert drawn["attack"] > max(drawn[name] for name in controls)
-    aligned = {name: float(np.mean(values)) for name, values in marks.details["psnr_aligned"].items()}
+    aligned = {name: float(np.mean(values)) for name, values in scores.details["psnr_aligned"].items()}
     assert aligned["attack"] > max(aligned[name] for name in ("mean_image", "random_style", "other_client"))
     assert aligned["attack"] >= drawn["attack"] - 1e-3
 
 
 def test_from_noise_the_amplitudes_fit_and_the_image_is_another(spectra: Fitted) -> None:
     """There are half as many amplitudes as pixels: who holds no image like it draws another with its spectrum."""
-    marks = examined(spectra, {"start": "noise", "steps": 30, "restarts": 1})
-    assert np.mean(marks.headline["attack"]) < np.mean(marks.headline["mean_image"])
-
-
-@pytest.mark.parametrize("field", ["steps", "restarts"])
-def test_nothing_is_retrieved_in_no_steps(field: str) -> None:
-    with pytest.raises(ValueError, match=f"amplitude.{field}: want at least 1, got 0"):
-        Attack.named("amplitude").configured({field: 0})
+    scores = evaluated(spectra, "amplitude:start=noise,steps=30,restarts=1")
+    assert np.mean(scores.headline["attack"]) < np.mean(scores.headline["mean_image"])

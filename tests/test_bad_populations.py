@@ -11,13 +11,13 @@ import pytest
 from PIL import Image
 
 from fdgpriv.audit import main
-from fdgpriv.conduct import Conductor
-from fdgpriv.finding import Results, Run
-from fdgpriv.roles import Method
+from fdgpriv.method import Method
+from fdgpriv.results.finding import Results, Run
+from fdgpriv.runner import Runner
 
 Counts = Mapping[str, Mapping[str, int]]  # images by domain and class
 pytestmark = pytest.mark.filterwarnings("ignore:attention over a 2 x 2 map")
-METHODS = ("fedavg", "stablefdg", "ccst", "pardon", "lsi", "hfedf", "pfedhn")
+METHODS = Method.names()
 STYLED = ("stablefdg", "ccst", "pardon")  # of which there is something to attack
 SHORT = {
     "ccst": ["augmentation=2"],
@@ -33,7 +33,7 @@ SKEWED: Counts = {"a": {"p": 9, "q": 1}, "b": {"p": 1, "q": 5}, "t": TARGET}
 
 @pytest.fixture(autouse=True)
 def _no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Conductor, "_codec_figure", lambda self: ())
+    monkeypatch.setattr(Runner, "_codec_figure", lambda self: ())
 
 
 def folder(root: Path, counts: Counts) -> Path:
@@ -51,8 +51,8 @@ def folder(root: Path, counts: Counts) -> Path:
 
 
 def words(method: str, *more: str, attacks: Sequence[str] = ("none",), settings: Sequence[str] = ()) -> list[str]:
-    set_ = ["rounds=1", "local_epochs=1", *SHORT.get(method, ()), *settings]
-    return ["--method", method, "--preset", "quick", *more, "--set", *set_, "--attack", *attacks]
+    last = {item.partition("=")[0]: item for item in ("rounds=1", "local_epochs=1", *SHORT.get(method, ()), *settings)}
+    return ["--method", method, "--preset", "quick", *more, "--set", *last.values(), "--attack", *attacks]
 
 
 def audited(tmp_path: Path, counts: Counts, given: Sequence[str]) -> Run:
@@ -81,14 +81,10 @@ def senders(run: Run) -> int:
     return sum(row.times for row in run.artifacts if row.sender == "client" and row.kind in kinds)
 
 
-def test_these_are_all_methods() -> None:
-    assert sorted(METHODS) == sorted(Method.names())
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_one_client_trains_alone(method: str, tmp_path: Path) -> None:
     alone = ("--clients", "1", "--partition", "domains:2")
-    attacks = ("domain_inference:practice=4",) if method in STYLED else ("none",)
+    attacks = ("domain_inference:simulations=4",) if method in STYLED else ("none",)
     settings = ["augmentation=1", "keep_original=false"] if method == "ccst" else []
     run = audited(tmp_path, EVEN, words(method, *alone, attacks=attacks, settings=settings))
     assert run.utility is not None
@@ -103,7 +99,7 @@ def test_one_client_trains_alone(method: str, tmp_path: Path) -> None:
 def test_clients_with_one_image_take_part(method: str, tmp_path: Path) -> None:
     """So does a class that a client lacks, and a batch that is not full."""
     each = ("--clients", "2", "--partition", "domains:1")
-    attacks = ("class_probe", "identification:practice=4") if method in STYLED else ("none",)
+    attacks = ("class_probe", "identification:simulations=4") if method in STYLED else ("none",)
     run = audited(tmp_path, ONE_IMAGE, words(method, *each, attacks=attacks))
     assert run.utility is not None
     assert senders(run) == 2
@@ -115,33 +111,26 @@ def test_clients_with_one_image_take_part(method: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_clients_of_nearly_one_class_take_part(method: str, tmp_path: Path) -> None:
-    run = audited(tmp_path, SKEWED, words(method, "--clients", "4", "--partition", "domains:1"))
+    """More participants than clients are all clients."""
+    run = audited(
+        tmp_path, SKEWED, words(method, "--clients", "4", "--partition", "domains:1", settings=("participants=9",))
+    )
     assert run.utility is not None
     assert senders(run) == 4
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_more_participants_than_clients_are_all_clients(method: str, tmp_path: Path) -> None:
-    each = ("--clients", "2", "--partition", "domains:1")
-    run = audited(tmp_path, EVEN, words(method, *each, settings=("participants=9",)))
-    assert senders(run) == 2
-
-
 def test_who_is_in_no_round_is_named(tmp_path: Path) -> None:
-    run = audited(
-        tmp_path, EVEN, words("fedavg", "--clients", "3", "--partition", "domains:1", settings=("participants=2",))
-    )
-    (said,) = (line for line in run.not_measured if "in no round" in line)
+    given = words("fedavg", "--clients", "3", "--partition", "domains:1", settings=("participants=2",))
+    (said,) = (line for line in audited(tmp_path, EVEN, given).not_measured if "in no round" in line)
     assert said.count("client-") == 1
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_client_without_a_second_image_is_refused(
-    method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_client_without_a_second_image_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One would be held out, and none be left to train on."""
-    said = refused(tmp_path, ONE_IMAGE, words(method, "--clients", "4", "--partition", "domains:1"), capsys)
-    assert "would hold 1 images: want at least 2; ask for fewer clients" in said
+    for method in METHODS:
+        given = words(method, "--clients", "4", "--partition", "domains:1")
+        said = refused(tmp_path / method, ONE_IMAGE, given, capsys)
+        assert "would hold 1 images: want at least 2; ask for fewer clients" in said
 
 
 @pytest.mark.parametrize("empty", ["a domain", "a class"])
@@ -174,7 +163,7 @@ def test_what_a_method_cannot_do_with_so_few_is_refused(
 def test_small_images_and_hardly_any_practice_are_enough_to_attack(tmp_path: Path) -> None:
     """The extractor's 32 px are not everybody's; a probe of as many artifacts as labels says how common each label is."""
     counts = {**EVEN, "a": {"p": 16, "q": 16}, "b": {"p": 16, "q": 16}}
-    attacks = ("gan:steps=1,generator=fastgan", "domain_inference:practice=2")
+    attacks = ("gan:steps=1,generator=fastgan", "domain_inference:simulations=2")
     gan, inference = audited(tmp_path, counts, words("ccst", "--clients", "2", attacks=attacks)).attacks[::3]
     assert any(name.startswith("single_image kid[") for name in gan.metrics)
     assert inference.metrics["accuracy"].value == pytest.approx(0.5)

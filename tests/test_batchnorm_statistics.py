@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from fdgpriv.artifact import ModelState
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.attack import Attack
 from fdgpriv.models.backbone import Backbone, Classifier, backbone
-from fdgpriv.roles import Attack
-from fdgpriv.subjects import Subject
+from fdgpriv.targets.target import Target
 
 bn: Any = import_module("fdgpriv.attacks._batchnorm")
 
@@ -40,37 +40,26 @@ def inputs_of_layers(model: nn.Module, images: torch.Tensor) -> dict[str, torch.
     return seen
 
 
-def test_one_batch_s_statistics_are_revealed(model: Classifier, rng: torch.Generator) -> None:
-    sent = state(model)
-    inputs = inputs_of_layers(model.train(), torch.rand(4, 3, 32, 32, generator=rng))
+@pytest.mark.parametrize("batches", [1, 4])
+def test_the_statistics_of_one_batch_or_of_several_equal_ones_are_revealed(
+    model: Classifier, rng: torch.Generator, batches: int
+) -> None:
+    images, sent = torch.rand(4, 3, 32, 32, generator=rng), state(model)
+    assert bn.batches_seen(sent, sent) == 0
+    assert bn.revealed(model, sent, sent, 0) == {}  # frozen buffers reveal nothing
+    inputs = inputs_of_layers(model.train(), images)
+    for _ in range(batches - 1):
+        model(images)
     after = state(model)
-    assert bn.batches_seen(after, sent) == 1
-    found = bn.revealed(model, after, sent, 1)
+    assert bn.batches_seen(after, sent) == batches
+    found = bn.revealed(model, after, sent, batches)
     assert list(found) == list(inputs)
     for name, (mean, variance) in found.items():
         torch.testing.assert_close(mean, inputs[name].mean(dim=(0, 2, 3)), atol=1e-4, rtol=1e-3)
-        torch.testing.assert_close(variance, inputs[name].var(dim=(0, 2, 3)), atol=1e-4, rtol=1e-3)
-
-
-def test_of_several_equal_batches_the_same_is_revealed(model: Classifier, rng: torch.Generator) -> None:
-    images, sent = torch.rand(4, 3, 32, 32, generator=rng), state(model)
-    inputs = inputs_of_layers(model.train(), images)
-    for _ in range(4):
-        model(images)
-    found = bn.revealed(model, state(model), sent, bn.batches_seen(state(model), sent))
-    for name, (mean, _) in found.items():
-        torch.testing.assert_close(mean, inputs[name].mean(dim=(0, 2, 3)), atol=1e-4, rtol=1e-3)
-
-
-def test_without_what_was_sent_the_running_values_stand(model: Classifier) -> None:
-    found = bn.revealed(model, state(model), None, 0)
-    assert torch.equal(found["backbone.body.stem.1"][0], state(model)["backbone.body.stem.1.running_mean"])
-
-
-def test_frozen_buffers_reveal_nothing(model: Classifier) -> None:
-    sent = state(model)
-    assert bn.batches_seen(sent, sent) == 0
-    assert bn.revealed(model, sent, sent, 0) == {}
+        if batches == 1:
+            torch.testing.assert_close(variance, inputs[name].var(dim=(0, 2, 3)), atol=1e-4, rtol=1e-3)
+    unsent = bn.revealed(model, after, None, 0)  # without what was sent the running values stand
+    assert torch.equal(unsent["backbone.body.stem.1"][0], after["backbone.body.stem.1.running_mean"])
 
 
 def test_groups_are_normalised_as_each_alone_in_training(model: Classifier, rng: torch.Generator) -> None:
@@ -99,21 +88,13 @@ def test_statistics_agree_with_themselves_only(model: Classifier, rng: torch.Gen
     assert bn.apart(seen, swapped).min() > 1e-3
 
 
-# Deep inversion
-
-
 def test_each_number_of_layers_is_a_setting_and_all_of_them_the_last() -> None:
     attack = Attack.named("deep_inversion").configured({"sweep": (-1, 1, 3)})
-    settings = attack.settings("model_state")
+    settings = attack.variants("model_state")
     assert list(settings) == ["last=1", "k=1", "k=3", "k=all"]
     assert settings["k=all"] == attack
-    assert attack.settings("bn_statistics") == {}
-    assert Attack.named("gan")().settings("style_statistics") == {}
-
-
-def test_a_model_without_batchnorm_is_refused() -> None:
-    attack = Attack.named("deep_inversion")()
-    bare: Any = Subject(None, "client", {"a": ModelState(client="a", round=0, state=state(nn.Linear(2, 2)))}, ("a",))
-    assert "no BatchNorm" in str(attack.refuses(bare))
-    full: Any = Subject(None, "client", {"a": ModelState(client="a", round=0, state=state(nn.BatchNorm1d(2)))}, ("a",))
-    assert attack.refuses(full) is None
+    assert attack.variants("bn_statistics") == {}
+    assert Attack.named("gan")().variants("style_statistics") == {}
+    for layer, refused in ((nn.Linear(2, 2), True), (nn.BatchNorm1d(2), False)):
+        target: Any = Target(None, "client", {"a": ModelState.of(layer, "a", 0)}, ("a",))
+        assert ("no BatchNorm" in str(attack.inapplicable(target))) is refused

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,114 +11,113 @@ import numpy as np
 import pytest
 import torch
 from _results import inference, measured, missing
-from conftest import fit, shortened
+from conftest import audits_of, fit, shortened
+from factories_core import crossing
+from factories_core import style as shared
 from scipy import stats
-from test_judge import LessIsMore, Reader
+from test_judge import FAILS, LOWER, Reader, of
 
-from fdgpriv.artifact import SERVER, StyleStatistics
+from fdgpriv.adversary import GroundTruth
+from fdgpriv.artifacts.artifact import SERVER
+from fdgpriv.attack import Attack
 from fdgpriv.audit import main
-from fdgpriv.beside import Beside, Compared, difference, settings_of
 from fdgpriv.claims import Case, claims
-from fdgpriv.exam import Truth
-from fdgpriv.exam.examination import Examination
-from fdgpriv.exam.marks import Marks
-from fdgpriv.exam.paper import Paper
-from fdgpriv.federation import Dataset
-from fdgpriv.finding import AttackFinding, Claim, Measured, Results, Threat, Verdict
-from fdgpriv.plan import Plan
-from fdgpriv.roles import Attack
-from fdgpriv.subjects import TrainingCraft
+from fdgpriv.config import AuditConfig
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
+from fdgpriv.evaluation.attack_scores import AttackScores
+from fdgpriv.evaluation.comparison import Compared, RunComparison, difference, settings_of
+from fdgpriv.evaluation.scores import Scores
+from fdgpriv.federation.transcript import Record
+from fdgpriv.results.attack_finding import AttackFinding, Threat, Verdict
+from fdgpriv.results.finding import Claim, Results
+from fdgpriv.statistics.measured import Measured
+from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.threat import threat
-from fdgpriv.transcript import Record
 
 # Methods with fields of their own
 
 
-def field(plan: Plan, spec: str, name: str) -> Any:
-    return settings_of(plan.method(spec))[name]
+def field(config: AuditConfig, spec: str, name: str) -> Any:
+    return settings_of(config.method(spec))[name]
 
 
 def test_a_method_s_own_fields_win_over_the_call_s_and_these_over_the_preset_s() -> None:
-    plan = Plan(preset="quick", settings={"rounds": "7", "lr": "0.5"})
-    assert field(plan, "stablefdg:rounds=3,received=0", "rounds") == 3
-    assert field(plan, "stablefdg:rounds=3,received=0", "received") == 0
-    assert field(plan, "stablefdg:rounds=3,received=0", "lr") == 0.5
-    assert field(plan, "stablefdg", "rounds") == 7
-    assert field(plan, "stablefdg", "exploration") == 1.0  # the preset's
-    assert field(plan, "stablefdg:explore_layers=layer1+layer2,p=1", "explore_layers") == ("layer1", "layer2")
+    config = AuditConfig(preset="quick", settings={"rounds": "7", "lr": "0.5"})
+    assert field(config, "stablefdg:rounds=3,received=0", "rounds") == 3
+    assert field(config, "stablefdg:rounds=3,received=0", "received") == 0
+    assert field(config, "stablefdg:rounds=3,received=0", "lr") == 0.5
+    assert field(config, "stablefdg", "rounds") == 7
+    assert field(config, "stablefdg", "exploration") == 1.0  # the preset's
+    assert field(config, "stablefdg:explore_layers=layer1+layer2,p=1", "explore_layers") == ("layer1", "layer2")
 
 
 def test_one_method_with_different_fields_is_several_methods() -> None:
     specs = ("stablefdg:received=0", "stablefdg", "stablefdg:received=3")
-    assert Plan(methods=specs).checked().methods == specs
+    assert AuditConfig(methods=specs).checked().methods == specs
 
 
 @pytest.mark.parametrize(
     ("specs", "told"),
     [
-        (["stablefdg:colour=red"], "stablefdg: want a field of .*received.*'colour'"),
-        (["stablefdg:received"], "want name:field=value,field=value; got 'stablefdg:received'"),
-        (["stablefdg:received=many"], "stablefdg.received: want int, got 'many'"),
-        (["stablefdg:received=-1"], "stablefdg.received: want at least 0"),
-        (["nobody:received=1"], "got 'nobody'"),
-        (["stablefdg:received=3", "stablefdg:received=3"], "--method: want each value once"),
-        (["fedavg", "stablefdg", "stablefdg:received=1"], "once, got stablefdg and stablefdg:received=1"),
-        (["all", "stablefdg:received=3"], "got 'all'"),
+        ("stablefdg:colour=red", "stablefdg: want a field of .*received.*'colour'"),
+        ("stablefdg:received", "want name:field=value,field=value; got 'stablefdg:received'"),
+        ("stablefdg:received=many", "stablefdg.received: want a whole number of at least 0, got 'many'"),
+        ("nobody:received=1", "got 'nobody'"),
+        ("stablefdg:received=3 stablefdg:received=3", "--method: want each value once"),
+        ("fedavg stablefdg stablefdg:received=1", "once, got stablefdg and stablefdg:received=1"),
+        ("all stablefdg:received=3", "got 'all'"),
     ],
-    ids=" ".join,
 )
-def test_what_is_no_method_is_refused(specs: list[str], told: str) -> None:
+def test_what_is_no_method_is_refused(specs: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
-        Plan(methods=tuple(specs)).checked()
+        AuditConfig(methods=tuple(specs.split())).checked()
 
 
 # Figures by pairs
 
 
-def paper(values: Mapping[str, Sequence[float]], attack: Attack | None = None, **given: Any) -> Paper:
-    """Marks on whole clients, several units of each."""
+def attack_scores(values: Mapping[str, Sequence[float]], attack: Attack | None = None, **given: Any) -> AttackScores:
+    """Scores on whole clients, several units of each."""
     units = [f"{client}/{i}" for client, each in values.items() for i in range(len(each))]
     clients = [client for client, each in values.items() for _ in each]
-    marks = Marks(units=units, clients=clients, headline={"attack": [v for each in values.values() for v in each]})
-    settings: dict[str, Any] = {"level": "client", "marks": {None: marks}, **given}
-    return Paper(attack or Reader(), threat("client"), "style_statistics", shared=True, **settings)
+    scores = Scores(units=units, clients=clients, headline={"attack": [v for each in values.values() for v in each]})
+    return of(attack or Reader(), "client", **{"by_size": {None: scores}, **given})
 
 
 def test_a_difference_is_the_mean_over_clients_of_pairs_with_their_t_interval() -> None:
     rng = np.random.default_rng(0)
     mine = {name: rng.normal(size=count).tolist() for name, count in (("a", 3), ("b", 1), ("c", 2), ("d", 2))}
     theirs = {name: rng.normal(size=len(each)).tolist() for name, each in mine.items()}
-    found = difference(paper(mine), paper(dict(reversed(theirs.items()))))
+    found = difference(attack_scores(mine), attack_scores(dict(reversed(theirs.items()))))
     each = [np.mean([x - y for x, y in zip(mine[name], theirs[name], strict=True)]) for name in mine]
     ends = stats.t.interval(0.95, len(each) - 1, np.mean(each), stats.sem(each))
     assert found.value == pytest.approx(np.mean(each))
     assert found.ci95 == pytest.approx(ends)
     assert (found.n, found.direction) == (4, "higher_leaks")
-    assert difference(paper(mine, LessIsMore()), paper(theirs, LessIsMore())).direction == "lower_leaks"
+    assert difference(attack_scores(mine, LOWER), attack_scores(theirs, LOWER)).direction == "lower_leaks"
 
 
-def test_only_what_both_were_asked_is_compared() -> None:
-    found = difference(paper({"a": [1.0], "b": [2.0], "c": [9.0]}), paper({"b": [1.5], "d": [0.0], "a": [0.0]}))
+def test_only_units_of_both_runs_are_compared() -> None:
+    found = difference(
+        attack_scores({"a": [1.0], "b": [2.0], "c": [9.0]}), attack_scores({"b": [1.5], "d": [0.0], "a": [0.0]})
+    )
     assert (found.value, found.n) == (0.75, 2)
-    alone = difference(paper({"a": [1.0]}), paper({"a": [0.5]}))
+    alone = difference(attack_scores({"a": [1.0]}), attack_scores({"a": [0.5]}))
     assert (alone.value, alone.ci95, alone.n) == (0.5, None, 1)
     assert alone.reason is not None
 
 
-@pytest.mark.parametrize(
-    ("theirs", "why"),
-    [
-        (paper({"b": [1.0]}), "no unit in common"),
-        (paper({}, marks={}, not_applicable="it shares none"), "it shares none"),
-        (paper({"a": [1.0]}, level="image"), "single images"),
-        (paper({}), "no unit in common"),
-    ],
-    ids=["others", "nothing", "another size", "no marks"],
-)
-def test_what_cannot_be_compared_is_null_with_its_reason(theirs: Paper, why: str) -> None:
-    for found in (difference(paper({"a": [1.0]}), theirs), difference(theirs, paper({"a": [1.0]}))):
-        assert found.value is None
-        assert why in str(found.reason)
+def test_what_cannot_be_compared_is_null_with_its_reason() -> None:
+    for theirs, why in (
+        (attack_scores({"b": [1.0]}), "no unit in common"),
+        (attack_scores({}, by_size={}, not_applicable="it shares none"), "it shares none"),
+        (attack_scores({"a": [1.0]}, level="image"), "single images"),
+        (of(Reader(), by_size={1: FAILS}), "no unit in common"),
+    ):
+        for found in (difference(attack_scores({"a": [1.0]}), theirs), difference(theirs, attack_scores({"a": [1.0]}))):
+            assert found.value is None
+            assert why in str(found.reason)
 
 
 @pytest.mark.parametrize(
@@ -133,27 +131,24 @@ def test_what_cannot_be_compared_is_null_with_its_reason(theirs: Paper, why: str
 def test_two_methods_are_asked_about_the_same_images(
     tiny: Dataset, monkeypatch: pytest.MonkeyPatch, mine: str, theirs: str, kind: str
 ) -> None:
-    """What the pairs rest on: clients, targets and suspects hang on the seed, not on the method."""
-    monkeypatch.setattr(TrainingCraft, "trained", lambda self, held, index, rng: held.sent)
-    asked: list[list[tuple[str, Truth]]] = []
+    """What the pairs rest on: clients, targets and membership candidates hang on the seed, not on the method."""
+    monkeypatch.setattr(TrainingSimulator, "trained", lambda self, held, index, rng: held.received_model)
+    asked: list[list[tuple[str, GroundTruth]]] = []
     for spec in (mine, theirs):
-        proctor = fit(tiny, clients=6, method=spec, settings={"rounds": "2"}).proctor()
-        sizes = (1, None) if kind == "global_model" else (1, 5, None)
-        found = [
-            proctor.sittings(proctor.subject(kind), threat(role), sizes, reconstruction=False)
+        evaluator = fit(tiny, clients=6, method=spec, settings={"rounds": "2"}).evaluator()
+        target, sizes = evaluator.target(kind), (1, None) if kind == "global_model" else (1, 5, None)
+        trials = [
+            trial
             for role in ("client", "third_party")
+            for one in evaluator.adversaries(target, threat(role), sizes)
+            for trial in one.trials
         ]
-        asked.append(
-            sorted(
-                ((item.unit, item.truth) for sittings in found for one in sittings for item in one.items),
-                key=lambda pair: pair[0],
-            )
-        )
+        asked.append(sorted(((trial.unit, trial.truth) for trial in trials), key=lambda pair: pair[0]))
     here, there = asked
     assert len(here) > 12
     assert [unit for unit, _ in here] == [unit for unit, _ in there]
     for (_, one), (_, other) in zip(here, there, strict=True):
-        assert torch.equal(one.pool[one.suspects], other.pool[other.suspects])
+        assert torch.equal(one.pool[one.membership_candidates], other.pool[other.membership_candidates])
         assert torch.equal(one.members, other.members)
         assert torch.equal(one.images, other.images)
 
@@ -178,11 +173,11 @@ def failing(finding: AttackFinding) -> AttackFinding:
 
 def beside(
     spec: str, settings: Mapping[str, object], *compared: Compared, records: Sequence[Record] = (), method: str = ""
-) -> Beside:
-    return Beside(spec, method or spec.partition(":")[0], settings, records, compared)
+) -> RunComparison:
+    return RunComparison(spec, method or spec.partition(":")[0], settings, records, compared)
 
 
-def claim(method: str, id: str, settings: Mapping[str, object], *others: Beside, **given: Any) -> Claim:
+def claim(method: str, id: str, settings: Mapping[str, object], *others: RunComparison, **given: Any) -> Claim:
     case = Case(given.get("attacks", ()), given.get("records", ()), {}, method, settings, others)
     (found,) = (one for one in claims(method, case) if one.id == id)
     return found
@@ -263,16 +258,9 @@ def test_a_run_that_differs_in_more_than_its_embedding_decides_nothing() -> None
 
 def passing(received: int) -> tuple[Record, ...]:
     """Two rounds in which each of six clients is sent the styles of the next ones."""
-    parts = {name: torch.ones(4) for name in ("mean", "std", "mean_var", "std_var")}
     names = [f"client-{i}" for i in range(6)]
     return tuple(
-        Record.of(
-            StyleStatistics(client=origin, round=turn, **parts, behind="client", at="layer1", rule="paper_eps"),
-            *(sender, receiver),
-            verb="fit",
-            samples=10,
-            clients=1,
-        )
+        crossing(shared(origin, turn), sender, receiver)
         for turn in range(2)
         for i, origin in enumerate(names)
         for sender, receiver in [
@@ -301,33 +289,33 @@ def style(verdict: Verdict, value: float, attack: str = "style_membership") -> A
     return row(verdict, value, attack)
 
 
-@pytest.mark.parametrize("mine", [1, 3])
+QUIET_STYLE, LEAKY_STYLE = style("no_leak_found", 0.5), style("leak", 0.6)
+
+
 @pytest.mark.parametrize(
     ("three", "one", "gain", "verdict", "said"),
     [
-        (style("leak", 0.6), style("no_leak_found", 0.51), measured(0.09, 0.03), "refuted", "more is shown of each"),
-        (style("leak", 0.6), style("leak", 0.6), measured(0.0, 0.03), "refuted", "as much of each"),
-        (style("no_leak_found", 0.5), style("no_leak_found", 0.5), measured(0.0, 0.03), "supported", "no leak found"),
-        (style("no_leak_found", 0.5), style("leak", 0.6), measured(-0.1, 0.03), "undecided", "one style leaks"),
-        (style("inconclusive", 0.5), style("no_leak_found", 0.5), measured(0.0, 0.03), "undecided", "too few units"),
-        (style("no_leak_found", 0.53), style("no_leak_found", 0.5), measured(0.04, 0.03), "undecided", "rise"),
-        (
-            *(style("no_leak_found", 0.4), style("no_leak_found", 0.5)),
-            *(measured(-0.04, 0.03, direction="lower_leaks"), "undecided", "rise"),
-        ),
+        (LEAKY_STYLE, style("no_leak_found", 0.51), measured(0.09, 0.03), "refuted", "more is shown of each"),
+        (LEAKY_STYLE, LEAKY_STYLE, measured(0.0, 0.03), "refuted", "as much of each"),
+        (QUIET_STYLE, QUIET_STYLE, measured(0.0, 0.03), "supported", "no leak found"),
+        (QUIET_STYLE, LEAKY_STYLE, measured(-0.1, 0.03), "undecided", "one style leaks"),
+        (style("inconclusive", 0.5), QUIET_STYLE, measured(0.0, 0.03), "undecided", "too few units"),
+        (style("no_leak_found", 0.53), QUIET_STYLE, measured(0.04, 0.03), "undecided", "rise"),
+        (style("no_leak_found", 0.4), QUIET_STYLE, measured(-0.04, 0.03, direction="lower_leaks"), "undecided", "rise"),
     ],
     ids=["leaks at three", "leaks at both", "none", "leaks at one", "unsure", "rises", "rises by falling"],
 )
 def test_more_styles_tell_more_where_one_of_three_leaks(
-    three: AttackFinding, one: AttackFinding, gain: Measured, verdict: str, said: str, mine: int
+    three: AttackFinding, one: AttackFinding, gain: Measured, verdict: str, said: str
 ) -> None:
-    found = more(three, one, gain, mine)
-    assert (found.verdict, said in found.reason) == (verdict, True)
-    assert found.evidence[0] == (
-        "received=0: none passed on; received=1: 12 styles passed on, 6 pairs of who is sent whose; "
-        "received=3: 36 styles passed on, 18 pairs of who is sent whose"
-    )
-    assert found.evidence[1].startswith("style_membership by client, auc: sent three styles 0.")
+    for mine in (1, 3):
+        found = more(three, one, gain, mine)
+        assert (found.verdict, said in found.reason) == (verdict, True)
+        assert found.evidence[0] == (
+            "received=0: none passed on; received=1: 12 styles passed on, 6 pairs of who is sent whose; "
+            "received=3: 36 styles passed on, 18 pairs of who is sent whose"
+        )
+        assert found.evidence[1].startswith("style_membership by client, auc: sent three styles 0.")
 
 
 def test_errors_in_the_unit_of_the_features_are_not_compared_between_trainings() -> None:
@@ -338,18 +326,14 @@ def test_errors_in_the_unit_of_the_features_are_not_compared_between_trainings()
     assert "three less one not comparable (its unit is the features'" in found.evidence[1]
 
 
-def test_the_run_that_is_sent_none_is_the_control() -> None:
-    found = more(style("leak", 0.6), style("leak", 0.6), measured(0, 0.03), 0)
+def test_all_three_runs_are_wanted_and_the_one_that_is_sent_none_is_the_control() -> None:
+    found = more(LEAKY_STYLE, LEAKY_STYLE, measured(0, 0.03), 0)
     assert (found.verdict, "negative control" in found.reason) == ("undecided", True)
-
-
-@pytest.mark.parametrize("there", [(), (0,), (1,), (0, 5)])
-def test_all_three_runs_are_wanted(there: tuple[int, ...]) -> None:
-    one = Compared(style("leak", 0.6), style("leak", 0.5), measured(0.1, 0.03))
-    others = [beside(f"stablefdg:received={n}", sent(n), one) for n in there]
-    found = claim("stablefdg", "H-S6", sent(3), *others)
-    assert found.verdict == "undecided"
-    assert "--method stablefdg:received=0 stablefdg stablefdg:received=3" in found.reason
+    one = Compared(LEAKY_STYLE, QUIET_STYLE, measured(0.1, 0.03))
+    for there in ((), (0,), (1,), (0, 5)):
+        found = claim("stablefdg", "H-S6", sent(3), *[beside(f"stablefdg:received={n}", sent(n), one) for n in there])
+        assert found.verdict == "undecided"
+        assert "--method stablefdg:received=0 stablefdg stablefdg:received=3" in found.reason
 
 
 def test_attacks_by_others_or_on_other_things_say_nothing_of_styles_that_were_sent() -> None:
@@ -363,16 +347,14 @@ def test_attacks_by_others_or_on_other_things_say_nothing_of_styles_that_were_se
 THREE = ["stablefdg:received=0", "stablefdg", "stablefdg:received=3"]
 CALL = [
     *("--preset", "quick", "--clients", "6", "--set", "rounds=1", "local_epochs=1", "--method", *THREE),
-    *("--attack", "style_membership:practice=12", "--threat", "client"),
+    *("--attack", "style_membership:simulations=12", "--threat", "client"),
 ]
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory, tiny: Dataset) -> Iterator[Path]:
     """The folder of an audit of StableFDG in three settings, on 64 images a domain."""
-    some, load = shortened(tiny, 64), sys.modules["fdgpriv.data"].load
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fdgpriv.data.load", lambda name, **given: some if name == "digits" else load(name, **given))
+    with audits_of(shortened(tiny, 64)):
         out = tmp_path_factory.mktemp("three") / "out"
         assert main([*CALL, "--out", str(out)]) == 0
         yield out
@@ -382,7 +364,7 @@ def test_runs_of_one_method_are_told_apart_by_what_was_asked(done: Path) -> None
     found = Results.load(done / "results.json")
     assert [run.method for run in found.runs] == THREE == found.config["methods"]
     assert json.loads((done / "config.json").read_text(encoding="utf-8"))["methods"] == THREE
-    assert len(list((done / "transcript").iterdir())) == len(list((done / "marks").iterdir())) == 3
+    assert len(list((done / "transcript").iterdir())) == len(list((done / "scores").iterdir())) == 3
     with (done / "results.csv").open(encoding="utf-8", newline="") as file:
         assert {line["method"] for line in csv.DictReader(file)} == set(THREE)
     for name in ("report.md", "report.html"):
@@ -407,11 +389,11 @@ def test_each_has_its_paper_s_claims_and_sees_the_others(done: Path) -> None:
 
 def test_resuming_three_settings_does_nothing_again(done: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*given: Any) -> None:
-        raise AssertionError("trained or examined again")
+        raise AssertionError("trained or evaluated again")
 
     before = Results.load(done / "results.json").comparable()
-    monkeypatch.setattr("fdgpriv.engine.local.LocalEngine.run", never)
-    monkeypatch.setattr(Examination, "_examined", never)
+    monkeypatch.setattr("fdgpriv.federation.local_engine.LocalEngine.run", never)
+    monkeypatch.setattr(AttackEvaluation, "_found", never)
     assert main([*CALL, "--out", str(done), "--resume"]) == 0
     assert Results.load(done / "results.json").comparable() == before
     assert main([*(word.replace("received=3", "received=2") for word in CALL), "--out", str(done), "--resume"]) == 2

@@ -1,21 +1,26 @@
 """The claims ledger: every hypothesis of every paper is a row, and a row is decided by the evidence it names alone."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from _results import inference, measured, reconstruction
 from conftest import Fitted
+from factories_core import crossing, model_state, style
 
-from fdgpriv.artifact import SERVER, Artifact, ModelState, StyleStatistics
+from fdgpriv.artifacts.artifact import SERVER
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.attack import Attack
 from fdgpriv.claims import PAPERS, Case, claims, hypotheses
 from fdgpriv.claims.hypothesis import Decision, bytes_per_client_round, needs, no_leak_by, statistics_layers
-from fdgpriv.finding import AttackFinding
-from fdgpriv.measures.style_space import style_space
-from fdgpriv.roles import Attack, Method
-from fdgpriv.transcript import Record
+from fdgpriv.claims.style_space import style_space
+from fdgpriv.federation.transcript import Record
+from fdgpriv.method import Method
+from fdgpriv.results.attack_finding import AttackFinding
 
 NUMBERS = {
     "stablefdg": ("S", 0, 6),
@@ -33,37 +38,22 @@ def case(*attacks: AttackFinding, records: tuple[Record, ...] = (), facts: dict[
 LEARNED = {"stage1_accuracy_min": 0.8, "class_preservation": 0.6, "class_untranslated": 0.5}
 
 
-def crossing(artifact: Artifact, sender: str, receiver: str, verb: str = "fit") -> Record:
-    return Record.of(artifact, sender, receiver, verb, samples=10, clients=1)
-
-
-def style(client: str) -> StyleStatistics:
-    parts = {name: torch.ones(4) for name in ("mean", "std", "mean_var", "std_var")}
-    return StyleStatistics(client=client, round=0, **parts, behind="client", at="layer1", rule="paper_eps")
-
-
 def state(client: str, layers: int = 2, numbers: int = 1000) -> ModelState:
-    tensors = {"weight": torch.ones(numbers)}
-    for layer in range(layers):
-        tensors |= {f"bn{layer}.running_mean": torch.ones(2), f"bn{layer}.running_var": torch.ones(2)}
-    return ModelState(client=client, round=0, state=tensors)
+    statistics = {f"bn{i}.{name}": torch.ones(2) for i in range(layers) for name in ("running_mean", "running_var")}
+    return model_state(client, weight=torch.ones(numbers), **statistics)
 
 
 @pytest.mark.parametrize("method", PAPERS)
-def test_every_numbered_hypothesis_is_a_row_once(method: str) -> None:
+def test_every_numbered_hypothesis_is_a_row_once_and_without_evidence_nothing_is_decided(method: str) -> None:
     letter, first, last = NUMBERS[method]
     rows = claims(method, case())
-    numbered = [row.id for row in rows if row.id.startswith("H-")]
-    assert numbered == [f"H-{letter}{i}" for i in range(first, last + 1)]
+    assert [row.id for row in rows if row.id.startswith("H-")] == [f"H-{letter}{i}" for i in range(first, last + 1)]
     assert len({row.id for row in rows}) == len(rows)
-
-
-@pytest.mark.parametrize("method", PAPERS)
-def test_without_evidence_nothing_is_decided_and_every_row_says_what_it_needs(method: str) -> None:
-    for row in claims(method, case()):
-        assert row.verdict == "undecided"
+    for row in rows:
+        assert (row.verdict, row.evidence) == ("undecided", ())
         assert row.reason.startswith("not measured: ")
-        assert row.evidence == ()
+        if wanted := re.fullmatch(r"not measured: needs (\w+)", row.reason):
+            assert wanted[1] not in Attack.names()  # none that is there
 
 
 def test_every_method_with_a_paper_of_claims_is_known() -> None:
@@ -71,73 +61,51 @@ def test_every_method_with_a_paper_of_claims_is_known() -> None:
     assert hypotheses("fedavg") == ()
 
 
-@pytest.mark.parametrize("method", PAPERS)
-def test_what_is_undecided_for_want_of_an_attack_names_no_attack_that_is_there(method: str) -> None:
-    for row in claims(method, case()):
-        if wanted := re.fullmatch(r"not measured: needs (\w+)", row.reason):
-            assert wanted[1] not in Attack.names()
-
-
 # Rules
 
 
-def test_a_leak_refutes_and_names_its_row() -> None:
-    found = no_leak_by("gan")(case(reconstruction("insider", 15.9, 0.0006, "leak", True)))
-    assert found.verdict == "refuted"
-    assert found.evidence == ("gan by insider on style_statistics:client: psnr 15.9 [15.5, 16.3]",)
+LEAK = reconstruction("insider", 15.9, 0.0006, "leak", True)
+QUIET = reconstruction("third_party", 13.4, 0.31, "no_leak_found", True)
+DOMAIN = inference("domain_inference", "accuracy", 0.96, 0.33, "not_applicable", "leak", reason="asks for the domain")
+UNSHARED = inference(
+    "class_probe", "balanced_accuracy", 0.38, 0.1, "leak", "leak", artifact="style_statistics:image", shared=False
+)
+UNSURE = inference("gan", "psnr", 0.3, 0.1, "inconclusive", "inconclusive", reason="too few units")
+SINGLE = inference("identification", "top-1", 0.02, 0.02, "no_leak_found", "no_leak_found")
 
 
-def test_one_leak_among_several_adversaries_is_enough() -> None:
-    rows = (
-        reconstruction("third_party", 13.4, 0.31, "no_leak_found", True),
-        reconstruction("insider", 15.9, 0.0006, "leak", True),
-    )
-    assert no_leak_by("gan")(case(*rows)).verdict == "refuted"
+@pytest.mark.parametrize(
+    ("rule", "rows", "verdict"),
+    [
+        (no_leak_by("gan"), [QUIET, LEAK], "refuted"),  # one leak among several adversaries is enough
+        (no_leak_by("gan"), [QUIET], "supported"),
+        (no_leak_by("gan"), [QUIET, UNSURE], "undecided"),
+        (no_leak_by("class_probe", image=True), [UNSHARED], "refuted"),  # of what never crossed: single images alone
+        (no_leak_by("class_probe"), [UNSHARED], "undecided"),
+        (no_leak_by("domain_inference", leak="supported"), [DOMAIN], "supported"),  # a line that asks for the domain
+        (no_leak_by("domain_inference"), [DOMAIN], "refuted"),
+        (no_leak_by("domain_inference", on=("style_statistics",), by=("server",)), [DOMAIN], "refuted"),
+        (no_leak_by("domain_inference", on=("model_state",)), [DOMAIN], "undecided"),
+        (no_leak_by("domain_inference", by=("client",)), [DOMAIN], "undecided"),
+    ],
+)
+def test_a_leak_refutes_and_no_leak_supports_where_every_row_says_so(
+    rule: Callable[[Case], Decision], rows: list[AttackFinding], verdict: str
+) -> None:
+    assert rule(case(*rows)).verdict == verdict
 
 
-def test_no_leak_supports_only_where_every_row_says_so() -> None:
-    quiet = reconstruction("third_party", 13.4, 0.31, "no_leak_found", True)
-    assert no_leak_by("gan")(case(quiet)).verdict == "supported"
-    unsure = inference("gan", "psnr", 0.3, 0.1, "inconclusive", "inconclusive", reason="too few units")
-    found = no_leak_by("gan")(case(quiet, unsure))
-    assert (found.verdict, found.evidence) == ("undecided", ())
-    assert "too few units" in found.reason
-
-
-def test_other_attacks_decide_nothing() -> None:
-    found = no_leak_by("identification")(case(reconstruction("insider", 15.9, 0.0006, "leak", True)))
-    assert found == Decision("undecided", "not measured: needs identification on this artifact")
-
-
-def test_a_leak_of_what_never_crossed_refutes_only_claims_about_single_images() -> None:
-    row = inference(
-        "class_probe", "balanced_accuracy", 0.38, 0.1, "leak", "leak", artifact="style_statistics:image", shared=False
-    )
-    assert no_leak_by("class_probe", image=True)(case(row)).verdict == "refuted"
-    assert no_leak_by("class_probe")(case(row)).verdict == "undecided"
-
-
-def test_the_positive_control_of_a_shared_artifact_tells_of_single_images() -> None:
-    quiet = inference("identification", "top-1", 0.02, 0.02, "no_leak_found", "no_leak_found")
-    found = no_leak_by("identification", image=True)(case(quiet))
-    assert found.verdict == "refuted"
-    assert found.evidence == ("identification by server on single images: top-1 0.85 [0.79, 0.91]",)
-
-
-def test_a_line_that_asks_for_the_domain_is_read_where_the_client_line_does_not_apply() -> None:
-    row = inference("domain_inference", "accuracy", 0.96, 0.33, "not_applicable", "leak", reason="asks for the domain")
-    assert no_leak_by("domain_inference", leak="supported")(case(row)).verdict == "supported"
-    assert no_leak_by("domain_inference")(case(row)).verdict == "refuted"
-
-
-def test_a_claim_about_one_kind_or_one_adversary_is_not_decided_by_others() -> None:
-    row = inference("domain_inference", "accuracy", 0.96, 0.33, "not_applicable", "leak", reason="asks for the domain")
-    assert no_leak_by("domain_inference", on=("style_statistics",), by=("server",))(case(row)).verdict == "refuted"
-    assert no_leak_by("domain_inference", on=("model_state",))(case(row)).verdict == "undecided"
-    assert no_leak_by("domain_inference", by=("client",))(case(row)).verdict == "undecided"
-
-
-def test_what_is_needed_is_said() -> None:
+def test_evidence_names_the_row_and_what_is_needed_is_said() -> None:
+    (shown,) = no_leak_by("gan")(case(LEAK)).evidence
+    assert shown == "gan by insider on style_statistics:client: psnr 15.9 [15.5, 16.3]"
+    unsure = no_leak_by("gan")(case(QUIET, UNSURE))
+    assert unsure.evidence == ()
+    assert "too few units" in unsure.reason
+    other = no_leak_by("identification")(case(LEAK))
+    assert other == Decision("undecided", "not measured: needs identification on this artifact")
+    single = no_leak_by("identification", image=True)(case(SINGLE))  # its positive control tells of single images
+    shown = "identification by server on single images: top-1 0.85 [0.79, 0.91]"
+    assert (single.verdict, single.evidence) == ("refuted", (shown,))
     assert needs("membership")(case()) == Decision("undecided", "not measured: needs membership")
 
 
@@ -187,10 +155,7 @@ def test_repetition_is_supported_only_where_every_round_was_read() -> None:
     assert few.verdict == "undecided"
     assert "1 and 2 of 3 rounds" in few.reason
     assert "--keep all" in few.reason
-
-
-def test_one_round_s_row_says_nothing_of_repetition() -> None:
-    row = inference("style_membership", "auc", 0.9, 0.5, "leak", "leak")
+    row = inference("style_membership", "auc", 0.9, 0.5, "leak", "leak")  # one round's says nothing of repetition
     assert sent_again(row).verdict == "undecided"
     assert "--keep all" in sent_again(row).reason
 
@@ -214,23 +179,17 @@ def verdict_of(method: str, id: str, made: Case) -> tuple[str, str]:
     return row.verdict, row.reason
 
 
-@pytest.mark.parametrize(("numbers", "verdict"), [(100_000, "supported"), (1000, "refuted")])
-def test_table_6_is_about_bytes(numbers: int, verdict: str) -> None:
-    records = (crossing(style("a"), "a", SERVER), crossing(state("a", 0, numbers), "a", SERVER))
-    found, reason = verdict_of("stablefdg", "Table 6", case(records=records))
-    assert found == verdict
-    assert f"{64 / (4 * numbers):.3%}" in reason
-
-
-@pytest.mark.parametrize(("layers", "verdict"), [(1, "supported"), (2, "refuted"), (54, "refuted"), (0, "undecided")])
-def test_one_layer_is_one_layer(layers: int, verdict: str) -> None:
-    assert verdict_of("lsi", "H-L2", case(records=(crossing(state("a", layers), "a", SERVER),)))[0] == verdict
-
-
-def test_cross_sharing_is_a_clients_artifact_passed_on() -> None:
-    up = crossing(style("a"), "a", SERVER)
+def test_what_is_about_bytes_layers_or_messages_is_decided_by_what_crossed() -> None:
+    up, passed_on = crossing(style("a"), "a", SERVER), crossing(style("a"), SERVER, "b")
+    for numbers, verdict in ((100_000, "supported"), (1000, "refuted")):
+        records = (up, crossing(state("a", 0, numbers), "a", SERVER))
+        found, reason = verdict_of("stablefdg", "Table 6", case(records=records))
+        assert found == verdict
+        assert f"{64 / (4 * numbers):.3%}" in reason
+    for layers, verdict in ((1, "supported"), (2, "refuted"), (54, "refuted"), (0, "undecided")):
+        assert verdict_of("lsi", "H-L2", case(records=(crossing(state("a", layers), "a", SERVER),)))[0] == verdict
     assert verdict_of("pardon", "messages", case(records=(up,)))[0] == "supported"
-    assert verdict_of("pardon", "messages", case(records=(up, crossing(style("a"), SERVER, "b"))))[0] == "refuted"
+    assert verdict_of("pardon", "messages", case(records=(up, passed_on)))[0] == "refuted"
 
 
 # Style space
@@ -242,8 +201,7 @@ def facts(**given: float) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("given", "verdict"),
-    [({}, "supported"), ({"class_purity": 0.13}, "refuted"), ({"domain_purity": 0.4}, "refuted")],
+    ("given", "verdict"), [({}, "supported"), ({"class_purity": 0.13}, "refuted"), ({"domain_purity": 0.4}, "refuted")]
 )
 def test_remark_1_needs_domains_apart_and_classes_mixed(given: dict[str, float], verdict: str) -> None:
     assert verdict_of("stablefdg", "H-S0", case(facts=facts(**given)))[0] == verdict
@@ -263,49 +221,31 @@ GAIN = {"translated_error": 1.0, "untranslated_error": 2.0, "elsewhere_error": 1
 }
 
 
-@pytest.mark.parametrize("claim", ["H-L1", "H-L3", "H-L4", "H-L7", "H-L8"])
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        (
-            {"stage1_accuracy_min": 0.79},
-            "stage 1 trained too little: a client's accuracy on its own training images is 0.79",
-        ),
-        (
-            {"class_preservation": 0.5},
-            "the translator does not keep classes: accuracy 0.50 under the other client's head",
-        ),
-        (
-            {"class_preservation": 0.32},
-            "the translator does not keep classes: accuracy 0.32 under the other client's head",
-        ),
-        (
-            {"stage1_accuracy_min": None},
-            "the run's log lacks stage 1's accuracy or the translator's class preservation",
-        ),
+        ({"stage1_accuracy_min": 0.79}, "stage 1 trained too little: a client's accuracy on its own training images is 0.79"),
+        ({"class_preservation": 0.5}, "the translator does not keep classes: accuracy 0.50 under the other client's head"),
+        ({"class_preservation": 0.32}, "the translator does not keep classes: accuracy 0.32 under the other client's head"),
+        ({"stage1_accuracy_min": None}, "the run's log lacks stage 1's accuracy or the translator's class preservation"),
         ({"class_untranslated": None}, "the run's log lacks stage 1's accuracy or the translator's class preservation"),
         ({}, None),
     ],
-)
+    ids=str,
+)  # fmt: skip
 def test_claims_of_heads_and_translator_are_refused_where_these_did_not_learn(
-    claim: str, changed: dict[str, float | None], told: str | None
+    changed: dict[str, float | None], told: str | None
 ) -> None:
     inverted = reconstruction("server", 15.0, 0.5, "no_leak_found", True).model_copy(update={"verdict": "leak"})
     head = inverted.model_copy(update={"attack": "latent_inversion", "artifact": "classifier_head:client"})
     deep = inverted.model_copy(update={"attack": "deep_inversion", "artifact": "model_state:client"})
     labels = head.model_copy(update={"attack": "label_histogram"})
     known = {name: figure for name, figure in (LEARNED | changed).items() if figure is not None}
-    (row,) = (
-        row
-        for row in claims("lsi", case(head, deep, labels, facts=LATENTS | MOMENTS | GAIN | known))
-        if row.id == claim
-    )
-    assert row.evidence
-    if told is None:
-        assert row.verdict == "refuted"
-    else:
-        assert row.verdict == "undecided"
-        assert row.reason.startswith(told)
+    rows = {row.id: row for row in claims("lsi", case(head, deep, labels, facts=LATENTS | MOMENTS | GAIN | known))}
+    for claim in ("H-L1", "H-L3", "H-L4", "H-L7", "H-L8"):
+        assert rows[claim].evidence
+        assert rows[claim].verdict == ("refuted" if told is None else "undecided")
+        assert rows[claim].reason.startswith(told or "")
 
 
 @pytest.mark.parametrize(
@@ -343,12 +283,12 @@ def test_a_translator_tells_where_it_gains_on_both_controls(low: float, verdict:
 
 
 def test_style_space_against_a_loop(fitted: Fitted) -> None:
-    proctor = fitted.proctor()
-    found = style_space(proctor)
-    assert proctor.evidence is not None
-    layer, population = proctor.template.at, proctor.population
+    evaluator = fitted.evaluator()
+    found = style_space(evaluator)
+    assert evaluator.evidence is not None
+    layer, population = evaluator.template.at, evaluator.population
     points = torch.cat(
-        [torch.cat(proctor.evidence.of_client(d.images, layer), 1) for d in population.clients.values()]
+        [torch.cat(evaluator.evidence.of_client(d.images, layer), 1) for d in population.clients.values()]
     ).double()
     points = (points - points.mean(0)) / points.std(0)
     domain = torch.cat([population.domain_of[name] for name in population.clients]).tolist()
@@ -369,10 +309,4 @@ def test_style_space_against_a_loop(fitted: Fitted) -> None:
             pairs += 1
             alike += domain[a] == domain[b]
     assert found["domain_chance"] == pytest.approx(alike / pairs)
-
-
-def test_without_styles_there_is_no_style_space(fitted: Fitted) -> None:
-    class Silent:
-        evidence = None
-
-    assert style_space(Silent()) == {}  # type: ignore[arg-type]
+    assert style_space(SimpleNamespace(evidence=None)) == {}  # type: ignore[arg-type]

@@ -16,16 +16,18 @@ import torch
 from conftest import TARGET, audits_of, shortened
 
 from fdgpriv import __main__ as script
+from fdgpriv.attack import Attack
 from fdgpriv.audit import main
-from fdgpriv.conduct import Conductor
-from fdgpriv.exam.examination import Examination
-from fdgpriv.federation import Dataset
-from fdgpriv.finding import Results
-from fdgpriv.progress import Teller
-from fdgpriv.roles import Attack, Method, Report
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
+from fdgpriv.method import Method
+from fdgpriv.report import Report
+from fdgpriv.results.finding import Results
+from fdgpriv.runner import Runner
+from fdgpriv.utils.console import ProgressLog
 
 SHORT = ["--preset", "quick", "--clients", "6", "--set", "rounds=1", "local_epochs=1"]
-ATTACKS = ["--attack", "domain_inference:practice=12", "identification:practice=20", "--threat", "server"]
+ATTACKS = ["--attack", "domain_inference:simulations=12", "identification:simulations=20", "--threat", "server"]
 SMALL = [*SHORT, *ATTACKS]
 WHOLE = [*SMALL, "client", "--defense", "none", "gaussian:epsilon=0.5"]
 
@@ -53,6 +55,15 @@ def small(tmp_path_factory: pytest.TempPathFactory, _few_digits: None) -> Path:
     return out
 
 
+def instead(words: list[str], changed: list[str]) -> list[str]:
+    """`words` with the options in `changed` in place of their own."""
+    kept, keep = [], True
+    for word in words:
+        keep = word not in changed if word.startswith("--") else keep
+        kept += [word] * keep
+    return [*kept, *changed]
+
+
 def results(out: Path) -> Results:
     return Results.load(out / "results.json")
 
@@ -72,16 +83,24 @@ def contents(folder: Path) -> dict[str, bytes]:
 # What a run leaves
 
 
-def test_it_leaves_every_file_whole(done: Path) -> None:
+def test_it_leaves_every_file_whole_and_tells_nothing_of_this_machine(done: Path) -> None:
+    texts = {"config.json", "results.json", "results.csv", "report.html", "report.md"}
     names = {path.name for path in done.iterdir()}
-    assert {"config.json", "transcript", "results.json", "results.csv", "report.html", "report.md"} <= names
-    assert {Report.named(name).filename for name in Report.names()} <= names
+    assert texts | {"transcript"} | {Report.named(name).filename for name in Report.names()} <= names
     assert all(data for data in contents(done).values())
     assert not [name for name in contents(done) if ".part" in name or name.endswith(".tmp")]
+    for run in results(done).runs:
+        for name in [figure.file for figure in run.figures] + [name for row in run.attacks for name in row.figures]:
+            assert (done / name).read_bytes().startswith(b"\x89PNG")
+    for name in texts:
+        assert str(done.parent) not in (done / name).read_text(encoding="utf-8")
+    command = results(done).command or ""
+    assert command.startswith("python -m fdgpriv.audit --preset quick")
+    assert "--out" not in command
 
 
 def test_the_results_keep_their_contract(done: Path) -> None:
-    schema = json.loads(files("fdgpriv").joinpath("results_schema.json").read_text(encoding="utf-8"))
+    schema = json.loads(files("fdgpriv.results").joinpath("schema.json").read_text(encoding="utf-8"))
     written = json.loads((done / "results.json").read_text(encoding="utf-8"))
     jsonschema.validate(written, schema)
     found = results(done)
@@ -91,21 +110,12 @@ def test_the_results_keep_their_contract(done: Path) -> None:
         ("stablefdg", TARGET, 0, "none"),
         ("stablefdg", TARGET, 0, "gaussian:epsilon=0.5"),
     ]
+    server = {("domain_inference", "server"), ("identification", "server")}
     for run in found.runs:
-        assert {(row.attack, row.threat.role) for row in run.attacks} == {
-            ("domain_inference", "server"),
-            ("identification", "server"),
-            ("identification", "client"),
-        }
+        assert {(row.attack, row.threat.role) for row in run.attacks} == server | {("identification", "client")}
         assert run.utility is not None
         assert run.utility.source_accuracy.value is not None
         assert [row.kind for row in run.artifacts].count("style_statistics") == 2  # to the server, and passed on
-
-
-def test_every_figure_that_is_named_is_there(done: Path) -> None:
-    for run in results(done).runs:
-        for name in [figure.file for figure in run.figures] + [name for row in run.attacks for name in row.figures]:
-            assert (done / name).read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_tables_and_reports_tell_of_every_attack(done: Path) -> None:
@@ -116,15 +126,6 @@ def test_the_tables_and_reports_tell_of_every_attack(done: Path) -> None:
         assert any(word in cell for row in rows for cell in row)
         assert all(word in text for text in told)
     assert not re.search("https?://", told[1].replace("http://www.w3.org/", ""))  # nothing is fetched
-
-
-def test_nothing_of_this_machine_is_told(done: Path) -> None:
-    for name in ("results.json", "config.json", "results.csv", "report.md", "report.html"):
-        assert str(done.parent) not in (done / name).read_text(encoding="utf-8")
-    command = results(done).command
-    assert command is not None
-    assert command.startswith("python -m fdgpriv.audit --preset quick")
-    assert "--out" not in command
 
 
 def test_shadows_are_among_the_units_and_said_to_be(done: Path) -> None:
@@ -143,25 +144,20 @@ def test_the_gaussian_row_is_proved_and_measured(done: Path) -> None:
     assert "1 releases" in defended.statement
 
 
-def test_a_single_image_leaks_and_a_defended_client_is_not_told_apart(done: Path) -> None:
-    plain, defended = ({(row.attack, row.threat.role): row for row in run.attacks} for run in results(done).runs)
-    single = plain["identification", "server"].positive_control
-    assert single is not None
-    assert single.value.value is not None
-    assert single.value.value > 0.8
-    assert single.p is not None
-    assert single.p < 0.005  # one test: corrected for all of the run, twelve targets are on the edge of success
-    assert defended["identification", "server"].verdict != "leak"
-
-
-def test_the_positive_control_of_a_defended_run_is_undefended(done: Path) -> None:
-    """AUDIT 3: "artifact of one image, no defense: the positive control". Without it no defense can ever be cleared."""
-    (row,) = (
-        row for row in results(done).runs[1].attacks if (row.attack, row.threat.role) == ("identification", "server")
+def test_a_single_image_leaks_also_in_a_defended_run_and_a_defended_client_is_not_told_apart(done: Path) -> None:
+    """The positive control is of one image without defense: without it no defense can ever be cleared."""
+    plain, defended = (
+        next(row for row in run.attacks if (row.attack, row.threat.role) == ("identification", "server"))
+        for run in results(done).runs
     )
-    assert row.positive_control is not None
-    assert row.positive_control.value.value is not None
-    assert row.positive_control.value.value > 0.8
+    for row in (plain, defended):
+        assert row.positive_control is not None
+        assert (row.positive_control.value.value or 0) > 0.8
+    # one test: corrected for all of the run, twelve targets are on the edge of success
+    assert plain.positive_control is not None
+    assert plain.positive_control.p is not None
+    assert plain.positive_control.p < 0.005
+    assert defended.verdict != "leak"
 
 
 # The same again
@@ -185,25 +181,25 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    examination, step, told = Examination._examined, Teller.step, threading.Event()
+    found, step, told = AttackEvaluation._found, ProgressLog.step, threading.Event()
     begun: list[int] = []
-    monkeypatch.setattr("fdgpriv.conduct.os.cpu_count", lambda: 1)
+    monkeypatch.setattr("fdgpriv.runner.os.cpu_count", lambda: 1)
 
-    def interrupted(self: Examination, *given: Any) -> Any:
+    def interrupted(self: AttackEvaluation, *given: Any) -> Any:
         begun.append(1)
         if len(begun) > 1:
             assert told.wait(60)
             raise KeyboardInterrupt
-        return examination(self, *given)
+        return found(self, *given)
 
-    def tell(self: Teller, task: Any, text: str = "") -> None:
+    def tell(self: ProgressLog, task: Any, text: str = "") -> None:
         step(self, task, text)
         if "domain_inference" in text:
             told.set()
 
     with monkeypatch.context() as patch:
-        patch.setattr(Examination, "_examined", interrupted)
-        patch.setattr(Teller, "step", tell)
+        patch.setattr(AttackEvaluation, "_found", interrupted)
+        patch.setattr(ProgressLog, "step", tell)
         assert main([*SMALL, "--out", str(out)]) == 3
     last = capsys.readouterr().err.splitlines()[-1]
     assert "interrupted" in last
@@ -221,24 +217,27 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(
     assert {name: after[name] for name in trained} == trained  # what was trained was not trained again
 
 
-def test_resuming_what_is_done_changes_nothing(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*given: Any) -> None:
-        raise AssertionError("trained or examined again")
+def stop(*given: Any, **named: Any) -> None:
+    raise KeyboardInterrupt
 
+
+def test_resuming_what_is_done_changes_nothing(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = comparable(small)
-    monkeypatch.setattr("fdgpriv.engine.local.LocalEngine.run", never)
-    monkeypatch.setattr(Examination, "_examined", never)
+    monkeypatch.setattr("fdgpriv.federation.local_engine.LocalEngine.run", stop)
+    monkeypatch.setattr(AttackEvaluation, "_found", stop)
     assert main([*SMALL, "--out", str(small), "--resume"]) == 0
     assert comparable(small) == before
 
 
-def test_ctrl_c_in_training_leaves_nothing_that_looks_trained(
+def test_ctrl_c_in_training_or_before_leaves_nothing_that_looks_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(*given: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("fdgpriv.engine.local.LocalEngine.run", interrupted)
+    with monkeypatch.context() as patch:
+        patch.setattr("fdgpriv.config.AuditConfig.checked", stop)
+        assert main([*SMALL, "--out", str(tmp_path / "out")]) == 3
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr("fdgpriv.federation.local_engine.LocalEngine.run", stop)
     assert main([*SMALL, "--out", str(tmp_path / "out")]) == 3
     found = results(tmp_path / "out")
     assert found.interrupted
@@ -246,57 +245,28 @@ def test_ctrl_c_in_training_leaves_nothing_that_looks_trained(
     assert not list((tmp_path / "out").rglob("trained.json"))
 
 
-def test_ctrl_c_before_anything_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(*given: Any, **named: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("fdgpriv.plan.Plan.checked", interrupted)
-    assert main([*SMALL, "--out", str(tmp_path / "out")]) == 3
-    assert len(capsys.readouterr().err.splitlines()) == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        (["--seed", "1"], "seeds"),
-        (["--clients", "9"], "clients"),
-        (["--set", "rounds=2", "local_epochs=1"], "settings"),
-        (["--attack", "identification"], "attacks"),
-        (["--defense", "gaussian"], "defenses"),
-        (["--preset", "default"], "preset"),
-        (["--partition", "heterogeneity:0.1"], "partition"),
-    ],
-    ids=lambda v: v if isinstance(v, str) else "",
-)
-def test_other_settings_are_no_resumption(
-    small: Path, changed: list[str], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_settings_are_no_resumption(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = contents(small)
-    assert main([*SMALL, *changed, "--out", str(small), "--resume"]) == 2
-    assert told in one_line(capsys)
+    for told, words in {
+        "seeds": ["--seed", "1"],
+        "clients": ["--clients", "9"],
+        "settings": ["--set", "rounds=2", "local_epochs=1"],
+        "attacks": ["--attack", "identification"],
+        "defenses": ["--defense", "gaussian"],
+        "preset": ["--preset", "default"],
+        "partition": ["--partition", "heterogeneity:0.1"],
+    }.items():
+        assert main([*instead(SMALL, words), "--out", str(small), "--resume"]) == 2
+        assert told in one_line(capsys)
     assert contents(small) == before
 
 
-def test_a_damaged_transcript_is_not_resumed(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, data in contents(small).items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(data)
-    (damaged, *_) = sorted(tmp_path.rglob("tensors.safetensors"))
-    damaged.write_bytes(damaged.read_bytes()[:1000])
-    assert main([*SMALL, "--out", str(tmp_path), "--resume"]) == 2
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert str(damaged.parent) in last
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\x00"])
-def test_a_damaged_config_is_not_resumed(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "config.json").write_text(text)
-    assert main([*SMALL, "--out", str(tmp_path), "--resume"]) == 2
-    assert "--resume" in one_line(capsys)
-    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+def test_a_damaged_config_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("", "{", "[]", "null", "\x00"):
+        (tmp_path / "config.json").write_text(text)
+        assert main([*SMALL, "--out", str(tmp_path), "--resume"]) == 2
+        assert "--resume" in one_line(capsys)
+        assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
 # Wrong words
@@ -336,34 +306,24 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
         (["--clients", "many"], "many"),
         (["--set", "rounds"], "--set: want FIELD=VALUE, got 'rounds'"),
         (["--set", "colour=red"], "stablefdg: want a field of .*rounds.*'colour'"),
-        (["--set", "rounds=ten"], "stablefdg.rounds: want int, got 'ten'"),
-        (["--set", "rounds=0"], "rounds: want more than 0"),
+        (["--set", "rounds=ten"], "stablefdg.rounds: want a whole number of at least 1, got 'ten'"),
         (["--set", "style_layer=layer9"], "'layer9'"),
-        (["--set", "explore_layers=layer9"], "layer9"),
-        (["--set", "mixing=2"], "mixing"),
-        (["--set", "momentum=-1"], "momentum"),
         (["--attack", "nobody"], "gan, .*identification.*'nobody'"),
         (["--attack", "gan:steps=0"], "gan.steps"),
         (["--attack", "gan:colour=red"], "gan: want a field of steps.*'colour'"),
-        (["--attack", "gan:steps"], "gan"),
-        (["--attack", "gan:loss=kl"], "gan.loss"),
         (["--attack", "identification", "identification"], "once"),
         (["--attack", "none", "gan"], "--attack: want none alone, or attacks without it; got none gan"),
-        (["--attack", "all", "none"], "--attack: want none alone"),
         (["--attack", "none", "none"], "--attack: want none alone"),
         (["--attack", "none", "--threat", "server"], "--threat: want an attack to play"),
         (["--threat", "nsa"], "server, client, third_party, insider; got 'nsa'"),
         (["--defense", "wall"], "gaussian, none; got 'wall'"),
         (["--defense", "gaussian:epsilon=-1"], "gaussian.epsilon"),
-        (["--defense", "gaussian:epsilon=inf"], "epsilon"),
-        (["--defense", "gaussian:epsilon"], "name:field=value"),
-        (["--defense", "gaussian:unit=country"], "image, client; got 'country'"),
         (["--defense", "none", "none"], "--defense: want each value once"),
         (["--seed", "x"], "'x'"),
         (["--seed", "-1"], "--seed: want numbers of at least 0"),
         (["--seed", "0", "0"], "--seed: want each value once"),
         (["--engine", "warp"], "--engine: want .*local.*'warp'"),
-        (["--device", "tpu"], "auto, cpu or cuda; got 'tpu'"),
+        (["--device", "tpu"], "auto, cpu, cuda; got 'tpu'"),
         (["--backbone", "vgg"], "small_resnet.*'vgg'"),
         (["--keep", "most"], "ends, all, small.*'most'"),
         (["--colour", "red"], "--colour"),
@@ -375,7 +335,7 @@ def test_a_wrong_word_is_one_line_and_nothing_is_written(
     words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main([*SHORT[:4], "--attack", "domain_inference", *words, "--out", "out"]) == 2
+    assert main([*instead([*SHORT[:4], "--attack", "domain_inference"], words), "--out", "out"]) == 2
     captured = capsys.readouterr()
     written = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
     assert (written, len(captured.err.splitlines()), captured.out) == ([], 1, "")
@@ -390,23 +350,18 @@ def test_a_missing_gpu_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("what", ["a file", "a full folder", "below a file"])
-def test_an_out_folder_that_is_taken_is_left_alone(
-    tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]
+def test_an_out_folder_that_is_taken_is_left_alone_and_resume_wants_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    taken = tmp_path / "taken"
-    if what == "a full folder":
-        taken.mkdir()
-        (taken / "mine").write_text("precious")
-    else:
-        taken.write_text("precious")
+    file, full = tmp_path / "file", tmp_path / "full"
+    file.write_text("precious")
+    full.mkdir()
+    (full / "mine").write_text("precious")
     before = contents(tmp_path)
-    assert main([*WHOLE, "--out", str(taken / "out" if what == "below a file" else taken)]) == 2
-    assert str(taken) in capsys.readouterr().err.splitlines()[-1]
+    for taken, out in ((file, file), (full, full), (file, file / "out")):
+        assert main([*WHOLE, "--out", str(out)]) == 2
+        assert str(taken) in one_line(capsys)
     assert contents(tmp_path) == before
-
-
-def test_resume_wants_the_folder(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*WHOLE, "--resume"]) == 2
     assert "--resume: want --out" in one_line(capsys)
 
@@ -421,14 +376,17 @@ def test_a_method_that_shares_no_style_is_not_applicable(tmp_path: Path) -> None
     assert "fedavg shares no style statistics" in (row.reason or "")
 
 
-def test_without_attacks_it_trains_every_target_and_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_attacks_it_trains_every_target_and_seed(
+    digits: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["--method", "fedavg", "stablefdg", "--target", "scan", "blend", "--seed", "0", "1", "--attack", "none"]
-    assert main([*SHORT, "--clients", "3", *words, "--out", str(tmp_path / "out")]) == 0
+    with audits_of(shortened(digits, 32)):
+        assert main([*instead(SHORT, ["--clients", "3"]), *words, "--out", str(tmp_path / "out")]) == 0
     found = results(tmp_path / "out")
     assert len(found.runs) == 8
     assert all(run.attacks == () and run.utility for run in found.runs)
     assert all("Nothing was attacked: --attack none was asked for." in run.not_measured for run in found.runs)
-    assert not (tmp_path / "out" / "marks").exists()
+    assert not (tmp_path / "out" / "scores").exists()
     said = capsys.readouterr().out.splitlines()
     assert "nothing was attacked" in said
     begin = said.index("accuracy over targets and seeds:") + 1
@@ -454,70 +412,40 @@ def test_diverged_training_is_reported_and_not_attacked(tmp_path: Path) -> None:
     assert results(tmp_path / "out").runs[0] == run
 
 
-def test_without_out_each_run_has_a_folder_of_its_own(
-    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    canned = results(done)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Conductor, "run", lambda self, command: canned)
-    for _ in range(2):
-        assert main(WHOLE) == 0
-    assert sorted(path.name for path in Path("runs").iterdir()) == [
-        "stablefdg-digits-blend-quick",
-        "stablefdg-digits-blend-quick-2",
-    ]
-
-
-def test_the_verdicts_are_printed_and_the_report_is_named(
+def test_verdicts_and_report_are_named_and_without_out_each_run_has_a_folder_of_its_own(
     done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     canned = results(done)
-    monkeypatch.setattr(Conductor, "run", lambda self, command: canned)
-    assert main([*WHOLE, "--out", str(tmp_path / "out")]) == 0
-    captured = capsys.readouterr()
-    for run in canned.runs:
-        for row in run.attacks:
-            assert any(
-                all(word in line for word in (row.attack, row.threat.role, row.verdict.replace("_", " ")))
-                for line in captured.out.splitlines()
-            )
-    assert captured.out.splitlines()[-1] == f"report: {tmp_path / 'out' / 'report.html'}"
-    assert "\x1b" not in captured.err + captured.out  # piped: plain lines
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Runner, "run", lambda self, command: canned)
+    for folder in ("stablefdg-digits-blend-quick", "stablefdg-digits-blend-quick-2"):
+        assert main(WHOLE) == 0
+        assert (tmp_path / "runs" / folder).is_dir()
+        captured = capsys.readouterr()
+        lines = captured.out.splitlines()
+        for row in (row for run in canned.runs for row in run.attacks):
+            wanted = (row.attack, row.threat.role, row.verdict.replace("_", " "))
+            assert any(all(word in line for word in wanted) for line in lines)
+        assert lines[-1] == f"report: {Path('runs') / folder / 'report.html'}"
+        assert "\x1b" not in captured.err + captured.out  # piped: plain lines
 
 
-def test_help_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_is_no_error_and_the_console_script_names_its_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as left:
         main(["--help"])
     assert left.value.code == 0
     said = capsys.readouterr().out
-    for option in (
-        *(
-            "--method",
-            "--dataset",
-            "--data-root",
-            "--target",
-            "--preset",
-            "--clients",
-            "--partition",
-            "--set",
-            "--attack",
-        ),
-        *("--threat", "--defense", "--seed", "--engine", "--device", "--out", "--resume", "--list"),
-    ):
-        assert option in said
-
-
-def test_the_console_script_names_its_commands(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    options = "method dataset data-root target preset clients partition set attack threat defense seed engine device"
+    assert [option for option in f"{options} out resume list".split() if f"--{option}" not in said] == []
     monkeypatch.setattr(sys, "argv", ["fdgpriv", "audit", "--list"])
     assert script.main() == 0
     assert "stablefdg" in capsys.readouterr().out
-    for words in (["fdgpriv"], ["fdgpriv", "launch"]):
-        monkeypatch.setattr(sys, "argv", words)
-        assert script.main() == 2
-        (said,) = capsys.readouterr().err.splitlines()
-        assert "audit, selftest" in said or "audit, compare, selftest" in said
+    monkeypatch.setattr(sys, "argv", ["fdgpriv", "launch"])
+    assert script.main() == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "audit, selftest" in said or "audit, compare, selftest" in said
 
 
 @pytest.mark.slow
@@ -529,12 +457,8 @@ def test_a_quick_audit_of_all_digits_by_every_attack(
     (run,) = results(tmp_path / "out").runs
     rows = {(row.attack, row.threat.role): row for row in run.attacks}
     assert {attack for attack, _ in rows} == set(Attack.names())
-    for cast in (
-        ("identification", "server"),
-        ("domain_inference", "server"),
-        ("label_histogram", "server"),
-        ("gan", "insider"),
-    ):
+    names = ("identification", "domain_inference", "label_histogram")
+    for cast in [*((name, "server") for name in names), ("gan", "insider")]:
         control = rows[cast].positive_control
         assert control is not None
-        assert control.succeeded, cast  # AUDIT 3: a positive control clears the corrected level
+        assert control.succeeded, cast  # a positive control clears the corrected level

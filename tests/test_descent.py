@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from test_attacks import image_truth
+from factories_core import truth as truth_of
 from torch import Tensor
 
 from fdgpriv.metrics.matching import first_match, pairs
 from fdgpriv.metrics.pixels import EXACT_DB
+from fdgpriv.tasks import images as image_task
 
-descent: Any = import_module("fdgpriv.attacks._descent")
-scores: Any = import_module("fdgpriv.attacks._images")
+descent: Any = import_module("fdgpriv.attacks._optimisation")
 
 
 def test_it_finds_the_least_squares_and_stays_in_the_unit_cube(rng: torch.Generator) -> None:
@@ -61,30 +61,30 @@ def test_total_variation_is_the_mean_step_between_neighbours(rng: torch.Generato
 
 def test_a_set_is_scored_in_the_order_that_suits_it_best(rng: torch.Generator) -> None:
     """Against every order tried; two images more than there are true ones do not count."""
-    truth, guess = torch.rand(3, 3, 16, 16, generator=rng), torch.rand(5, 3, 16, 16, generator=rng)
+    truth, prediction = torch.rand(3, 3, 16, 16, generator=rng), torch.rand(5, 3, 16, 16, generator=rng)
     errors = [
-        [float((guess[i] - truth[j]).double().square().mean()) for i, j in enumerate(order)]
+        [float((prediction[i] - truth[j]).double().square().mean()) for i, j in enumerate(order)]
         for order in permutations(range(3))
     ]
     best = min(errors, key=sum)
     expected = sum(-10 * torch.tensor(error, dtype=torch.float64).log10() for error in best) / 3
-    assert float(scores.psnr([guess], [image_truth(truth)])) == pytest.approx(float(expected), abs=1e-5)
+    assert float(image_task.psnr([prediction], [truth_of(truth)])) == pytest.approx(float(expected), abs=1e-5)
     shuffled = truth[torch.tensor([2, 0, 1])]
-    assert float(scores.psnr([shuffled], [image_truth(truth)])) == EXACT_DB
-    assert float(scores.ssim([shuffled], [image_truth(truth)])) == pytest.approx(1)
+    assert float(image_task.psnr([shuffled], [truth_of(truth)])) == EXACT_DB
+    assert float(image_task.ssim([shuffled], [truth_of(truth)])) == pytest.approx(1)
 
 
 def test_a_set_of_one_is_scored_as_the_image_alone(rng: torch.Generator) -> None:
-    truth, guess = torch.rand(1, 3, 16, 16, generator=rng), torch.rand(3, 16, 16, generator=rng)
-    for score in (scores.psnr, scores.ssim, scores.identified):
-        one, other = score([guess, guess[None]], [image_truth(truth)] * 2).tolist()
+    truth, prediction = torch.rand(1, 3, 16, 16, generator=rng), torch.rand(3, 16, 16, generator=rng)
+    for score in (image_task.psnr, image_task.ssim, image_task.identified):
+        one, other = score([prediction, prediction[None]], [truth_of(truth)] * 2).tolist()
         assert one == pytest.approx(other, abs=1e-6)
 
 
 def test_the_picture_of_a_set_is_the_one_that_stands_for_the_first_true_image(rng: torch.Generator) -> None:
     truth = torch.rand(5, 3, 4, 4, generator=rng)
-    guess = (truth[torch.tensor([2, 1, 0])] + 0.01).clamp(0, 1)
-    assert torch.equal(first_match(guess, truth), guess[2])
-    ours, theirs = pairs(guess, truth)
+    prediction = (truth[torch.tensor([2, 1, 0])] + 0.01).clamp(0, 1)
+    assert torch.equal(first_match(prediction, truth), prediction[2])
+    ours, theirs = pairs(prediction, truth)
     assert torch.equal(theirs, truth[torch.tensor([2, 1, 0])])
-    assert torch.equal(ours, guess)
+    assert torch.equal(ours, prediction)

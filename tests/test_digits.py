@@ -5,8 +5,9 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 
 from fdgpriv.data import load
+from fdgpriv.data.dataset import Dataset
 from fdgpriv.data.digits import blend, outline, scan, stratified_parts
-from fdgpriv.federation import Dataset, generator
+from fdgpriv.utils.seeds import generator
 
 
 def test_it_is_four_domains_of_coloured_images_in_eight_bits(digits: Dataset) -> None:
@@ -50,18 +51,14 @@ def test_scans_are_the_scans_of_scikit_learn(digits: Dataset) -> None:
         assert known[image.numpy().tobytes()] == label
 
 
-def test_the_seed_decides_every_pixel() -> None:
+def test_the_seed_decides_every_pixel_and_the_global_random_state_is_left_alone() -> None:
+    before = torch.get_rng_state()
     first, again, other = load("digits", seed=1), load("digits", seed=1), load("digits", seed=2)
+    assert torch.equal(torch.get_rng_state(), before)
     for name in first.names:
         assert torch.equal(first.domain(name).images, again.domain(name).images)
         assert torch.equal(first.domain(name).labels, again.domain(name).labels)
         assert not torch.equal(first.domain(name).images[:500], other.domain(name).images[:500])
-
-
-def test_making_them_leaves_the_global_random_state_alone() -> None:
-    before = torch.get_rng_state()
-    load("digits")
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_another_size_is_the_same_picture(digits: Dataset) -> None:
@@ -94,11 +91,8 @@ def test_a_blend_is_darker_where_there_is_ink() -> None:
     assert float((blank - inked).min()) >= -0.02
     assert float((blank - inked)[:, 8:10, 16].min()) > 0.1  # a pixel of at least 0.58 becomes one of at most 0.42
     assert float((blank - inked)[:, 16, 16].abs().max()) < 0.1
-
-
-def test_a_scan_shows_each_pixel_as_a_square() -> None:
-    image = scan(ring())[0, 0]
-    assert torch.allclose(image[::4, ::4].repeat_interleave(4, 0).repeat_interleave(4, 1), image)
+    square = scan(ring())[0, 0]  # a scan shows each pixel as a square
+    assert torch.allclose(square[::4, ::4].repeat_interleave(4, 0).repeat_interleave(4, 1), square)
 
 
 def test_each_domain_is_learnable_and_differs_from_the_others(digits: Dataset) -> None:

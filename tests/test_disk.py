@@ -17,18 +17,19 @@ from conftest import audits_of, shortened
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from fdgpriv import figures, run_folder
-from fdgpriv._contract import write_text
 from fdgpriv.audit import main
-from fdgpriv.checksum import write_json
-from fdgpriv.engine.local import LocalEngine
-from fdgpriv.federation import Dataset
-from fdgpriv.plan import Plan
+from fdgpriv.config import AuditConfig
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.federation.local_engine import LocalEngine
+from fdgpriv.results import figures
+from fdgpriv.utils import run_folder
+from fdgpriv.utils.checksum import write_json
+from fdgpriv.utils.files import write_text
 
 ROOT = Path(__file__).parent.parent
 CELL = "fedavg-blend-0-none"
 SHORT = ["--method", "fedavg", "--preset", "quick", "--clients", "6", "--set", "rounds=1", "local_epochs=1"]
-WORDS = [*SHORT, "--attack", "label_histogram:practice=12", "--threat", "server"]
+WORDS = [*SHORT, "--attack", "label_histogram:simulations=12", "--threat", "server"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -66,7 +67,7 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> str:
 # Damage
 
 TRAINED = f"transcript/{CELL}/trained.json"
-FACTS = f"marks/{CELL}/facts.json"
+FACTS = f"scores/{CELL}/facts.json"
 Change = Callable[[Path], None]
 
 
@@ -82,26 +83,23 @@ def line_twice(path: Path) -> None:
     path.write_bytes(b"".join([*lines[:3], lines[2], *lines[3:]]))
 
 
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-20])
-
-
 def bit(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
 
 
-def without_digest(path: Path) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text())["content"]))
+def bytes_changed(change: Callable[[bytes], bytes]) -> Change:
+    return lambda path: path.write_bytes(change(path.read_bytes())) and None
 
 
-def longer(path: Path) -> None:
-    path.write_bytes(path.read_bytes() + b" ")
+def json_changed(change: Callable[[Any], Any]) -> Change:
+    return lambda path: path.write_text(json.dumps(change(json.loads(path.read_text())))) and None
 
 
-def with_a_key(path: Path) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), "colour": "red"}))
+cut, longer = bytes_changed(lambda data: data[:-20]), bytes_changed(lambda data: data + b" ")
+without_digest = json_changed(lambda entry: entry["content"])
+with_a_key = json_changed(lambda entry: {**entry, "colour": "red"})
 
 
 def edited(*where: Any, to: Any) -> Change:
@@ -117,12 +115,7 @@ def edited(*where: Any, to: Any) -> Change:
 
 def forged(*where: Any, to: Any) -> Change:
     """With a digest that fits, so that only the types and ranges of the record are left to tell."""
-
-    def change(path: Path) -> None:
-        content = json.loads(path.read_text())["content"]
-        write_json(path, json.dumps(_set(content, where, to)).encode())
-
-    return change
+    return lambda path: write_json(path, json.dumps(_set(json.loads(path.read_text())["content"], where, to)).encode())
 
 
 def _set(content: Any, where: tuple[Any, ...], to: Any) -> Any:
@@ -133,7 +126,7 @@ def _set(content: Any, where: tuple[Any, ...], to: Any) -> Any:
     return content
 
 
-SCORES = ("marks", -1, 1, "headline", "attack")
+SCORES = ("by_size", -1, 1, "headline", "attack")
 
 
 @pytest.mark.parametrize(
@@ -157,19 +150,19 @@ SCORES = ("marks", -1, 1, "headline", "attack")
         (TRAINED, forged("wire_s", to=float("nan")), "wire_s"),
         (TRAINED, forged("colour", to="red"), "colour"),
         (TRAINED, forged("utility", to={}), "utility"),
-        ("marks", edited(*SCORES, to=[1.0] * 12), "another SHA-256"),
-        ("marks", bit, "another"),
-        ("marks", forged(*SCORES, to=[]), "scores of attack in headline, got 0"),
-        ("marks", forged(*SCORES, 0, to=2.5), ": want l1 in [0.0, 2.0], got 2.5"),
-        ("marks", forged(*SCORES, 0, to=float("nan")), "finite"),
-        ("marks", forged("marks", -1, 1, "colour", to=1), "colour"),
-        ("marks", forged("marks", -1, 1, "units", to=[]), "at least 1 target"),
-        ("marks", forged("marks", -1, 1, "clients", to=["a"]), "want the client of each of "),
-        ("marks", forged("marks", -1, 0, to=0), "marks"),
-        ("marks", forged("marks", to=[]), "want scores, or not_applicable"),
-        ("marks", forged("attack_s", to=-1.0), "attack_s"),
-        ("marks", forged("figures", to=["../../x.png"]), "figures"),
-        ("marks", forged("colour", to=1), "colour"),
+        ("scores", edited(*SCORES, to=[1.0] * 12), "another SHA-256"),
+        ("scores", bit, "another"),
+        ("scores", forged(*SCORES, to=[]), "scores of attack in headline, got 0"),
+        ("scores", forged(*SCORES, 0, to=2.5), ": want l1 in [0.0, 2.0], got 2.5"),
+        ("scores", forged(*SCORES, 0, to=float("nan")), "finite"),
+        ("scores", forged("by_size", -1, 1, "colour", to=1), "colour"),
+        ("scores", forged("by_size", -1, 1, "units", to=[]), "at least 1 target"),
+        ("scores", forged("by_size", -1, 1, "clients", to=["a"]), "want the client of each of "),
+        ("scores", forged("by_size", -1, 0, to=0), "by_size"),
+        ("scores", forged("by_size", to=[]), "want scores, or not_applicable"),
+        ("scores", forged("attack_s", to=-1.0), "attack_s"),
+        ("scores", forged("figures", to=["../../x.png"]), "figures"),
+        ("scores", forged("colour", to=1), "colour"),
         (FACTS, forged("a", to=float("nan")), "a: "),
         (FACTS, forged("a", to="1"), "a: "),
         (FACTS, bit, "another"),
@@ -190,10 +183,10 @@ def test_damage_is_one_line_that_names_the_file_and_nothing_is_changed(
 ) -> None:
     out = tmp_path / "out"
     shutil.copytree(finished, out)
-    path = next((out / "marks" / CELL).glob("label_histogram*")) if name == "marks" else out / name
+    path = next((out / "scores" / CELL).glob("label_histogram*")) if name == "scores" else out / name
     change(path)
     before = contents(out)
-    monkeypatch.setattr(Plan, "rehearse", lambda *given: None)  # takes longer than the rest
+    monkeypatch.setattr(AuditConfig, "rehearse", lambda *given: None)  # takes longer than the rest
     assert main([*WORDS, "--out", str(out), "--resume"]) == 2
     said = last_line(capsys)
     assert told in said
@@ -205,7 +198,7 @@ def test_what_is_removed_as_was_told_is_made_again(finished: Path, tmp_path: Pat
     out = tmp_path / "out"
     shutil.copytree(finished, out)
     shutil.rmtree(out / "transcript" / CELL)
-    next((out / "marks" / CELL).glob("label_histogram*")).unlink()
+    next((out / "scores" / CELL).glob("label_histogram*")).unlink()
     assert main([*WORDS, "--out", str(out), "--resume"]) == 0
     assert results(out) == results(finished)
 
@@ -215,11 +208,7 @@ def test_what_is_removed_as_was_told_is_made_again(finished: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("writes", [0, 1, 2, 4, 5, 7])
 def test_a_full_disk_is_one_line_and_resume_goes_on(
-    writes: int,
-    finished: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    writes: int, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """After so many files there is room for a part of one more."""
     out, room, fsync = tmp_path / "out", [writes], os.fsync
@@ -253,7 +242,7 @@ def test_a_full_disk_is_one_line_and_resume_goes_on(
 def test_tensors_that_do_not_fit_are_an_error_of_the_disk_and_leave_nothing(tmp_path: Path) -> None:
     """A real limit on the size of a file, which a library that is not Python runs into."""
     code = (
-        "import resource, sys, torch; from pathlib import Path; from fdgpriv.checksum import write_tensors\n"
+        "import resource, sys, torch; from pathlib import Path; from fdgpriv.utils.checksum import write_tensors\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "try: write_tensors(Path(sys.argv[1]), {'a': torch.zeros(1000)})\n"
         "except OSError as error: print(error.errno, error.filename)"
@@ -268,7 +257,7 @@ def test_a_process_that_is_killed_while_it_writes_leaves_the_old_file_and_no_obs
     path = tmp_path / "x.json"
     write_text(path, "old")
     code = (
-        "import os, sys; from pathlib import Path; from fdgpriv._contract import whole\n"
+        "import os, sys; from pathlib import Path; from fdgpriv.utils.files import whole\n"
         "with whole(Path(sys.argv[1])) as part: part.write_text('ne'); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", code, path], check=False, cwd=ROOT)
@@ -282,7 +271,7 @@ def test_a_process_that_is_killed_while_it_writes_leaves_the_old_file_and_no_obs
 # One run per folder
 
 HOLD = (
-    "import sys; from pathlib import Path; from fdgpriv import run_folder\n"
+    "import sys; from pathlib import Path; from fdgpriv.utils import run_folder\n"
     "with run_folder.new(Path(sys.argv[1]), ''): print('held', flush=True); sys.stdin.read()"
 )
 
@@ -339,8 +328,9 @@ def test_a_name_that_cannot_be_written_is_refused_before_training(
     for name in domains:
         pictures(root, *name.split("/"))
     place.mkdir()
-    words = [*SHORT, "--attack", "none", "--dataset", "folder", "--data-root", str(root), "--target", "all"]
-    assert main([*words, "--image-size", "8", "--clients", "1", "--out", str(place / out)]) == 2
+    short = ["1" if word == "6" else word for word in SHORT]  # one client
+    words = [*short, "--attack", "none", "--dataset", "folder", "--data-root", str(root), "--target", "all"]
+    assert main([*words, "--image-size", "8", "--out", str(place / out)]) == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert told in said
     assert said.isprintable()

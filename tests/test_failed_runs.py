@@ -10,10 +10,11 @@ import torch
 from _lies import corrupt, raised
 from conftest import shortened
 
-from fdgpriv.artifact import STATISTICS, Artifact, TensorState
+from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.artifacts.parameters import STATISTICS, TensorState
 from fdgpriv.audit import main
-from fdgpriv.federation import Dataset
-from fdgpriv.finding import Results
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.results.finding import Results
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,7 @@ def test_a_failed_run_is_told_the_others_are_finished_and_resume_tries_it_again(
     failing: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     short = ["--preset", "quick", "--clients", "3", "--set", "rounds=1", "local_epochs=1", "--seed", "0", "1"]
-    attack = ["--attack", "identification:practice=4", "--threat", "server", "--out", str(tmp_path / "out")]
+    attack = ["--attack", "identification:simulations=4", "--threat", "server", "--out", str(tmp_path / "out")]
     words = [*short, *attack]
     reason = "client-01 failed in fit of round 0: ValueError: a bug"
     with monkeypatch.context() as patch:

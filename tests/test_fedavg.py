@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,53 +12,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from factories import SURE, federation, held, network, seeded, small
+from factories import run as trained
 from scipy import stats
 from torch import Tensor, nn
 
-from fdgpriv.artifact import SERVER, ModelState, SampleCount
-from fdgpriv.conduct import Conductor
-from fdgpriv.draws import drawing_from
-from fdgpriv.engine.local import LocalEngine
-from fdgpriv.federation import Federation, LocalData
-from fdgpriv.models.backbone import Backbone
-from fdgpriv.plan import Plan
-from fdgpriv.progress import Teller
-from fdgpriv.roles import Defense, Method
-from fdgpriv.wire import Wire
+from fdgpriv.artifacts.artifact import SERVER
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.artifacts.statistics import SampleCount
+from fdgpriv.config import AuditConfig
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.method import Method
+from fdgpriv.runner import Runner
+from fdgpriv.utils.console import ProgressLog
 
 shared: Any = import_module("fdgpriv.methods._federation")
-
-SURE = 1e-4
-
-
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def network(rng: torch.Generator) -> Backbone:
-    """Four channels in two stages, with BatchNorm."""
-    with drawing_from(rng):
-        stages = {
-            "layer1": nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU()),
-            "layer2": nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU()),
-        }
-    return Backbone(stages, {"layer1": 4, "layer2": 4}, (0.5,) * 3, (0.5,) * 3)
-
-
-def federation(clients: int = 3, seed: int = 0) -> Federation:
-    return Federation(tuple(f"client-{i}" for i in range(clients)), 3, 8, network, seed)
-
-
-def held(client: str, n: int, seed: int = 0, **augmentation: Any) -> LocalData:
-    rng = seeded(100 + seed)
-    images, labels = torch.rand(n, 3, 8, 8, generator=rng), torch.randint(3, (n,), generator=rng)
-    kept = torch.rand(2, 3, 8, 8, generator=rng)
-    return LocalData(client, images, labels, kept, torch.zeros(2, dtype=torch.int64), 3, **augmentation)
-
-
-def fedavg(**settings: Any) -> Any:
-    small = {"rounds": 2, "participants": None, "local_epochs": 1, "batch_size": 4, "lr": 0.1, "schedule": "constant"}
-    return Method.named("fedavg").configured(small | settings)
+fedavg = partial(small, "fedavg")
 
 
 # The average
@@ -71,43 +41,26 @@ def states(*numbers: float, counters: tuple[int, ...] = ()) -> list[dict[str, Te
     ]
 
 
-def test_the_average_is_the_mean() -> None:
-    mean = shared.average(states(1.0, 2.0, 6.0))
-    assert mean["weight"].dtype == torch.float32
-    torch.testing.assert_close(mean["weight"], torch.tensor([[3.0, -6.0]]))
-
-
-@pytest.mark.parametrize("scale", [1, 0.01, 1000])
-def test_weights_are_shares_whatever_their_sum(scale: float) -> None:
-    mean = shared.average(states(1.0, 5.0), [3 * scale, 1 * scale])
-    torch.testing.assert_close(mean["weight"], torch.tensor([[2.0, -4.0]]))
-
-
-def test_a_client_of_no_weight_does_not_count() -> None:
-    torch.testing.assert_close(shared.average(states(1.0, 5.0), [0.0, 2.0])["weight"], torch.tensor([[5.0, -10.0]]))
-
-
-def test_the_average_of_many_is_numpys_in_float64(rng: torch.Generator) -> None:
+@pytest.mark.parametrize("scale", [None, 1, 0.01, 1000])
+def test_the_average_is_numpys_in_float64_whatever_weights_sum_to(scale: float | None, rng: torch.Generator) -> None:
     given = [{"w": torch.randn(50, generator=rng) * 3} for _ in range(17)]
-    weights = [float(w) for w in torch.randint(1, 400, (17,), generator=rng)]
-    expected = np.average(np.stack([state["w"].double().numpy() for state in given]), axis=0, weights=weights)
-    np.testing.assert_allclose(shared.average(given, weights)["w"].double().numpy(), expected, rtol=1e-5, atol=1e-6)
+    weights = [0.0, *(float(w) for w in torch.randint(1, 400, (16,), generator=rng))]
+    chosen = None if scale is None else [scale * w for w in weights]
+    expected = np.average(np.stack([state["w"].double().numpy() for state in given]), axis=0, weights=chosen)
+    mean = shared.average(given, chosen)["w"]
+    assert mean.dtype == torch.float32
+    np.testing.assert_allclose(mean.double().numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("counters", "weights", "mean"),
-    [((3, 4), None, 3), ((4, 4), None, 4), ((0, 9, 9), None, 6), ((10, 2), [3.0, 1.0], 8), ((10, 3), [3.0, 1.0], 8)],
+    ("counters", "weights", "mean"), [((3, 4), None, 3), ((0, 9, 9), None, 6), ((10, 3), [3.0, 1.0], 8)]
 )
-def test_counters_are_averaged_and_cut_to_whole_numbers(
-    counters: tuple[int, ...], weights: list[float] | None, mean: int
-) -> None:
+def test_counters_are_averaged_and_cut(counters: tuple[int, ...], weights: list[float] | None, mean: int) -> None:
     averaged = shared.average(states(*[0.0] * len(counters), counters=counters), weights)["seen"]
-    assert averaged.dtype == torch.int64
-    assert averaged.shape == ()
-    assert int(averaged) == mean
+    assert (averaged.dtype, averaged.shape, int(averaged)) == (torch.int64, (), mean)
 
 
-@pytest.mark.parametrize("clients", [1, 2, 3, 7, 10, 30])
+@pytest.mark.parametrize("clients", [1, 3, 10])
 def test_identical_clients_average_to_themselves(clients: int, rng: torch.Generator) -> None:
     one = {"w": torch.randn(40, generator=rng), "seen": torch.tensor(123_456_789)}
     weights = [float(i + 1) for i in range(clients)]
@@ -209,10 +162,10 @@ def test_the_learning_rate_follows_its_schedule() -> None:
 # The local step
 
 
-def plain_fit(state: Mapping[str, Tensor], data: LocalData, epochs: int, lr: float) -> dict[str, Tensor]:
+def plain_fit(state: Mapping[str, Tensor], data: ClientData, epochs: int, lr: float) -> dict[str, Tensor]:
     """SGD with momentum 0.9 and weight decay 5e-4 over the whole batch, written out."""
     model = nn.Module()
-    model.backbone = network(seeded(0))
+    model.backbone = network(1)(seeded(0))
     model.head = nn.Linear(4, 3)
     model.load_state_dict(dict(state))
     model.train()
@@ -242,7 +195,7 @@ def test_the_local_step_is_plain_sgd_from_the_model_that_was_sent(round_: int) -
             torch.testing.assert_close(trained.state[name], value, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("n", "size", "steps"), [(5, 2, 2), (6, 2, 3), (3, 8, 1), (8, 8, 1), (15, 8, 1)])
+@pytest.mark.parametrize(("n", "size", "steps"), [(5, 2, 2), (3, 8, 1), (8, 8, 1)])
 def test_batches_are_whole_or_all_there_is_and_the_counters_tell(n: int, size: int, steps: int) -> None:
     passed = list(shared.batches(n, size, seeded(0)))
     assert len(passed) == steps == shared.batch_count(n, size)
@@ -253,7 +206,7 @@ def test_batches_are_whole_or_all_there_is_and_the_counters_tell(n: int, size: i
     sent = next(method.server(federation(), seeded(0))).messages["client-0"]
     answer = method.client(federation(), held("client-0", n), seeded(1)).fit(sent)
     counters = [layer["num_batches_tracked"] for layer in answer[0].bn_statistics().values()]
-    assert [int(counter) for counter in counters] == [3 * steps] * 2
+    assert [int(counter) for counter in counters] == [3 * steps]
 
 
 def test_every_sample_is_left_out_equally_often() -> None:
@@ -292,7 +245,7 @@ def plain_move(image: Tensor, flip: bool, down: int, right: int) -> Tensor:
     return made
 
 
-@pytest.mark.parametrize(("flip", "translate"), [(False, 0.0), (True, 0.0), (False, 0.25), (True, 0.25), (True, 0.1)])
+@pytest.mark.parametrize(("flip", "translate"), [(False, 0.0), (True, 0.0), (False, 0.25), (True, 0.25)])
 def test_augmentation_is_a_mirror_and_a_move_per_image_all_equally_likely(flip: bool, translate: float) -> None:
     image = torch.rand(3, 8, 8, generator=seeded(9))
     reach = int(translate * 8)
@@ -338,31 +291,15 @@ def test_training_sees_every_image_once_and_augmented() -> None:
     assert int((same.float().argmax(1) % len(choices) != choices.index((False, 0, 0))).sum()) > 10
 
 
-def test_images_that_allow_nothing_are_left_alone_in_training() -> None:
-    images = torch.rand(4, 3, 8, 8, generator=seeded(9))
-    assert torch.equal(shared.augment(images, False, 0.0, seeded(0)), images)
-
-
 # Whole runs
 
 
-def run(workers: int, seed: int = 0, **settings: Any) -> dict[str, Tensor]:
-    world = federation(4, seed)
-    data = {name: held(name, 5 + i, i, flip=True, translate=0.25) for i, name in enumerate(world.clients)}
-    wire = Wire({name: len(part) for name, part in data.items()}, Defense.named("none")())
-    return dict(LocalEngine(workers).run(fedavg(**settings), world, data, wire).state_dict())
-
-
-def test_one_seed_gives_one_model_however_many_work_at_once() -> None:
-    first = run(1)
-    for again in (run(2), run(1), run(4)):
-        assert all(torch.equal(first[name], value) for name, value in again.items())
-    other = run(1, seed=1)
-    assert not all(torch.equal(first[name], value) for name, value in other.items())
+def run(**settings: Any) -> dict[str, Tensor]:
+    return trained(fedavg(**settings), 5, 6, 7, 8, flip=True, translate=0.25).state
 
 
 def test_weighting_by_samples_and_alike_differ_where_clients_differ_in_size() -> None:
-    by_size, alike = run(2), run(2, weighting="uniform")
+    by_size, alike = run(), run(weighting="uniform")
     assert any(not torch.allclose(by_size[name], value) for name, value in alike.items())
 
 
@@ -376,47 +313,26 @@ def test_what_a_client_holds_out_is_never_trained_on() -> None:
     assert all(torch.equal(trained[name], value) for name, value in again.items())
 
 
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        ({"weighting": "none"}, "weighting"),
-        ({"schedule": "linear"}, "schedule"),
-        ({"rounds": 0}, "rounds"),
-        ({"lr": 0.0}, "lr"),
-        ({"batch_size": 0}, "batch_size"),
-        ({"local_epochs": 0}, "local_epochs"),
-        ({"participants": 0}, "participants"),
-        ({"sharing": "random"}, "sharing"),
-        ({"network": "alexnet"}, "network"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused_by_name(settings: Mapping[str, Any], named: str) -> None:
-    with pytest.raises(ValueError, match=named):
-        fedavg(**settings)
-
-
 def test_fedavg_trains_hfedfs_client_network_too() -> None:
     rng = seeded(0)
     ours = fedavg(network="inception").model(federation(), rng)
     theirs = Method.named("hfedf")().model(federation(), rng)
-    assert {name: t.shape for name, t in ours.state_dict().items()} == {
-        name: t.shape for name, t in theirs.state_dict().items()
-    }
-    trained = run(1, network="inception", lr=0.1)
+    shapes = ({name: t.shape for name, t in model.state_dict().items()} for model in (ours, theirs))
+    assert next(shapes) == next(shapes)
+    trained = run(network="inception", lr=0.1)
     assert trained.keys() == ours.state_dict().keys()
 
 
 @pytest.mark.slow
 def test_on_digits_the_domains_are_neither_trivial_nor_hopeless(tmp_path: Path) -> None:
     """FedAvg with the default preset: source at least 0.90, targets within 0.30 and 0.95, their mean within 0.50 and 0.85."""
-    plan = replace(Plan(methods=("fedavg",), targets=("all",)).checked(), attacks=())
-    dataset, plan = plan.load()
-    results = Conductor(plan, dataset, tmp_path, Teller()).run("test")
+    config = replace(AuditConfig(methods=("fedavg",), targets=("all",)).checked(), attacks=())
+    dataset, config = config.load()
+    results = Runner(config, dataset, tmp_path, ProgressLog()).run("test")
     found = {run.target: run.utility for run in results.runs}
     assert set(found) == {"scan", "blend", "type", "outline"}
     source, target = {}, {}
     for name, utility in found.items():
-        assert utility is not None
         source[name], target[name] = utility.source_accuracy.value, utility.target_accuracy.value
     assert min(v for v in source.values() if v is not None) >= 0.90, source
     reached = [v for v in target.values() if v is not None]

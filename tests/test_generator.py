@@ -2,15 +2,11 @@
 
 import pytest
 import torch
+from factories import seeded
 from torch import Tensor, nn
 from torch.nn import functional
 
 from fdgpriv.models.generator import Generator, GlobalContext, SmallGenerator, channels_by_size
-
-
-@pytest.fixture
-def rng() -> torch.Generator:
-    return torch.Generator().manual_seed(0)
 
 
 def _bias(layer: nn.Module) -> Tensor:
@@ -21,7 +17,6 @@ def _bias(layer: nn.Module) -> Tensor:
 
 @pytest.mark.parametrize(("size", "parameters"), [(256, 64_330_811), (128, 64_261_033), (64, 63_981_191)])
 def test_it_has_exactly_the_published_number_of_parameters(rng: torch.Generator, size: int, parameters: int) -> None:
-    """METHODS 13.12."""
     assert sum(p.numel() for p in Generator(1024, size, rng=rng).parameters()) == parameters
 
 
@@ -38,8 +33,8 @@ def test_width_scales_every_map() -> None:
 
 def test_the_same_seed_gives_the_same_weights_and_leaves_the_global_state_alone() -> None:
     state = torch.random.get_rng_state()
-    first, second = (Generator(8, 16, rng=torch.Generator().manual_seed(3), width=1 / 64) for _ in range(2))
-    other = Generator(8, 16, rng=torch.Generator().manual_seed(4), width=1 / 64)
+    first, second = (Generator(8, 16, rng=seeded(3), width=1 / 64) for _ in range(2))
+    other = Generator(8, 16, rng=seeded(4), width=1 / 64)
     z = torch.ones(2, 8)
     assert torch.equal(first.eval()(z), second.eval()(z))
     assert not torch.equal(first(z), other.eval()(z))

@@ -9,27 +9,31 @@ import numpy as np
 import pytest
 import torch
 from conftest import TARGET, Evaluator, shortened
+from factories import inferred
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fdgpriv.artifact import ModelState
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.attack import Attack
+from fdgpriv.config import AuditConfig
 from fdgpriv.data import load
-from fdgpriv.draws import drawing_from
-from fdgpriv.engine.local import LocalEngine
-from fdgpriv.exam import Sitting
-from fdgpriv.exam.marks import Marks, examine
-from fdgpriv.exam.paper import Paper
-from fdgpriv.federation import Federation, generator
-from fdgpriv.judge import judge
-from fdgpriv.partition import populate
-from fdgpriv.plan import Plan
-from fdgpriv.roles import Attack, Defense
+from fdgpriv.defense import Defense
+from fdgpriv.evaluation.attack_scores import AttackScores
+from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.evaluation.trial import AdversaryTrials
+from fdgpriv.evaluation.verdicts import attack_findings
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.local_engine import LocalEngine
+from fdgpriv.federation.partition import populate
+from fdgpriv.federation.transcript import Transcript
+from fdgpriv.federation.wire import Wire
+from fdgpriv.tasks.images import Images
 from fdgpriv.threat import threat
-from fdgpriv.transcript import Transcript
-from fdgpriv.wire import Wire
+from fdgpriv.utils.global_rng import drawing_from
+from fdgpriv.utils.seeds import generator
 
 averaging: Any = import_module("fdgpriv.methods._averaging")
-labels: Any = import_module("fdgpriv.attacks._labels")
+labels: Any = import_module("fdgpriv.attacks._updates")
 
 
 class SmallCnn(nn.Module):
@@ -67,8 +71,8 @@ def evaluator() -> Evaluator:
     """Twelve clients of eight images, one image of each asked about."""
     dataset = replace(shortened(load("digits"), 60), translate=0.0)
     population = populate(dataset, TARGET, "single", 12, 0)
-    plan = Plan(methods=("fedavg",), preset="quick", clients=12, device="cpu").checked()
-    federation = plan.federation(dataset, list(population.clients), 0)
+    config = AuditConfig(methods=("fedavg",), preset="quick", clients=12, device="cpu").checked()
+    federation = config.federation(dataset, list(population.clients), 0)
     none, transcript = Defense.named("none")(), Transcript("ends")
     wire = Wire({name: len(held) for name, held in population.clients.items()}, none, transcript)
     LocalEngine(1).run(OneStep(), federation, population.clients, wire)
@@ -81,27 +85,27 @@ def attack(**settings: Any) -> Attack:
     )
 
 
-def sat(evaluator: Evaluator) -> list[Sitting]:
-    subject = evaluator.subject(ModelState.kind)
-    return evaluator.sittings(subject, threat("server"), (1,), reconstruction=True)
+def adversaries_of(evaluator: Evaluator) -> list[AdversaryTrials]:
+    target = evaluator.target(ModelState.kind)
+    return evaluator.adversaries(target, threat("server"), (1,), Images())
 
 
-def judged(evaluator: Evaluator, part: Attack, sittings: list[Sitting]) -> tuple[Any, Marks]:
-    marks = examine(part, sittings, (1,), generator(3))[0][1]
-    paper = Paper(part, threat("server"), ModelState.kind, "image", True, marks={1: marks})
-    return judge({"one": paper}, 0)["one"], marks
+def finding_of(evaluator: Evaluator, part: Attack, adversaries: list[AdversaryTrials]) -> tuple[Any, Scores]:
+    scores = evaluate_trials(part, adversaries, (1,), generator(3))[0][1]
+    one = AttackScores.of(part, threat("server"), ModelState.kind, level="image", shared=True, by_size={1: scores})
+    return attack_findings({"one": one}, 0)["one"], scores
 
 
 def test_one_image_of_one_step_is_recovered_with_its_label(evaluator: Evaluator) -> None:
-    """AUDIT 3: the positive control."""
-    found, marks = judged(evaluator, attack(steps=60), sat(evaluator))
-    assert np.mean(marks.headline["attack"]) > 20
-    assert set(marks.details["labels_right"]["attack"]) == {1.0}
+    """The positive control."""
+    found, scores = finding_of(evaluator, attack(steps=60), adversaries_of(evaluator))
+    assert np.mean(scores.headline["attack"]) > 20
+    assert set(scores.details["labels_right"]["attack"]) == {1.0}
     assert found.verdict == "leak"
 
 
 def test_with_one_step_it_says_inconclusive(evaluator: Evaluator) -> None:
-    found, _ = judged(evaluator, attack(steps=1), sat(evaluator))
+    found, _ = finding_of(evaluator, attack(steps=1), adversaries_of(evaluator))
     assert found.verdict == "inconclusive"
     assert found.positive_control is not None
     assert not found.positive_control.succeeded
@@ -109,17 +113,16 @@ def test_with_one_step_it_says_inconclusive(evaluator: Evaluator) -> None:
 
 def test_nothing_is_recovered_from_noise(evaluator: Evaluator) -> None:
     """An artifact of noise has the norm of a true one, and no image behind it."""
-    (sitting,) = sat(evaluator)
-    item = sitting.items[0]
-    (one,) = item.asked["attack"]
-    assert one.question.sent is not None
-    sent = one.question.sent.state
+    (adversary_trials,) = adversaries_of(evaluator)
+    (one,) = adversary_trials.trials[0].asked["attack"]
+    assert one.observation.received_model is not None
+    sent = one.observation.received_model.state
     rng = generator(1)
     noise = {name: tensor + 1e-3 * torch.randn(tensor.shape, generator=rng) for name, tensor in sent.items()}
-    question = replace(one.question, artifact=ModelState(client="x", round=0, state=noise))
+    observation = replace(one.observation, artifact=ModelState(client="x", round=0, state=noise))
     part = attack(steps=20)
-    (guess,), blind = part.read(sitting.view, [question], generator(2))
-    scored = part.score([guess, *blind["mean_image"]], [one.truth] * 2)
+    (prediction,), baselines = inferred(part, adversary_trials.adversary, [observation], generator(2))
+    scored = part.task.score([prediction, *baselines["mean_image"]], [one.truth] * 2)
     assert float(scored[0]) < float(scored[1])
 
 
@@ -128,13 +131,12 @@ def change_of(model: nn.Module, images: Tensor, told: Tensor) -> dict[str, Tenso
     return dict(zip(dict(model.named_parameters()), torch.autograd.grad(loss, list(model.parameters())), strict=True))
 
 
-@pytest.mark.parametrize("label", range(10))
-def test_the_label_of_a_single_image_is_exact(rng: torch.Generator, label: int) -> None:
-    change = change_of(SmallCnn(10, rng), torch.rand(1, 3, 32, 32, generator=rng), torch.tensor([label]))
-    assert int(labels.bias_change(change, list(change)[-2:]).argmin()) == label
-
-
-def test_labels_are_dealt_out_by_largest_remainders() -> None:
+def test_the_label_of_a_single_image_is_exact_and_labels_are_dealt_out_by_largest_remainders(
+    rng: torch.Generator,
+) -> None:
+    for label in range(10):
+        change = change_of(SmallCnn(10, rng), torch.rand(1, 3, 32, 32, generator=rng), torch.tensor([label]))
+        assert int(labels.bias_change(change, list(change)[-2:]).argmin()) == label
     assert labels.labels_of(torch.tensor([0.5, 0.3, 0.2]), 4).tolist() == [0, 0, 1, 2]
     assert labels.labels_of(torch.tensor([0.0, 1.0, 0.0]), 3).tolist() == [1, 1, 1]
 
@@ -144,8 +146,8 @@ def test_unrolled_steps_are_those_of_plain_sgd(rng: torch.Generator) -> None:
     model = SmallCnn(10, rng)
     images, told = torch.rand(4, 3, 32, 32, generator=rng), torch.tensor([1, 2, 3, 4])
     before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
-    made: Callable[..., list[Tensor]] = attack(unrolled=3, unrolled_lr=0.2)._made  # type: ignore[attr-defined]
-    found = made(model, images, told)
+    change: Callable[..., list[Tensor]] = attack(unrolled=3, unrolled_lr=0.2)._change  # type: ignore[attr-defined]
+    found = change(model, images, told)
     optimizer = torch.optim.SGD(model.parameters(), 0.2)
     for _ in range(3):
         optimizer.zero_grad()

@@ -7,15 +7,18 @@ import numpy as np
 import pytest
 import torch
 from conftest import Fitted, fit, shortened
+from factories import inferred
 from torch import nn
 
+from fdgpriv.artifacts.parameters import ClassifierHead
+from fdgpriv.attack import Attack
 from fdgpriv.claims import Case, claims
-from fdgpriv.exam.marks import examine
-from fdgpriv.federation import Dataset, generator
-from fdgpriv.measures.latent_space import latent_space, precision_recall
-from fdgpriv.roles import Attack
-from fdgpriv.states import ClassifierHead
+from fdgpriv.claims.latent_space import latent_space, precision_recall
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.evaluation.scores import evaluate_trials
+from fdgpriv.tasks.images import Images
 from fdgpriv.threat import threat
+from fdgpriv.utils.seeds import generator
 
 module: Any = import_module("fdgpriv.attacks.latent_inversion")
 SHORT = {"pretrain_epochs": "2", "inversion_steps": "2", "inversion_batches": "1", "translator_steps": "2"}
@@ -52,38 +55,32 @@ def test_class_means_against_a_loop(rng: torch.Generator) -> None:
 
 def test_one_image_is_told_from_its_head_and_a_whole_client_is_not(inverted: Fitted) -> None:
     """Its positive control beats what other heads say; heads of whole clients are no better than each other's."""
-    proctor = inverted.proctor()
-    proctor.per_client = {1: 6}
+    evaluator = inverted.evaluator()
+    evaluator.per_client = {1: 6}
     attack = Attack.named("latent_inversion").configured({"most": 4})
-    sittings = proctor.sittings(proctor.subject(ClassifierHead.kind), threat("server"), (1, None), reconstruction=True)
-    marks = examine(attack, sittings, (), generator(0))[0]
-    psnr = {name: np.array(values) for name, values in marks[1].headline.items()}
+    adversaries = evaluator.adversaries(evaluator.target(ClassifierHead.kind), threat("server"), (1, None), Images())
+    scores = evaluate_trials(attack, adversaries, (), generator(0))[0]
+    psnr = {name: np.array(values) for name, values in scores[1].headline.items()}
     for name in ("random_style", "other_client", "other_domain", "noise"):
         gain = psnr["attack"] - psnr[name]
         assert gain.mean() > 2 * gain.std(ddof=1) / len(gain) ** 0.5, name
-    whole = {name: float(np.mean(values)) for name, values in marks[None].headline.items()}
+    whole = {name: float(np.mean(values)) for name, values in scores[None].headline.items()}
     assert abs(whole["attack"] - whole["other_client"]) < 0.5
 
 
 @pytest.mark.parametrize("latents", ["weights", "inverted"])
 def test_both_routes_draw_images(inverted: Fitted, latents: str) -> None:
-    proctor = inverted.proctor()
-    proctor.per_client = {1: 1}
-    attack = Attack.named("latent_inversion").configured({"latents": latents, "practice": 4, "most": 3})
-    (sitting,) = proctor.sittings(
-        proctor.subject(ClassifierHead.kind), threat("server"), (1, None), reconstruction=True
+    evaluator = inverted.evaluator()
+    evaluator.per_client = {1: 1}
+    attack = Attack.named("latent_inversion").configured({"latents": latents, "simulations": 4, "most": 3})
+    (adversary_trials,) = evaluator.adversaries(
+        evaluator.target(ClassifierHead.kind), threat("server"), (1, None), Images()
     )
-    questions = [item.asked["attack"][0].question for item in sitting.items]
-    guesses, _ = attack.read(sitting.view, questions, generator(0))
-    for question, guess in zip(questions, guesses, strict=True):
-        assert guess.shape == (min(3, question.images_behind), 3, 32, 32)
-        assert 0 <= float(guess.min()) <= float(guess.max()) <= 1
-
-
-@pytest.mark.parametrize("setting", [{"latents": "guessed"}, {"most": 0}, {"practice": 1}])
-def test_settings_that_cannot_be_are_refused(setting: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(setting))):
-        Attack.named("latent_inversion").configured(setting)
+    observations = [trial.asked["attack"][0].observation for trial in adversary_trials.trials]
+    predictions, _ = inferred(attack, adversary_trials.adversary, observations, generator(0))
+    for observation, prediction in zip(observations, predictions, strict=True):
+        assert prediction.shape == (min(3, observation.n_images), 3, 32, 32)
+        assert 0 <= float(prediction.min()) <= float(prediction.max()) <= 1
 
 
 def test_precision_and_recall_against_a_loop(rng: torch.Generator) -> None:
@@ -105,12 +102,12 @@ def test_precision_and_recall_against_a_loop(rng: torch.Generator) -> None:
 
 
 def test_the_evaluator_measures_latents_where_heads_are_shared(inverted: Fitted, fitted: Fitted) -> None:
-    facts = latent_space(inverted.proctor())
+    facts = latent_space(inverted.evaluator())
     assert set(facts) == {
         *("latent_precision", "latent_recall", "noise_precision", "noise_recall"),
         *("latent_mean_error", "latent_var_error"),
     }
-    assert latent_space(fitted.proctor()) == {}
+    assert latent_space(fitted.evaluator()) == {}
 
 
 @pytest.mark.parametrize(
@@ -118,16 +115,8 @@ def test_the_evaluator_measures_latents_where_heads_are_shared(inverted: Fitted,
     [(0.0, 0.1, "refuted", "refuted"), (0.9, 0.1, "undecided", "refuted"), (0.0, 0.9, "refuted", "undecided")],
 )
 def test_what_the_latents_say_of_the_claims(precision: float, error: float, resemble: str, withheld: str) -> None:
-    facts = {
-        "latent_precision": precision,
-        "latent_recall": 0.5,
-        "noise_precision": 0.0,
-        "noise_recall": 1.0,
-        "latent_mean_error": error,
-        "latent_var_error": 0.2,
-        "stage1_accuracy_min": 0.9,
-        "class_preservation": 0.9,
-        "class_untranslated": 0.5,
-    }
+    latents = {"latent_precision": precision, "latent_recall": 0.5, "noise_precision": 0.0, "noise_recall": 1.0}
+    learned = {"stage1_accuracy_min": 0.9, "class_preservation": 0.9, "class_untranslated": 0.5}
+    facts = {**latents, "latent_mean_error": error, "latent_var_error": 0.2, **learned}
     rows = {row.id: row for row in claims("lsi", Case((), (), facts))}
     assert (rows["H-L3"].verdict, rows["H-L7"].verdict) == (resemble, withheld)

@@ -8,22 +8,23 @@ import numpy as np
 import pytest
 import torch
 from conftest import Evaluator
+from factories_core import truth
 from torch import Tensor
 
-from fdgpriv.artifact import StyleStatistics
-from fdgpriv.exam import Sitting, Truth
-from fdgpriv.exam.marks import Marks, examine
-from fdgpriv.federation import generator
-from fdgpriv.roles import Attack
-from fdgpriv.subjects import Craft, Subject
-from fdgpriv.subjects.style import StyleCraft
+from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.attack import Attack
+from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.evaluation.trial import AdversaryTrials
+from fdgpriv.targets.style import StyleSimulator
+from fdgpriv.targets.target import Simulator, Target
 from fdgpriv.threat import threat
+from fdgpriv.utils.seeds import generator
 
 probing: Any = import_module("fdgpriv.attacks.layout_probe")
 CONTROLS = ("noise", "mean_image", "domain_mean", "random_style", "other_client", "other_domain")
 
 
-class GridCraft(StyleCraft):
+class GridCraft(StyleSimulator):
     """Means of a style are the brightness of the cells of a 4 x 4 grid: each channel looks at one place."""
 
     def styles(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -56,22 +57,17 @@ def plain(image: Tensor, cells: int = 4) -> Tensor:
     return torch.tensor(values) - sum(values) / len(values)
 
 
-def asked(proctor: Evaluator, craft: type[StyleCraft]) -> list[Sitting]:
-    """The server, on single images whose styles are of this craft."""
-    subject: Subject[Craft] = proctor.subject(StyleStatistics.kind)
-    made = subject.craft
-    assert isinstance(made, StyleCraft)
-    subject = replace(subject, craft=craft(made.evidence, made.defense, made.template), wire={})
-    return proctor.sittings(subject, threat("server"), (1,), reconstruction=False)
+def asked(evaluator: Evaluator, simulator: type[StyleSimulator]) -> list[AdversaryTrials]:
+    """The server, on single images whose styles are of this simulator."""
+    target: Target[Simulator] = evaluator.target(StyleStatistics.kind)
+    made = target.simulator
+    assert isinstance(made, StyleSimulator)
+    target = replace(target, simulator=simulator(made.evidence, made.defense, made.template), wire={})
+    return evaluator.adversaries(target, threat("server"), (1,))
 
 
-def means(marks: Marks) -> dict[str, float]:
-    return {name: float(np.mean(scores)) for name, scores in marks.headline.items()}
-
-
-def truth_of(image: Tensor) -> Truth:
-    none = torch.zeros(1, dtype=torch.int64)
-    return Truth(image[None], none, torch.ones(1), 0, none, none[None], image[None], none == 0, 1, -1)
+def means(scores: Scores) -> dict[str, float]:
+    return {name: float(np.mean(scores)) for name, scores in scores.headline.items()}
 
 
 def test_a_layout_against_a_loop_over_pixels(rng: torch.Generator) -> None:
@@ -79,44 +75,38 @@ def test_a_layout_against_a_loop_over_pixels(rng: torch.Generator) -> None:
     for cells in (2, 4):
         found = probing.layout(images, cells)
         torch.testing.assert_close(found, torch.stack([plain(image, cells) for image in images]), atol=1e-5, rtol=1e-5)
-
-
-def test_a_constant_shift_of_brightness_does_not_change_the_layout(rng: torch.Generator) -> None:
-    images = torch.rand(2, 3, 8, 8, generator=rng)
-    torch.testing.assert_close(probing.layout(images + 0.3, 4), probing.layout(images, 4))
+    torch.testing.assert_close(probing.layout(images + 0.3, 4), found)  # brightness is no layout
 
 
 def test_the_score_is_the_squared_correlation_and_colour_earns_nothing(rng: torch.Generator) -> None:
     attack = Attack.named("layout_probe")()
-    image, guess = torch.rand(3, 16, 16, generator=rng), torch.randn(16, generator=rng)
-    expected = np.corrcoef(guess.numpy(), plain(image).numpy())[0, 1] ** 2
-    for told in (guess, guess + 5, -3 * guess):  # brighter; of more contrast, and light for dark
+    image, prediction = torch.rand(3, 16, 16, generator=rng), torch.randn(16, generator=rng)
+    expected = np.corrcoef(prediction.numpy(), plain(image).numpy())[0, 1] ** 2
+    for told in (prediction, prediction + 5, -3 * prediction):  # brighter; of more contrast, and light for dark
         for shown in (image, 0.2 + 0.5 * image, 1 - image):
-            assert float(attack.score([told], [truth_of(shown)])) == pytest.approx(expected, abs=1e-5)
-    assert float(attack.score([plain(image)], [truth_of(image)])) == pytest.approx(1)
+            assert float(attack.task.score([told], [truth(shown[None])])) == pytest.approx(expected, abs=1e-5)
+    assert float(attack.task.score([plain(image)], [truth(image[None])])) == pytest.approx(1)
 
 
 def test_what_has_no_layout_scores_zero(rng: torch.Generator) -> None:
     attack = Attack.named("layout_probe")()
     flat = torch.full((3, 16, 16), 0.3)
     told = [torch.randn(16, generator=rng), torch.full((16,), 0.1)]
-    assert attack.score(told, [truth_of(flat), truth_of(torch.rand(3, 16, 16, generator=rng))]).tolist() == [0, 0]
+    assert attack.task.score(told, [truth(flat[None]), truth(torch.rand(1, 3, 16, 16, generator=rng))]).tolist() == [
+        0,
+        0,
+    ]
 
 
-def test_a_grid_has_more_than_one_cell() -> None:
-    with pytest.raises(ValueError, match=r"layout_probe\.cells: want at least 2, got 1"):
-        Attack.named("layout_probe").configured({"cells": 1})
-
-
-def test_positive_control_channels_that_are_cells_give_the_layout_away(proctor: Evaluator) -> None:
-    found = means(examine(Attack.named("layout_probe")(), asked(proctor, GridCraft), (), generator(1))[0][1])
+def test_positive_control_channels_that_are_cells_give_the_layout_away(evaluator: Evaluator) -> None:
+    found = means(evaluate_trials(Attack.named("layout_probe")(), asked(evaluator, GridCraft), (), generator(1))[0][1])
     assert found["attack"] > 0.97
     assert max(found[name] for name in CONTROLS) < 0.85
 
 
-def test_negative_control_brightness_and_contrast_alone_are_no_layout(proctor: Evaluator) -> None:
+def test_negative_control_brightness_and_contrast_alone_are_no_layout(evaluator: Evaluator) -> None:
     """They tell no more than the mean layout does, up to what a ridge of two numbers can differ from it."""
-    found = means(examine(Attack.named("layout_probe")(), asked(proctor, TotalCraft), (), generator(1))[0][1])
+    found = means(evaluate_trials(Attack.named("layout_probe")(), asked(evaluator, TotalCraft), (), generator(1))[0][1])
     known = max(found["mean_image"], found["domain_mean"])
     assert found["attack"] < known + 0.01
     assert found["noise"] == pytest.approx(1 / 15, abs=0.03)  # a direction drawn among 16 cells less their mean

@@ -7,13 +7,15 @@ import torch
 from conftest import Fitted, fit
 from torch import Tensor
 
+from fdgpriv.adversary import Adversary, Observation
+from fdgpriv.attack import Attack
 from fdgpriv.claims.ccst import HYPOTHESES
 from fdgpriv.claims.hypothesis import Case
-from fdgpriv.exam import Question, View
-from fdgpriv.federation import Dataset
-from fdgpriv.finding import Claim
-from fdgpriv.measures.leaked_share import SHARES, leaked_share
-from fdgpriv.roles import Attack
+from fdgpriv.claims.leaked_share import SHARES, leaked_share
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.results.finding import Claim
+from fdgpriv.tasks.images import Images
+from fdgpriv.tasks.task import Baselines, Predictions
 from fdgpriv.threat import threat
 
 FIGURES = [f"leaked_{share}_{whose}" for share in ("1", "5", "10", "50", "90") for whose in ("image", "client")]
@@ -24,48 +26,50 @@ def ccst(tiny: Dataset) -> Fitted:
     return fit(tiny, clients=6, method="ccst")
 
 
+class AgainstTheMean(Images):
+    """Images, with the mean public image as the only artifact-free baseline."""
+
+    def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
+        return {"mean_image": [adversary.public_images[0].mean(0)]}
+
+
 class Drawing:
     """Stands for the attack: draws the mean image it holds, or the image whose style is nearest."""
 
-    def __init__(self, gan: Attack, images: Tensor | None = None) -> None:
-        self.gan, self.images = gan, images
+    task = AgainstTheMean()
+
+    def __init__(self, images: Tensor | None = None) -> None:
+        self.images = images
 
     def __call__(self) -> "Drawing":
         return self
 
-    def read(
-        self, view: View, questions: Sequence[Question], rng: torch.Generator
-    ) -> tuple[list[Tensor], Mapping[str, list[Tensor]]]:
-        mean = torch.cat([domain.images for domain in view.auxiliary]).mean(0)
+    def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> list[Tensor]:
         if self.images is None:
-            return [mean] * len(questions), {"mean_image": [mean]}
-        styles = torch.cat(view.styles(self.images), dim=1)
-        asked = torch.stack([view.vector(one.artifact)[: styles.shape[1]] for one in questions])
-        return list(self.images[torch.cdist(asked, styles).argmin(1)]), {"mean_image": [mean]}
-
-    def score(self, guesses: Sequence[Tensor], truths: Sequence[object]) -> Tensor:
-        found: Tensor = self.gan.score(guesses, truths)  # type: ignore[arg-type]
-        return found
+            return [adversary.public_images[0].mean(0)] * len(observations)
+        styles = torch.cat(adversary.styles(self.images), dim=1)
+        asked = torch.stack([adversary.vector(one.artifact)[: styles.shape[1]] for one in observations])
+        return list(self.images[torch.cdist(asked, styles).argmin(1)])
 
 
 def test_the_shares_reach_the_insider_and_never_the_targets(ccst: Fitted) -> None:
-    whole = ccst.proctor()
+    whole = ccst.evaluator()
     held = []
     for share in (0.0, 0.5, 0.9):
-        (sitting,) = whole.sittings(
-            whole.subject("style_statistics"), threat("insider"), (1,), reconstruction=False, leaked_share=share
+        (adversary_trials,) = whole.adversaries(
+            whole.target("style_statistics"), threat("insider"), (1,), leaked_share=share
         )
-        held.append(sum(len(domain) for domain in sitting.view.auxiliary))
-        assert {item.client for item in sitting.items} >= set(whole.population.clients)
+        held.append(sum(len(domain) for domain in adversary_trials.adversary.auxiliary))
+        assert {trial.client for trial in adversary_trials.trials} >= set(whole.population.clients)
     public = sum(len(domain) for domain in whole.population.auxiliary.values())
     clients = [*whole.population.clients.values(), *whole.population.shadows.values()]
     assert held == [public, *(public + sum(int(share * len(data)) for data in clients) for share in (0.5, 0.9))]
 
 
 def test_the_mean_image_leads_nobody(ccst: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawing = Drawing(Attack.named("gan")())
+    drawing = Drawing()
     monkeypatch.setattr(Attack, "named", lambda name: drawing)
-    found = leaked_share(ccst.proctor())
+    found = leaked_share(ccst.evaluator())
     assert {round(found[name], 9) for name in FIGURES} == {0.0}
     assert decided(found).verdict == "undecided"
 
@@ -73,41 +77,38 @@ def test_the_mean_image_leads_nobody(ccst: Fitted, monkeypatch: pytest.MonkeyPat
 def test_who_knows_every_image_by_its_style_leads_at_every_share(ccst: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
     population = ccst.population
     images = torch.cat([data.images for data in (*population.clients.values(), *population.shadows.values())])
-    drawing = Drawing(Attack.named("gan")(), images)
+    drawing = Drawing(images)
     monkeypatch.setattr(Attack, "named", lambda name: drawing)
-    found = leaked_share(ccst.proctor())
+    found = leaked_share(ccst.evaluator())
     assert all(found[f"leaked_{100 * share:g}_image_low"] > 10 for share in SHARES)
     assert all(found[f"leaked_{100 * share:g}_client"] < 10 for share in SHARES)
     assert decided(found).verdict == "refuted"
 
 
 def test_the_attack_itself_gives_every_figure_and_the_same_again(ccst: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fdgpriv.measures.leaked_share.SHARES", (0.1,))
-    found = leaked_share(ccst.proctor())
+    monkeypatch.setattr("fdgpriv.claims.leaked_share.SHARES", (0.1,))
+    found = leaked_share(ccst.evaluator())
     ends = {f"leaked_10_{whose}{end}" for whose in ("image", "client") for end in ("", "_low", "_high")}
     assert set(found) == {"leaked_10_count", *ends}
-    assert found == leaked_share(ccst.proctor())
+    assert found == leaked_share(ccst.evaluator())
 
 
 def test_only_of_the_method_whose_claim_it_is(tiny: Dataset) -> None:
-    assert leaked_share(fit(tiny, clients=6, method="pardon").proctor()) == {}
+    assert leaked_share(fit(tiny, clients=6, method="pardon").evaluator()) == {}
 
 
-@pytest.mark.parametrize(
-    ("lows", "verdict"),
-    [
-        ((-1, -1, -1, -1, -1), "undecided"),
-        ((-1, -1, 0.1, 0.2, 0.3), "refuted"),
-        ((0.1, 0.1, 0.1, 0.2, 0.3), "refuted"),
-        ((-1, -1, -1, 0.2, 0.3), "supported"),
-    ],
-)
-def test_the_claim_is_decided_by_the_least_share_that_is_enough(lows: tuple[float, ...], verdict: str) -> None:
-    facts = {}
-    for share, low in zip(SHARES, lows, strict=True):
-        name = f"leaked_{100 * share:g}"
-        facts |= {f"{name}_count": 3.0, f"{name}_image": 1.0, f"{name}_image_low": low, f"{name}_image_high": 2.0}
-    assert decided(facts).verdict == verdict
+def test_the_claim_is_decided_by_the_least_share_that_is_enough() -> None:
+    for *lows, verdict in (
+        (-1, -1, -1, -1, -1, "undecided"),
+        (-1, -1, 0.1, 0.2, 0.3, "refuted"),
+        (0.1, 0.1, 0.1, 0.2, 0.3, "refuted"),
+        (-1, -1, -1, 0.2, 0.3, "supported"),
+    ):
+        facts = {}
+        for share, low in zip(SHARES, lows, strict=True):
+            name = f"leaked_{100 * share:g}"
+            facts |= {f"{name}_count": 3.0, f"{name}_image": 1.0, f"{name}_image_low": low, f"{name}_image_high": 2.0}
+        assert decided(facts).verdict == verdict
 
 
 def decided(facts: Mapping[str, float]) -> Claim:

@@ -2,73 +2,47 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from statistics import median_low
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
+import factories
 import pytest
 import torch
+from factories import Ran, crossed, finite, held, refused, run_on, seeded, small
 from pydantic import TypeAdapter
 from torch import Tensor, nn
 
-from fdgpriv.artifact import SERVER, Artifact, Message, ModelState
-from fdgpriv.checksum import read_json
-from fdgpriv.conduct import Conductor
-from fdgpriv.draws import drawing_from
-from fdgpriv.engine.local import LocalEngine, stream
-from fdgpriv.federation import Dataset, Federation, LocalData
-from fdgpriv.kinds import ValidationMetrics
-from fdgpriv.models.backbone import Backbone
-from fdgpriv.plan import Plan
-from fdgpriv.progress import Teller
-from fdgpriv.roles import Answers, Ask, Defense, Method
-from fdgpriv.states import ClassifierHead, ImportanceWeights, RepresentationTranslator
+from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
+from fdgpriv.artifacts.parameters import ClassifierHead, ImportanceWeights, ModelState, RepresentationTranslator
+from fdgpriv.artifacts.statistics import ValidationMetrics
+from fdgpriv.config import AuditConfig
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.federation.ask import Answers, Ask
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.local_engine import stream
+from fdgpriv.federation.transcript import Transcript
+from fdgpriv.method import Method
+from fdgpriv.runner import Runner
 from fdgpriv.training import Trained
-from fdgpriv.transcript import Transcript
-from fdgpriv.wire import Wire
+from fdgpriv.utils.checksum import read_json
+from fdgpriv.utils.console import ProgressLog
+from fdgpriv.utils.fields import kinds
 
 part: Any = import_module("fdgpriv.methods.lsi")
+network = factories.network(2)
+lsi = partial(small, "lsi")
 
 
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+def federation(clients: int = 3) -> Federation:
+    return factories.federation(clients, build=network)
 
 
-def network(rng: torch.Generator) -> Backbone:
-    """One convolution, four channels wide; 8 px images leave a map of 4 x 4."""
-    with drawing_from(rng):
-        stage = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.BatchNorm2d(4), nn.ReLU())
-    return Backbone({"layer1": stage}, {"layer1": 4}, (0.5,) * 3, (0.5,) * 3)
-
-
-def federation(clients: int = 3, seed: int = 0) -> Federation:
-    return Federation(tuple(f"client-{i}" for i in range(clients)), 3, 8, network, seed)
-
-
-def held(client: str = "client-0", n: int = 6, seed: int = 0, labels: Tensor | None = None, kept: int = 3) -> LocalData:
-    rng = seeded(100 + seed)
-    images, drawn = torch.rand(n + kept, 3, 8, 8, generator=rng), torch.randint(3, (n + kept,), generator=rng)
-    own = drawn[:n] if labels is None else labels
-    return LocalData(client, images[:n], own, images[n:], drawn[n:], 3)
-
-
-def lsi(**settings: Any) -> Any:
-    small = {"rounds": 2, "local_epochs": 1, "pretrain_epochs": 1, "batch_size": 4, "lr": 0.1, "latent_dim": 5}
-    stages = {"inversion_steps": 3, "inversion_lr": 0.05, "inversion_batch": 4, "inversion_batches": 2}
-    third = {"hidden": 8, "translator_steps": 5, "translator_batch": 4, "translator_lr": 1e-3}
-    return Method.named("lsi").configured(small | stages | third | settings)
-
-
-def run(method: Any, clients: int = 3, workers: int = 2, **kept: Any) -> tuple[dict[str, Tensor], Transcript, Any]:
-    """The final model, what crossed, and the engine; client i trains on 5 + i images."""
-    world = federation(clients)
-    data = {name: held(name, 5 + i, i, **kept) for i, name in enumerate(world.clients)}
-    wire = Wire({name: len(held) for name, held in data.items()}, Defense.named("none")(), Transcript(keep="all"))
-    engine = LocalEngine(workers)
-    model = engine.run(method, world, data, wire)
-    assert wire.transcript.records
-    return dict(model.state_dict()), wire.transcript, engine
+def run(method: Any, clients: int = 3, out: int = 3, **more: Any) -> Ran:
+    """Client i trains on 5 + i images."""
+    return factories.run(method, *range(5, 5 + clients), build=network, out=out, **more)
 
 
 def crossings(transcript: Transcript) -> list[tuple[int, str, str, bool]]:
@@ -86,7 +60,7 @@ def of(message: Message, kind: type[Artifact]) -> Any:
 
 
 def test_the_five_stages_cross_in_order_and_nothing_else_does() -> None:
-    _, transcript, engine = run(lsi())
+    _, transcript, log = run(lsi())
     assert crossings(transcript) == [
         (0, "pretrain", "model_state", False),
         (0, "pretrain", "classifier_head", True),
@@ -103,11 +77,11 @@ def test_the_five_stages_cross_in_order_and_nothing_else_does() -> None:
     ]
     assert set(Counter((r.round, r.verb, r.kind, r.sender, r.receiver) for r in transcript.records).values()) == {1}
     assert not any(record.relayed for record in transcript.records)
-    behind = {
+    granularity = {
         (r.verb, r.kind): (r.samples, r.clients) for r in transcript.records if r.sender == SERVER and not r.round
     }
-    assert behind == {("pretrain", "model_state"): (0, 0), ("adopt", "representation_translator"): (18, 3)}
-    assert set(engine.log) == {
+    assert granularity == {("pretrain", "model_state"): (0, 0), ("adopt", "representation_translator"): (18, 3)}
+    assert set(log) == {
         *("bn_loss", "invariance_loss", "stage1_accuracy", "stage1_accuracy_min"),
         *("identity_error", "identity_error_real", "class_preservation", "class_untranslated"),
         *("effective_clients_round_1", "effective_clients_round_2"),
@@ -116,11 +90,10 @@ def test_the_five_stages_cross_in_order_and_nothing_else_does() -> None:
 
 def test_what_crosses_is_whole_a_head_with_its_statistics_and_an_importance_per_parameter() -> None:
     _, transcript, _ = run(lsi())
-    kept = {record.kind: artifact for record, artifact in transcript.seen_by("client-1")}
+    mine = {i: r.kind for i, r in enumerate(transcript.records) if "client-1" in (r.sender, r.receiver)}
+    kept = {kind: transcript.kept.get(i) for i, kind in mine.items()}
     head, weights, model = kept["classifier_head"], kept["importance_weights"], kept["model_state"]
-    assert head is not None
-    assert weights is not None
-    assert model is not None
+    assert head is not None and weights is not None and model is not None  # noqa: PT018
     assert {name.rpartition(".")[2] for name in head.tensors()} == {
         *("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
     }
@@ -147,34 +120,25 @@ def test_what_crosses_is_whole_a_head_with_its_statistics_and_an_importance_per_
         ),
     ],
 )
-def test_an_option_adds_or_spares_what_it_says(
+def test_an_option_adds_or_spares(
     settings: Mapping[str, Any], added: set[tuple[int, str, str, bool]], missing: set[str]
 ) -> None:
     _, transcript, _ = run(lsi(**settings))
     crossed = set(crossings(transcript))
     assert added <= crossed
     assert not missing & {kind for _, _, kind, _ in crossed}
-    method = lsi(**settings)
+    disclosed = lsi(**settings).disclosure()
     most = Counter((r.kind, r.sender) for r in transcript.records if r.receiver == SERVER)
     for (kind, _), often in most.items():
-        assert often <= method.releases(kind), kind
-    assert all(method.releases(kind) == 0 for kind in missing)
+        assert often <= disclosed.releases(kind), kind
+    assert all(disclosed.releases(kind) == 0 for kind in missing)
 
 
 def test_a_label_marginal_is_the_share_of_each_class() -> None:
-    client = lsi(inversion_labels="marginal").client(
-        federation(), held(n=4, labels=torch.tensor([2, 2, 0, 2])), seeded(0)
-    )
+    client = lsi(inversion_labels="marginal").client(federation(), held(n=4, labels=(2, 2, 0, 2)), seeded(0))
     answer = client.pretrain([ModelState.of(client.model, SERVER, 0)])
     assert answer[1].share.tolist() == [0.25, 0, 0.75]
     assert answer[1].nbytes == 4 * 3
-
-
-@pytest.mark.parametrize("settings", [{}, {"recalibrate_bn": True}, {"normaliser": "clients"}, {"code_compat": True}])
-def test_a_run_is_the_same_again_and_with_one_worker(settings: Mapping[str, Any]) -> None:
-    first, again = run(lsi(**settings))[0], run(lsi(**settings), workers=1)[0]
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert all(bool(torch.isfinite(tensor).all()) for tensor in first.values())
 
 
 # Stage 1 and 4
@@ -274,13 +238,13 @@ def one_round(method: Any, states: Mapping[str, ModelState], weights: Mapping[st
 
 def answers_to(ask: Ask, method: Any) -> Answers:
     rng = {name: seeded(i) for i, name in enumerate(ask.messages)}
-    clients = {n: method.client(federation(), held(n, 5 + i, i), rng[n]) for i, n in enumerate(ask.messages)}
+    clients = {n: method.client(federation(), held(n, 5 + i), rng[n]) for i, n in enumerate(ask.messages)}
     return {name: getattr(client, ask.verb)(ask.messages[name]) for name, client in clients.items()}
 
 
 @pytest.mark.parametrize(("aggregation", "expected"), [("importance", 2.5), ("literal", 1.25), ("mean", 2.0)])
 def test_eq_18_as_resolved_as_printed_and_without_importance(aggregation: str, expected: float) -> None:
-    """METHODS 13.11 and 7c.1, with a third client of no importance for the first two to be alone."""
+    """The numbers are worked out by hand for two clients; the third one here has no importance."""
     method = lsi(rounds=1, aggregation=aggregation, select="last", invariance=0.0)
     model = method.model(federation(), seeded(3))
     states, weights = {}, {}
@@ -302,13 +266,16 @@ def test_eq_18_as_resolved_as_printed_and_without_importance(aggregation: str, e
 
 @pytest.mark.parametrize("aggregation", ["importance", "literal"])
 def test_clients_who_divide_give_the_server_s_average(aggregation: str) -> None:
-    server, clients = (run(lsi(normaliser=who, aggregation=aggregation, rounds=1))[0] for who in ("server", "clients"))
+    server, clients = (
+        run(lsi(normaliser=who, aggregation=aggregation, rounds=1)).state for who in ("server", "clients")
+    )
     for name in server:
         torch.testing.assert_close(server[name], clients[name], atol=1e-5, rtol=1e-4)
 
 
 def test_recalibrated_statistics_are_averaged_by_size() -> None:
-    model, transcript, _ = run(lsi(recalibrate_bn=True, rounds=1, select="last"))
+    ran = run(lsi(recalibrate_bn=True, rounds=1, select="last"))
+    model, transcript = ran.state, ran.transcript
     told = {record.origin: artifact for record, artifact in transcript.of_kind("bn_statistics")}
     for name in ("backbone.body.layer1.1.running_var", "head.norm.running_mean"):
         states = [told[f"client-{i}"].tensors()[name] for i in range(3)]  # type: ignore[union-attr]
@@ -345,11 +312,11 @@ def test_evaluation_changes_no_statistics_and_tells_the_share_of_hits() -> None:
 def test_the_log_says_how_well_each_stage_worked() -> None:
     """Every client's stage 1 is done again from what crossed; its images are looked at one by one."""
     method, world = lsi(importance_per="sample"), federation()
-    _, transcript, engine = run(method)
+    _, transcript, log = run(method)
     accuracies, errors = [], []
     translator = next(a for _, a in transcript.of_kind("representation_translator") if a is not None)
     for i, name in enumerate(world.clients):
-        client = method.client(world, held(name, 5 + i, i), stream(world.seed, name))
+        client = method.client(world, held(name, 5 + i, out=3), stream(world.seed, name))
         client.pretrain([transcript.models_sent(0)[name]])
         client.adopt([translator])
         model, g = client.model.eval(), client.translator
@@ -363,10 +330,10 @@ def test_the_log_says_how_well_each_stage_worked() -> None:
                 size += float(latent.abs().sum())
         accuracies.append(right / len(client.data))
         errors.append(moved / size)
-    assert engine.log["stage1_accuracy"] == pytest.approx(sum(accuracies) / 3)
-    assert engine.log["stage1_accuracy_min"] == pytest.approx(min(accuracies))
+    assert log["stage1_accuracy"] == pytest.approx(sum(accuracies) / 3)
+    assert log["stage1_accuracy_min"] == pytest.approx(min(accuracies))
     assert min(accuracies) < max(accuracies)
-    assert engine.log["identity_error_real"] == pytest.approx(sum(errors) / 3, rel=1e-4)
+    assert log["identity_error_real"] == pytest.approx(sum(errors) / 3, rel=1e-4)
     for round in range(2):
         shared = [a for r, a in transcript.of_kind("importance_weights") if r.round == round and a is not None]
         each = []
@@ -375,14 +342,16 @@ def test_the_log_says_how_well_each_stage_worked() -> None:
                 total = sum(numbers)
                 shares = [n / total if total > 1e-12 else 1 / 3 for n in numbers]
                 each.append(1 / sum(share * share for share in shares))
-        assert engine.log[f"effective_clients_round_{round + 1}"] == pytest.approx(median_low(each), rel=1e-4)
+        assert log[f"effective_clients_round_{round + 1}"] == pytest.approx(median_low(each), rel=1e-4)
         assert 1 <= median_low(each) <= 3
 
 
 def test_the_log_is_kept_beside_the_transcript_and_in_the_results(tiny: Dataset, tmp_path: Path) -> None:
     short = "inversion_steps=2,translator_steps=2,recalibrate_bn=false,select=last"
-    plan = Plan(methods=(f"lsi:{short}",), targets=("blend",), preset="quick", clients=3, attacks=("none",)).checked()
-    results = Conductor(plan, tiny, tmp_path, Teller()).run("test")
+    config = AuditConfig(
+        methods=(f"lsi:{short}",), targets=("blend",), preset="quick", clients=3, attacks=("none",)
+    ).checked()
+    results = Runner(config, tiny, tmp_path, ProgressLog()).run("test")
     (logged,) = tmp_path.rglob("trained.json")
     training = results.runs[0].training
     assert training == read_json(logged, TypeAdapter(Trained)).log
@@ -392,27 +361,25 @@ def test_the_log_is_kept_beside_the_transcript_and_in_the_results(tiny: Dataset,
 # Bad input and options
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 9])
+@pytest.mark.parametrize("n", [1, 2, 9])
 @pytest.mark.parametrize("settings", [{}, {"recalibrate_bn": True}, {"importance_per": "sample"}])
 def test_a_client_with_few_images_or_one_class_takes_part_with_all_of_them(n: int, settings: Mapping[str, Any]) -> None:
     """Batches of 4: 1 image, which no BatchNorm counts; fewer than a batch; one batch and two, each with one left over."""
     world, method = federation(2), lsi(**settings)
-    data = {"client-0": held("client-0", n, labels=torch.ones(n, dtype=torch.int64)), "client-1": held("client-1", 6)}
-    wire = Wire({name: len(part) for name, part in data.items()}, Defense.named("none")(), Transcript(keep="all"))
-    model = LocalEngine(1).run(method, world, data, wire)
-    assert all(bool(torch.isfinite(tensor).all()) for tensor in model.state_dict().values())
+    ran = run_on(method, world, {"client-0": held("client-0", n, labels=(1,) * n), "client-1": held("client-1", 6)})
+    assert finite(ran.state)
     counters = [
         a.state["backbone.body.layer1.1.num_batches_tracked"]
-        for r, a in wire.transcript.of_kind("model_state")
+        for r, a in ran.transcript.of_kind("model_state")
         if r.sender == "client-0" and r.round == 0 and isinstance(a, ModelState)
     ]
     assert [int(counter) for counter in counters] == [2 * max(1, n // 4) * (n > 1)]
 
 
 def test_one_client_alone_and_clients_that_hold_nothing_out_work() -> None:
-    model, transcript, _ = run(lsi(), clients=1, kept=0)
-    assert all(bool(torch.isfinite(tensor).all()) for tensor in model.values())
-    assert "validation_metrics" not in {record.kind for record in transcript.records}
+    ran = run(lsi(), clients=1, out=0)
+    assert finite(ran.state)
+    assert "validation_metrics" not in {record.kind for record in ran.transcript.records}
 
 
 def test_only_participants_fit_and_all_are_inverted() -> None:
@@ -426,9 +393,10 @@ def test_only_participants_fit_and_all_are_inverted() -> None:
 
 OPTIONS = [
     (name, choice)
-    for name, choices in import_module("fdgpriv.methods._lsi_settings")._CHOICES.items()
-    for choice in choices
-    if choice not in ("literal",)
+    for name, kind in kinds(Method.named("lsi")).items()
+    if get_origin(kind.annotation) is Literal and name not in kinds(Method.named("fedavg"))
+    for choice in get_args(kind.annotation)
+    if choice != "literal"
 ]
 
 
@@ -452,54 +420,30 @@ def test_the_released_code_s_values_fill_what_is_not_set() -> None:
     assert (method.invariance_distance, method.head_weight, method.importance_statistics) == ("mean", 0.1, "running")
 
 
-def test_the_paper_s_preset_is_the_paper() -> None:
-    part_ = Method.named("lsi")
-    method: Any = part_.configured(getattr(part_, "presets")["paper"])  # noqa: B009
-    assert (method.rounds, method.local_epochs, method.batch_size, method.participants) == (20, 10, 32, None)
-    assert (method.lr, method.momentum, method.weight_decay, method.lr_at(19)) == (1e-3, 0.9, 5e-4, 1e-3)
-    assert (method.latent_dim, method.hidden, method.invariance) == (512, 1024, 1.0)
-    assert (method.inversion_steps, method.inversion_lr, method.inversion_batch) == (10_000, 1e-4, 32)
-    assert 3 * method.inversion_batches * method.inversion_batch * method.latent_dim == 9_830_400  # Table VI: 9.8M
-    assert (method.translator_steps, method.translator_batch, method.translator_lr) == (200_000, 16, 1e-4)
-    assert (method.rec_weight, method.cls_weight, method.gp_weight, method.critic_steps) == (10, 1, 10, 5)
-
-
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"latent_dim": "0"}, "lsi.latent_dim: want more than 0, got 0"),
-        ({"pretrain_epochs": "0"}, "lsi.pretrain_epochs: want more than 0, got 0"),
-        ({"inversion_lr": "-1"}, "lsi.inversion_lr: want more than 0, got -1.0"),
-        ({"translator_steps": "0"}, "lsi.translator_steps: want more than 0, got 0"),
-        ({"hidden": "1"}, "lsi.hidden: want at least 2, got 1"),
-        ({"invariance": "-1"}, "lsi.invariance: want at least 0, got -1.0"),
-        ({"out_act": "relu"}, "lsi.out_act: want one of none, tanh; got 'relu'"),
-        ({"aggregation": "sum"}, "lsi.aggregation: want one of importance, literal, mean; got 'sum'"),
-        ({"inversion_mode": "test"}, "lsi.inversion_mode: want one of eval, train; got 'test'"),
         ({"recalibrate_bn": "true", "buffers": "freeze"}, "lsi.recalibrate_bn: want buffers=share, got buffers=freeze"),
         (
             {"aggregation": "mean", "normaliser": "clients"},
             "lsi.normaliser: want server where aggregation=mean .* got clients",
         ),
-        ({"rounds": "0"}, "lsi.rounds: want more than 0, got 0"),
-        ({"norm_weight": "nan"}, r"lsi\.norm_weight: want a finite number, got 'nan'"),
     ],
 )
-def test_a_wrong_value_is_told_in_one_line(settings: Mapping[str, str], told: str) -> None:
-    with pytest.raises(ValueError, match=f"^{told}") as caught:
+def test_settings_that_do_not_go_together_are_refused(settings: Mapping[str, str], told: str) -> None:
+    with refused(f"^{told}"):
         lsi(**settings)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("buffers", ["keep_local", "freeze"])
 def test_statistics_can_be_kept_back_or_frozen_the_head_s_too(buffers: str) -> None:
-    model, transcript, _ = run(lsi(buffers=buffers))
-    states = [a for _, a in transcript.of_kind("model_state") if isinstance(a, ModelState)]
+    ran = run(lsi(buffers=buffers))
+    states = crossed(ran.transcript, ModelState)
     if buffers == "keep_local":
         assert all(state.bn_statistics() == {} for state in states)
     else:
         assert all(int(layer["num_batches_tracked"]) == 0 for s in states for layer in s.bn_statistics().values())
-    assert int(model["head.norm.num_batches_tracked"]) == 0
+    assert int(ran.state["head.norm.num_batches_tracked"]) == 0
 
 
 def test_importance_and_invariance_off_leave_local_sgd_and_the_plain_mean() -> None:
@@ -507,5 +451,5 @@ def test_importance_and_invariance_off_leave_local_sgd_and_the_plain_mean() -> N
     model, transcript, _ = run(method)
     sent = [a for r, a in transcript.of_kind("model_state") if r.verb == "fit" and isinstance(a, ModelState)]
     for name, _ in method.model(federation(), seeded(0)).named_parameters():
-        torch.testing.assert_close(model[name], torch.stack([state.state[name] for state in sent]).mean(0))
+        torch.testing.assert_close(model.state_dict()[name], torch.stack([state.state[name] for state in sent]).mean(0))
     assert {r.kind for r in transcript.records} == {"model_state"}

@@ -3,7 +3,8 @@
 from _results import results
 from fdgpriv.reports._matrix import matrix
 
-from fdgpriv.finding import AttackFinding, Results, Run
+from fdgpriv.results.attack_finding import AttackFinding
+from fdgpriv.results.finding import Results, Run
 
 
 def runs(*changes: dict[str, object]) -> list[Run]:
@@ -23,6 +24,9 @@ def only(run: Run, verdicts: list[tuple[str, str]]) -> tuple[AttackFinding, ...]
 
 def test_one_method_needs_no_matrix() -> None:
     assert matrix(runs({})) is None
+    table = matrix(runs({"seed": 0}, {"seed": 1}, {"defense": "gaussian"}))  # seeds share a column, defenses do not
+    assert table is not None
+    assert len(table.heads) == 3
 
 
 def test_every_attack_meets_every_method() -> None:
@@ -48,9 +52,3 @@ def test_a_cell_says_the_worst_word_and_whose_it_is() -> None:
     assert first.kind == "leak"
     assert first.sub.endswith(", domain only")
     assert (second.kind, second.sub) == ("not_applicable", "because")
-
-
-def test_seeds_and_targets_share_a_column_and_defenses_do_not() -> None:
-    table = matrix(runs({"seed": 0}, {"seed": 1}, {"defense": "gaussian"}))
-    assert table is not None
-    assert len(table.heads) == 3

@@ -9,29 +9,33 @@ import pytest
 import scipy.stats
 import torch
 from _confetti import CLASSES, attack_of, confetti, federation_of, method_of, sittings_of, trained
+from factories import inferred
+from factories_core import truth
 from sklearn.metrics import roc_auc_score, roc_curve
 from torch import Tensor
 
-from fdgpriv import judge, verdict
-from fdgpriv.artifact import ModelState
-from fdgpriv.engine.local import LocalEngine
-from fdgpriv.exam import Asked, Item, Sitting, Truth
-from fdgpriv.exam.heard import Heard, first_tensor
-from fdgpriv.exam.marks import Marks, examine
-from fdgpriv.exam.paper import Paper
-from fdgpriv.exam.proctor import Proctor
-from fdgpriv.federation import generator
-from fdgpriv.partition import Population, populate
-from fdgpriv.roles import Attack, Defense
-from fdgpriv.subjects import Holding, TrainingCraft
-from fdgpriv.threat import threat
-from fdgpriv.verdict import mean_interval
-from fdgpriv.wire import Wire
+from fdgpriv import statistics
+from fdgpriv.adversary import GroundTruth
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.attack import Attack
+from fdgpriv.defense import Defense
+from fdgpriv.evaluation import verdicts
+from fdgpriv.evaluation.attack_scores import AttackScores
+from fdgpriv.evaluation.evaluator import Evaluator
+from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation, Trial
+from fdgpriv.federation.local_engine import LocalEngine
+from fdgpriv.federation.partition import populate
+from fdgpriv.federation.wire import Wire
+from fdgpriv.statistics.interval import mean_interval
+from fdgpriv.targets.output_cache import OutputCache, first_tensor
+from fdgpriv.targets.target import HeldImages
+from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.threat import THREATS, threat
+from fdgpriv.utils.seeds import generator
 
-asking: Any = import_module("fdgpriv.attacks._asking")
-lira: Any = import_module("fdgpriv.attacks._lira")
-marking: Any = import_module("fdgpriv.attacks._membership")
-shadows: Any = import_module("fdgpriv.attacks._shadows")
+membership: Any = import_module("fdgpriv.attacks._membership")
+shadows: Any = import_module("fdgpriv.attacks._shadow_models")
 
 # Formulas
 
@@ -42,18 +46,16 @@ def test_log_odds_are_those_of_the_label_against_all_others(rng: torch.Generator
     for model in range(2):
         for i, label in enumerate(labels.tolist()):
             expected = p[model, i, label].log() - (1 - p[model, i, label]).log()
-            assert float(lira.log_odds(logits, labels)[model, i]) == pytest.approx(float(expected), rel=1e-6)
-            assert float(lira.likelihood(logits, labels)[model, i]) == pytest.approx(float(p[model, i, label]))
-
-
-def test_log_odds_of_a_certain_model_stay_finite() -> None:
-    assert float(lira.log_odds(torch.tensor([[300.0, 0.0]]), torch.tensor([0]))) == pytest.approx(300)
+            assert float(membership.log_odds(logits, labels)[model, i]) == pytest.approx(float(expected), rel=1e-6)
+            assert float(membership.likelihood(logits, labels)[model, i]) == pytest.approx(float(p[model, i, label]))
+    certain = membership.log_odds(torch.tensor([[300.0, 0.0]]), torch.tensor([0]))
+    assert float(certain) == pytest.approx(300)  # and finite
 
 
 @pytest.mark.parametrize("count", [16, 100])
 def test_offline_lira_is_the_normal_distribution_s(rng: torch.Generator, count: int) -> None:
     phi, out = torch.randn(7, generator=rng).double(), torch.randn(count, 7, generator=rng).double()
-    z = lira.offline(phi, out)
+    z = membership.offline(phi, out)
     pooled = float(np.sqrt(np.mean(np.var(out.numpy(), axis=0, ddof=1))))
     for i in range(7):
         spread = pooled if count < 64 else float(np.std(out[:, i].numpy(), ddof=1))
@@ -66,10 +68,10 @@ def test_online_lira_is_the_ratio_of_two_normal_densities(rng: torch.Generator) 
     told = torch.randn(count, 5, generator=rng).double()
     saw = torch.arange(count)[:, None].expand(count, 5) % 2 == 0
     told = told + 2 * saw
-    found = lira.online(phi, told, saw)
+    found = membership.online(phi, told, saw)
     for i in range(5):
         inside, out = told[saw[:, i], i].numpy(), told[~saw[:, i], i].numpy()
-        # at 64 of each, a variance of each suspect's own
+        # at 64 of each, a variance of each membership candidate's own
         expected = scipy.stats.norm.logpdf(float(phi[i]), inside.mean(), inside.std(ddof=1))
         expected -= scipy.stats.norm.logpdf(float(phi[i]), out.mean(), out.std(ddof=1))
         assert float(found[i]) == pytest.approx(expected)
@@ -79,39 +81,26 @@ def test_online_lira_borrows_what_seeing_adds_where_a_suspect_was_seen_once(rng:
     told = torch.randn(8, 8, generator=rng).double() / 10
     saw = torch.eye(8, dtype=torch.bool)
     told = told + 5 * saw
-    found = lira.online(torch.tensor([0.0, 5, 0, 5, 0, 5, 0, 5]).double(), told, saw)
+    found = membership.online(torch.tensor([0.0, 5, 0, 5, 0, 5, 0, 5]).double(), told, saw)
     assert (found > 0).tolist() == [False, True] * 4
 
 
 def test_rmia_counts_the_others_that_a_suspect_outdoes(rng: torch.Generator) -> None:
-    suspects, out = torch.rand(6, generator=rng).double(), torch.rand(6, generator=rng).double()
+    membership_candidates, out = torch.rand(6, generator=rng).double(), torch.rand(6, generator=rng).double()
     others, out_others = torch.rand(9, generator=rng).double(), torch.rand(9, generator=rng).double()
     gamma, a = 1.3, 0.3
-    found = lira.rmia(suspects, out, others, out_others, gamma, a)
+    found = membership.rmia(membership_candidates, out, others, out_others, gamma, a)
     for i in range(6):
         hits = 0
         for j in range(9):
-            x = float(suspects[i]) / (((1 + a) * float(out[i]) + (1 - a)) / 2)
+            x = float(membership_candidates[i]) / (((1 + a) * float(out[i]) + (1 - a)) / 2)
             z = float(others[j]) / (((1 + a) * float(out_others[j]) + (1 - a)) / 2)
             hits += x / z >= gamma
         assert float(found[i]) == pytest.approx(hits / 9)
 
 
-def truth_of(members: Tensor) -> Truth:
-    zero = torch.zeros(1, 1, dtype=torch.int64)
-    return Truth(
-        images=torch.zeros(1, 3, 2, 2),
-        labels=zero[0],
-        histogram=torch.ones(1),
-        domain=0,
-        positions=zero[0],
-        candidates=zero,
-        pool=torch.zeros(1, 3, 2, 2),
-        members=members,
-        count=1,
-        place=-1,
-        suspects=torch.arange(len(members)) + 1,
-    )
+def truth_of(members: Tensor) -> GroundTruth:
+    return truth(members=members, membership_candidates=torch.arange(len(members)) + 1)
 
 
 def test_auc_is_sklearn_s_with_ties_for_suspects_and_for_the_pool(rng: torch.Generator) -> None:
@@ -119,14 +108,14 @@ def test_auc_is_sklearn_s_with_ties_for_suspects_and_for_the_pool(rng: torch.Gen
     scores = torch.randint(6, (40,), generator=rng) + 2.0 * members
     expected = roc_auc_score(members.numpy(), scores.numpy())
     pool = torch.cat([torch.tensor([99.0]), scores, torch.tensor([99.0])])
-    assert marking.auc([scores, pool], [truth_of(members)] * 2).tolist() == pytest.approx([expected] * 2)
-    assert marking.auc([scores[:3]], [truth_of(torch.ones(3, dtype=torch.bool))]).tolist() == [0.5]
+    assert membership.auc([scores, pool], [truth_of(members)] * 2).tolist() == pytest.approx([expected] * 2)
+    assert membership.auc([scores[:3]], [truth_of(torch.ones(3, dtype=torch.bool))]).tolist() == [0.5]
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.05])
 def test_hits_at_few_false_accusations_are_those_of_the_roc_curve(rng: torch.Generator, rate: float) -> None:
     members, others = torch.randint(60, (200,), generator=rng) + 20, torch.randint(60, (700,), generator=rng)
-    found = marking.tpr_at_fpr(members.double(), others.double(), rate)
+    found = membership.tpr_at_fpr(members.double(), others.double(), rate)
     labels = [1] * len(members) + [0] * len(others)
     fpr, tpr, _ = roc_curve(labels, torch.cat([members, others]).numpy(), drop_intermediate=False)
     assert found.value == pytest.approx(max(tpr[fpr <= rate]))
@@ -135,13 +124,13 @@ def test_hits_at_few_false_accusations_are_those_of_the_roc_curve(rng: torch.Gen
 
 
 def test_a_rate_below_three_false_accusations_is_refused() -> None:
-    """AUDIT 5.6: none of 299 says nothing of 1 %."""
+    """None of 299 says nothing of 1 %."""
     members = torch.ones(5)
-    refused = marking.tpr_at_fpr(members, torch.zeros(299), 0.01)
+    refused = membership.tpr_at_fpr(members, torch.zeros(299), 0.01)
     assert refused.value is None
     assert "300" in str(refused.reason)
-    assert marking.tpr_at_fpr(members, torch.zeros(300), 0.01).value == 1
-    few = marking.at_few_false_accusations([torch.rand(40)] * 10, [truth_of(torch.arange(40) < 5)] * 10)
+    assert membership.tpr_at_fpr(members, torch.zeros(300), 0.01).value == 1
+    few = membership.at_few_false_accusations([torch.rand(40)] * 10, [truth_of(torch.arange(40) < 5)] * 10)
     assert few["tpr_at_fpr_0.01"].value is not None  # 350 others together
     assert few["tpr_at_fpr_0.001"].value is None
 
@@ -149,22 +138,20 @@ def test_a_rate_below_three_false_accusations_is_refused() -> None:
 # Shadows
 
 
-@pytest.mark.parametrize("norm", [True, False])
-@pytest.mark.parametrize("settings", [{}, {"buffers": "freeze", "momentum": 0.0}])
-@pytest.mark.parametrize("size", [1, 11])
+@pytest.mark.parametrize(
+    ("norm", "settings", "size"),
+    [(True, {}, 1), (True, {"buffers": "freeze", "momentum": 0.0}, 11), (True, {}, 11), (False, {}, 11)],
+)
 def test_shadows_trained_together_are_those_trained_one_by_one(norm: bool, settings: dict[str, Any], size: int) -> None:
     """Batches, augmentation, momentum, weight decay, BatchNorm's own and running statistics, counters."""
-    federation = federation_of(["a"], norm)
-    data = dataclasses.replace(
-        populate(confetti(40, 2), "domain-0", "single", 1, 0).clients["client-00"], flip=True, translate=0.2
-    )
+    data = populate(confetti(40, 2), "domain-0", "single", 1, 0).clients["client-00"]
+    data = dataclasses.replace(data, flip=True, translate=0.2)
     method = method_of(local_epochs=2, lr=0.1, **settings)
-    craft = TrainingCraft("model_state", method, federation, Defense.named("none")(), data, 0)
-    network = craft.network()
-    sent = import_module("fdgpriv.artifact").ModelState.of(network, "server", 0)
-    holdings = [Holding(data.images[i : i + size], data.labels[i : i + size], sent) for i in range(3)]
+    simulator = TrainingSimulator("model_state", method, federation_of(["a"], norm), Defense.named("none")(), data, 0)
+    sent = ModelState.of(simulator.network(), "server", 0)
+    holdings = [HeldImages(data.images[i : i + size], data.labels[i : i + size], sent) for i in range(3)]
     plain, together = (
-        train(craft, holdings, [3, 1, 2]) for train in (shadows.train_one_by_one, shadows.train_together)
+        train(simulator, holdings, [3, 1, 2]) for train in (shadows.train_one_by_one, shadows.train_together)
     )
     for one, other in zip(plain, together, strict=True):
         assert list(one.state) == list(other.state)
@@ -178,51 +165,58 @@ def test_shadows_trained_together_are_those_trained_one_by_one(norm: bool, setti
 
 def test_shadows_of_unequal_sizes_are_refused() -> None:
     data = populate(confetti(40, 2), "domain-0", "single", 1, 0).clients["client-00"]
-    craft = TrainingCraft("model_state", method_of(), federation_of(["a"], True), Defense.named("none")(), data, 0)
-    uneven = [Holding(data.images[:n], data.labels[:n]) for n in (2, 3)]
+    simulator = TrainingSimulator(
+        "model_state", method_of(), federation_of(["a"], True), Defense.named("none")(), data, 0
+    )
+    uneven = [HeldImages(data.images[:n], data.labels[:n]) for n in (2, 3)]
     with pytest.raises(ValueError, match=r"equally many images, got \[2, 3\]"):
-        shadows.train_shadows(craft, uneven, generator(0))
+        shadows.train_shadows(simulator, uneven, generator(0))
 
 
 # The attack
 
 
 @pytest.fixture(scope="module")
-def memorised() -> Proctor:
+def memorised() -> Evaluator:
     """Twelve clients who learned about twenty images each by heart, in one round."""
     return trained(120, 4, 12, rounds=1, local_epochs=20)
 
 
 @pytest.fixture(scope="module")
-def shared() -> Proctor:
+def shared() -> Evaluator:
     """Four clients who learned about twenty images each by heart, together."""
     return trained(60, 3, 4, rounds=10, local_epochs=10)
 
 
 def marks_of(
-    proctor: Proctor, subject: str, role: str, sizes: tuple[int | None, ...], attack: Attack, as_attack: str = "attack"
-) -> dict[int | None, Marks]:
+    evaluator: Evaluator,
+    subject: str,
+    role: str,
+    sizes: tuple[int | None, ...],
+    attack: Attack,
+    as_attack: str = "attack",
+) -> dict[int | None, Scores]:
     """With what is asked as a control in the place of the target, where that is named."""
-    sittings = sittings_of(proctor, subject, role, sizes)
+    adversaries = sittings_of(evaluator, subject, role, sizes)
     if as_attack != "attack":
-        sittings = [Sitting(s.view, [standing_in(item, as_attack) for item in s.items]) for s in sittings]
-    return examine(attack, sittings, (1, None), generator(4))[0]
+        adversaries = [
+            AdversaryTrials(s.adversary, [standing_in(item, as_attack) for item in s.items]) for s in adversaries
+        ]
+    return evaluate_trials(attack, adversaries, (1, None), generator(4))[0]
 
 
-def standing_in(item: Item, name: str) -> Item:
+def standing_in(item: Trial, name: str) -> Trial:
+    found = item.asked.get(name, [])
     if name == "noise":
         (one,) = item.asked["attack"]
         rng = torch.Generator().manual_seed(sum(map(ord, item.unit)))
-        artifact = one.question.artifact.map(lambda tensor: torch.rand(tensor.shape, generator=rng))
-        return dataclasses.replace(
-            item,
-            asked={**item.asked, "attack": [Asked(dataclasses.replace(one.question, artifact=artifact), one.truth)]},
-        )
-    return dataclasses.replace(item, asked={**item.asked, "attack": item.asked[name]})
+        artifact = one.observation.artifact.map(lambda tensor: torch.rand(tensor.shape, generator=rng))
+        found = [ScoredObservation(dataclasses.replace(one.observation, artifact=artifact), one.truth)]
+    return dataclasses.replace(item, asked={**item.asked, "attack": found})
 
 
-def interval(marks: Marks) -> tuple[float, float]:
-    found = mean_interval(np.asarray(marks.headline["attack"]), np.asarray(marks.units))
+def interval(scores: Scores) -> tuple[float, float]:
+    found = mean_interval(np.asarray(scores.headline["attack"]), np.asarray(scores.units))
     assert found.lower is not None
     assert found.upper is not None
     return found.lower, found.upper
@@ -230,83 +224,80 @@ def interval(marks: Marks) -> tuple[float, float]:
 
 @pytest.mark.parametrize(
     ("settings", "least"),
-    [
-        ({}, 0.8),
-        ({"statistic": "change"}, 0.8),
-        ({"statistic": "loss"}, 0.8),
-        ({"statistic": "rmia"}, 0.55),
-    ],
+    [({}, 0.8), ({"statistic": "change"}, 0.8), ({"statistic": "loss"}, 0.8), ({"statistic": "rmia"}, 0.55)],
     ids=str,
 )
-def test_what_a_client_learned_by_heart_is_found(memorised: Proctor, settings: dict[str, Any], least: float) -> None:
+def test_what_a_client_learned_by_heart_is_found(memorised: Evaluator, settings: dict[str, Any], least: float) -> None:
     sizes = (None,) if settings else (1, None)
-    marks = marks_of(memorised, "model_state", "server", sizes, attack_of(shadows=6, **settings))
-    whole = marks[None]
+    scores = marks_of(memorised, "model_state", "server", sizes, attack_of(shadows=6, **settings))
+    whole = scores[None]
     assert np.mean(whole.headline["attack"]) > least
     for name in ("noise", "random_style", "other_client", "other_domain"):
         assert abs(np.mean(whole.headline[name]) - 0.5) < 0.12
     if not settings:
-        line = Paper(attack_of(), threat("server"), "model_state", "client", True, marks=marks).line("client", whole)
-        assert isinstance(line, verdict.Line)
-        p = verdict.test(line, np.random.default_rng(0), 2000).p
+        line = AttackScores(attack_of(), threat("server"), "model_state", "client", True, scores=scores).line(
+            "client", whole
+        )
+        assert isinstance(line, statistics.Hypothesis)
+        p = statistics.test(line, np.random.default_rng(0), 2000).p
         assert p is not None
-        assert p <= verdict.LEVEL
+        assert p <= statistics.LEVEL
 
 
-def test_online_shadows_tell_which_image_a_client_trained_on(shared: Proctor) -> None:
+def test_online_shadows_tell_which_image_a_client_trained_on(shared: Evaluator) -> None:
     """Of images that all were there in earlier rounds, or were not; for shadows that saw them or did not."""
-    (sitting,) = sittings_of(shared, "model_state", "server", (1,))
-    items = [dataclasses.replace(item, asked={"attack": item.asked["attack"]}) for item in sitting.items]
-    marks = examine(attack_of(shadows=40, online=True), [Sitting(sitting.view, items)], (), generator(4))[0][1]
-    assert np.mean(marks.headline["attack"]) > 0.7
+    (adversary_trials,) = sittings_of(shared, "model_state", "server", (1,))
+    items = [dataclasses.replace(item, asked={"attack": item.asked["attack"]}) for item in adversary_trials.trials]
+    scores = evaluate_trials(
+        attack_of(shadows=40, online=True), [AdversaryTrials(adversary_trials.adversary, items)], (), generator(4)
+    )[0][1]
+    assert np.mean(scores.headline["attack"]) > 0.7
 
 
 @pytest.mark.parametrize("control", ["noise", "other_client", "other_domain"])
-def test_nothing_is_found_in_noise_or_in_the_training_of_another(memorised: Proctor, control: str) -> None:
+def test_nothing_is_found_in_noise_or_in_the_training_of_another(memorised: Evaluator, control: str) -> None:
     found = interval(marks_of(memorised, "model_state", "server", (None,), attack_of(shadows=6), control)[None])
     assert found[0] <= 0.5
     assert abs(sum(found) / 2 - 0.5) < 0.1
 
 
 @pytest.mark.parametrize("role", ["server", "client", "third_party"])
-def test_the_shared_model_tells_everybody_who_took_part(shared: Proctor, role: str) -> None:
-    marks = marks_of(shared, "global_model", role, (None,), attack_of(shadows=6))
-    assert np.mean(marks[None].headline["attack"]) > 0.8
+def test_the_shared_model_tells_everybody_who_took_part(shared: Evaluator, role: str) -> None:
+    scores = marks_of(shared, "global_model", role, (None,), attack_of(shadows=6))
+    assert np.mean(scores[None].headline["attack"]) > 0.8
     for name in ("other_client", "other_domain"):
-        assert abs(np.mean(marks[None].headline[name]) - 0.5) < 0.35  # three images a client: steps of a third
-    assert "random_style" not in marks[None].headline  # it would be drawn around the very model
+        assert abs(np.mean(scores[None].headline[name]) - 0.5) < 0.35  # three images a client: steps of a third
+    assert "random_style" not in scores[None].headline  # it would be drawn around the very model
 
 
-def test_of_the_shared_model_strangers_are_asked_about_not_other_models(shared: Proctor) -> None:
+def test_of_the_shared_model_strangers_are_asked_about_not_other_models(shared: Evaluator) -> None:
     """The artifact is one for all: what stands in for another client is people who never took part."""
     population = shared.population
-    subject = shared.subject("global_model")
+    subject = shared.target("global_model")
     assert (subject.level, subject.kind, subject.called) == ("group", "model_state", "global_model")
-    (sitting,) = shared.sittings(subject, threat("server"), (None,), reconstruction=False)
+    (adversary_trials,) = shared.adversaries(subject, threat("server"), (None,))
     total = sum(len(data) for data in population.clients.values())
-    for item in sitting.items:
+    for item in adversary_trials.trials:
         (attack,) = item.asked["attack"]
-        assert attack.question.images_behind == item.truth.count == total
-        inside = sitting.view.candidates[attack.question.suspects][attack.truth.members]
-        assert torch.equal(
-            inside.sum(), population.data(item.client).images[_order(inside, population, item.client)].sum()
-        )
+        assert attack.observation.n_images == item.truth.count == total
+        inside = adversary_trials.adversary.candidates[attack.observation.membership_candidates][attack.truth.members]
+        own = {float(image.sum()) for image in population.data(item.client).images}
+        assert {float(image.sum()) for image in inside} <= own
+        assert len(inside) > 0
+        model = attack.observation.artifact.tensors()
         for name, near in (("other_client", True), ("other_domain", False)):
             for ask in item.asked[name]:
-                for tensor, own in zip(
-                    ask.question.artifact.tensors().values(), attack.question.artifact.tensors().values(), strict=True
-                ):
-                    assert tensor is own
+                assert all(tensor is model[key] for key, tensor in ask.observation.artifact.tensors().items())
                 out = {
                     float(image.sum())
                     for other in population.clients
                     if (population.main_domain(other) == item.truth.domain) is near
                     for image in population.data(other).held_out_images
                 }
-                strangers = sitting.view.candidates[ask.question.suspects]
+                strangers = adversary_trials.adversary.candidates[ask.observation.membership_candidates]
                 assert {float(image.sum()) for image in strangers} <= out
                 assert abs(int(ask.truth.members.sum()) * 2 - len(strangers)) <= 1
-                assert torch.equal(ask.truth.suspects, ask.question.suspects)
+                assert torch.equal(ask.truth.membership_candidates, ask.observation.membership_candidates)
 
 
 def test_all_suspects_of_an_artifact_are_asked_about_once_and_those_of_others_each_time(rng: torch.Generator) -> None:
@@ -317,13 +308,13 @@ def test_all_suspects_of_an_artifact_are_asked_about_once_and_those_of_others_ea
         return table[some]
 
     known, other = (ModelState(client="server", round=0, state={"a": torch.zeros(1)}) for _ in range(2))
-    heard = Heard.among([(known, torch.tensor([3, 1])), (known.seen_as("peer"), torch.tensor([5, 1]))])
+    output_cache = OutputCache.among([(known, torch.tensor([3, 1])), (known.seen_as("peer"), torch.tensor([5, 1]))])
     for index in ([3, 1], [5]):
-        assert torch.equal(heard.of(known, None, torch.tensor(index), ask), table[index])
+        assert torch.equal(output_cache.of(known, None, torch.tensor(index), ask), table[index])
     assert asked == [[1, 3, 5]]
-    assert torch.equal(heard.of(known, known, torch.tensor([1]), ask), table[[1]])  # under something else
+    assert torch.equal(output_cache.of(known, known, torch.tensor([1]), ask), table[[1]])  # under something else
     for index in ([2], [2, 0]):
-        assert torch.equal(heard.of(other, None, torch.tensor(index), ask), table[index])
+        assert torch.equal(output_cache.of(other, None, torch.tensor(index), ask), table[index])
     assert asked == [[1, 3, 5], [1, 3, 5], [2], [2, 0]]
 
 
@@ -333,50 +324,45 @@ def test_what_one_adversary_heard_of_the_shared_model_the_next_is_not_told_other
     """All three adversaries ask the same model; each says bit for bit what it says alone, and asks for nothing twice."""
     shared = trained(120, 3, 8, rounds=10, local_epochs=10)  # right on most public images of every domain
     asked: list[int] = []
-    plain = asking.Asking.logits
+    plain = membership.ModelOutputs.logits
 
     def counting(self: Any, states: Any, images: torch.Tensor, sent: Any) -> torch.Tensor:
         asked.append(len(images))
         return plain(self, states, images, sent)
 
-    monkeypatch.setattr(asking.Asking, "logits", counting)
+    monkeypatch.setattr(membership.ModelOutputs, "logits", counting)
 
-    def said(role: str, proctor: Proctor) -> tuple[list[torch.Tensor], int, int]:
-        """Its guesses, how many images it asked models about, and how many of those an artifact alone tells of."""
+    def said(role: str, evaluator: Evaluator) -> tuple[list[torch.Tensor], int, int]:
+        """Its predictions, how many images it asked models about, and how many of those an artifact alone tells of."""
         asked.clear()
         by_artifact: dict[int, list[torch.Tensor]] = {}
-        guesses: list[torch.Tensor] = []
-        for sitting in sittings_of(proctor, "global_model", role, (1, None)):
-            some = [a.question for item in sitting.items for asks in item.asked.values() for a in asks]
-            for question in some:
-                by_artifact.setdefault(first_tensor(question.artifact), []).append(question.suspects)
-            guesses += attack_of().read(sitting.view, some, generator(1))[0]
-        return guesses, sum(asked), sum(len(torch.cat(some).unique()) for some in by_artifact.values())
+        predictions: list[torch.Tensor] = []
+        for adversary_trials in sittings_of(evaluator, "global_model", role, (1, None)):
+            some = [a.observation for item in adversary_trials.trials for asks in item.asked.values() for a in asks]
+            for observation in some:
+                by_artifact.setdefault(first_tensor(observation.artifact), []).append(observation.membership_candidates)
+            predictions += inferred(attack_of(), adversary_trials.adversary, some, generator(1))[0]
+        return predictions, sum(asked), sum(len(torch.cat(some).unique()) for some in by_artifact.values())
 
-    proctor = dataclasses.replace(shared)
-    said("server", proctor)
-    second, alone = said("third_party", proctor), said("third_party", dataclasses.replace(shared))
+    evaluator = dataclasses.replace(shared)
+    said("server", evaluator)
+    second, alone = said("third_party", evaluator), said("third_party", dataclasses.replace(shared))
     assert alone[1] - second[1] == alone[2] > 0
     assert all(torch.equal(one, other) for one, other in zip(second[0], alone[0], strict=True))
-
-
-def _order(images: Tensor, population: Population, client: str) -> Tensor:
-    own = population.data(client).images
-    return torch.stack([(own - image).abs().sum(dim=(1, 2, 3)).argmin() for image in images])
 
 
 @pytest.mark.parametrize(
     ("subject", "statistic"),
     [("model_state", "auto"), ("global_model", "auto"), ("global_model", "lira"), ("global_model", "rmia")],
 )
-def test_truth_is_sealed(shared: Proctor, subject: str, statistic: str) -> None:
-    """AUDIT 1.1: with every private image destroyed, and members and others exchanged, it says bit for bit the same."""
+def test_truth_is_sealed(shared: Evaluator, subject: str, statistic: str) -> None:
+    """With every private image destroyed, and members and others exchanged, it says bit for bit the same."""
 
     def said(destroyed: bool) -> list[Tensor]:
         population = populate(confetti(60, 3), "domain-0", "single", 4, 0)
-        proctor = dataclasses.replace(shared, population=population)
-        (sitting,) = proctor.sittings(proctor.subject(subject), threat("server"), (None,), reconstruction=False)
-        asked = [ask for item in sitting.items[:3] for asks in item.asked.values() for ask in asks]
+        evaluator = dataclasses.replace(shared, population=population)
+        (adversary_trials,) = evaluator.adversaries(evaluator.target(subject), threat("server"), (None,))
+        asked = [ask for item in adversary_trials.trials[:3] for asks in item.asked.values() for ask in asks]
         if destroyed:
             for data in population.clients.values():
                 data.images.fill_(torch.nan)
@@ -384,26 +370,23 @@ def test_truth_is_sealed(shared: Proctor, subject: str, statistic: str) -> None:
                 data.labels.fill_(-1)
             for ask in asked:
                 ask.truth.images.fill_(torch.nan)
-            for truth in {id(ask.truth): ask.truth for ask in asked}.values():
-                truth.members.logical_not_()
+            for members in {id(ask.truth): ask.truth.members for ask in asked}.values():
+                members.logical_not_()
         attack = attack_of(shadows=2, statistic=statistic)
-        return list(attack.read(sitting.view, [ask.question for ask in asked], generator(1))[0])
+        return list(inferred(attack, adversary_trials.adversary, [ask.observation for ask in asked], generator(1))[0])
 
     assert all(torch.equal(one, other) for one, other in zip(said(False), said(True), strict=True))
 
 
-def test_online_shadows_of_the_shared_model_are_refused(shared: Proctor) -> None:
-    of_all, of_one = shared.subject("global_model"), shared.subject("model_state")
-    assert "never hold a suspect" in str(attack_of(statistic="lira", online=True).refuses(of_all))
+def test_online_shadows_of_the_shared_model_are_refused(shared: Evaluator) -> None:
+    of_all, of_one = shared.target("global_model"), shared.target("model_state")
+    assert "never hold a suspect" in str(attack_of(statistic="lira", online=True).inapplicable(of_all))
     for attack in (attack_of(online=True), attack_of(statistic="lira")):
-        assert attack.refuses(of_all) is None
-    assert attack_of(statistic="lira", online=True).refuses(of_one) is None
-
-
-def test_everybody_sees_the_shared_model_and_only_the_server_an_update(shared: Proctor) -> None:
-    for role in ("server", "client", "third_party", "insider"):
-        assert shared.subject("global_model").refused(threat(role)) is None
-    assert shared.subject("model_state").refused(threat("client")) is not None
+        assert attack.inapplicable(of_all) is None
+    assert attack_of(statistic="lira", online=True).inapplicable(of_one) is None
+    for role in THREATS:  # everybody sees the shared model, and only the server an update
+        assert of_all.refused(threat(role)) is None
+    assert of_one.refused(threat("client")) is not None
 
 
 def test_a_model_that_was_sent_before_any_training_is_no_subject() -> None:
@@ -412,26 +395,20 @@ def test_a_model_that_was_sent_before_any_training_is_no_subject() -> None:
     method = method_of(rounds=1, local_epochs=1)
     wire = Wire({name: len(data) for name, data in population.clients.items()}, none)
     LocalEngine(1).run(method, federation, population.clients, wire)
-    proctor = Proctor(population, method, federation, none, wire.transcript, 0)
-    assert "global_model" not in proctor.subjects
+    evaluator = Evaluator(population, method, federation, none, wire.transcript, 0)
+    assert "global_model" not in evaluator.targets
 
 
-def test_hits_at_few_false_accusations_stand_beside_the_verdict(memorised: Proctor) -> None:
+def test_hits_at_few_false_accusations_stand_beside_the_verdict(memorised: Evaluator) -> None:
     attack = attack_of(statistic="loss")
-    marks = marks_of(memorised, "model_state", "server", (1, None), attack)
-    paper = Paper(attack, threat("server"), "model_state", "client", True, marks=marks, chance=0.5)
-    finding = judge.judge({"x": paper}, 0)["x"]
+    scores = marks_of(memorised, "model_state", "server", (1, None), attack)
+    paper = AttackScores(attack, threat("server"), "model_state", "client", True, scores=scores, chance=0.5)
+    finding = verdicts.attack_findings({"x": paper}, 0)["x"]
     for name in ("tpr_at_fpr_0.01", "single_image tpr_at_fpr_0.001"):
         assert finding.metrics[name].value is None  # twelve clients hold out too few
         assert "non-members" in str(finding.metrics[name].reason)
 
 
-def test_wrong_settings_are_told() -> None:
-    for settings, told in (
-        ({"statistic": "guess"}, "want one of auto, lira"),
-        ({"shadows": 1}, "at least 2"),
-        ({"online": True, "statistic": "rmia"}, "statistic=lira"),
-        ({"gamma": 0.0}, "gamma above 0"),
-    ):
-        with pytest.raises(ValueError, match=told):
-            attack_of(**settings)
+def test_online_shadows_are_for_lira_alone() -> None:
+    with pytest.raises(ValueError, match="want statistic=lira, got rmia"):
+        attack_of(online=True, statistic="rmia")

@@ -11,21 +11,13 @@ from scipy.linalg import sqrtm
 from scipy.ndimage import correlate1d
 from torch import Tensor, nn
 
-from fdgpriv._torchvision import torchvision as _torchvision  # noqa: F401  (before lpips)
 from fdgpriv.metrics.calibration import calibration_error
 from fdgpriv.metrics.matching import hungarian, pairs
-from fdgpriv.metrics.perceptual import FormulaLpips, Perceptual, PublishedLpips, extractor_lpips, lpips_per_image
-from fdgpriv.metrics.pixels import psnr_per_image, ssim_caveat, ssim_per_image
-from fdgpriv.metrics.realism import FID_MINIMUM, features, fid, fid_floor, inception_score, kid
+from fdgpriv.metrics.perceptual import FormulaLpips, PublishedLpips, extractor_lpips
+from fdgpriv.metrics.pixels import psnr_per_image, ssim_per_image
+from fdgpriv.metrics.realism import FID_MINIMUM, features, fid, inception_score, kid
 from fdgpriv.models.extractor import Extractor, digits_extractor
-
-# isort: split
-import lpips
-
-
-@pytest.fixture
-def rng() -> torch.Generator:
-    return torch.Generator().manual_seed(0)
+from fdgpriv.utils.torchvision_import import lpips
 
 
 def images(rng: torch.Generator, count: int, side: int = 32) -> Tensor:
@@ -54,36 +46,28 @@ def as_pixels(values: Tensor) -> Tensor:
 
 def test_psnr_is_minus_ten_log_mse_of_each_image() -> None:
     truth = torch.full((3, 3, 8, 8), 0.5)
-    guess = truth.clone()
-    guess[0] += 0.1  # MSE 0.01: 20 dB
-    guess[1, :, 0, 0] += 0.5  # 0.25 in one pixel of 64: MSE 1/256
-    guess[2] += 0.01
-    values = psnr_per_image(guess, truth).values
+    prediction = truth.clone()
+    prediction[0] += 0.1  # MSE 0.01: 20 dB
+    prediction[1, :, 0, 0] += 0.5  # 0.25 in one pixel of 64: MSE 1/256
+    prediction[2] += 0.01
+    values = psnr_per_image(prediction, truth)
     assert values.tolist() == pytest.approx([20.0, 10 * math.log10(256), 40.0], abs=1e-4)
 
 
-def test_psnr_averages_decibels_and_leaves_exact_matches_out() -> None:
-    truth = torch.full((3, 3, 8, 8), 0.5)
-    guess = torch.stack([truth[0], truth[1] + 0.1, truth[2] + 0.01])
-    found = psnr_per_image(guess, truth)
-    assert found.exact.tolist() == [True, False, False]
-    assert found.values[0] == math.inf
-    mean = found.mean()
-    assert (mean.name, mean.measured.n) == ("psnr", 2)
-    assert mean.value == pytest.approx(30.0, abs=1e-4)  # of the mean MSE it would be 22.97
+def test_psnr_of_an_exact_match_is_infinite() -> None:
+    truth = torch.full((2, 3, 8, 8), 0.5)
+    prediction = torch.stack([truth[0], truth[1] + 0.1])
+    assert psnr_per_image(prediction, truth).tolist() == pytest.approx([math.inf, 20.0], abs=1e-4)
 
 
-def test_a_failure_is_no_value_and_a_reason() -> None:
+def test_what_is_not_defined_is_nan() -> None:
     grey = torch.full((2, 3, 16, 16), 0.5)
     broken = grey.clone()
     broken[0, 0, 0, 0] = float("nan")
     for found in (psnr_per_image(broken, grey), ssim_per_image(broken, grey)):
-        assert found.mean().value is None
-        assert "1 of 2" in str(found.mean().measured.reason)
-    assert psnr_per_image(grey, grey).mean().value is None
-    assert "exact" in str(psnr_per_image(grey, grey).mean().measured.reason)
-    assert psnr_per_image(grey[:0], grey[:0]).mean().measured.reason == "no images"
-    assert ssim_per_image(grey[..., :8], grey[..., :8]).mean().value is None
+        assert found.isnan().tolist() == [True, False]
+    assert psnr_per_image(grey[:0], grey[:0]).shape == (0,)
+    assert ssim_per_image(grey[..., :8], grey[..., :8]).isnan().all()
 
 
 @pytest.mark.parametrize("metric", [psnr_per_image, ssim_per_image])
@@ -117,28 +101,15 @@ def plain_ssim(x: np.ndarray, y: np.ndarray) -> float:
 @pytest.mark.parametrize("side", [16, 32, 41])
 def test_ssim_equals_a_plain_one(rng: torch.Generator, side: int) -> None:
     truth = images(rng, 3, side)
-    guess = (
+    prediction = (
         truth + torch.tensor([0.05, 0.2, 0.6])[:, None, None, None] * torch.randn(truth.shape, generator=rng)
     ).clamp(0, 1)
-    guess[1] = guess[1].mean()
+    prediction[1] = prediction[1].mean()
     wanted = [
         np.mean([plain_ssim(a.double().numpy(), b.double().numpy()) for a, b in zip(x, y, strict=True)])
-        for x, y in zip(guess, truth, strict=True)
+        for x, y in zip(prediction, truth, strict=True)
     ]
-    assert ssim_per_image(guess, truth).values.tolist() == pytest.approx(wanted, abs=1e-4)
-
-
-def test_ssim_of_two_constants_is_known() -> None:
-    dark, light = torch.full((1, 3, 16, 16), 0.25), torch.full((1, 3, 16, 16), 0.75)
-    wanted = (2 * 0.25 * 0.75 + 1e-4) / (0.25**2 + 0.75**2 + 1e-4)
-    assert ssim_per_image(dark, light).mean().value == pytest.approx(wanted, abs=1e-4)
-    assert ssim_per_image(dark, dark).mean().value == pytest.approx(1.0, abs=1e-6)
-
-
-def test_ssim_says_where_its_window_is_large() -> None:
-    assert ssim_caveat(224) is None
-    assert "34%" in str(ssim_caveat(32))
-    assert "not defined" in str(ssim_caveat(8))
+    assert ssim_per_image(prediction, truth).tolist() == pytest.approx(wanted, abs=1e-4)
 
 
 # Matching
@@ -146,13 +117,13 @@ def test_ssim_says_where_its_window_is_large() -> None:
 
 @pytest.mark.parametrize(("n", "m"), [(4, 4), (3, 5), (5, 3)])
 def test_hungarian_finds_the_best_of_all_assignments(rng: torch.Generator, n: int, m: int) -> None:
-    guess, truth = images(rng, n, 4), images(rng, m, 4)
-    errors = torch.stack([torch.stack([(g - t).square().mean() for t in truth]) for g in guess])
+    prediction, truth = images(rng, n, 4), images(rng, m, 4)
+    errors = torch.stack([torch.stack([(g - t).square().mean() for t in truth]) for g in prediction])
     if n <= m:
         best = min(sum(float(errors[i, p[i]]) for i in range(n)) for p in permutations(range(m), n))
     else:
         best = min(sum(float(errors[p[j], j]) for j in range(m)) for p in permutations(range(n), m))
-    found = hungarian(guess, truth)
+    found = hungarian(prediction, truth)
     assert len(found.images) == len(set(found.truth.tolist())) == min(n, m)
     assert float(errors[found.images, found.truth].sum()) == pytest.approx(best, rel=1e-5)
 
@@ -166,14 +137,6 @@ def test_one_pair_needs_no_assignment_and_is_checked_like_many(rng: torch.Genera
         pairs(one[..., :4], other)
     with pytest.raises(ValueError, match=r"\[0, 1\]"):
         pairs(one + 1, other)
-
-
-def test_hungarian_undoes_a_shuffle(rng: torch.Generator) -> None:
-    truth = images(rng, 20, 8)
-    order = torch.randperm(20, generator=rng)
-    found = hungarian(truth[order], truth)
-    assert torch.equal(found.truth, order[found.images])
-    assert psnr_per_image(truth[order][found.images], truth[found.truth]).exact.all()
 
 
 # LPIPS
@@ -195,34 +158,16 @@ def test_the_lpips_formula_by_hand() -> None:
 def test_the_lpips_formula_has_a_gradient_where_all_features_are_zero() -> None:
     grey = torch.full((1, 3, 2, 2), -1.0, requires_grad=True)  # 0 in [0, 1]
     torch.autograd.backward(FormulaLpips("x", lambda x: [x])(grey, torch.ones(1, 3, 2, 2)).sum())
-    assert grey.grad is not None
     assert grey.grad.isfinite().all()
-
-
-def test_lpips_moves_images_to_minus_one_to_one() -> None:
-    seen = []
-
-    class Spy(Perceptual):
-        name = "lpips[spy]"
-
-        def forward(self, images: Tensor, truth: Tensor) -> Tensor:
-            seen.append((images, truth))
-            return (images - truth).abs().mean(dim=(1, 2, 3))
-
-    ramp = torch.linspace(0, 1, 3 * 16).reshape(1, 3, 4, 4)
-    found = lpips_per_image(ramp, torch.zeros(1, 3, 4, 4), Spy())
-    assert (float(seen[0][0].min()), float(seen[0][0].max()), float(seen[0][1].max())) == (-1.0, 1.0, -1.0)
-    assert found.direction == "lower_leaks"
-    assert found.values.tolist() == pytest.approx([1.0])
 
 
 def test_the_offline_lpips_reads_images_in_zero_to_one_and_grows_with_the_damage(rng: torch.Generator) -> None:
     distance = extractor_lpips(digits_extractor())
     truth = images(rng, 4)
     noise = torch.randn(truth.shape, generator=rng)
-    means = [lpips_per_image((truth + s * noise).clamp(0, 1), truth, distance).mean() for s in (0, 0.05, 0.2, 0.8)]
-    values = [float(m.value or 0.0) for m in means]
-    assert means[0].name == "lpips[digits-extractor-1]"
+    damaged = [(truth + s * noise).clamp(0, 1) for s in (0, 0.05, 0.2, 0.8)]
+    values = [float(distance(2 * prediction - 1, 2 * truth - 1).mean()) for prediction in damaged]
+    assert distance.name == "lpips[digits-extractor-1]"
     assert values[0] == 0.0
     assert values == sorted(values)
     assert values[1] > 0
@@ -238,19 +183,18 @@ def test_the_offline_lpips_reads_images_in_zero_to_one_and_grows_with_the_damage
     ("network", "file"),
     [("alex", "alexnet-owt-7be5be79.pth"), pytest.param("vgg", "vgg16-397923af.pth", marks=pytest.mark.slow)],
 )
-def test_published_lpips_equals_the_lpips_package_on_the_same_weights(
-    rng: torch.Generator, tmp_path: Path, network: str, file: str
-) -> None:
+def test_published_lpips_is_the_packages(rng: torch.Generator, tmp_path: Path, network: str, file: str) -> None:
     package = lpips.LPIPS(net=network, pnet_rand=True, verbose=False)  # its heads, a trunk of random weights
     state = {f"features.{name.split('.', 1)[1]}": tensor for name, tensor in package.net.state_dict().items()}
     torch.save({**state, "classifier.0.bias": torch.zeros(3)}, tmp_path / file)
     ours, truth = images(rng, 2, 64), images(rng, 2, 64)
-    found = lpips_per_image(ours, truth, PublishedLpips(network, tmp_path))
+    distance = PublishedLpips(network, tmp_path)
     with torch.no_grad():
+        found = distance(2 * ours - 1, 2 * truth - 1)
         wanted = package(ours, truth, normalize=True).flatten()
-    assert found.name == f"lpips[{network}]"
-    assert found.values.tolist() == pytest.approx(wanted.tolist(), abs=1e-4)
-    assert min(found.values) > 1e-3
+    assert distance.name == f"lpips[{network}]"
+    assert found.tolist() == pytest.approx(wanted.tolist(), abs=1e-4)
+    assert min(found) > 1e-3
 
 
 def test_published_lpips_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,15 +232,6 @@ def test_fid_of_too_few_images_is_none_with_the_reason(rng: torch.Generator) -> 
         assert found.value is None
         assert found.measured.n == 100
         assert "2,048" in str(found.measured.reason)
-    assert fid_floor(few, pixel_extractor(), rng).value is None
-
-
-def test_the_fid_floor_lies_between_nothing_and_a_real_difference(rng: torch.Generator) -> None:
-    real = as_pixels(torch.rand(FID_MINIMUM, 8, generator=rng))
-    floor = fid_floor(real, pixel_extractor(), rng)
-    other = fid(real * 0.7, real, pixel_extractor())
-    assert floor.measured.n == FID_MINIMUM // 2
-    assert 0 < float(floor.value or 0) < float(other.value or 0) / 10
 
 
 def plain_kid(a: Tensor, b: Tensor) -> float:
@@ -341,9 +276,9 @@ def test_kid_of_one_distribution_covers_zero_and_of_two_does_not(rng: torch.Gene
     assert (same.n, kid(a[:2], b, pixel_extractor(), rng).value) == (200, None)
 
 
-@pytest.mark.parametrize("classes", [2, 4, 8])
+@pytest.mark.parametrize("classes", [2, 8])
 def test_the_inception_score_runs_from_one_to_k(classes: int) -> None:
-    """METHODS 13.16: constant predictions give exactly 1, K balanced one-hot classes give K."""
+    """Constant predictions give exactly 1, K balanced one-hot classes give K."""
     extractor = pixel_extractor(classes)
     same = inception_score(as_pixels(torch.eye(8)[:1].repeat(24, 1)), extractor)
     each = inception_score(as_pixels(torch.eye(8)[:classes].repeat(6, 1)), extractor)

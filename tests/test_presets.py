@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from fdgpriv.audit import main
-from fdgpriv.federation import Dataset, Domain
-from fdgpriv.plan import Plan
+from fdgpriv.config import AuditConfig
+from fdgpriv.data.dataset import Dataset, Domain
 
 # Of PACS, three source domains. Federation: clients, partition, backbone, side of the images.
 FEDERATIONS = {
@@ -33,73 +33,82 @@ TRAINING: dict[str, dict[str, Any]] = {
     "ccst": {  # section 4.2; batch, SGD and crops: released code
         "rounds": 500, "participants": None, "local_epochs": 1, "batch_size": 64, "lr": 1e-3, "momentum": 0.0,
         "weight_decay": 0.0, "schedule": "constant", "augmentation": 3, "keep_original": False, "style": "overall",
-        "alpha": 1.0, "codec": "adain_vgg", "selection": "validation", "image_changes": "crop",
+        "alpha": 1.0, "codec": "adain_vgg", "selection": "validation", "image_changes": "crop", "images_per_style": 32,
+        "weighting": "uniform",
     },
     "pardon": {  # released config: fraction 0.2, num_rounds 50, batch_size 32; released code: Adam 3e-5, BatchNorm frozen
         "rounds": 50, "participants": 20, "local_epochs": 1, "batch_size": 32, "optimizer": "adam", "lr": 3e-5,
         "weight_decay": 0.0, "schedule": "constant", "buffers": "freeze", "alpha": 0.5, "margin": 0.3,
-        "codec": "adain_vgg", "image_changes": "crop_colour",
+        "codec": "adain_vgg", "image_changes": "crop_colour", "contrastive_weight": 0.75, "regulariser_weight": 0.2,
+        "local_partition": "last", "server_partition": "first", "cluster_by": "maps", "client_style": "mixture",
+        "median": "lower",
     },
     "lsi": {  # section IV-A.3; image changes: released code
         "rounds": 20, "participants": None, "local_epochs": 10, "batch_size": 32, "lr": 1e-3, "momentum": 0.9,
         "weight_decay": 5e-4, "schedule": "constant", "latent_dim": 512, "invariance": 1.0,
-        "image_changes": "crop_colour",
+        "image_changes": "crop_colour", "hidden": 1024, "inversion_steps": 10_000, "inversion_lr": 1e-4,
+        "inversion_batch": 32, "inversion_batches": 200, "translator_steps": 200_000, "translator_batch": 16,
+        "translator_lr": 1e-4, "rec_weight": 10, "cls_weight": 1, "gp_weight": 10, "critic_steps": 5,
     },
     "hfedf": {  # section 5.1 and Table 10, PACS
         "rounds": 200, "participants": None, "local_epochs": 2, "batch_size": 64, "lr": 1e-3, "weight_decay": 1e-3,
         "server_lr": 1e-3, "server_weight_decay": 1e-5, "ema_decay": 0.95, "image_changes": "none",
+        "schedule": "constant", "server_schedule": "constant", "local_steps": None, "server_optimizer": "adam",
+        "hidden": 50, "depth": 3, "slope": 0.01, "ema": "replace",
     },
     "pfedhn": {  # section 5.1 and Table 10, PACS
         "rounds": 200, "participants": None, "local_epochs": 2, "batch_size": 64, "lr": 1e-3, "weight_decay": 1e-5,
         "server_lr": 1e-2, "server_weight_decay": 1e-3, "local_steps": None, "image_changes": "none",
+        "server_schedule": "constant", "momentum": 0.9, "hidden": 100, "slope": 0.0,
     },
 }  # fmt: skip
 
 
-def setup(plan: Plan, spec: str, domains: int = 3) -> tuple[int, str, str, int]:
-    found = plan.setup(spec, domains)
+def setup(config: AuditConfig, spec: str, domains: int = 3) -> tuple[int, str, str, int]:
+    found = config.setup(spec, domains)
     return found.clients, found.partition, found.backbone, found.image_size
 
 
 @pytest.mark.parametrize("name", FEDERATIONS)
 def test_the_preset_paper_is_each_papers_own(name: str) -> None:
-    plan = Plan(methods=(name,), dataset="pacs", preset="paper")
-    assert setup(plan, name) == FEDERATIONS[name]
-    method = plan.method(name)
+    config = AuditConfig(methods=(name,), dataset="pacs", preset="paper")
+    assert setup(config, name) == FEDERATIONS[name]
+    method = config.method(name)
     assert {field: getattr(method, field) for field in TRAINING[name]} == TRAINING[name]
+    assert method.disclosure().styles.frozen_encoder == (name in ("ccst", "pardon"))
 
 
 @pytest.mark.parametrize(
     ("name", "clients"), [("ccst", 5), ("lsi", 5), ("hfedf", 5), ("stablefdg", 30), ("pardon", 100)]
 )
 def test_where_a_client_is_a_domain_there_are_as_many_as_source_domains(name: str, clients: int) -> None:
-    assert setup(Plan(methods=(name,), dataset="pacs", preset="paper"), name, 5)[0] == clients
+    assert setup(AuditConfig(methods=(name,), dataset="pacs", preset="paper"), name, 5)[0] == clients
 
 
-@pytest.mark.parametrize("name", FEDERATIONS)
 @pytest.mark.parametrize(("preset", "clients"), [("quick", 6), ("default", 15)])
-def test_the_other_presets_are_one_federation_for_all_methods(name: str, preset: str, clients: int) -> None:
-    plan = Plan(methods=(name,), dataset="pacs", preset=preset)
-    assert setup(plan, name) == (clients, "single", "small_resnet", 32)
+def test_the_other_presets_are_one_federation_for_all_methods(preset: str, clients: int) -> None:
+    for name in FEDERATIONS:
+        config = AuditConfig(methods=(name,), dataset="pacs", preset=preset)
+        assert setup(config, name) == (clients, "single", "small_resnet", 32)
 
 
 @pytest.mark.parametrize("name", FEDERATIONS)
 def test_the_command_line_wins_and_digits_keep_their_size_and_network(name: str) -> None:
     given = {"clients": 7, "partition": "dirichlet:1", "backbone": "densenet121", "image_size": 64}
-    plan = Plan(methods=(name,), dataset="pacs", preset="paper", **given)  # type: ignore[arg-type]
-    assert setup(plan, name) == (7, "dirichlet:1", "densenet121", 64)
-    one = Plan(methods=(name,), dataset="pacs", preset="paper", clients=9)
+    config = AuditConfig(methods=(name,), dataset="pacs", preset="paper", **given)  # type: ignore[arg-type]
+    assert setup(config, name) == (7, "dirichlet:1", "densenet121", 64)
+    one = AuditConfig(methods=(name,), dataset="pacs", preset="paper", clients=9)
     assert setup(one, name) == (9, *FEDERATIONS[name][1:])
-    digits = Plan(methods=(name,), preset="paper")
+    digits = AuditConfig(methods=(name,), preset="paper")
     assert setup(digits, name) == (*FEDERATIONS[name][:2], "small_resnet", 32)
 
 
 def test_methods_whose_papers_have_different_image_sizes_are_refused_in_one_line() -> None:
     told = r"^--image-size: want one size for all methods, .* stablefdg 224, ccst 222 pixels; .* or give --image-size$"
     with pytest.raises(ValueError, match=told):
-        Plan(methods=("stablefdg", "ccst"), dataset="pacs", preset="paper").load()
+        AuditConfig(methods=("stablefdg", "ccst"), dataset="pacs", preset="paper").load()
     with pytest.raises(ValueError, match="folder in which pacs lies"):  # past the sizes
-        Plan(methods=("stablefdg", "ccst"), dataset="pacs", preset="paper", image_size=64).load()
+        AuditConfig(methods=("stablefdg", "ccst"), dataset="pacs", preset="paper", image_size=64).load()
 
 
 def made_up(count: int, side: int = 32) -> Dataset:
@@ -112,13 +121,13 @@ def made_up(count: int, side: int = 32) -> Dataset:
 
 def test_several_methods_in_one_call_have_each_its_own_federation_and_the_config_says_which() -> None:
     methods = ("ccst", "stablefdg", "hfedf")
-    plan = Plan(methods=methods, preset="paper", attacks=(), device="cpu")
+    config = AuditConfig(methods=methods, preset="paper", attacks=(), device="cpu")
     dataset = made_up(90)
     for spec, clients in (("ccst", 3), ("stablefdg", 30), ("hfedf", 3)):
-        population = plan.populate(dataset, spec, "d0", 0)
+        population = config.populate(dataset, spec, "d0", 0)
         assert len(population.clients) == clients
-        assert plan.federation(dataset, list(population.clients), 0, spec).clients == tuple(population.clients)
-    told = plan.as_config(3)["setup"]
+        assert config.federation(dataset, list(population.clients), 0, spec).clients == tuple(population.clients)
+    told = config.as_config(3)["setup"]
     assert json.loads(json.dumps(told)) == {
         "ccst": {"clients": 3, "partition": "single", "backbone": "small_resnet", "image_size": 32},
         "stablefdg": {"clients": 30, "partition": "single", "backbone": "small_resnet", "image_size": 32},
@@ -128,14 +137,14 @@ def test_several_methods_in_one_call_have_each_its_own_federation_and_the_config
 
 @pytest.mark.parametrize(("attacks", "withheld"), [((), 0), (("all",), int(0.25 * 90))])
 def test_public_images_are_withheld_only_for_attacks(attacks: tuple[str, ...], withheld: int) -> None:
-    population = Plan(methods=("ccst",), preset="paper", attacks=attacks).populate(made_up(90), "ccst", "d0", 0)
+    population = AuditConfig(methods=("ccst",), preset="paper", attacks=attacks).populate(made_up(90), "ccst", "d0", 0)
     for name in population.sources:
         count = population.images(name)
         assert count.public + count.shadow == withheld
         assert (count.train, count.held_out) == (90 - withheld - int(0.1 * (90 - withheld)), int(0.1 * (90 - withheld)))
 
 
-def test_results_say_how_many_images_train_and_a_run_without_attacks_is_not_resumed_with_some(
+def test_results_count_images_and_no_attacks_are_resumed_with_some(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"

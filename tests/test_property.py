@@ -10,12 +10,16 @@ import torch
 from conftest import Fitted, fit, shortened
 from sklearn.covariance import ledoit_wolf_shrinkage
 
-from fdgpriv.artifact import ModelState, SampleCount
-from fdgpriv.exam import Item, Sitting
-from fdgpriv.exam.marks import Marks, examine
-from fdgpriv.federation import Dataset, generator
-from fdgpriv.roles import Attack, Method
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.artifacts.statistics import SampleCount
+from fdgpriv.attack import Attack
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.evaluation.trial import AdversaryTrials, Trial
+from fdgpriv.method import Method
+from fdgpriv.tasks.client_size import SizeOfClient
 from fdgpriv.threat import threat
+from fdgpriv.utils.seeds import generator
 
 probing: Any = import_module("fdgpriv.attacks._probe")
 client_size: Any = import_module("fdgpriv.attacks.client_size")
@@ -28,44 +32,32 @@ def averaged(digits: Dataset) -> Fitted:
     return fit(shortened(digits, 160), clients=12, method="fedavg", settings=settings)
 
 
-def examined(fitted: Fitted, attack: Attack, kind: str, per_client: Mapping[int, int]) -> dict[int | None, Marks]:
-    proctor = fitted.proctor()
-    proctor.per_client = per_client
-    subject = proctor.subject(kind)
-    sizes = tuple(size for size in attack.sizes_on(subject) if size is None or size in per_client)
-    sittings = proctor.sittings(subject, threat("server"), sizes, reconstruction=False, asks_size=attack.asks_size)
-    return examine(attack, sittings, (), generator(1))[0]
+def evaluated(fitted: Fitted, attack: Attack, kind: str, per_client: Mapping[int, int]) -> dict[int | None, Scores]:
+    evaluator = fitted.evaluator()
+    evaluator.per_client = per_client
+    target = evaluator.target(kind)
+    sizes = tuple(size for size in attack.sizes(target) if size is None or size in per_client)
+    adversaries = evaluator.adversaries(target, threat("server"), sizes, attack.task)
+    return evaluate_trials(attack, adversaries, (), generator(1))[0]
 
 
-def mean(marks: Marks, name: str = "attack") -> float:
-    return float(np.mean(marks.headline[name]))
-
-
-# Domain and labels, of a trained model
+def mean(scores: Scores, name: str = "attack") -> float:
+    return float(np.mean(scores.headline[name]))
 
 
 def test_the_domain_is_read_from_what_training_on_it_changed(averaged: Fitted) -> None:
-    attack = Attack.named("domain_inference").configured({"practice_costly": 12})
-    assert attack.sizes_on(averaged.proctor().subject("model_state")) == (1, None)
-    marks = examined(averaged, attack, ModelState.kind, {1: 1})
-    assert mean(marks[None]) > 0.6 > mean(marks[None], "random_style")
-    assert mean(marks[None], "other_domain") < 0.3
+    attack = Attack.named("domain_inference").configured({"expensive_simulations": 12})
+    assert attack.sizes(averaged.evaluator().target("model_state")) == (1, None)
+    scores = evaluated(averaged, attack, ModelState.kind, {1: 1})
+    assert mean(scores[None]) > 0.6 > mean(scores[None], "random_style")
+    assert mean(scores[None], "other_domain") < 0.3
 
 
 def test_the_label_of_one_image_is_read_from_what_training_on_it_changed(averaged: Fitted) -> None:
-    attack = Attack.named("label_histogram").configured({"practice_costly": 30})
-    marks = examined(averaged, attack, ModelState.kind, {1: 1})
-    assert mean(marks[1]) < 1.2
-    assert min(mean(marks[1], name) for name in ("mean_image", "random_style", "other_client")) > 1.5
-
-
-@pytest.mark.parametrize("name", ["domain_inference", "label_histogram"])
-def test_too_little_practice_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name}.practice_costly: want at least 2, got 1"):
-        Attack.named(name).configured({"practice_costly": 1})
-
-
-# The number of images
+    attack = Attack.named("label_histogram").configured({"expensive_simulations": 30})
+    scores = evaluated(averaged, attack, ModelState.kind, {1: 1})
+    assert mean(scores[1]) < 1.2
+    assert min(mean(scores[1], name) for name in ("mean_image", "random_style", "other_client")) > 1.5
 
 
 @pytest.mark.parametrize(("epochs", "batch"), [(1, 32), (2, 4), (5, 7)])
@@ -76,38 +68,37 @@ def test_the_steps_of_training_bound_the_number_of_images(epochs: int, batch: in
         seen = epochs * max(1, n // batch)
         assert method.steps(n) == seen
         able = [m for m in range(1, 300) if epochs * max(1, m // batch) == seen]
-        assert client_size.interval(method.steps, seen) == (able[0], able[-1])
         first = batch * seen // epochs if seen > epochs else 1
+        assert client_size.interval(method.steps, seen) == (able[0], able[-1])
         assert (able[0], able[-1]) == (first, batch * (seen // epochs + 1) - 1)
-
-
-def test_the_images_that_ccst_adds_are_counted() -> None:
-    method = Method.named("ccst").configured({"local_epochs": 1, "batch_size": 10, "augmentation": 3})
-    assert method.steps(10) == 3
+    ccst = Method.named("ccst").configured({"local_epochs": 1, "batch_size": 10, "augmentation": 3})
+    assert ccst.steps(10) == 3  # the images that it adds are counted
 
 
 def test_counters_tell_the_client_s_size_to_a_batch(averaged: Fitted) -> None:
     attack = Attack.named("client_size")()
-    marks = examined(averaged, attack, ModelState.kind, {1: 1, 20: 1})
-    assert mean(marks[1]) == 0  # a single image leaves the counters alone, which tells of it
-    assert max(marks[None].headline["attack"]) < 4 / 10
-    assert mean(marks[1]) < min(mean(marks[1], "other_client"), mean(marks[1], "mean_image"))
+    scores = evaluated(averaged, attack, ModelState.kind, {1: 1, 20: 1})
+    assert mean(scores[1]) == 0  # a single image leaves the counters alone, which tells of it
+    assert max(scores[None].headline["attack"]) < 4 / 10
+    assert mean(scores[1]) < min(mean(scores[1], "other_client"), mean(scores[1], "mean_image"))
 
 
 def test_a_shared_count_is_the_client_s_size(averaged: Fitted) -> None:
-    marks = examined(averaged, Attack.named("client_size")(), SampleCount.kind, {1: 2, 2: 2, 5: 1})
-    assert {error for size in marks for error in marks[size].headline["attack"]} == {0}
-    assert all(mean(marks[size], name) > 0.1 for size in marks for name in ("noise", "random_style", "other_client"))
+    scores = evaluated(averaged, Attack.named("client_size")(), SampleCount.kind, {1: 2, 2: 2, 5: 1})
+    assert {error for size in scores for error in scores[size].headline["attack"]} == {0}
+    assert all(mean(scores[size], name) > 0.1 for size in scores for name in ("noise", "random_style", "other_client"))
 
 
 def test_who_guesses_a_size_is_not_told_it(averaged: Fitted) -> None:
-    proctor = averaged.proctor()
-    subject = proctor.subject(SampleCount.kind)
-    sittings: list[Sitting] = proctor.sittings(subject, threat("server"), (1, 5), reconstruction=False, asks_size=True)
-    items: list[Item] = list(sittings[0].items)
-    asked = [one for item in items for ones in item.asked.values() for one in ones]
-    assert {one.question.images_behind for one in asked} == {0}
-    others = {int(one.question.artifact.tensors()["count"]) for item in items for one in item.asked["other_client"]}
+    evaluator = averaged.evaluator()
+    target = evaluator.target(SampleCount.kind)
+    adversaries: list[AdversaryTrials] = evaluator.adversaries(target, threat("server"), (1, 5), SizeOfClient())
+    trials: list[Trial] = list(adversaries[0].trials)
+    asked = [one for trial in trials for ones in trial.asked.values() for one in ones]
+    assert {one.observation.n_images for one in asked} == {0}
+    others = {
+        int(one.observation.artifact.tensors()["count"]) for trial in trials for one in trial.asked["other_client"]
+    }
     assert others == {1, 5}
 
 
@@ -116,7 +107,7 @@ def test_who_guesses_a_size_is_not_told_it(averaged: Fitted) -> None:
 )
 def test_no_size_is_guessed_where_no_counter_counts(tiny: Dataset, buffers: str, reason: str) -> None:
     local = fit(tiny, clients=3, method="fedavg", settings={"buffers": buffers, "batch_size": "32"})
-    said = Attack.named("client_size")().refuses(local.proctor().subject(ModelState.kind))
+    said = Attack.named("client_size")().inapplicable(local.evaluator().target(ModelState.kind))
     assert said is not None
     assert reason in said
 
@@ -124,14 +115,11 @@ def test_no_size_is_guessed_where_no_counter_counts(tiny: Dataset, buffers: str,
 def test_the_typical_size_is_in_the_middle_of_all_clients(digits: Dataset) -> None:
     """Two clients to a domain, of 36 images, and two shadows, of fewer."""
     shadowed = fit(shortened(digits, 128), clients=6, method="fedavg")
-    proctor = shadowed.proctor()
-    (sitting,) = proctor.sittings(proctor.subject("sample_count"), threat("server"), (1,), reconstruction=False)
+    evaluator = shadowed.evaluator()
+    (adversary_trials,) = evaluator.adversaries(evaluator.target("sample_count"), threat("server"), (1,))
     held = [*shadowed.population.clients.values(), *shadowed.population.shadows.values()]
-    assert sitting.view.typical == sorted(map(len, held))[len(held) // 2]
+    assert adversary_trials.adversary.typical == sorted(map(len, held))[len(held) // 2]
     assert torch.tensor([len(data) for data in held]).float().std() > 0
-
-
-# The probe of few artifacts of many numbers
 
 
 def test_a_wide_probe_is_the_dense_discriminant(rng: torch.Generator) -> None:

@@ -6,13 +6,13 @@ from threading import Event
 
 import pytest
 
-from fdgpriv.quiet import quietly
+from fdgpriv.utils.quiet import quietly
 
 
 def test_only_the_category_is_silenced():
-    with pytest.warns(UserWarning, match="heard") as heard, quietly(DeprecationWarning):
+    with pytest.warns(UserWarning, match="heard") as output_cache, quietly(DeprecationWarning):
         _warn_twice()
-    assert len(heard) == 1
+    assert len(output_cache) == 1
 
 
 def _warn_twice() -> None:

@@ -7,24 +7,20 @@ from importlib import import_module
 from itertools import permutations
 from typing import Any
 
+import factories
 import pytest
 import torch
+from factories import SURE, seeded
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from fdgpriv.artifact import StyleStatistics
-from fdgpriv.style import PAPER, PAPER_EPS
+from fdgpriv.artifacts.moments import PAPER, PAPER_EPS
+from fdgpriv.artifacts.style import StyleStatistics
 
 steps: Any = import_module("fdgpriv.methods._stable_style")
 forward: Any = import_module("fdgpriv.methods._stable_batch")
-
-SURE = 1e-4  # a test with a fixed seed fails by chance once in ten thousand seeds
-
-
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def maps(rng: torch.Generator, batch: int, channels: int, side: int = 4) -> Tensor:
@@ -40,21 +36,9 @@ def pattern(mean: Tensor, std: Tensor) -> Tensor:
     return mean[..., None, None] + std[..., None, None] * sign
 
 
-def style(
-    mean: Tensor | float, std: Tensor | float, mean_var: Tensor | float = 0.0, std_var: Tensor | float = 0.0, c: int = 2
-) -> StyleStatistics:
-    parts = [torch.as_tensor(part, dtype=torch.float32).expand(c).clone() for part in (mean, std, mean_var, std_var)]
-    return StyleStatistics(
-        client="other",
-        round=0,
-        mean=parts[0],
-        std=parts[1],
-        mean_var=parts[2],
-        std_var=parts[3],
-        behind="client",
-        at="layer1",
-        rule="paper_eps",
-    )
+def style(mean: Tensor | float, std: Tensor | float, *variances: Tensor | float, c: int = 2) -> StyleStatistics:
+    mean_var, std_var = variances or (0.0, 0.0)
+    return factories.style(mean, std, mean_var, std_var, channels=c)
 
 
 def plain_adain(features: Tensor, mean: Tensor, std: Tensor) -> Tensor:
@@ -138,13 +122,6 @@ def test_a_shift_keeps_the_kept_and_gives_the_others_the_drawn_style(rng: torch.
     torch.testing.assert_close(new_std, std[moved], rtol=0, atol=1e-5)
 
 
-def test_a_constant_batch_shifted_to_its_own_style_does_not_change(rng: torch.Generator) -> None:
-    features = maps(rng, 1, 3).expand(4, -1, -1, -1)
-    mean, std = PAPER_EPS(features)
-    shifted = steps.shift(features, torch.empty(0, dtype=torch.int64), mean, std)
-    torch.testing.assert_close(shifted, features, rtol=0, atol=1e-5)
-
-
 def test_a_shift_leaves_dead_channels_finite() -> None:
     dead, nobody = torch.zeros(2, 2, 3, 3), torch.empty(0, dtype=torch.int64)
     shifted = steps.shift(dead, nobody, torch.full((2, 2), 4.0), torch.ones(2, 2))
@@ -156,24 +133,11 @@ def test_a_shift_detaches_its_normaliser(rng: torch.Generator) -> None:
     mean, std = torch.randn(2, 2, generator=rng), torch.rand(2, 2, generator=rng)
     (steps.shift(features, torch.tensor([1]), mean, std) * weight).sum().backward()
     scale = (std / PAPER_EPS(features.detach())[1])[..., None, None]
-    assert features.grad is not None
     torch.testing.assert_close(features.grad[0], (weight * scale)[0])
     torch.testing.assert_close(features.grad[1], weight[1])
 
 
 # Step 3: water-filling
-
-
-@pytest.mark.parametrize(
-    ("size", "added"),
-    [(1, [[0, 0, 1]]), (3, [[0, 1, 2]]), (6, [[1, 2, 3]]), (0, [[0, 0, 0]]), (2, [[0, 0, 2], [0, 1, 1]])],
-)
-def test_counts_three_two_one_are_filled_as_the_paper_fills_them(size: int, added: list[list[int]]) -> None:
-    labels = torch.tensor([2, 0, 1, 0, 1, 0])
-    seen = {
-        tuple(labels[steps.water_fill(labels, size, 3, seeded(i))].bincount(minlength=3).tolist()) for i in range(40)
-    }
-    assert seen == {tuple(counts) for counts in added}
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=20), st.integers(0, 30))
@@ -198,24 +162,12 @@ def test_equally_rare_classes_and_their_samples_are_all_drawn_from_equally() -> 
 # Step 4: exploration
 
 
-def test_center_two_and_value_five_at_alpha_three_give_fourteen() -> None:
-    five, two = torch.full((1, 1), 5.0), torch.full((1, 1), 2.0)
-    mean, std = PAPER(steps.explore(pattern(five, five), pattern(two, two), 3.0))
-    assert float(mean) == pytest.approx(14, abs=1e-5)
-    assert float(std) == pytest.approx(14, abs=1e-5)
-
-
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 3.0])
 def test_exploration_is_eq_4_and_5(alpha: float, rng: torch.Generator) -> None:
     features, center = maps(rng, 4, 3), maps(rng, 5, 3)
     torch.testing.assert_close(
         steps.explore(features, center, alpha), plain_explore(features, center, alpha), rtol=0, atol=2e-5
     )
-
-
-def test_exploration_at_alpha_zero_changes_nothing(rng: torch.Generator) -> None:
-    features = maps(rng, 4, 3)
-    torch.testing.assert_close(steps.explore(features, maps(rng, 5, 3), 0.0), features, rtol=0, atol=1e-5)
 
 
 def test_clamping_cuts_only_what_was_extrapolated_below_zero() -> None:
@@ -252,12 +204,6 @@ def test_mixing_is_the_loop(rng: torch.Generator) -> None:
     torch.testing.assert_close(steps.mix(features, partner, weight), expected, rtol=0, atol=1e-5)
 
 
-def test_mixing_with_weight_one_changes_nothing(rng: torch.Generator) -> None:
-    features = maps(rng, 4, 3)
-    mixed = steps.mix(features, torch.tensor([1, 2, 3, 0]), torch.ones(4))
-    torch.testing.assert_close(mixed, features, rtol=0, atol=1e-5)
-
-
 def test_mixing_detaches_the_mixed_style_and_not_the_normaliser(rng: torch.Generator) -> None:
     features, partner = maps(rng, 3, 2).requires_grad_(), torch.tensor([1, 2, 0])
     weight, own = torch.randn(3, 2, 4, 4, generator=rng), torch.tensor([0.3, 0.6, 0.9])[:, None]
@@ -289,31 +235,16 @@ def test_beta_has_the_moments_and_the_distribution_of_beta(alpha: float, rng: to
     assert float((below - torch.from_numpy(law.cdf(at.numpy()))).abs().max()) < 1.95 / math.sqrt(n)  # KS at 0.001
 
 
-@pytest.mark.parametrize("size", [0, 1, 5])
-def test_beta_draws_as_many_as_it_is_asked_for(size: int, rng: torch.Generator) -> None:
-    assert steps.beta(0.1, size, rng).shape == (size,)
-
-
 # One forward: the settings, and what runs under them
 
 
 def settings(**changes: Any) -> Any:
     """Everything on, and always."""
     defaults: Mapping[str, Any] = {
-        "layer": "layer1",
-        "explore_layers": ("layer1", "layer2", "layer3"),
-        "p": 1.0,
-        "alpha": 3.0,
-        "oversample_size": None,
-        "balanced": True,
-        "kmeans": True,
-        "literal": False,
-        "center_concat": False,
-        "clamp": False,
-        "mixing": 0.1,
-        "released": False,
-        "classes": 3,
-    }
+        "layer": "layer1", "explore_layers": ("layer1", "layer2", "layer3"), "p": 1.0, "alpha": 3.0,
+        "oversample_size": None, "balanced": True, "kmeans": True, "literal": False, "center_concat": False,
+        "clamp": False, "mixing": 0.1, "released": False, "classes": 3,
+    }  # fmt: skip
     return forward.StyleLearning(**(dict(defaults) | changes))
 
 
@@ -336,7 +267,7 @@ def kept_rows(before: Tensor, after: Tensor) -> list[int]:
 
 
 @pytest.mark.parametrize("kmeans", [True, False])
-@pytest.mark.parametrize("size", [1, 2, 3, 8, 9])
+@pytest.mark.parametrize("size", [1, 8, 9])
 def test_exactly_half_of_the_batch_rounded_down_keeps_its_style(size: int, kmeans: bool, rng: torch.Generator) -> None:
     features = maps(rng, size, 2)
     how = settings(explore_layers=(), kmeans=kmeans)
@@ -490,16 +421,7 @@ def test_clamping_in_a_forward_cuts_the_negative_stds_and_their_share_is_logged(
         assert total / count == pytest.approx(float(negative.float().mean()))
 
 
-@pytest.mark.parametrize("size", [1, 4, 6, 11])
-def test_as_many_are_appended_as_asked_for(size: int, rng: torch.Generator) -> None:
-    made = batch(LABELS, settings(oversample_size=size))
-    assert len(made.after()["layer1"](maps(rng, 6, 2))) == len(made.labels) == len(made.ids) == 6 + size
-    assert len(made.after()["layer2"](maps(rng, 6 + size, 2))) == 6 + size
-
-
-def test_oversampling_by_none_explores_nothing_and_mixes_still(
-    rng: torch.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_oversampling_by_none_only_mixes(rng: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     features = maps(rng, 6, 2)
     mixed = batch(LABELS, settings(oversample_size=0)).after()["layer1"](features)
     assert len(kept_rows(features, mixed)) < 6
@@ -526,9 +448,7 @@ def test_random_oversampling_ignores_classes_and_balanced_evens_them_out(rng: to
     assert sum(by_class) == 1200
 
 
-def test_all_rows_are_mixed_with_any_row_and_all_channels_with_one_weight(
-    rng: torch.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_mixed_with_any_row_all_channels_alike(rng: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def none_of_its_own(alpha: float, size: int, rng: torch.Generator) -> Tensor:
@@ -557,7 +477,7 @@ def test_the_mixing_weight_is_one_number_per_sample(rng: torch.Generator) -> Non
     assert len({round(float(v), 4) for v in mixed[:, 0]} - {0.0, 1.0}) > 10
 
 
-@pytest.mark.parametrize("p", [0.0, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("p", [0.0, 0.3, 1.0])
 def test_shifting_and_every_layer_happen_independently_with_probability_p(p: float, rng: torch.Generator) -> None:
     how = settings(p=p, explore_layers=("layer2", "layer3", "layer4"), oversample_size=2)
     seen: Counter[tuple[bool, ...]] = Counter()

@@ -9,61 +9,39 @@ from importlib import import_module
 from itertools import permutations
 from typing import Any
 
+import factories
 import pytest
 import torch
+from factories import SURE, equal, held, seeded, small
 from scipy import stats
 from torch import Tensor, nn
 
-from fdgpriv.artifact import SERVER, Message, ModelState, StyleDraft, StyleStatistics
-from fdgpriv.draws import drawing_from
-from fdgpriv.engine.local import LocalEngine
-from fdgpriv.federation import Federation, LocalData
+from fdgpriv.artifacts.artifact import SERVER, Message
+from fdgpriv.artifacts.moments import RULES
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.federation.federation import Federation
+from fdgpriv.method import Method
 from fdgpriv.models.backbone import Backbone, backbone
-from fdgpriv.roles import Defense, Method
-from fdgpriv.style import RULES
-from fdgpriv.wire import Wire
 
 part: Any = import_module("fdgpriv.methods.stablefdg")
 client_part: Any = import_module("fdgpriv.methods._stable_client")
 
-SURE = 1e-4
+network = factories.network(1, 1, 2, 1)
 STAGES = ("layer1", "layer2", "layer3", "layer4")
 
 
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+def federation(clients: int = 3) -> Federation:
+    return factories.federation(clients, build=network)
 
 
-def network(rng: torch.Generator) -> Backbone:
-    """Four stages of one convolution, four channels wide; 8 px images leave a last map of 4 x 4."""
-    with drawing_from(rng):
-        stages: dict[str, nn.Module] = {
-            name: nn.Sequential(
-                nn.Conv2d(3 if name == "layer1" else 4, 4, 3, 2 if name == "layer3" else 1, 1),
-                nn.BatchNorm2d(4),
-                nn.ReLU(),
-            )
-            for name in STAGES
-        }
-    return Backbone(stages, dict.fromkeys(STAGES, 4), (0.5,) * 3, (0.5,) * 3)
-
-
-def federation(clients: int = 3, seed: int = 0) -> Federation:
-    return Federation(tuple(f"client-{i:02d}" for i in range(clients)), 3, 8, network, seed)
-
-
-def held(
-    client: str = "client-00", n: int = 6, seed: int = 0, labels: Tensor | None = None, **augmentation: Any
-) -> LocalData:
-    rng = seeded(100 + seed)
-    images, drawn = torch.rand(n, 3, 8, 8, generator=rng), torch.randint(3, (n,), generator=rng)
-    nothing = torch.empty(0, 3, 8, 8), torch.empty(0, dtype=torch.int64)
-    return LocalData(client, images, drawn if labels is None else labels, *nothing, 3, **augmentation)
+def style(client: str, vector: float | Tensor, round_: int = 0) -> StyleStatistics:
+    return factories.style(vector, 1.0, 0.0, 0.0, client=client, round=round_)
 
 
 def stablefdg(**settings: Any) -> Any:
-    small = {"rounds": 2, "participants": None, "local_epochs": 1, "batch_size": 32, "lr": 0.1, "schedule": "constant"}
-    return Method.named("stablefdg").configured(small | settings)
+    return small("stablefdg", **{"batch_size": 32} | settings)
 
 
 def used_model(method: Any) -> Any:
@@ -77,7 +55,7 @@ def used_model(method: Any) -> Any:
     return model
 
 
-def asked_for_style(method: Any, data: LocalData, round_: int = 0) -> tuple[Any, StyleStatistics, Any]:
+def asked_for_style(method: Any, data: ClientData, round_: int = 0) -> tuple[Any, StyleStatistics, Any]:
     """The client, its style information of a used global model, and that model."""
     model = used_model(method)
     client = method.client(federation(), data, seeded(1))
@@ -86,27 +64,10 @@ def asked_for_style(method: Any, data: LocalData, round_: int = 0) -> tuple[Any,
     return client, draft.finish(), model
 
 
-def style(client: str, vector: float | Tensor, round_: int = 0) -> StyleStatistics:
-    mean = torch.as_tensor(vector, dtype=torch.float32).expand(4).clone()
-    nothing = torch.zeros(4)
-    return StyleStatistics(
-        client=client,
-        round=round_,
-        mean=mean,
-        std=torch.ones(4),
-        mean_var=nothing,
-        std_var=nothing,
-        behind="client",
-        at="layer1",
-        rule="paper_eps",
-    )
-
-
 # Step 1: style information
 
 
-@pytest.mark.parametrize("n", [1, 2, 7])
-@pytest.mark.parametrize("layer", ["layer1", "layer3"])
+@pytest.mark.parametrize(("layer", "n"), [("layer1", 1), ("layer1", 7), ("layer3", 7)])
 def test_in_eval_mode_style_information_is_eq_2_under_running_statistics(layer: str, n: int) -> None:
     data = held(n=n, flip=True, translate=0.25)  # allowed in training, not here
     _, phi, model = asked_for_style(stablefdg(style_layer=layer, batch_size=2, style_mode="eval"), data)
@@ -127,7 +88,7 @@ def test_in_eval_mode_style_information_is_eq_2_under_running_statistics(layer: 
         assert float(phi.std[c]) == pytest.approx(statistics.fmean(std), abs=1e-5)
         assert float(phi.mean_var[c]) == pytest.approx(statistics.pvariance(mean), rel=1e-3, abs=1e-7)
         assert float(phi.std_var[c]) == pytest.approx(statistics.pvariance(std), rel=1e-3, abs=1e-7)
-    assert (phi.client, phi.level, phi.layer, len(phi.vector())) == ("client-00", "client", layer, 16)
+    assert (phi.client, phi.level, phi.layer, len(phi.vector())) == ("client-0", "client", layer, 16)
 
 
 def normalised_by_hand(model: Any, images: Tensor) -> Tensor:
@@ -140,12 +101,12 @@ def normalised_by_hand(model: Any, images: Tensor) -> Tensor:
     return (unit * norm.weight[:, None, None] + norm.bias[:, None, None]).clamp_min(0)
 
 
-@pytest.mark.parametrize(("n", "sizes"), [(2, [2]), (3, [3]), (4, [4]), (7, [7]), (8, [4, 4]), (11, [6, 5])])
+@pytest.mark.parametrize(("n", "sizes"), [(2, [2]), (7, [7]), (8, [4, 4]), (11, [6, 5])])
 def test_style_information_is_eq_2_over_all_samples_in_whole_batches_of_their_order(n: int, sizes: list[int]) -> None:
     """Batches of at least 4, none left out, under their own statistics; and the model that trains is left alone."""
     data = held(n=n, flip=True, translate=0.25)  # allowed in training, not here
     client, phi, model = asked_for_style(stablefdg(batch_size=4), data)
-    assert all(torch.equal(value, client.model.state_dict()[name]) for name, value in model.state_dict().items())
+    assert equal(model.state_dict(), client.model.state_dict())
     with torch.no_grad():
         pixels = torch.cat([normalised_by_hand(model, part) for part in data.images.split(sizes)]).flatten(2)
     eps = RULES[phi.rule].eps
@@ -159,7 +120,7 @@ def test_style_information_is_eq_2_over_all_samples_in_whole_batches_of_their_or
 def test_an_adversary_with_the_images_takes_the_style_that_their_client_took() -> None:
     data, method = held(n=11), stablefdg(batch_size=4)
     _, phi, model = asked_for_style(method, data)
-    mean, std = method.client_styles(model.eval(), data.images, "layer1", RULES[phi.rule])
+    mean, std = method.styles().of_client(model.eval(), data.images, "layer1", RULES[phi.rule])
     assert torch.equal(mean.mean(0), phi.mean)
     assert torch.equal(std.mean(0), phi.std)
 
@@ -169,32 +130,13 @@ def test_one_image_in_the_frame_of_a_whole_batch_is_as_it_was_in_that_batch() ->
     method, images = stablefdg(), held(n=12).images
     model = used_model(method).eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    framed = method.in_frame_of(model, images, "layer1")
+    framed = method.styles().in_frame_of(model, images, "layer1")
     with torch.no_grad():
         one = framed.backbone.features(images[3:4], "layer1").double()
         torch.testing.assert_close(one, normalised_by_hand(model, images)[3:4], rtol=0, atol=5e-3)
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in before.items())
     for still in (stablefdg(style_mode="eval"), stablefdg(buffers="freeze")):
-        assert still.in_frame_of(model, images, "layer1") is model
-
-
-def test_style_information_of_two_samples_gives_both_up_to_a_swap() -> None:
-    data = held(n=2)
-    _, phi, model = asked_for_style(stablefdg(), data)
-    with torch.no_grad():
-        features = normalised_by_hand(model, data.images)
-    mean, std = features.mean((2, 3)), (features.var((2, 3), correction=0) + RULES[phi.rule].eps).sqrt()
-    for center, variance, truth in ((phi.mean, phi.mean_var, mean), (phi.std, phi.std_var, std)):
-        root = variance.double().sqrt()
-        read = torch.stack([center.double() - root, center.double() + root])
-        torch.testing.assert_close(read, truth.sort(dim=0).values, rtol=0, atol=1e-4)
-
-
-def test_all_zero_variances_tell_of_a_single_sample() -> None:
-    _, one, _ = asked_for_style(stablefdg(), held(n=1))
-    _, two, _ = asked_for_style(stablefdg(), held(n=2))
-    assert float(one.mean_var.abs().max()) == float(one.std_var.abs().max()) == 0.0
-    assert float(two.mean_var.max()) > 0
+        assert still.styles().in_frame_of(model, images, "layer1") is model
 
 
 def test_asking_for_the_style_changes_nothing_and_draws_nothing() -> None:
@@ -204,7 +146,7 @@ def test_asking_for_the_style_changes_nothing_and_draws_nothing() -> None:
     (again,) = client.style([ModelState.of(model, SERVER, 0)])
     assert torch.equal(first.vector(), again.finish().vector())
     assert torch.equal(draws, client.rng.get_state())
-    assert all(torch.equal(value, client.model.state_dict()[name]) for name, value in model.state_dict().items())
+    assert equal(model.state_dict(), client.model.state_dict())
 
 
 def test_released_style_information_is_of_augmented_whole_batches_in_train_mode() -> None:
@@ -231,15 +173,7 @@ def test_released_style_information_is_of_augmented_whole_batches_in_train_mode(
 # Who receives whose
 
 
-@pytest.mark.parametrize("n", range(2, 13))
-def test_a_derangement_is_a_permutation_without_fixed_points(n: int) -> None:
-    for seed in range(40):
-        (order,) = part.derangements(n, 1, seeded(seed))
-        assert sorted(order) == list(range(n))
-        assert all(order[i] != i for i in range(n))
-
-
-@pytest.mark.parametrize("n", [2, 3, 4, 5])
+@pytest.mark.parametrize("n", [2, 3, 5])
 def test_every_derangement_is_equally_likely(n: int) -> None:
     every = [order for order in permutations(range(n)) if all(order[i] != i for i in range(n))]
     rng, draws = seeded(0), 60 * len(every)
@@ -249,7 +183,7 @@ def test_every_derangement_is_equally_likely(n: int) -> None:
         assert stats.chisquare([seen[order] for order in every]).pvalue > SURE
 
 
-@pytest.mark.parametrize("n", range(2, 13))
+@pytest.mark.parametrize("n", [2, 3, 5, 12])
 def test_several_derangements_agree_nowhere(n: int) -> None:
     for count in range(1, n):
         for seed in range(5):
@@ -315,7 +249,7 @@ def test_the_pairing_is_drawn_anew_every_round() -> None:
 
 def test_farthest_sharing_sends_the_styles_at_the_largest_distance() -> None:
     given = told(named(0.0, 1.0, 3.0, 10.0), sharing="farthest")
-    assert list(given.values()) == [["client-03"], ["client-03"], ["client-03"], ["client-00"]]
+    assert list(given.values()) == [["client-3"], ["client-3"], ["client-3"], ["client-0"]]
     given = told(named(0.0, 1.0, 3.0, 10.0), sharing="farthest", received=3)
     assert [set(others) for others in given.values()] == [set(given) - {name} for name in given]
 
@@ -339,13 +273,13 @@ def test_where_no_style_is_shared_the_model_comes_with_the_call_to_fit() -> None
 
 def test_the_server_averages_without_weights() -> None:
     server = stablefdg(received=0).server(federation(3), seeded(0))
-    first = next(server).messages["client-00"][0]
+    first = next(server).messages["client-0"][0]
     assert isinstance(first, ModelState)
     changed: dict[str, Message] = {}
     for i, name in enumerate(federation(3).clients):
         state = {k: v + (3.0 * i if v.is_floating_point() else i) for k, v in first.state.items()}
         changed[name] = [ModelState(client=name, round=0, state=state)]
-    second = server.send(changed).messages["client-00"][0]
+    second = server.send(changed).messages["client-0"][0]
     assert isinstance(second, ModelState)
     for name, value in second.state.items():
         moved = value - first.state[name]
@@ -360,65 +294,31 @@ def test_the_server_averages_without_weights() -> None:
 def test_the_defaults_are_the_papers() -> None:
     method: Any = Method.named("stablefdg")()
     expected = {
-        "rounds": 50,
-        "participants": 10,
-        "local_epochs": 5,
-        "batch_size": 32,
-        "lr": 1e-3,
-        "momentum": 0.9,
-        "weight_decay": 5e-4,
-        "schedule": "cosine",
-        "buffers": "share",
-        "exploration": 3.0,
-        "p": 0.5,
-        "received": 1,
-        "sharing": "random",
-        "shift_select": "kmeans++",
-        "oversample": "balanced",
-        "oversample_size": None,
-        "style_mode": "train",
-        "style_layer": "layer1",
-        "explore_layers": ("layer1", "layer2", "layer3"),
-        "attention": "mix",
-        "attention_dim": 30,
-        "qk_norm": True,
-        "style_learning": True,
-        "mixing": 0.1,
-        "literal_shift": False,
-        "center": "batch",
-        "clamp_sigma": False,
-        "code_compat": False,
+        "rounds": 50, "participants": 10, "local_epochs": 5, "batch_size": 32, "lr": 1e-3, "momentum": 0.9,
+        "weight_decay": 5e-4, "schedule": "cosine", "buffers": "share", "exploration": 3.0, "p": 0.5, "received": 1,
+        "sharing": "random", "shift_select": "kmeans++", "oversample": "balanced", "oversample_size": None,
+        "style_mode": "train", "style_layer": "layer1", "explore_layers": ("layer1", "layer2", "layer3"),
+        "attention": "mix", "attention_dim": 30, "qk_norm": True, "style_learning": True, "mixing": 0.1,
+        "literal_shift": False, "center": "batch", "clamp_sigma": False, "code_compat": False,
         "image_changes": "flip_translate",
-    }
+    }  # fmt: skip
     assert asdict(method) == expected
 
 
 @pytest.mark.parametrize(
     ("settings", "changed"),
     [
-        ({"exploration": 1.0}, {"alpha": 1.0}),
-        ({"p": 0.9}, {"p": 0.9}),
-        ({"shift_select": "random"}, {"kmeans": False}),
-        ({"oversample": "random"}, {"balanced": False}),
-        ({"oversample_size": 5}, {"oversample_size": 5}),
-        ({"oversample_size": 0}, {"oversample_size": 0}),
-        ({"style_layer": "layer2"}, {"layer": "layer2"}),
-        ({"explore_layers": STAGES}, {"explore_layers": STAGES}),
-        ({"mixing": 0.4}, {"mixing": 0.4}),
-        ({"literal_shift": True}, {"literal": True}),
-        ({"center": "concat"}, {"center_concat": True}),
-        ({"clamp_sigma": True}, {"clamp": True}),
-        ({"code_compat": True}, {"released": True}),
-        ({"received": 3}, {}),
-        ({"sharing": "farthest"}, {}),
-        ({"attention": "self"}, {}),
-        ({"qk_norm": False}, {}),
+        ({"exploration": 1.0}, {"alpha": 1.0}), ({"p": 0.9}, {"p": 0.9}), ({"shift_select": "random"}, {"kmeans": False}),
+        ({"oversample": "random"}, {"balanced": False}), ({"oversample_size": 0}, {"oversample_size": 0}),
+        ({"style_layer": "layer2"}, {"layer": "layer2"}), ({"explore_layers": STAGES}, {"explore_layers": STAGES}),
+        ({"mixing": 0.4}, {"mixing": 0.4}), ({"literal_shift": True}, {"literal": True}),
+        ({"center": "concat"}, {"center_concat": True}), ({"clamp_sigma": True}, {"clamp": True}),
+        ({"code_compat": True}, {"released": True}), ({"received": 3}, {}), ({"sharing": "farthest"}, {}),
+        ({"attention": "self"}, {}), ({"qk_norm": False}, {}),
     ],
     ids=str,
-)
-def test_an_option_changes_what_it_says_and_nothing_else(
-    settings: Mapping[str, Any], changed: Mapping[str, Any]
-) -> None:
+)  # fmt: skip
+def test_an_option_changes_only_what_it_says(settings: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
     plain, other = (stablefdg(**chosen).client(federation(), held(), seeded(0)) for chosen in ({}, settings))
     before, after = asdict(plain.how), asdict(other.how)
     assert {name: after[name] for name in after if after[name] != before[name]} == changed
@@ -435,47 +335,20 @@ def test_the_highlighter_is_the_one_that_was_asked_for(kind: str, qk_norm: bool,
     assert (made.kind, made.qk_norm, made.query.weight.shape[0]) == (kind, qk_norm, dim)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"sharing": "nearest"},
-        {"shift_select": "kmeans"},
-        {"oversample": "none"},
-        {"center": "all"},
-        {"attention": "none"},
-        {"p": 1.5},
-        {"p": -0.1},
-        {"received": -1},
-        {"oversample_size": -1},
-        {"schedule": "linear"},
-        {"weighting": "samples"},
-    ],
-    ids=str,
-)
-def test_settings_that_cannot_be_are_refused_by_name(settings: Mapping[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(settings))):
-        stablefdg(**settings)
-
-
-def test_the_learning_rate_follows_its_schedule_and_is_constant_as_released() -> None:
-    cosine = stablefdg(rounds=50, lr=1e-3, schedule="cosine")
+def test_the_learning_rate_is_constant_as_released() -> None:
     released = stablefdg(rounds=50, lr=1e-3, schedule="cosine", code_compat=True)
-    step = stablefdg(rounds=50, lr=0.02, schedule="step20")
-    for t in range(50):
-        assert cosine.lr_at(t) == pytest.approx(0.5 * 1e-3 * (1 + math.cos(math.pi * t / 50)))
-        assert released.lr_at(t) == 1e-3
-        assert step.lr_at(t) == pytest.approx(0.02 * 0.1 ** (0 if t < 20 else 1 if t < 40 else 2))
+    assert {released.lr_at(t) for t in range(50)} == {1e-3}
 
 
 def test_styles_are_released_once_a_round_or_never() -> None:
-    assert stablefdg(rounds=9).releases("style_statistics") == 9
-    assert stablefdg(rounds=9, received=0).releases("style_statistics") == 0
-    assert stablefdg(rounds=9, style_learning=False).releases("style_statistics") == 0
-    assert stablefdg(rounds=9, received=0).releases("model_state") == 9
+    assert stablefdg(rounds=9).disclosure().releases("style_statistics") == 9
+    for silent in (stablefdg(rounds=9, received=0), stablefdg(rounds=9, style_learning=False)):
+        disclosed = silent.disclosure()
+        assert (disclosed.releases("style_statistics"), disclosed.releases("model_state")) == (0, 9)
 
 
 def test_one_position_is_refused_where_attention_would_read_it() -> None:
-    world = Federation(("client-00",), 3, 1, network, 0)
+    world = Federation(("client-0",), 3, 1, network, 0)
     with pytest.raises(ValueError, match="attention"):
         stablefdg().model(world, seeded(0))
     assert stablefdg(attention="off").model(world, seeded(0)) is not None
@@ -486,7 +359,7 @@ def test_a_resnet_18_with_the_stem_of_imagenet_is_refused_at_32_px() -> None:
         return backbone("resnet18", mean=(0.5,) * 3, std=(0.5,) * 3, rng=rng)
 
     with pytest.raises(ValueError, match="1 x 1 at 32 px"):
-        stablefdg().model(Federation(("client-00",), 7, 32, build, 0), seeded(0))
+        stablefdg().model(Federation(("client-0",), 7, 32, build, 0), seeded(0))
 
 
 # Training
@@ -526,7 +399,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, Tensor]]:
 
 
 def fitted(
-    method: Any, data: LocalData, styles: tuple[StyleStatistics, ...] = (), seed: int = 1
+    method: Any, data: ClientData, styles: tuple[StyleStatistics, ...] = (), seed: int = 1
 ) -> tuple[Any, dict[str, Tensor]]:
     """A client after one fit in the second round, and the state that it shares."""
     client = method.client(federation(), data, seeded(seed))
@@ -539,10 +412,10 @@ def fitted(
 @pytest.mark.parametrize(
     ("settings", "rows"), [({"p": 0.0}, 6), ({}, 12), ({"oversample_size": 3}, 9), ({"oversample_size": 0}, 6)]
 )
-def test_the_loss_is_of_the_batch_and_what_was_appended(
+def test_the_loss_is_of_batch_and_appended(
     settings: Mapping[str, Any], rows: int, judged: list[tuple[Tensor, Tensor]]
 ) -> None:
-    labels = torch.tensor([0, 0, 0, 1, 1, 2])  # one image of class 2, and no other to ask: no extra row
+    labels = (0, 0, 0, 1, 1, 2)  # one image of class 2, and no other to ask: no extra row
     fitted(stablefdg(**({"p": 1.0} | dict(settings))), held(labels=labels))
     assert [tuple(logits.shape) for logits, _ in judged] == [(rows, 3)]
     assert judged[0][1][:6].bincount().tolist() == [3, 2, 1]
@@ -556,7 +429,7 @@ def test_a_class_with_one_image_in_the_batch_asks_another_local_image(
     attention: str, p: float, classified: Seen, judged: list[tuple[Tensor, Tensor]]
 ) -> None:
     labels = torch.tensor([0, 1, 2] * 3 + [0])
-    data = held(n=10, labels=labels)
+    data = held(n=10, labels=labels.tolist())
     fitted(stablefdg(attention=attention, p=p, batch_size=3, local_epochs=10), data)
     lonely = 0
     for (rows, ids, partner), (logits, judged_labels) in zip(classified, judged, strict=True):
@@ -575,7 +448,7 @@ def test_a_class_with_one_image_in_the_batch_asks_another_local_image(
 
 
 def test_the_only_image_of_its_class_asks_itself(classified: Seen, judged: list[tuple[Tensor, Tensor]]) -> None:
-    fitted(stablefdg(p=0.0), held(n=5, labels=torch.tensor([0, 0, 1, 2, 2])))
+    fitted(stablefdg(p=0.0), held(n=5, labels=(0, 0, 1, 2, 2)))
     ((labels, ids, partner),) = classified
     assert len(ids) == len(judged[0][0]) == 5
     row = int((labels == 1).nonzero())
@@ -587,7 +460,7 @@ def test_the_only_image_of_its_class_asks_itself(classified: Seen, judged: list[
 def test_without_partners_no_other_image_is_fetched(attention: str, judged: list[tuple[Tensor, Tensor]]) -> None:
     seen: list[int] = []
     method = stablefdg(attention=attention, p=0.0, batch_size=3)
-    client = method.client(federation(), held(n=6, labels=torch.tensor([0, 1, 2, 0, 1, 2])), seeded(1))
+    client = method.client(federation(), held(n=6, labels=(0, 1, 2, 0, 1, 2)), seeded(1))
     client.model.backbone.register_forward_hook(lambda module, given, made: seen.append(len(made)))
     client.fit([ModelState.of(used_model(method), SERVER, 0)])
     assert seen == [3, 3]
@@ -672,7 +545,7 @@ def test_taking_a_style_moves_no_counter_and_no_statistic(settings: Mapping[str,
     """One round of two steps counts two batches, whatever else the images were passed for."""
     method = stablefdg(batch_size=20, **settings)
     client, _, model = asked_for_style(method, held(n=41))
-    assert all(torch.equal(value, client.model.state_dict()[name]) for name, value in model.state_dict().items())
+    assert equal(model.state_dict(), client.model.state_dict())
     (answer,) = client.fit([style("peer", 1.0)])
     assert {int(layer["num_batches_tracked"]) for layer in answer.bn_statistics().values()} == {2}
 
@@ -680,24 +553,14 @@ def test_taking_a_style_moves_no_counter_and_no_statistic(settings: Mapping[str,
 @pytest.mark.parametrize(
     "settings",
     [
-        {"explore_layers": STAGES},
-        {"style_layer": "layer2"},
-        {"center": "concat"},
-        {"clamp_sigma": True},
-        {"oversample": "random"},
-        {"oversample_size": 0},
-        {"attention": "cross"},
-        {"attention": "conv"},
-        {"attention": "off"},
-        {"qk_norm": False},
-        {"style_learning": False},
-        {"exploration": 0.5},
-        {"mixing": 1.0},
+        {"explore_layers": STAGES}, {"style_layer": "layer2"}, {"center": "concat"}, {"clamp_sigma": True},
+        {"oversample": "random"}, {"oversample_size": 0}, {"attention": "cross"}, {"attention": "conv"},
+        {"attention": "off"}, {"qk_norm": False}, {"style_learning": False}, {"exploration": 0.5}, {"mixing": 1.0},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_every_ablation_trains_and_gives_another_model(settings: Mapping[str, Any]) -> None:
-    labels = torch.tensor([0] * 8 + [1] * 3 + [2] * 2)
+    labels = (0,) * 8 + (1,) * 3 + (2,) * 2
     _, plain = fitted(stablefdg(p=1.0), held(n=13, labels=labels), (style("peer", 1.0),))
     _, other = fitted(stablefdg(**{"p": 1.0} | dict(settings)), held(n=13, labels=labels), (style("peer", 1.0),))
     assert all(bool(torch.isfinite(value).all()) for value in other.values())
@@ -714,37 +577,10 @@ def test_the_share_of_negative_stds_is_logged() -> None:
 
 def test_the_entropy_of_unnormalised_attention_is_logged() -> None:
     client, _ = fitted(stablefdg(qk_norm=False, p=0.0), held(n=12))
-    assert [name for name in client.log if "entropy" in name], "METHODS 4c.14: qk_norm=False logs its entropy"
+    assert [name for name in client.log if "entropy" in name], "qk_norm=False logs its entropy"
 
 
 def test_the_released_code_trains_clients_whose_last_batch_is_short() -> None:
     method = stablefdg(code_compat=True, batch_size=20, p=1.0)  # its loader drops the last 5 of 25
     _, state = fitted(method, held(n=25), (style("peer", 1.0),))
     assert int(state["backbone.body.layer1.1.num_batches_tracked"]) >= 1
-
-
-# Whole runs
-
-
-def run(workers: int, seed: int = 0, **settings: Any) -> dict[str, Tensor]:
-    world = federation(4, seed)
-    data = {name: held(name, 5 + i, i, flip=True, translate=0.25) for i, name in enumerate(world.clients)}
-    wire = Wire({name: len(mine) for name, mine in data.items()}, Defense.named("none")())
-    return dict(LocalEngine(workers).run(stablefdg(batch_size=4, **settings), world, data, wire).state_dict())
-
-
-def test_one_seed_gives_one_model_however_many_work_at_once() -> None:
-    first = run(1)
-    for again in (run(2), run(1), run(4)):
-        assert all(torch.equal(first[name], value) for name, value in again.items())
-    other = run(1, seed=1)
-    assert not all(torch.equal(first[name], value) for name, value in other.items())
-
-
-def test_nothing_outside_seeds_a_run_and_a_run_seeds_nothing_outside() -> None:
-    torch.manual_seed(1)
-    before = torch.random.get_rng_state()
-    first = run(2)
-    assert torch.equal(before, torch.random.get_rng_state())
-    torch.manual_seed(2)
-    assert all(torch.equal(first[name], value) for name, value in run(2).items())

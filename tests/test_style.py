@@ -7,14 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from fdgpriv import style
-from fdgpriv.style import (
+from fdgpriv.artifacts import moments
+from fdgpriv.artifacts.moments import (
     DASSL,
     PAPER,
     PAPER_EPS,
     PER_IMAGE_UNBIASED,
     RULES,
-    StyleRule,
     adain,
     maps_of,
     pooled_style,
@@ -42,7 +41,7 @@ def maps(rng: torch.Generator, *shape: int) -> Tensor:
     return torch.randn(*shape, generator=rng) * scale + 3 * torch.randn(*shape[:2], 1, 1, generator=rng)
 
 
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("name", [name for name in TABLE if not name.startswith("finch_") or "maps" in name])
 def test_a_rule_is_a_loop_over_images_and_channels(name: str, rng: torch.Generator) -> None:
     unbiased, eps = TABLE[name]
     features = maps(rng, 3, 4, 5, 2)
@@ -70,15 +69,9 @@ def test_a_dead_channel_has_the_std_that_its_rule_says() -> None:
         "paper": 0.0,
         "paper_eps": pytest.approx(1e-3),
     }
-
-
-@pytest.mark.parametrize("shape", [(4, 3), (3, 2, 2), (1, 2, 3, 2, 2)])
-def test_a_rule_wants_four_dimensions(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="want features"):
-        PAPER(torch.zeros(shape))
-
-
-# Pooled
+    for shape in ((4, 3), (3, 2, 2), (1, 2, 3, 2, 2)):
+        with pytest.raises(ValueError, match="want features"):
+            PAPER(torch.zeros(shape))
 
 
 def test_the_pooled_style_is_a_loop_over_all_pixels_of_all_images(rng: torch.Generator) -> None:
@@ -102,9 +95,6 @@ def test_on_one_image_pooled_and_unbiased_differ_by_the_root_of_hw(rng: torch.Ge
     _, pooled = pooled_style(features)
     _, unbiased = PER_IMAGE_UNBIASED(features)
     torch.testing.assert_close(unbiased[0] / pooled, torch.full((3,), math.sqrt(9 / 8)), rtol=1e-5, atol=0)
-
-
-# AdaIN
 
 
 def test_adain_with_the_unbiased_rule_misses_its_target_as_computed_by_hand(rng: torch.Generator) -> None:
@@ -131,15 +121,15 @@ def test_adain_is_a_loop_over_images_and_channels(rng: torch.Generator) -> None:
             torch.testing.assert_close(made[image, channel], expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
-def test_adain_to_its_own_style_changes_nothing(rule: StyleRule, rng: torch.Generator) -> None:
-    features = maps(rng, 4, 3, 5, 5)
-    torch.testing.assert_close(adain(features, *rule(features), rule), features, rtol=0, atol=1e-5)
-
-
-def test_adain_gives_one_style_to_a_whole_batch(rng: torch.Generator) -> None:
+def test_adain_to_its_own_style_changes_nothing_and_one_style_may_be_given_to_a_batch(rng: torch.Generator) -> None:
     features, mean, std = maps(rng, 4, 3, 5, 5), torch.randn(3, generator=rng), torch.rand(3, generator=rng)
-    assert torch.equal(adain(features, mean, std), adain(features, mean.expand(4, 3), std.expand(4, 3)))
+    for rule in RULES.values():
+        torch.testing.assert_close(adain(features, *rule(features), rule), features, rtol=0, atol=1e-5)
+    made = adain(features, mean, std)
+    assert torch.equal(made, adain(features, mean.expand(4, 3), std.expand(4, 3)))
+    torch.testing.assert_close(
+        adain(features, 0 * mean, -std), -adain(features, 0 * mean, std)
+    )  # linear in std < 0 too
 
 
 def test_adain_leaves_a_dead_channel_finite_and_flat_unless_eq_1_is_taken_to_the_letter() -> None:
@@ -147,11 +137,6 @@ def test_adain_leaves_a_dead_channel_finite_and_flat_unless_eq_1_is_taken_to_the
     one = torch.ones(1, 1)
     torch.testing.assert_close(adain(dead, 5 * one, 7 * one), torch.full((1, 1, 3, 3), 5.0), rtol=0, atol=1e-2)
     assert not bool(torch.isfinite(adain(dead, 5 * one, 7 * one, PAPER)).all())
-
-
-def test_adain_is_linear_in_a_negative_std_too(rng: torch.Generator) -> None:
-    features, mean = maps(rng, 2, 3, 4, 4), torch.zeros(2, 3)
-    torch.testing.assert_close(adain(features, mean, -torch.ones(2, 3)), -adain(features, mean, torch.ones(2, 3)))
 
 
 def test_maps_are_those_of_one_pass_and_none_where_nothing_is_clustered_by_them(rng: torch.Generator) -> None:
@@ -172,7 +157,7 @@ def test_maps_are_those_of_one_pass_and_none_where_nothing_is_clustered_by_them(
 def test_images_are_encoded_in_parts_that_fit_in_memory_and_the_styles_are_those_of_all_at_once(
     side: int, most: int
 ) -> None:
-    assert style.at_once(side, side) == most
+    assert moments.at_once(side, side) == most
     count = min(most + 3, 300)
     images = torch.rand(count, 3, 1, 1, generator=torch.Generator().manual_seed(side)).expand(-1, -1, side, side)
     sizes: list[int] = []
@@ -183,10 +168,10 @@ def test_images_are_encoded_in_parts_that_fit_in_memory_and_the_styles_are_those
         base = part[:, :2, :1, :1]
         return torch.cat([torch.cat([base, 2 * base], 2), torch.cat([3 * base, base], 2)], 3)
 
-    for rule in (style.POOLED, style.clustered(True, True, True)):
+    for rule in (moments.POOLED, moments.clustered(True, True, True)):
         sizes.clear()
-        mean, std, maps = style.styles_and_maps_of(images, features, rule)
-        again = style.styles_of(images, features, rule)
+        mean, std, maps = moments.styles_and_maps_of(images, features, rule)
+        again = moments.styles_of(images, features, rule)
         assert max(sizes) == min(most, count)
         assert sum(sizes) == 2 * count
         whole = features(images)

@@ -6,28 +6,24 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from factories import seeded
 from torch import Tensor
 
+from fdgpriv.artifacts.moments import PER_IMAGE_UNBIASED, pooled_style
+from fdgpriv.data.dataset import Domain
 from fdgpriv.data.digits import digits
-from fdgpriv.federation import Domain
 from fdgpriv.metrics.pixels import psnr_per_image
-from fdgpriv.models._practice import LOOKS, practice
-from fdgpriv.models._recipe import Recipe
-from fdgpriv.models._shipped import HERE, load_shipped, save_shipped, sha256
-from fdgpriv.models._train_codec import CodecRecipe, normalise
-from fdgpriv.models._train_extractor import ExtractorRecipe
 from fdgpriv.models.adain_vgg import adain_vgg, decoder_layers, encoder_layers
 from fdgpriv.models.extractor import DIGITS_EXTRACTOR, digits_extractor, inception_extractor, small_extractor
+from fdgpriv.models.shipped import HERE, load_shipped, save_shipped, sha256
 from fdgpriv.models.style_codec import DIGITS_CODEC, StyleCodec, digits_codec, small_codec
-from fdgpriv.models.train import RECIPES, fingerprint, train
-from fdgpriv.style import PER_IMAGE_UNBIASED, pooled_style
+from fdgpriv.models.training.__main__ import RECIPES, fingerprint, train
+from fdgpriv.models.training.codec import CodecRecipe, normalise
+from fdgpriv.models.training.extractor import ExtractorRecipe
+from fdgpriv.models.training.images import LOOKS, synthetic_digits
+from fdgpriv.models.training.recipe import Recipe
 
 DOMAINS = {domain.name: domain for domain in digits().domains}
-
-
-@pytest.fixture
-def rng() -> torch.Generator:
-    return torch.Generator().manual_seed(0)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +42,7 @@ def test_shipped_weights_are_small_and_carry_their_hashes(name: str) -> None:
     assert weights.stat().st_size < 2_000_000
     assert card["weights"] == sha256(weights)
     assert card["recipe"] == fingerprint(RECIPES[name], network), (
-        "the training script changed: python -m fdgpriv.models.train"
+        "the training script changed: python -m fdgpriv.models.training.__main__"
     )
 
 
@@ -77,8 +73,8 @@ def test_the_training_script_makes_what_is_loaded(name: str, recipe: Recipe, tmp
     assert first.recipe != fingerprint(RECIPES[name], network)
 
 
-def test_practice_is_repeatable_and_in_range() -> None:
-    first, second, other = (practice(80, torch.Generator().manual_seed(seed)) for seed in (5, 5, 6))
+def test_synthetic_digits_are_repeatable_and_in_range() -> None:
+    first, second, other = (synthetic_digits(80, seeded(seed)) for seed in (5, 5, 6))
     assert torch.equal(first.images, second.images)
     assert not torch.equal(first.images, other.images)
     assert first.images.shape == (80, 3, 32, 32)
@@ -94,9 +90,9 @@ def test_practice_is_repeatable_and_in_range() -> None:
 @pytest.mark.parametrize("domain", DOMAINS.values(), ids=DOMAINS)
 def test_the_round_trip_keeps_20_dB(codec: StyleCodec, domain: Domain) -> None:
     back = codec(domain.images[:200]).clamp(0, 1)
-    mean = psnr_per_image(back, domain.images[:200]).mean().value
+    mean = float(psnr_per_image(back, domain.images[:200]).mean())
     flat = domain.images[:200].mean(dim=0, keepdim=True).expand(200, -1, -1, -1)
-    control = psnr_per_image(flat, domain.images[:200]).mean().value
+    control = float(psnr_per_image(flat, domain.images[:200]).mean())
     assert mean is not None
     assert control is not None
     assert mean >= 20
@@ -257,7 +253,7 @@ def test_inception_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.slow
 def test_inception_is_read_from_the_users_file(tmp_path: Path, rng: torch.Generator) -> None:
-    from fdgpriv._torchvision import torchvision
+    from fdgpriv.utils.torchvision_import import torchvision
 
     network = torchvision.models.inception_v3(weights=None, init_weights=False, transform_input=True).eval()
     torch.save(network.state_dict(), tmp_path / "inception_v3_google-0cc3c7bd.pth")

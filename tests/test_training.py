@@ -10,25 +10,27 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from fdgpriv.exam.proctor import Proctor
-from fdgpriv.federation import Dataset
-from fdgpriv.finding import Utility
-from fdgpriv.partition import populate
-from fdgpriv.plan import Plan
-from fdgpriv.progress import Teller
+from fdgpriv.config import AuditConfig
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.evaluation.evaluator import Evaluator
+from fdgpriv.federation.partition import populate
+from fdgpriv.results.finding import Utility
+from fdgpriv.results.utility import personal_utility
 from fdgpriv.training import Cell, train
-from fdgpriv.utility import personal_utility
+from fdgpriv.utils.console import ProgressLog
 
 ROUNDS = 4
 
 
-def audited(method: str, dataset: Dataset, folder: Path) -> tuple[Utility, Proctor]:
+def audited(method: str, dataset: Dataset, folder: Path) -> tuple[Utility, Evaluator]:
     """A quick training of three clients."""
     settings = {"rounds": str(ROUNDS), "local_epochs": "1", "batch_size": "16"}
-    plan = Plan(methods=(method,), preset="quick", settings=settings, clients=3, device="cpu").checked()
-    trained, proctor = train(plan, dataset, Cell(method, dataset.default_target, 0, "none"), folder, Teller(), 2)
+    config = AuditConfig(methods=(method,), preset="quick", settings=settings, clients=3, device="cpu").checked()
+    trained, evaluator = train(
+        config, dataset, Cell(method, dataset.default_target, 0, "none"), folder, ProgressLog(), 2
+    )
     assert trained.utility is not None
-    return trained.utility, proctor
+    return trained.utility, evaluator
 
 
 @pytest.mark.parametrize(
@@ -38,11 +40,11 @@ def audited(method: str, dataset: Dataset, folder: Path) -> tuple[Utility, Proct
         ("lsi:select=validation,invariance=0", "lsi:select=last,invariance=0"),
     ],
 )
-def test_the_last_round_of_a_method_that_selects_is_what_it_returns_where_it_does_not(
+def test_a_method_that_selects_trains_as_one_that_does_not(
     selecting: str, plain: str, tiny: Dataset, tmp_path: Path
 ) -> None:
     """Clients that report accuracies train as those do that do not."""
-    one, proctor = audited(selecting, tiny, tmp_path / "one")
+    one, evaluator = audited(selecting, tiny, tmp_path / "one")
     other, _ = audited(plain, tiny, tmp_path / "other")
     assert one.rounds == other.rounds
     assert [row.round for row in one.rounds] == [1, 2, 3, 4]
@@ -51,14 +53,13 @@ def test_the_last_round_of_a_method_that_selects_is_what_it_returns_where_it_doe
         other.selected_round,
         other.last_five,
     )
-    assert other.last_round is not None
     assert other.last_round.target_accuracy == other.target_accuracy
     told: dict[int, list[float]] = {}
-    for record, artifact in proctor.transcript.of_kind("validation_metrics"):
+    for record, artifact in evaluator.transcript.of_kind("validation_metrics"):
         told.setdefault(ROUNDS if record.verb == "validate" else record.round, []).append(float(artifact.accuracy))  # type: ignore[union-attr]
     best = {round: sum(values) / len(values) for round, values in told.items()}
-    by_round = {row.round: row.target_accuracy for row in one.rounds}
-    level = [by_round[round] for round, mean in best.items() if round and mean == max(best.values())]
+    round_counts = {row.round: row.target_accuracy for row in one.rounds}
+    level = [round_counts[round] for round, mean in best.items() if round and mean == max(best.values())]
     assert one.target_accuracy.value in level
 
 

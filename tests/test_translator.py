@@ -1,4 +1,4 @@
-"""LSI's translator as what is examined: place by place, and made anew only with a whole federation."""
+"""LSI's translator as what is evaluated: position by position, and simulated only with a whole federation."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,22 +8,27 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import Fitted, fit, shortened
+from conftest import Fitted, shortened
+from factories import LSI_IN_HASTE, fitted_once, mean
 from torch import Tensor, nn
 
-from fdgpriv.artifact import Artifact, StyleDraft
-from fdgpriv.exam.examination import Examination
-from fdgpriv.exam.marks import Marks
-from fdgpriv.exam.paper import Paper
-from fdgpriv.federation import Dataset, Domain, generator
-from fdgpriv.kinds import TranslatedLatents
-from fdgpriv.roles import Attack, Defense, Guarantee
-from fdgpriv.states import ClassifierHead, RepresentationTranslator
-from fdgpriv.subjects import HeadCraft, Holding, TranslatorCraft
+from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.artifacts.parameters import ClassifierHead, RepresentationTranslator
+from fdgpriv.artifacts.statistics import TranslatedLatents
+from fdgpriv.artifacts.style import StyleDraft
+from fdgpriv.attack import Attack
+from fdgpriv.data.dataset import Dataset, Domain
+from fdgpriv.defense import Defense, Guarantee
+from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
+from fdgpriv.evaluation.attack_scores import AttackScores
+from fdgpriv.evaluation.attack_trials import AttackTrials
+from fdgpriv.targets.head import HeadSimulator
+from fdgpriv.targets.target import HeldImages
+from fdgpriv.targets.translator import TranslatorSimulator
 from fdgpriv.threat import threat
+from fdgpriv.utils.seeds import generator
 
 KIND = RepresentationTranslator.kind
-SHORT = {"pretrain_epochs": "2", "inversion_steps": "2", "inversion_batches": "1", "translator_steps": "2"}
 
 
 class Moves(nn.Module):
@@ -41,34 +46,34 @@ class Moves(nn.Module):
 @pytest.fixture(scope="module")
 def translated(digits: Dataset) -> Fitted:
     """LSI in a hurry, two clients to a domain."""
-    return fit(shortened(digits, 96), clients=6, method="lsi", settings=SHORT)
+    return fitted_once(shortened(digits, 96), clients=6, method="lsi", settings=LSI_IN_HASTE)
 
 
-def craft_of(fitted: Fitted) -> TranslatorCraft:
-    craft = fitted.proctor().subject(KIND).craft
-    assert isinstance(craft, TranslatorCraft)
-    return craft
+def simulator_of(fitted: Fitted) -> TranslatorSimulator:
+    simulator = fitted.evaluator().target(KIND).simulator
+    assert isinstance(simulator, TranslatorSimulator)
+    return simulator
 
 
-def parties(fitted: Fitted, count: int, size: int) -> list[tuple[Holding, Tensor]]:
+def parties(fitted: Fitted, count: int, size: int) -> list[tuple[HeldImages, Tensor]]:
     """Of public images, the domains in turn."""
-    sent = next(iter(fitted.proctor().subject(KIND).sent.values()))
+    sent = next(iter(fitted.evaluator().target(KIND).received_model.values()))
     domains: Sequence[Domain] = list(fitted.population.auxiliary.values())
     chosen = [domains[turn % len(domains)] for turn in range(count)]
-    return [(Holding(d.images, d.labels, sent), torch.arange(size)) for d in chosen]
+    return [(HeldImages(d.images, d.labels, sent), torch.arange(size)) for d in chosen]
 
 
 # What is told
 
 
 def test_of_each_client_it_is_told_where_the_same_latents_go_beside_where_they_go_for_all(translated: Fitted) -> None:
-    craft, p = craft_of(translated), translated.method.latent_dim  # type: ignore[attr-defined]
+    simulator, p = simulator_of(translated), translated.method.latent_dim  # type: ignore[attr-defined]
     shift = torch.randn(4, p, generator=generator(1))
-    told = torch.stack([one.moments for one in craft.told(Moves(torch.ones(4), shift), 4)])
+    told = torch.stack([one.moments for one in simulator.translated(Moves(torch.ones(4), shift), 4)])
     torch.testing.assert_close(told[:, :p], shift - shift.mean(0), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(told[:, p:], torch.zeros(4, p), atol=1e-5, rtol=0)
     stretch = torch.tensor([1.0, 2.0, 3.0, 6.0])
-    told = torch.stack([one.moments for one in craft.told(Moves(stretch, torch.zeros(4, p)), 4)])
+    told = torch.stack([one.moments for one in simulator.translated(Moves(stretch, torch.zeros(4, p)), 4)])
     apart = told[:, p:] / (stretch - 3)[:, None].where(stretch[:, None] != 3, torch.nan)
     assert bool((told[2, p:].abs() < 1e-5).all())
     for row in (0, 1, 3):  # the deviations of the latents themselves
@@ -76,9 +81,9 @@ def test_of_each_client_it_is_told_where_the_same_latents_go_beside_where_they_g
         assert float(apart[row].mean()) == pytest.approx(1, abs=0.1)
 
 
-def test_the_subject_tells_of_the_translator_that_crossed(translated: Fitted) -> None:
-    subject = translated.proctor().subject(KIND)
-    assert tuple(subject.wire) == translated.federation.clients
+def test_the_target_tells_of_the_translator_that_crossed(translated: Fitted) -> None:
+    target = translated.evaluator().target(KIND)
+    assert tuple(target.wire) == translated.federation.clients
     (sent,) = {id(a): a for _, a in translated.transcript.of_kind(KIND) if a is not None}.values()
     method: Any = translated.method
     network = method.received(sent, 6, generator(9))
@@ -88,7 +93,7 @@ def test_the_subject_tells_of_the_translator_that_crossed(translated: Fitted) ->
         made = [network(latents[i : i + 1], torch.tensor([i % 6]), torch.tensor([to]))[0] for i in range(256)]
         rows.append([[float(z[k]) for z in made] for k in range(method.latent_dim)])
     means = np.array(rows).mean(2)
-    for place, artifact in enumerate(subject.wire.values()):
+    for place, artifact in enumerate(target.wire.values()):
         assert isinstance(artifact, TranslatedLatents)
         found = artifact.moments[: method.latent_dim].numpy()
         np.testing.assert_allclose(found, means[place] - means.mean(0), atol=1e-4)
@@ -99,61 +104,58 @@ def test_moments_come_in_pairs() -> None:
         TranslatedLatents(client="server", round=0, moments=torch.zeros(3))
 
 
-# Made anew
+# Simulated
 
 
-def test_a_federation_s_translator_is_made_of_the_heads_that_its_clients_train(
+def test_a_translator_is_made_of_the_heads_that_clients_train(
     translated: Fitted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    craft, asked = craft_of(translated), parties(translated, 4, 12)
+    simulator, asked = simulator_of(translated), parties(translated, 4, 12)
     own: Any = type(translated.method)
-    plain, heard = own.translator, []
+    plain, calls = own.translator, []
 
-    def listening(self: Any, federation: Any, answers: Any, rng: torch.Generator) -> Any:
-        heard.append((federation.clients, answers))
+    def recording(self: Any, federation: Any, answers: Any, rng: torch.Generator) -> Any:
+        calls.append((federation.clients, answers))
         return plain(self, federation, answers, rng)
 
-    monkeypatch.setattr(own, "translator", listening)
-    made = craft.make_all(asked, generator(3))
-    ((names, answers),) = heard
+    monkeypatch.setattr(own, "translator", recording)
+    made = simulator.make_all(asked, generator(3))
+    ((names, answers),) = calls
     assert len(made) == len(names) == 4
-    heads = translated.proctor().subject(ClassifierHead.kind).craft
-    assert isinstance(heads, HeadCraft)
+    heads = translated.evaluator().target(ClassifierHead.kind).simulator
+    assert isinstance(heads, HeadSimulator)
     rng = generator(3)
     for name, (held, index) in zip(names, asked, strict=True):
         expected, _ = heads.trained(held, index, rng)
         (found,) = (artifact for artifact in answers[name] if isinstance(artifact, ClassifierHead))
         assert all(torch.equal(tensor, found.state[key]) for key, tensor in expected.state.items())
-    again = craft.make_all(asked, generator(3))
+    again = simulator.make_all(asked, generator(3))
     assert all(torch.equal(a.tensors()["moments"], b.tensors()["moments"]) for a, b in zip(made, again, strict=True))
 
 
 def test_one_client_alone_is_a_federation_of_one_and_differs_from_nobody(translated: Fitted) -> None:
     ((held, index),) = parties(translated, 1, 12)
-    made = craft_of(translated).make(held, index, generator(0))
+    made = simulator_of(translated).make(held, index, generator(0))
     torch.testing.assert_close(made.tensors()["moments"], torch.zeros_like(made.tensors()["moments"]))
 
 
 def test_one_translator_stands_for_no_few_images_and_no_shadow(translated: Fitted) -> None:
-    proctor = translated.proctor()
-    subject = proctor.subject(KIND)
-    assert subject.together
-    (sitting,) = proctor.sittings(subject, threat("server"), (None,), reconstruction=False)
-    assert {item.client for item in sitting.items} == set(translated.federation.clients)
-    assert all("random_style" not in item.asked for item in sitting.items)
-    assert all({"attack", "other_client", "other_domain"} <= set(item.asked) for item in sitting.items)
+    evaluator = translated.evaluator()
+    target = evaluator.target(KIND)
+    assert target.joint
+    (adversary_trials,) = evaluator.adversaries(target, threat("server"), (None,))
+    assert {trial.client for trial in adversary_trials.trials} == set(translated.federation.clients)
+    assert all("random_style" not in trial.asked for trial in adversary_trials.trials)
+    assert all({"attack", "other_client", "other_domain"} <= set(trial.asked) for trial in adversary_trials.trials)
 
 
 # Which domain
 
 
-def examined(fitted: Fitted, out: Path) -> Paper:
-    part = Attack.named("domain_inference").configured({"practice_costly": 12})
-    return Examination(fitted.proctor(), "domain_inference", part, KIND, threat("server"), True, out, "c").paper()[0]
-
-
-def mean(marks: Marks, name: str = "attack") -> float:
-    return float(np.mean(marks.headline[name]))
+def evaluated(fitted: Fitted, out: Path) -> AttackScores:
+    part = Attack.named("domain_inference").configured({"expensive_simulations": 12})
+    trials = AttackTrials(fitted.evaluator(), part, threat("server"))
+    return AttackEvaluation(trials, "domain_inference", KIND, True, out, "c").run()
 
 
 def tinted(dataset: Dataset) -> Dataset:
@@ -175,25 +177,27 @@ def by_heads(informed: bool) -> Any:
 
 
 @pytest.mark.parametrize(("informed", "least", "most"), [(True, 0.99, 1.0), (False, 0.0, 0.5)])
-def test_domains_are_named_where_a_translator_knows_them_and_not_where_it_knows_nothing(
+def test_domains_are_named_where_a_translator_knows_them(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, informed: bool, least: float, most: float
 ) -> None:
-    fitted = fit(tinted(shortened(digits, 128)), clients=6, method="lsi", settings=SHORT | {"lr": "0.001"})
+    fitted = fitted_once(
+        tinted(shortened(digits, 128)), clients=6, method="lsi", settings=LSI_IN_HASTE | {"lr": "0.001"}
+    )
     own: Any = type(fitted.method)
     monkeypatch.setattr(own, "translator", by_heads(informed))
     heads = {r.origin: [a] for r, a in fitted.transcript.of_kind(ClassifierHead.kind) if a is not None}
     wire, _ = fitted.method.translator(fitted.federation, heads, generator(0))  # type: ignore[attr-defined]
     monkeypatch.setattr(own, "received", lambda *_: wire)
-    paper = examined(fitted, tmp_path)
-    assert paper.shared
-    assert set(paper.marks) == {None}
-    marks = paper.marks[None]
-    assert least <= mean(marks) <= most
-    assert paper.undefended is not None
-    assert least <= mean(paper.undefended) <= most
+    found = evaluated(fitted, tmp_path)
+    assert found.shared
+    assert set(found.by_size) == {None}
+    scores = found.by_size[None]
+    assert least <= mean(scores) <= most
+    assert found.undefended is not None
+    assert least <= mean(found.undefended) <= most
     if informed:
-        assert mean(marks, "other_domain") < 0.2
-    assert set(marks.clients) == set(fitted.federation.clients)
+        assert mean(scores, "other_domain") < 0.2
+    assert set(scores.clients) == set(fitted.federation.clients)
 
 
 class Passed(Defense):
@@ -207,27 +211,23 @@ class Passed(Defense):
 
 
 @pytest.mark.parametrize(("defense", "federations"), [(None, [12]), (Passed(), [6, 12, 12])])
-def test_one_federation_is_practised_on_and_one_made_anew_where_there_was_a_defense(
-    translated: Fitted,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    defense: Defense | None,
-    federations: list[int],
+def test_one_federation_is_simulated_and_another_where_there_was_a_defense(
+    translated: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defense: Defense | None, federations: list[int]
 ) -> None:
     sizes: list[int] = []
-    plain = TranslatorCraft.make_all
+    plain = TranslatorSimulator.make_all
 
-    def counting(self: TranslatorCraft, asked: Any, rng: torch.Generator, **how: Any) -> list[Artifact]:
+    def counting(self: TranslatorSimulator, asked: Any, rng: torch.Generator, **how: Any) -> list[Artifact]:
         sizes.append(len(asked))
         return plain(self, asked, rng, **how)
 
-    monkeypatch.setattr(TranslatorCraft, "make_all", counting)
-    paper = examined(translated if defense is None else replace(translated, defense=defense), tmp_path)
+    monkeypatch.setattr(TranslatorSimulator, "make_all", counting)
+    found = evaluated(translated if defense is None else replace(translated, defense=defense), tmp_path)
     assert sorted(sizes) == federations
-    assert paper.undefended is not None
-    assert (paper.undefended is paper.marks[None]) == (defense is None)
+    assert found.undefended is not None
+    assert (found.undefended is found.by_size[None]) == (defense is None)
 
 
-def test_there_is_no_subject_where_no_translator_crossed(digits: Dataset) -> None:
-    plain = fit(shortened(digits, 64), clients=3, method="lsi", settings=SHORT | {"invariance": "0"})
-    assert KIND not in plain.proctor().subjects
+def test_there_is_no_target_where_no_translator_crossed(digits: Dataset) -> None:
+    plain = fitted_once(shortened(digits, 64), clients=3, method="lsi", settings=LSI_IN_HASTE | {"invariance": "0"})
+    assert KIND not in plain.evaluator().targets

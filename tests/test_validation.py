@@ -1,27 +1,27 @@
-"""Accuracies on held-out images as what is examined: of several rounds together they tell how many images there are."""
+"""Accuracies on held-out images as what is evaluated: of several rounds together they tell how many images there are."""
 
 from fractions import Fraction
 from importlib import import_module
 from typing import Any
 
+import factories
 import numpy as np
 import pytest
 import torch
-from conftest import TARGET, Fitted, fit, shortened
+from conftest import TARGET, Fitted, shortened
+from factories import fitted_once, mean, only_the_server_sees, run_on
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdgpriv.engine.local import LocalEngine
-from fdgpriv.exam.marks import Marks, examine
-from fdgpriv.federation import Dataset, generator
-from fdgpriv.kinds import ValidationHistory, ValidationMetrics
-from fdgpriv.partition import held_out, held_out_beside, populate
-from fdgpriv.plan import Plan
-from fdgpriv.roles import Attack, Defense
-from fdgpriv.subjects import Holding, ValidationCraft
-from fdgpriv.threat import threat
-from fdgpriv.transcript import Transcript
-from fdgpriv.wire import Wire
+from fdgpriv.artifacts.statistics import ValidationHistory, ValidationMetrics
+from fdgpriv.config import AuditConfig
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.defense import Defense
+from fdgpriv.evaluation.scores import Scores
+from fdgpriv.federation.partition import held_out, held_out_beside, populate
+from fdgpriv.targets.target import HeldImages
+from fdgpriv.targets.validation import ValidationSimulator
+from fdgpriv.utils.seeds import generator
 
 client_size: Any = import_module("fdgpriv.attacks.client_size")
 KIND = ValidationMetrics.kind
@@ -55,38 +55,30 @@ def test_as_many_are_held_out_as_a_client_of_that_size_holds_out(n: int) -> None
     assert all(held_out(n + fewer) != fewer for fewer in range(1, beside))
 
 
-# The subject
+# The target
 
 
 @pytest.fixture(scope="module")
 def measured(digits: Dataset) -> Fitted:
     """FedAvg that selects by validation: clients of very different sizes, which a Dirichlet draw deals."""
     dataset, seed = shortened(digits, 160), 0
-    plan = Plan(
+    config = AuditConfig(
         methods=("fedavg",), preset="quick", settings={**SELECTING, "local_epochs": "1"}, device="cpu"
     ).checked()
     population = populate(dataset, TARGET, "dirichlet:0.7", 8, seed)
-    federation, method = plan.federation(dataset, list(population.clients), seed), plan.method("fedavg")
-    none = Defense.named("none")()
-    wire = Wire({name: len(data) for name, data in population.clients.items()}, none, Transcript())
-    LocalEngine(1).run(method, federation, population.clients, wire)
-    return Fitted(population, method, federation, none, wire.transcript)
+    federation, method = config.federation(dataset, list(population.clients), seed), config.method("fedavg")
+    ran = run_on(method, federation, population.clients, keep="ends")
+    return Fitted(population, method, federation, Defense.named("none")(), ran.transcript)
 
 
-def examined(fitted: Fitted, sizes: tuple[int | None, ...]) -> dict[int | None, Marks]:
-    proctor = fitted.proctor()
-    sittings = proctor.sittings(proctor.subject(KIND), threat("server"), sizes, reconstruction=False, asks_size=True)
-    return examine(Attack.named("client_size")(), sittings, (), generator(1))[0]
-
-
-def mean(marks: Marks, name: str = "attack") -> float:
-    return float(np.mean(marks.headline[name]))
+def evaluated(fitted: Fitted, sizes: tuple[int | None, ...]) -> dict[int | None, Scores]:
+    return factories.evaluated(fitted, "client_size", KIND, sizes)
 
 
 def test_all_rounds_accuracies_are_one_artifact_of_fractions_of_what_is_held_out(measured: Fitted) -> None:
-    subject = measured.proctor().subject(KIND)
-    assert set(subject.wire) == set(measured.population.clients)
-    for name, artifact in subject.wire.items():
+    target = measured.evaluator().target(KIND)
+    assert set(target.wire) == set(measured.population.clients)
+    for name, artifact in target.wire.items():
         assert isinstance(artifact, ValidationHistory)
         hits = artifact.accuracies * len(measured.population.data(name).held_out_images)
         assert len(hits) == 5  # of the models of rounds 1 to 4, and of the last
@@ -94,41 +86,34 @@ def test_all_rounds_accuracies_are_one_artifact_of_fractions_of_what_is_held_out
 
 
 def test_the_last_model_s_accuracy_is_made_again_of_what_a_client_holds_out(measured: Fitted) -> None:
-    subject = measured.proctor().subject(KIND)
-    craft = subject.craft
-    assert isinstance(craft, ValidationCraft)
-    assert craft.models[-1] is measured.transcript.model_sent(4, "validate")
-    assert craft.models[-2] is measured.transcript.model_sent(4, "fit")
-    assert craft.models[0] is craft.models[-2]  # of rounds whose model is not kept, the next that is
+    target = measured.evaluator().target(KIND)
+    simulator = target.simulator
+    assert isinstance(simulator, ValidationSimulator)
+    assert simulator.models[-1] is measured.transcript.model_sent(4, "validate")
+    assert simulator.models[-2] is measured.transcript.model_sent(4, "fit")
+    assert simulator.models[0] is simulator.models[-2]  # of rounds whose model is not kept, the next that is
     for name, data in measured.population.clients.items():
-        own, index = Holding(data.held_out_images, data.held_out_labels), torch.arange(len(data.held_out_images))
+        own, index = HeldImages(data.held_out_images, data.held_out_labels), torch.arange(len(data.held_out_images))
         if held_out_beside(len(index)) != len(index):
             continue  # only a client of one image holds out as many as it has
-        made = craft.make(own, index, generator(0))
-        torch.testing.assert_close(made.tensors()["accuracies"][-2:], subject.wire[name].tensors()["accuracies"][-2:])
+        made = simulator.make(own, index, generator(0))
+        torch.testing.assert_close(made.tensors()["accuracies"][-2:], target.wire[name].tensors()["accuracies"][-2:])
 
 
 def test_accuracies_tell_the_size_nearly_where_clients_differ(measured: Fitted) -> None:
-    marks = examined(measured, (1, None))
+    scores = evaluated(measured, (1, None))
     sizes = [len(data) for data in measured.population.clients.values()]
     assert max(sizes) > 2 * min(sizes)
-    assert mean(marks[None]) < 0.5 * min(mean(marks[None], name) for name in ("mean_image", "noise", "other_client"))
-    assert mean(marks[1]) < min(mean(marks[1], name) for name in ("mean_image", "other_client", "random_style"))
+    assert mean(scores[None], "random_style") > 2 * mean(scores[None])
+    assert mean(scores[None]) < 0.5 * min(mean(scores[None], name) for name in ("mean_image", "noise", "other_client"))
+    assert mean(scores[1]) < min(mean(scores[1], name) for name in ("mean_image", "other_client", "random_style"))
 
 
-def test_random_accuracies_tell_no_size(measured: Fitted) -> None:
-    marks = examined(measured, (None,))
-    assert mean(marks[None], "random_style") > 2 * mean(marks[None])
+def test_only_the_server_hears_them(measured: Fitted) -> None:
+    only_the_server_sees(measured.evaluator().target(KIND), "sees_all_rounds")
 
 
-@pytest.mark.parametrize("role", ["client", "third_party"])
-def test_only_the_server_hears_them(measured: Fitted, role: str) -> None:
-    subject = measured.proctor().subject(KIND)
-    assert subject.refused(threat("server")) is None
-    assert subject.refused(threat(role)) == f"the {role} is not granted sees_all_rounds"
-
-
-def test_there_is_no_subject_where_none_crossed_or_no_model_is_kept(tiny: Dataset) -> None:
-    assert KIND not in fit(tiny, clients=3, method="fedavg").proctor().subjects
-    bare = fit(tiny, clients=3, method="fedavg", settings={"selection": "validation"}, keep="small")
-    assert KIND not in bare.proctor().subjects
+def test_there_is_no_target_where_none_crossed_or_no_model_is_kept(tiny: Dataset) -> None:
+    assert KIND not in fitted_once(tiny, clients=3, method="fedavg").evaluator().targets
+    bare = fitted_once(tiny, clients=3, method="fedavg", settings={"selection": "validation"}, keep="small")
+    assert KIND not in bare.evaluator().targets

@@ -6,46 +6,28 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from conftest import Fitted, fit
+from factories_core import draft, model_state, style
 from torch import nn
 
-from fdgpriv.artifact import (
-    PEER,
-    SERVER,
-    Artifact,
-    Message,
-    ModelState,
-    Outgoing,
-    SampleCount,
-    StyleDraft,
-    StyleStatistics,
-)
-from fdgpriv.engine.local import LocalEngine, stream
-from fdgpriv.federation import Dataset, Federation, LocalData
-from fdgpriv.kinds import InterpolationStyle
-from fdgpriv.partition import populate
-from fdgpriv.plan import Plan
-from fdgpriv.roles import Ask, Defense, Guarantee, Method, Server
-from fdgpriv.upload import ClientFailed
-from fdgpriv.wire import Diverged, Wire
+from fdgpriv.artifacts.artifact import PEER, SERVER, Artifact, Message
+from fdgpriv.artifacts.statistics import SampleCount
+from fdgpriv.artifacts.style import InterpolationStyle, Outgoing, StyleDraft, StyleStatistics
+from fdgpriv.config import AuditConfig
+from fdgpriv.data.dataset import ClientData, Dataset
+from fdgpriv.defense import Defense, Guarantee
+from fdgpriv.federation.ask import Ask, Server
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.local_engine import LocalEngine, stream
+from fdgpriv.federation.partition import populate
+from fdgpriv.federation.upload import ClientFailed
+from fdgpriv.federation.wire import Diverged, Wire
+from fdgpriv.method import Method
 
 SIZES = {"a": 10, "b": 25, "c": 7}
 
 
 def wire(defense: Defense | None = None) -> Wire:
     return Wire(SIZES, defense or Defense.parse("none"))
-
-
-def draft(client: str, round: int = 0, behind: str = "client") -> StyleDraft:
-    rng = torch.Generator().manual_seed(round)
-    mean, std = torch.rand(2, 5, 4, generator=rng)
-    return StyleDraft(
-        client=client, round=round, mean=mean, std=std, variances=True, behind=behind, at="layer1", rule="paper_eps"
-    )
-
-
-def state(client: str, round: int = 0, value: float = 1.0) -> ModelState:
-    tensors = {"w": torch.full((2, 3), value), "bn.num_batches_tracked": torch.tensor(2)}
-    return ModelState(client=client, round=round, state=tensors)
 
 
 @dataclass(frozen=True)
@@ -63,25 +45,19 @@ class Doubling(Defense):
         return Guarantee(None, None, "no finite epsilon")
 
 
-# What crosses
-
-
 def test_what_a_client_shares_arrives_defended_and_is_recorded_defended(rng: torch.Generator) -> None:
     between = wire(Doubling())
-    (style, model) = between.up("a", "fit", [draft("a"), state("a")], rng)
+    (style, model) = between.up("a", "fit", [draft(client="a"), model_state("a")], rng)
     assert isinstance(style, StyleStatistics)
-    assert torch.equal(style.mean, 2 * draft("a").finish().mean)
-    assert torch.equal(model.tensors()["w"], torch.full((2, 3), 2.0))
+    assert torch.equal(style.mean, 2 * draft(client="a").finish().mean)
+    assert torch.equal(model.tensors()["weight"], 2 * model_state().state["weight"])
     assert between.transcript.kept[0] is style
     assert between.transcript.kept[1] is model
+    (sent,) = between.down("a", "fit", [model_state(SERVER)])  # what the server sends is not defended
+    assert torch.equal(sent.tensors()["weight"], model_state().state["weight"])
 
 
-def test_what_the_server_sends_is_not_defended(rng: torch.Generator) -> None:
-    (model,) = wire(Doubling()).down("a", "fit", [state(SERVER)])
-    assert torch.equal(model.tensors()["w"], torch.ones(2, 3))
-
-
-@pytest.mark.parametrize("lazy", [draft("a"), torch.ones(3), {"mean": torch.ones(3)}, None, "text"], ids=type)
+@pytest.mark.parametrize("lazy", [draft(client="a"), torch.ones(3), {"mean": torch.ones(3)}, None, "text"], ids=type)
 def test_only_artifacts_cross(lazy: object, rng: torch.Generator) -> None:
     class Lazy(Doubling):
         def protect(self, outgoing: Artifact | StyleDraft, rng: torch.Generator) -> Artifact:
@@ -91,7 +67,7 @@ def test_only_artifacts_cross(lazy: object, rng: torch.Generator) -> None:
     with pytest.raises(
         ClientFailed, match=f"^a failed in style: want an artifact on the wire, got {type(lazy).__name__}"
     ):
-        between.up("a", "style", [draft("a")], rng)
+        between.up("a", "style", [draft(client="a")], rng)
     with pytest.raises(TypeError, match=f"want an artifact on the wire, got {type(lazy).__name__}"):
         between.down("a", "fit", [lazy])  # type: ignore[list-item]
     assert between.transcript.records == []
@@ -99,8 +75,8 @@ def test_only_artifacts_cross(lazy: object, rng: torch.Generator) -> None:
 
 def test_the_sender_of_a_passed_on_artifact_is_not_named() -> None:
     between = wire()
-    style = draft("b").finish()
-    own, others, model = between.down("a", "fit", [draft("a").finish(), style, state(SERVER)])
+    style = draft(client="b").finish()
+    own, others, model = between.down("a", "fit", [draft(client="a").finish(), style, model_state(SERVER)])
     assert own.client == "a"
     assert others.client == PEER
     assert model.client == SERVER
@@ -114,60 +90,49 @@ def test_the_sender_of_a_passed_on_artifact_is_not_named() -> None:
 def test_what_is_not_finite_stops_the_run_and_says_who_and_what(bad: float, rng: torch.Generator) -> None:
     between = wire()
     with pytest.raises(Diverged, match=r"^b sent a model_state in round 4 whose w is not finite"):
-        between.up("b", "fit", [state("b", 4, bad)], rng)
+        between.up("b", "fit", [model_state("b", 4, w=torch.tensor([1, bad]))], rng)
     with pytest.raises(Diverged, match=r"^server sent a model_state in round 2 whose w is not finite"):
-        between.down("a", "fit", [state(SERVER, 2, bad)])
-    broken = replace(draft("c", 1), mean=torch.full((5, 4), bad))
+        between.down("a", "fit", [model_state(SERVER, 2, w=torch.tensor([1, bad]))])
+    broken = replace(draft(client="c", round=1), mean=torch.full((5, 3), bad))
     with pytest.raises(Diverged, match=r"^c sent a style_statistics in round 1 whose mean"):
         between.up("c", "style", [broken], rng)
     assert between.transcript.records == []
     assert len(str(Diverged("x")).splitlines()) == 1
 
 
-# What is recorded
-
-
 def test_a_record_tells_what_it_weighs_and_who_stands_behind_it(rng: torch.Generator) -> None:
     between = wire()
-    between.down("a", "style", [state(SERVER)])
-    between.up("a", "style", [draft("a"), draft("a", behind="image")], rng)
-    between.down("b", "fit", [draft("a").finish()])
+    between.down("a", "style", [model_state(SERVER)])
+    between.up("a", "style", [draft(client="a"), draft(client="a", granularity="image")], rng)
+    between.down("b", "fit", [draft(client="a").finish()])
     whole, style, image, passed = between.transcript.records
     assert (whole.kind, whole.verb, whole.round, whole.level, whole.layer) == ("model_state", "style", 0, "group", None)
     assert whole.nbytes == 2 * 3 * 4 + 8
-    assert whole.shapes == {"w": (2, 3), "bn.num_batches_tracked": ()}
-    assert whole.dtypes == {"w": "float32", "bn.num_batches_tracked": "int64"}
+    assert whole.shapes == {"weight": (3, 2), "bn.num_batches_tracked": ()}
+    assert whole.dtypes == {"weight": "float32", "bn.num_batches_tracked": "int64"}
     assert (whole.samples, whole.clients) == (0, 0)  # before anybody trained
-    assert (style.level, style.layer, style.nbytes) == ("client", "layer1", 4 * 4 * 4)
+    assert (style.level, style.layer, style.nbytes) == ("client", "layer1", 4 * 3 * 4)
     assert (style.samples, style.clients) == (10, 1)
     assert (image.samples, image.clients) == (1, 1)
     assert (passed.samples, passed.clients) == (10, 1)
 
 
 def test_behind_the_global_model_stand_those_who_trained_it(rng: torch.Generator) -> None:
+    """Not who only shared a style, as in StableFDG's released code, which asks only some for models."""
     between = wire()
-    between.up("a", "fit", [state("a")], rng)
-    between.up("b", "fit", [state("b")], rng)
-    between.down("c", "fit", [state(SERVER, 1)])
-    record = between.transcript.records[-1]
-    assert (record.samples, record.clients) == (35, 2)
-
-
-def test_a_client_that_only_shared_its_style_does_not_stand_behind_the_global_model(rng: torch.Generator) -> None:
-    """As in StableFDG's released code, which asks all clients for styles and only some for models."""
-    between = wire()
-    between.up("c", "style", [draft("c")], rng)
-    between.up("a", "fit", [state("a")], rng)
-    between.down("b", "fit", [state(SERVER, 1)])
-    record = between.transcript.records[-1]
-    assert (record.samples, record.clients) == (10, 1)
+    between.up("c", "style", [draft(client="c")], rng)
+    for client, granularity in (("a", (10, 1)), ("b", (35, 2))):
+        between.up(client, "fit", [model_state(client)], rng)
+        between.down("c", "fit", [model_state(SERVER, 1)])
+        record = between.transcript.records[-1]
+        assert (record.samples, record.clients) == granularity
 
 
 def test_behind_an_interpolation_style_stand_those_who_shared_styles(rng: torch.Generator) -> None:
     between, tensor = wire(), torch.ones(4)
-    between.up("c", "style", [draft("c").finish()], rng)
-    between.up("a", "style", [draft("a").finish()], rng)
-    between.up("b", "fit", [state("b")], rng)
+    for client in ("c", "a"):
+        between.up(client, "style", [style(client)], rng)
+    between.up("b", "fit", [model_state("b")], rng)
     made = InterpolationStyle(client=SERVER, round=0, mean=tensor, std=tensor, at="layer1", rule="paper")
     between.down("b", "adopt", [made])
     record = between.transcript.records[-1]
@@ -175,7 +140,7 @@ def test_behind_an_interpolation_style_stand_those_who_shared_styles(rng: torch.
 
 
 def test_every_crossing_of_a_run_is_recorded(fitted: Fitted) -> None:
-    """METHODS 4b: in each round each client is sent the model and one other's style, and sends its style and its model."""
+    """In each round each client is sent the model and one other's style, and sends its style and its model."""
     names = set(fitted.population.clients)
     for round in (0, 1):
         seen = [
@@ -195,9 +160,6 @@ def test_every_crossing_of_a_run_is_recorded(fitted: Fitted) -> None:
             assert record.samples == sizes[record.sender]
 
 
-# The engine
-
-
 class Echo(Method):
     """A method that asks nothing of training: who is asked, with what, and what comes back."""
 
@@ -209,16 +171,16 @@ class Echo(Method):
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         self.answers = []
         for round in range(self.rounds):
-            message: Message = [state(SERVER, round)]
+            message: Message = [model_state(SERVER, round)]
             self.answers.append((yield Ask("echo", dict.fromkeys(federation.clients[round:], message))))
         return nn.Linear(1, 1)
 
-    def client(self, federation: Federation, data: LocalData, rng: torch.Generator) -> "EchoClient":
+    def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> "EchoClient":
         return EchoClient(data, rng)
 
 
 class EchoClient:
-    def __init__(self, data: LocalData, rng: torch.Generator) -> None:
+    def __init__(self, data: ClientData, rng: torch.Generator) -> None:
         self.data, self.rng = data, rng
 
     def echo(self, message: Sequence[Artifact]) -> Outgoing:
@@ -227,14 +189,9 @@ class EchoClient:
         return [SampleCount(client=self.data.client, round=model.round, count=drawn)]
 
 
-def world(tiny: Dataset, clients: int = 3) -> tuple[Federation, dict[str, LocalData]]:
-    population = populate(tiny, "blend", "single", clients, 0)
-    federation = Plan(device="cpu").checked().federation(tiny, list(population.clients), 0)
-    return federation, population.clients
-
-
-def test_the_engine_asks_whom_the_server_names_and_returns_their_answers(tiny: Dataset) -> None:
-    federation, data = world(tiny)
+def test_the_engine_asks_whom_the_server_names_and_each_client_draws_from_a_stream_of_its_own(tiny: Dataset) -> None:
+    data = populate(tiny, "blend", "single", 3, 0).clients
+    federation = AuditConfig(device="cpu").checked().federation(tiny, list(data), 0)
     method = Echo()
     told: list[tuple[int, str]] = []
     engine = LocalEngine(2, watch=lambda round, models: told.append((round, *{m.client for m in models.values()})))
@@ -247,29 +204,22 @@ def test_the_engine_asks_whom_the_server_names_and_returns_their_answers(tiny: D
             assert (count.client, count.round) == (name, round)
     assert len(between.transcript.records) == 2 * 3 + 2 * 2
     assert engine.wire_s > 0
+    drawn = {name: int(count.count) for name, (count,) in method.answers[0].items()}
+    assert drawn == {name: int(torch.randint(10**6, (), generator=stream(0, name))) for name in data}
+    assert len(set(drawn.values())) == 3
 
 
-def test_each_client_draws_from_a_stream_of_its_own(tiny: Dataset) -> None:
-    federation, data = world(tiny)
-    method = Echo()
-    LocalEngine().run(method, federation, data, Wire(SIZES | dict.fromkeys(data, 1), Defense.parse("none")))
-    for name, (count,) in method.answers[0].items():
-        assert isinstance(count, SampleCount)
-        assert torch.equal(count.count, torch.randint(10**6, (), generator=stream(0, name)))
-    assert len({int(answer[0].count) for answer in method.answers[0].values()}) == 3  # type: ignore[attr-defined]
-
-
-def test_results_do_not_depend_on_how_many_clients_work_at_once(tiny: Dataset) -> None:
-    alone, together = (fit(tiny, clients=3, keep="all", workers=workers).transcript for workers in (1, 3))
+def test_results_depend_on_the_seed_and_not_on_how_many_clients_work_at_once(tiny: Dataset) -> None:
+    alone, together, other = (
+        fit(tiny, clients=3, keep="all", workers=workers, seed=seed).transcript
+        for workers, seed in ((1, 0), (3, 0), (3, 1))
+    )
     assert alone.records == together.records
     for index, artifact in alone.kept.items():
         again = together.kept[index]
         assert all(torch.equal(again.tensors()[name], tensor) for name, tensor in artifact.tensors().items())
-
-
-def test_another_seed_trains_another_model(tiny: Dataset) -> None:
-    one, other = (fit(tiny, clients=3, seed=seed).transcript.kept[0].tensors() for seed in (0, 1))
-    assert any(not torch.equal(other[name], tensor) for name, tensor in one.items())
+    begun = other.kept[0].tensors()
+    assert any(not torch.equal(begun[name], tensor) for name, tensor in alone.kept[0].tensors().items())
 
 
 def test_training_that_diverges_says_so_and_is_not_averaged(tiny: Dataset) -> None:
@@ -285,7 +235,7 @@ def test_clients_train_on_the_defended_style(tiny: Dataset, monkeypatch: pytest.
     received: list[StyleStatistics] = []
     client = method.client
 
-    def spying(self: Method, federation: Federation, data: LocalData, rng: torch.Generator) -> object:
+    def spying(self: Method, federation: Federation, data: ClientData, rng: torch.Generator) -> object:
         made = client(self, federation, data, rng)
         inner = made.fit  # type: ignore[attr-defined]
 
@@ -301,9 +251,8 @@ def test_clients_train_on_the_defended_style(tiny: Dataset, monkeypatch: pytest.
     transcript = fit(tiny, clients=3, defense="gaussian:epsilon=2").transcript
     defended = [a for r, a in transcript.of_kind("style_statistics") if r.receiver == SERVER and a is not None]
     assert len(received) == len(defended) == 3
-    for style in received:
-        assert style.client == PEER
+    for came in received:
+        assert came.client == PEER
         assert any(
-            all(torch.equal(style.tensors()[name], tensor) for name, tensor in own.tensors().items())
-            for own in defended
+            all(torch.equal(came.tensors()[name], tensor) for name, tensor in own.tensors().items()) for own in defended
         )

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from importlib import import_module
 
-from fdgpriv.finding import Claim
-
-from .hypothesis import Case, Hypothesis
+from fdgpriv.claims.hypothesis import Case, Hypothesis
+from fdgpriv.results.finding import Claim
 
 PAPERS = ("stablefdg", "ccst", "hfedf", "lsi", "pardon")
 

@@ -2,7 +2,7 @@
 
 import re
 
-from .hypothesis import Case, Decision, Hypothesis, interval, no_leak_by, statistics_layers
+from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, interval, no_leak_by, statistics_layers
 
 
 def _messages(case: Case) -> Decision:

@@ -1,9 +1,8 @@
 """What the hFedF paper claims."""
 
-from fdgpriv.beside import Beside, Compared
-from fdgpriv.finding import AttackFinding
-
-from .hypothesis import Case, Decision, Hypothesis, apart, needs, no_leak_by, refused, said
+from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, apart, needs, no_leak_by, refused, said
+from fdgpriv.evaluation.comparison import Compared, RunComparison
+from fdgpriv.results.attack_finding import AttackFinding
 
 _WITH_FEDAVG = "--method hfedf fedavg:network=inception"
 _WITH_RANDOM = "--method hfedf hfedf:embedding=random"
@@ -73,11 +72,11 @@ def _by_client(row: AttackFinding) -> bool:
     return of == ("membership", "client", "global_model") and not refused(row)
 
 
-def _by_a_client(run: Beside) -> list[Compared]:
+def _by_a_client(run: RunComparison) -> list[Compared]:
     return [one for one in run.compared if _by_client(one.mine) and _by_client(one.theirs)]
 
 
-def _trained(run: Case | Beside) -> str:
+def _trained(run: Case | RunComparison) -> str:
     """How long, as far as the settings say it."""
     rounds, epochs = run.settings.get("rounds"), run.settings.get("local_epochs")
     return f" (rounds={rounds}, local_epochs={epochs})" if rounds and epochs else ""

@@ -4,10 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fdgpriv.artifact import SERVER
-from fdgpriv.beside import Beside
-from fdgpriv.finding import AttackFinding, Claim, Measured
-from fdgpriv.transcript import Record
+from fdgpriv.artifacts.artifact import SERVER
+from fdgpriv.evaluation.comparison import RunComparison
+from fdgpriv.federation.transcript import Record
+from fdgpriv.results.attack_finding import AttackFinding
+from fdgpriv.results.finding import Claim
+from fdgpriv.statistics.measured import Measured
 
 Word = Literal["supported", "refuted", "undecided"]
 
@@ -30,9 +32,9 @@ class Case:
     facts: Mapping[str, float]
     method: str = ""
     settings: Mapping[str, object] = field(default_factory=dict)
-    beside: Sequence[Beside] = ()
+    beside: Sequence[RunComparison] = ()
 
-    def but(self, **changed: object) -> Beside | None:
+    def but(self, **changed: object) -> RunComparison | None:
         """The run beside this one whose method differs from this one's in these fields and in no other."""
         wanted = {**self.settings, **changed}
         return next((run for run in self.beside if (run.method, run.settings) == (self.method, wanted)), None)
@@ -55,7 +57,7 @@ class Hypothesis:
     """One claim.
 
     Attributes:
-        id: As METHODS numbers it, for example H-S1.
+        id: For example H-S1.
         quote: The paper's words.
         measurement: What would decide it.
         rule: Decides it.

@@ -2,10 +2,19 @@
 
 from collections.abc import Mapping
 
-from fdgpriv.artifact import SERVER
-from fdgpriv.finding import Measured
-
-from .hypothesis import Case, Decision, Hypothesis, Rule, figure, interval, needs, no_leak_by, statistics_layers
+from fdgpriv.artifacts.artifact import SERVER
+from fdgpriv.claims.hypothesis import (
+    Case,
+    Decision,
+    Hypothesis,
+    Rule,
+    figure,
+    interval,
+    needs,
+    no_leak_by,
+    statistics_layers,
+)
+from fdgpriv.statistics.measured import Measured
 
 LEAST_ACCURACY = 0.8  # of each client's stage 1 on its own training images; below, its head knows too little of them
 
@@ -56,13 +65,15 @@ def _single_layer(case: Case) -> Decision:
 
 
 def _overhead(case: Case) -> Decision:
-    sent = sum(record.nbytes for record in case.records if record.receiver == SERVER)
+    received_model = sum(record.nbytes for record in case.records if record.receiver == SERVER)
     plain = sum(r.nbytes for r in case.records if r.receiver == SERVER and r.kind == "model_state" and r.verb == "fit")
-    if not sent or not plain:
+    if not received_model or not plain:
         return Decision("undecided", "not measured: no models were uploaded")
-    evidence = (f"{sent:,} bytes uploaded by all clients, {plain:,} of them models",)
+    evidence = (f"{received_model:,} bytes uploaded by all clients, {plain:,} of them models",)
     return Decision(
-        "refuted" if sent > plain else "supported", f"{sent / plain:.2f} times the upload of plain averaging", evidence
+        "refuted" if received_model > plain else "supported",
+        f"{received_model / plain:.2f} times the upload of plain averaging",
+        evidence,
     )
 
 

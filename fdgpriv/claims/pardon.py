@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from .hypothesis import Case, Decision, Hypothesis, interval, needs, no_leak_by
+from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, interval, needs, no_leak_by
 
 _STYLE = ("style_statistics",)
 _OF_ALL = ("interpolation_style",)

@@ -7,11 +7,11 @@ have no images in common. Being sent more may tell more of each client, and tell
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fdgpriv.artifact import StyleStatistics
-from fdgpriv.beside import Beside, Compared
-from fdgpriv.finding import AttackFinding, Measured
-
-from .hypothesis import Case, Decision, apart, figure, refused, why, wire_line
+from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.claims.hypothesis import Case, Decision, apart, figure, refused, why, wire_line
+from fdgpriv.evaluation.comparison import Compared, RunComparison
+from fdgpriv.results.attack_finding import AttackFinding
+from fdgpriv.statistics.measured import Measured
 
 _OF_FEATURES = Measured(
     value=None, reason="its unit is the features', of another scale in each training", direction="neutral"
@@ -56,7 +56,7 @@ def _decided(found: Sequence[Compared], evidence: tuple[str, ...]) -> Decision:
     return Decision("supported", reason, evidence)
 
 
-def _readings(other: Beside, three: bool) -> list[Compared]:
+def _readings(other: RunComparison, three: bool) -> list[Compared]:
     """What clients read of three styles beside one; whether three were sent in the run that `other` is beside."""
     both = [one if three else one.turned() for one in other.compared if _read(one.mine) and _read(one.theirs)]
     return [replace(one, difference=_OF_FEATURES) if one.mine.headline == "max_abs_error" else one for one in both]
@@ -77,7 +77,7 @@ def _read(row: AttackFinding) -> bool:
     return of == ("client", StyleStatistics.kind, True) and not refused(row)
 
 
-def _passed_on(run: Case | Beside) -> str:
+def _passed_on(run: Case | RunComparison) -> str:
     """How many styles crossed from client to client, and in how many pairs of who is sent whose."""
     passed = [(r.receiver, r.origin) for r in run.records if r.kind == StyleStatistics.kind and r.relayed]
     return (

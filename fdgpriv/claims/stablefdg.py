@@ -1,10 +1,9 @@
 """What the StableFDG paper (Park et al., NeurIPS 2023) claims."""
 
-from fdgpriv.artifact import SERVER
-from fdgpriv.finding import LEVEL, AttackFinding, RoundsPoint
-
-from .hypothesis import Case, Decision, Hypothesis, bytes_per_client_round, no_leak_by
-from .received import more_received
+from fdgpriv.artifacts.artifact import SERVER
+from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, bytes_per_client_round, no_leak_by
+from fdgpriv.claims.received import more_received
+from fdgpriv.results.attack_finding import LEVEL, AttackFinding, RoundsPoint
 
 CLAIMED_EXTRA = 0.0045  # Table 6
 
@@ -49,8 +48,8 @@ def _sent_again(case: Case) -> Decision:
         return Decision("undecided", f"not measured: {why}, each kept with its model: --keep all keeps every round")
     points = [(row, point) for row in rows for point in row.rounds]
     read = sorted({point.rounds for _, point in points})
-    sent = len({r.round for r in case.records if r.kind == "style_statistics" and r.receiver == SERVER})
-    looked = f"{_listed(read)} of {sent} rounds read together"
+    received_model = len({r.round for r in case.records if r.kind == "style_statistics" and r.receiver == SERVER})
+    looked = f"{_listed(read)} of {received_model} rounds read together"
     told = [one for one in points if one[1].verdict == "leak" or _rises(one[1])]
     if told:
         leaks, rises = any(point.verdict == "leak" for _, point in told), any(_rises(point) for _, point in told)
@@ -62,7 +61,7 @@ def _sent_again(case: Case) -> Decision:
     unsure = [point for _, point in most if point.verdict not in (None, "no_leak_found")]
     if unsure:
         return Decision("undecided", f"{looked}; inconclusive: {unsure[0].reason}")
-    if read[-1] < sent:
+    if read[-1] < received_model:
         return Decision("undecided", f"{looked}: no more leaks from them, but --keep all with every round would decide")
     reason = f"{looked}: none leaks by an attack that succeeds on its positive control, nor more than one round does"
     return Decision("supported", reason, tuple(_over_rounds(*one) for one in most))

@@ -1,25 +1,16 @@
 """Datasets by name: the embedded digits, and images in folders."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fdgpriv.data import digits, folder
-from fdgpriv.data._images import Progress
-from fdgpriv.federation import Dataset
+from fdgpriv.data.names import DEFAULT_SIZE, names, want_dataset, want_domain, want_size
 
-__all__ = ["Progress", "load", "names"]
+if TYPE_CHECKING:
+    from fdgpriv.data.dataset import Dataset
+    from fdgpriv.data.images import Progress
 
-DEFAULT_SIZE = 32
-_IN_FOLDERS: dict[str, Callable[[Path, int, Progress | None], Dataset]] = {
-    "folder": folder.folder,
-    "pacs": folder.PACS.load,
-}
-
-
-def names() -> tuple[str, ...]:
-    """The names of the datasets, the default one first."""
-    return ("digits", *_IN_FOLDERS)
+__all__ = ["DEFAULT_SIZE", "load", "names", "want_dataset", "want_domain", "want_size"]
 
 
 def load(
@@ -28,8 +19,8 @@ def load(
     root: str | os.PathLike[str] | None = None,
     image_size: int | None = None,
     seed: int = 0,
-    progress: Progress | None = None,
-) -> Dataset:
+    progress: "Progress | None" = None,
+) -> "Dataset":
     """The dataset called `name`, images (N, 3, S, S) float32 in [0, 1].
 
     Args:
@@ -39,15 +30,17 @@ def load(
         seed: Of what is drawn to make `digits`; folders draw nothing.
         progress: Told (done, total) after each image that is read.
     """
-    if name not in names():
-        raise ValueError(f"want a dataset of {', '.join(names())}; got {name!r}")
+    want_dataset(name)
     size = DEFAULT_SIZE if image_size is None else image_size
-    if not 8 <= size <= 1024:
-        raise ValueError(f"want an image size of 8 to 1024 pixels, got {size}")
+    want_size(size)
     if name == "digits":
         if root is not None:
             raise ValueError(f"digits is embedded: want no folder, got {os.fspath(root)}")
-        return digits.digits(seed, image_size=size)
+        from fdgpriv.data.digits import digits
+
+        return digits(seed, image_size=size)
     if root is None:
         raise ValueError(f"want the folder in which {name} lies, got none")
-    return _IN_FOLDERS[name](Path(root).expanduser(), size, progress)
+    from fdgpriv.data.folder import IN_FOLDERS
+
+    return IN_FOLDERS[name](Path(root).expanduser(), size, progress)

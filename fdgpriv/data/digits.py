@@ -9,8 +9,9 @@ from sklearn.datasets import load_digits, load_sample_images
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from fdgpriv.data._typeset import typeset
-from fdgpriv.federation import Dataset, Domain, generator
+from fdgpriv.data.dataset import Dataset, Domain
+from fdgpriv.data.typeset import typeset
+from fdgpriv.utils.seeds import generator
 
 SIDE = 32
 CLASSES = tuple("0123456789")

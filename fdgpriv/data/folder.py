@@ -1,14 +1,15 @@
 """Datasets that lie in folders, ROOT/<domain>/<class>/*.jpg: anybody's own, and the published ones by name."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from fdgpriv.data._images import SUFFIXES, Progress, read_images
-from fdgpriv.federation import Dataset, Domain
-from fdgpriv.names import check_name
+from fdgpriv.data.dataset import Dataset, Domain
+from fdgpriv.data.images import SUFFIXES, Progress, read_images
+from fdgpriv.data.names import DOMAINS
+from fdgpriv.utils.file_names import check_name
 
 LAYOUT = "ROOT/<domain>/<class>/*.jpg"
 
@@ -55,7 +56,7 @@ class Benchmark:
 PACS = Benchmark(
     name="pacs",
     folder="PACS",
-    domains=("art_painting", "cartoon", "photo", "sketch"),
+    domains=DOMAINS["pacs"],
     classes=7,
     default_target="sketch",
     about="PACS (Li et al., ICCV 2017): 9,991 images of seven kinds of thing as art painting, cartoon, photo and sketch.",
@@ -143,3 +144,6 @@ def _limits(image_size: int) -> str:
         f"Images are stretched to {image_size} x {image_size} pixels; figures do not compare with published ones "
         "at another size."
     )
+
+
+IN_FOLDERS: Mapping[str, Callable[[Path, int, Progress | None], Dataset]] = {"folder": folder, "pacs": PACS.load}

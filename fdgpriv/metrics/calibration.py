@@ -3,12 +3,9 @@
 import torch
 from torch import Tensor
 
-from fdgpriv._torchvision import torchvision as _torchvision  # noqa: F401  (before torchmetrics)
-from fdgpriv.finding import Measured
 from fdgpriv.metrics.score import Score, missing
-
-# isort: split
-from torchmetrics.functional.classification import multiclass_calibration_error
+from fdgpriv.statistics.measured import Measured
+from fdgpriv.utils.torchvision_import import torchmetrics
 
 
 def calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Score:
@@ -29,7 +26,7 @@ def calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Score:
         return missing(name, "lower_better", 0, "no samples")
     if not torch.isfinite(logits).all():
         return missing(name, "lower_better", n, "logits that are not finite")
-    error = multiclass_calibration_error(
+    error = torchmetrics.functional.classification.multiclass_calibration_error(
         logits.softmax(dim=1), labels, num_classes=logits.shape[1], n_bins=bins, norm="l1"
     )
     return Score(name, Measured(value=float(error), n=n, direction="lower_better"))

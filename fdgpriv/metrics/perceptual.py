@@ -10,18 +10,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fdgpriv._torchvision import torchvision as _torchvision  # noqa: F401  (before lpips)
-from fdgpriv.metrics.score import PerImage, check_pairs
-from fdgpriv.models._checkpoints import find_weights, read_tensors
+from fdgpriv.models.checkpoints import find_weights, read_tensors
 from fdgpriv.models.extractor import Extractor
-from fdgpriv.quiet import quietly
+from fdgpriv.utils.quiet import quietly
+from fdgpriv.utils.torchvision_import import lpips
 
-# isort: split
-import lpips
-
-_BATCH = 64
 _HOME = "comes from https://download.pytorch.org/models/"
-HEADS = Path(lpips.__file__).parent / "weights" / "v0.1"
 _FILES = {"alex": "alexnet-owt-7be5be79.pth", "vgg": "vgg16-397923af.pth"}
 
 
@@ -80,6 +74,7 @@ class PublishedLpips(Perceptual):
         file = _FILES[network]
         path = find_weights([file], _HOME + file, weights)
         features = {name: tensor for name, tensor in read_tensors(path).items() if name.startswith("features.")}
+        heads = Path(lpips.__path__[0]) / "weights" / "v0.1"
         # no weights yet: all of them come from the two files; lpips speaks to torchvision in an older way
         with torch.device("meta"), quietly(UserWarning):
             distance = lpips.LPIPS(net=network, pretrained=False, pnet_rand=True, verbose=False)
@@ -91,10 +86,10 @@ class PublishedLpips(Perceptual):
         except RuntimeError as error:
             reason = " ".join(str(error).split())
             raise ValueError(f"want the tensors of {file} in {path}; {reason[:300]}") from error
-        distance.load_state_dict(read_tensors(HEADS / f"{network}.pth"), strict=False, assign=True)
+        distance.load_state_dict(read_tensors(heads / f"{network}.pth"), strict=False, assign=True)
         empty = [name for name, tensor in distance.state_dict().items() if tensor.is_meta]
         if empty:
-            raise ValueError(f"want the heads of lpips 0.1 for {network} in {HEADS}, got none for {', '.join(empty)}")
+            raise ValueError(f"want the heads of lpips 0.1 for {network} in {heads}, got none for {', '.join(empty)}")
         self.name = f"lpips[{network}]"
         self.distance = distance.eval().requires_grad_(False)
 
@@ -113,22 +108,3 @@ def _directions(features: Tensor) -> Tensor:
 def extractor_lpips(extractor: Extractor) -> FormulaLpips:
     """The offline stand-in for LPIPS, named after its extractor: ``lpips[digits-extractor-1]``."""
     return FormulaLpips(extractor.name, extractor.stages)
-
-
-@torch.no_grad()
-def lpips_per_image(images: Tensor, truth: Tensor, distance: Perceptual) -> PerImage:
-    """Perceptual distance of each image from its truth.
-
-    Args:
-        images: (N, 3, H, W) in [0, 1]; moved to [-1, 1] here.
-        truth: The image each stands for, (N, 3, H, W) in [0, 1].
-        distance: The network; its name is the metric's.
-
-    Returns: of 0 or more, lower leaks more; there is no fixed chance level.
-    """
-    exact = check_pairs(images, truth)
-    found = [torch.empty(0, dtype=torch.float64)]
-    for ours, theirs in zip(torch.split(images, _BATCH), torch.split(truth, _BATCH), strict=True):
-        if len(ours):
-            found.append(distance(2 * ours - 1, 2 * theirs - 1).double().cpu())
-    return PerImage(distance.name, torch.cat(found), exact, "lower_leaks")

@@ -11,17 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fdgpriv._torchvision import torchvision as _torchvision  # noqa: F401  (before torchmetrics)
-from fdgpriv.draws import global_draws
-from fdgpriv.finding import Measured
 from fdgpriv.metrics.score import Score, check_images, jackknife, missing
 from fdgpriv.models.extractor import Extractor
-from fdgpriv.quiet import quietly
-
-# isort: split
-from torchmetrics.image.fid import FrechetInceptionDistance
-from torchmetrics.image.inception import InceptionScore
-from torchmetrics.image.kid import KernelInceptionDistance, poly_kernel
+from fdgpriv.statistics.measured import Measured
+from fdgpriv.utils.global_rng import global_draws
+from fdgpriv.utils.quiet import quietly
+from fdgpriv.utils.torchvision_import import torchmetrics_fid, torchmetrics_inception, torchmetrics_kid
 
 FID_MINIMUM = 2048  # images; below, FID mostly measures how few there are
 _BATCH = 64
@@ -34,7 +29,7 @@ def fid(images: Tensor, reference: Tensor, extractor: Extractor) -> Score:
 
     Args:
         images: (N, 3, H, W) in [0, 1].
-        reference: Real images (M, 3, H, W) in [0, 1]; take as many as `images`, and print `fid_floor` beside it.
+        reference: Real images (M, 3, H, W) in [0, 1]; take as many as `images`.
         extractor: In whose features.
 
     Returns: of 0 or more, lower is more real; None below 2,048 images on either side, where its bias exceeds what it
@@ -66,19 +61,6 @@ def resized(images: Tensor) -> Tensor:
     return functional.interpolate(images, size=(_SIDE, _SIDE), mode="bilinear", antialias=True).clamp(0, 1)
 
 
-def fid_floor(reference: Tensor, extractor: Extractor, rng: torch.Generator) -> Score:
-    """FID of one random half of the real images against the other: what a perfect generator would score at this n.
-
-    n is the size of a half; smaller halves have a higher floor. None where there are fewer than 2,048 real images.
-    """
-    name = f"fid_floor[{extractor.label}]"
-    half = len(reference) // 2
-    if len(reference) < FID_MINIMUM:
-        return missing(name, "lower_better", half, f"{len(reference):,} real images: FID needs {FID_MINIMUM:,}")
-    found = features(reference, extractor)[torch.randperm(len(reference), generator=rng)]
-    return _fid(name, found[:half], found[half : 2 * half], half)
-
-
 def kid(images: Tensor, reference: Tensor, extractor: Extractor, rng: torch.Generator) -> Score:
     """Kernel distance: the unbiased squared maximum mean discrepancy under the kernel (x.y / d + 1)^3.
 
@@ -103,7 +85,7 @@ def kid(images: Tensor, reference: Tensor, extractor: Extractor, rng: torch.Gene
     if not (ours.isfinite().all() and theirs.isfinite().all()):
         return missing(name, "lower_better", n, "features that are not finite")
     with quietly(UserWarning):  # that it keeps all features, which is what we hand it
-        metric = KernelInceptionDistance(feature=_Given(ours), subsets=1, subset_size=n)
+        metric = torchmetrics_kid.KernelInceptionDistance(feature=_Given(ours), subsets=1, subset_size=n)
     metric.update(theirs, real=True)
     metric.update(ours, real=False)
     value = float(_repeatably(metric.compute)[0])
@@ -133,7 +115,7 @@ def inception_score(images: Tensor, extractor: Extractor) -> dict[str, Score]:
         -600
     )  # so that no probability is 0 and no term 0 * inf
     with quietly(UserWarning):  # of the memory it takes, and of the std of one split
-        metric = InceptionScore(feature=_Given(logits), splits=1)
+        metric = torchmetrics_inception.InceptionScore(feature=_Given(logits), splits=1)
         metric.update(logits)
         value = float(_repeatably(metric.compute)[0])
     if not 1 - _TOLERANCE <= value <= classes + _TOLERANCE:
@@ -178,7 +160,7 @@ def _in_batches(images: Tensor, extractor: Extractor, read: Callable[[Tensor], T
 def _fid(name: str, ours: Tensor, theirs: Tensor, n: int) -> Score:
     if not (ours.isfinite().all() and theirs.isfinite().all()):
         return missing(name, "lower_better", n, "features that are not finite")
-    metric = FrechetInceptionDistance(feature=_Given(ours))
+    metric = torchmetrics_fid.FrechetInceptionDistance(feature=_Given(ours))
     metric.update(theirs, real=True)
     metric.update(ours, real=False)
     value = float(metric.compute())
@@ -196,9 +178,9 @@ def _repeatably(compute: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, T
 def _kid_left_out(ours: Tensor, theirs: Tensor) -> list[Tensor]:
     """KID with each image (N,) and with each real image (N,) left out."""
     n = len(ours)
-    within = [poly_kernel(x, x) for x in (ours, theirs)]
+    within = [torchmetrics_kid.poly_kernel(x, x) for x in (ours, theirs)]
     within = [kernel - kernel.diag().diag() for kernel in within]
-    across = poly_kernel(ours, theirs)
+    across = torchmetrics_kid.poly_kernel(ours, theirs)
     pairs = n * (n - 1)
     left_out = []
     for one, other, cross in ((0, 1, across), (1, 0, across.T)):

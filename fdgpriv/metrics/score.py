@@ -1,11 +1,10 @@
-"""What a metric returns: a figure under its own name, or one figure per image."""
+"""What a metric of a set of images returns: a figure under its own name; and checks of the images."""
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
-from fdgpriv.finding import Direction, Measured
+from fdgpriv.statistics.measured import Direction, Measured
 
 
 class Score(NamedTuple):
@@ -23,44 +22,6 @@ class Score(NamedTuple):
     def value(self) -> float | None:
         """The figure; None where `measured.reason` says why there is none."""
         return self.measured.value
-
-
-class PerImage(NamedTuple):
-    """One figure per image.
-
-    Attributes:
-        name: Of the metric.
-        values: (N,) float64; +inf for the PSNR of an exact match, NaN where the metric is not defined.
-        exact: (N,) bool: images equal to their truth, pixel by pixel.
-        direction: Which way is which.
-    """
-
-    name: str
-    values: Tensor
-    exact: Tensor
-    direction: Direction
-
-    @property
-    def finite(self) -> Tensor:
-        """The finite values (M,): what may be averaged."""
-        return self.values[self.values.isfinite()]
-
-    def mean(self) -> Score:
-        """The mean over the images that have a finite value; an exact match with infinite PSNR is left out and told.
-
-        `measured.n` counts the images averaged, so `len(values) - n` were exact. No value where one is undefined.
-        """
-        count, kept = len(self.values), self.finite
-        undefined = int((~self.values.isfinite() & ~self.exact).sum())
-        if count == 0:
-            return missing(self.name, self.direction, 0, "no images")
-        if undefined:
-            return missing(self.name, self.direction, count, f"not defined for {undefined} of {count} images")
-        if len(kept) == 0:
-            return missing(self.name, self.direction, count, f"all {count} images match exactly: infinite")
-        left_out = f"{count - len(kept)} exact matches left out" if len(kept) < count else None
-        measured = Measured(value=float(kept.mean()), n=len(kept), direction=self.direction, reason=left_out)
-        return Score(self.name, measured)
 
 
 def missing(name: str, direction: Direction, n: int, reason: str) -> Score:
@@ -98,10 +59,9 @@ def check_images(images: Tensor) -> None:
         raise ValueError(f"want images in [0, 1], got [{float(low):.4g}, {float(high):.4g}]")
 
 
-def check_pairs(images: Tensor, truth: Tensor) -> Tensor:
-    """Refuses what are not pairs of images (N, 3, H, W) in [0, 1]; tells which match exactly, (N,) bool."""
+def check_pairs(images: Tensor, truth: Tensor) -> None:
+    """Refuses what are not pairs of images (N, 3, H, W) in [0, 1]."""
     if images.shape != truth.shape:
         raise ValueError(f"want one true image per image, got {tuple(images.shape)} and {tuple(truth.shape)}")
     check_images(images)
     check_images(truth)
-    return torch.eq(images, truth).flatten(1).all(dim=1)

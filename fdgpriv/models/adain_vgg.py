@@ -8,9 +8,9 @@ from pathlib import Path
 
 from torch import nn
 
-from fdgpriv.draws import global_draws
-from fdgpriv.models._checkpoints import find_weights, read_tensors
+from fdgpriv.models.checkpoints import find_weights, read_tensors
 from fdgpriv.models.style_codec import StyleCodec
+from fdgpriv.utils.global_rng import global_draws
 
 ADAIN_VGG = "adain-vgg"
 ENCODER_FILES = ("vgg_normalised.safetensors", "vgg_normalised.pth")

@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.draws import drawing_from as drawing_from  # fingerprinted scripts import it from here
-from fdgpriv.models._architectures import ARCHITECTURES
-from fdgpriv.models._checkpoints import load_backbone
+from fdgpriv.models.architectures import ARCHITECTURES
+from fdgpriv.models.checkpoints import load_backbone
+from fdgpriv.models.names import BACKBONES
+from fdgpriv.utils.global_rng import drawing_from as drawing_from
 
-BACKBONES: tuple[str, ...] = tuple(ARCHITECTURES)
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fdgpriv._torchvision import torchvision
-from fdgpriv.draws import global_draws
-from fdgpriv.models._checkpoints import find_weights, read_tensors
-from fdgpriv.models._shipped import load_shipped, sha256
+from fdgpriv.models.checkpoints import find_weights, read_tensors
+from fdgpriv.models.shipped import load_shipped, sha256
+from fdgpriv.utils.global_rng import global_draws
+from fdgpriv.utils.torchvision_import import torchvision
 
 DIGITS_EXTRACTOR = "digits-extractor-1"
 INCEPTION = "inception-v3"

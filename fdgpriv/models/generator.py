@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fdgpriv.draws import drawing_from
+from fdgpriv.utils.global_rng import drawing_from
 
 _SIZES = (16, 32, 64, 128, 256)
 _FIRST = 1024  # channels of the 4 px map at width 1

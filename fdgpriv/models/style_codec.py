@@ -8,9 +8,9 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from fdgpriv.draws import global_draws
-from fdgpriv.models._shipped import load_shipped
-from fdgpriv.style import PER_IMAGE_UNBIASED, adain
+from fdgpriv.artifacts.moments import PER_IMAGE_UNBIASED, adain
+from fdgpriv.models.shipped import load_shipped
+from fdgpriv.utils.global_rng import global_draws
 
 DIGITS_CODEC = "digits-codec-1"
 _CHANNELS = (16, 32, 64)  # of the maps of 32, 16 and 8 px

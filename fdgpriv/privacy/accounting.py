@@ -1,4 +1,4 @@
-"""Epsilon proved: Gaussian noise of z times the sensitivity, composed exactly as Gaussian DP (AUDIT.md section 5.1).
+"""Epsilon proved: Gaussian noise of z times the sensitivity, composed exactly as Gaussian DP.
 
 One release with noise of standard deviation z * Delta is mu-GDP with mu = 1/z; R releases have mu = sqrt(R)/z, and over
 several artifacts mu^2 adds. No amplification by sampling is taken: whoever receives a style sees who took part.
@@ -6,21 +6,10 @@ Reference: Dong, Roth and Su, "Gaussian differential privacy", JRSS B 2022.
 """
 
 import math
-from collections.abc import Iterable
 
 from scipy import optimize, special
 
-from fdgpriv.quiet import quietly
-
-
-def gdp_mu(noise_multiplier: float, releases: int = 1) -> float:
-    """mu = sqrt(R)/z of R releases, each with noise of standard deviation z * Delta."""
-    return math.sqrt(_releases(releases)) / _positive("noise_multiplier", noise_multiplier)
-
-
-def compose(mus: Iterable[float]) -> float:
-    """mu of several artifacts about the same unit (image or client): the root of the sum of mu^2."""
-    return math.sqrt(sum(_positive("mu", mu) ** 2 for mu in mus))
+from fdgpriv.utils.quiet import quietly
 
 
 def gdp_delta(epsilon: float, mu: float) -> float:

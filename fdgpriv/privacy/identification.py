@@ -1,4 +1,4 @@
-"""Epsilon measured from N-way identification: whose image, of N candidates, is behind the release? (AUDIT.md section 5.5)
+"""Epsilon measured from N-way identification: whose image, of N candidates, is behind the release?
 
 It makes a reconstruction a statement about epsilon, with a known success rate without the artifact: 1/N. Conditions:
 the N worlds differ in exactly one unit (one image, or one client for a client-level epsilon), the target is drawn
@@ -11,7 +11,8 @@ import math
 from scipy import special
 
 from fdgpriv.privacy.accounting import gdp_epsilon
-from fdgpriv.privacy.measured import Bound, lower_rate
+from fdgpriv.privacy.measured import Bound
+from fdgpriv.statistics.interval import lower_rate
 
 
 def identification(

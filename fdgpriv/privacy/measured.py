@@ -2,7 +2,7 @@
 
 One world holds the record and one does not; each is drawn many times afresh, and a score per draw says how much it
 looks like "in". For additive noise the score is <release, v> with v the noiseless difference of the two worlds.
-A bound says how much was *shown* to leak. A low bound is not evidence of privacy. (AUDIT.md sections 5.2, 5.3, 5.7)
+A bound says how much was *shown* to leak. A low bound is not evidence of privacy.
 """
 
 import math
@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from fdgpriv.privacy.accounting import gdp_epsilon
+from fdgpriv.statistics.interval import upper_rate
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -53,33 +54,20 @@ class Counts:
 
 
 Lower: TypeAlias = Callable[[Counts, float, float], Bound]
-"""`clopper_pearson` or `gdp`: counts, delta, error."""
+"""`counting_bound` or `gdp`: counts, delta, error."""
 
 
-def upper_rate(mistakes: int, trials: int, error: float) -> float:
-    """Clopper-Pearson upper bound of a rate at one-sided error: BetaInv(1 - error; k + 1, n - k), 1 if k = n."""
-    if mistakes == trials:
-        return 1.0
-    return float(special.betainccinv(mistakes + 1, trials - mistakes, error))
+def counting_bound(counts: Counts, delta: float, error: float = 0.05) -> Bound:
+    """Lower bound that assumes nothing of the mechanism: the headline number.
 
-
-def lower_rate(successes: int, trials: int, error: float) -> float:
-    """Clopper-Pearson lower bound of a rate at one-sided error: BetaInv(error; k, n - k + 1), 0 if k = 0."""
-    if successes == 0:
-        return 0.0
-    return float(special.betaincinv(successes, trials - successes + 1, error))
-
-
-def clopper_pearson(counts: Counts, delta: float, error: float = 0.05) -> Bound:
-    """Lower bound that assumes nothing of the mechanism (5.2): the headline number.
-
-    eps_lb = max{0, ln((1 - delta - FNR+) / FPR+), ln((1 - delta - FPR+) / FNR+)}, each rate at error / 2.
+    eps_lb = max{0, ln((1 - delta - FNR+) / FPR+), ln((1 - delta - FPR+) / FNR+)}, each rate the Clopper-Pearson upper bound
+    at error / 2.
     """
     return Bound(max(0.0, _unclamped(counts, delta, error)), error, _perfect(counts))
 
 
 def gdp(counts: Counts, delta: float, error: float = 0.05) -> Bound:
-    """Sharper lower bound (5.3), valid *only if the mechanism adds Gaussian noise*; label it so.
+    """Sharper lower bound, valid *only if the mechanism adds Gaussian noise*; label it so.
 
     mu_lb = Phi^-1(1 - FPR+) - Phi^-1(FNR+), clamped at 0, each rate at error / 2; then mu to epsilon.
     """
@@ -110,7 +98,7 @@ def held_out_counts(
     scores_out: ArrayLike,
     delta: float,
     rng: np.random.Generator,
-    lower: Lower = clopper_pearson,
+    lower: Lower = counting_bound,
     candidates: int = 101,
 ) -> Counts:
     """Splits the draws at random, chooses the threshold on one half, counts on the other.
@@ -133,22 +121,8 @@ def held_out_counts(
     return counts_at(inside[a:], outside[b:], [float(thresholds[best])])[0]
 
 
-def at_thresholds(
-    scores_in: ArrayLike, scores_out: ArrayLike, thresholds: ArrayLike, delta: float, error: float = 0.05
-) -> Bound:
-    """The best Clopper-Pearson bound over several thresholds, each at error / (number of thresholds) (Bonferroni).
-
-    Args:
-        thresholds: (K,), fixed before the scores were seen (quantiles of these very scores are not).
-    """
-    tried = counts_at(scores_in, scores_out, np.unique(_scores("thresholds", thresholds)))
-    bounds = [clopper_pearson(counts, delta, error / len(tried)) for counts in tried]
-    best = max(bounds, key=lambda bound: bound.epsilon or 0.0)
-    return Bound(best.epsilon, error, best.saturated)
-
-
-def ceiling(trials: int, delta: float, error: float = 0.05, lower: Lower = clopper_pearson) -> float | None:
-    """What a perfect attack with `trials` test draws of each world would show: no budget can prove more (5.7)."""
+def ceiling(trials: int, delta: float, error: float = 0.05, lower: Lower = counting_bound) -> float | None:
+    """What a perfect attack with `trials` test draws of each world would show: no budget can prove more."""
     return lower(Counts(0, trials, 0, trials), delta, error).epsilon
 
 

@@ -1,4 +1,4 @@
-"""Epsilon measured from one run: many canaries, each in by a coin of its own (AUDIT.md section 5.4).
+"""Epsilon measured from one run: many canaries, each in by a coin of its own.
 
 Reference: Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023, arXiv 2305.08846.
 An in/out canary tests an add/remove claim (a shift of C/n0). For a replace-one claim the coin chooses +e or -e.
@@ -12,17 +12,17 @@ from scipy import stats
 from fdgpriv.privacy.measured import Bound
 
 
-def one_run_p(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """p-value of "the mechanism is (epsilon, delta)-DP": how likely are so many correct guesses?
+def one_run_p(canaries: int, predictions: int, correct: int, epsilon: float, delta: float) -> float:
+    """p-value of "the mechanism is (epsilon, delta)-DP": how likely are so many correct predictions?
 
     p(eps) = min(1, P[W >= v] + 2 m delta max_{1<=i<=v} P[v-i <= W < v] / i), W ~ Bin(r, e^eps / (1 + e^eps)).
 
     Args:
         canaries: m, all canaries with a coin.
-        guesses: r <= m, those guessed at; fixed before the scores were seen.
+        predictions: r <= m, those guessed at; fixed before the scores were seen.
         correct: v <= r.
     """
-    m, r, v = canaries, guesses, correct
+    m, r, v = canaries, predictions, correct
     if not 0 <= v <= r <= m or m < 1:
         raise ValueError(f"want 0 <= correct <= guesses <= canaries, got {v}, {r}, {m}")
     if epsilon < 0 or not 0 <= delta < 1:
@@ -35,17 +35,17 @@ def one_run_p(canaries: int, guesses: int, correct: int, epsilon: float, delta: 
     return min(1.0, tail + 2 * m * delta * float((below / np.arange(1, v + 1)).max()))
 
 
-def one_run(canaries: int, guesses: int, correct: int, delta: float, error: float = 0.05) -> Bound:
+def one_run(canaries: int, predictions: int, correct: int, delta: float, error: float = 0.05) -> Bound:
     """Lower bound inf{eps : p(eps) >= error}, 0 if p(0) >= error."""
     if not 0 < error < 1:
         raise ValueError(f"want error in (0, 1), got {error}")
-    if guesses == 0:
+    if predictions == 0:
         return Bound(None, error, reason="no canary was guessed at")
 
     def p(epsilon: float) -> float:
-        return one_run_p(canaries, guesses, correct, epsilon, delta)
+        return one_run_p(canaries, predictions, correct, epsilon, delta)
 
-    saturated = correct == guesses
+    saturated = correct == predictions
     if p(0.0) >= error:
         return Bound(0.0, error, saturated)
     low, high = 0.0, 1.0
@@ -76,6 +76,6 @@ def one_run_guesses(scores: ArrayLike, coins: ArrayLike, highest: int, lowest: i
     return highest + lowest, right
 
 
-def one_run_ceiling(canaries: int, guesses: int, delta: float, error: float = 0.05) -> float | None:
-    """What a perfect attack on so many canaries would show (5.7)."""
-    return one_run(canaries, guesses, guesses, delta, error).epsilon
+def one_run_ceiling(canaries: int, predictions: int, delta: float, error: float = 0.05) -> float | None:
+    """What a perfect attack on so many canaries would show."""
+    return one_run(canaries, predictions, predictions, delta, error).epsilon

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fdgpriv.federation import generator
-from fdgpriv.finding import EpsilonMeasured, Privacy
-from fdgpriv.privacy.measured import Bound, ceiling, clopper_pearson, gdp, held_out_counts
+from fdgpriv.defense import Defense, Guarantee
+from fdgpriv.privacy.measured import Bound, ceiling, counting_bound, gdp, held_out_counts
 from fdgpriv.privacy.violation import LEVEL, violation
-from fdgpriv.roles import Defense, Guarantee
-from fdgpriv.verdict import holm
+from fdgpriv.results.finding import EpsilonMeasured, Privacy
+from fdgpriv.statistics.multiplicity import holm
+from fdgpriv.utils.seeds import generator
 
 DRAWS = {"quick": 2_000, "default": 20_000, "paper": 100_000}
 
@@ -53,15 +53,15 @@ def measure(defense: Defense, dim: int, draws: int, seed: int) -> Measurement:
     counts = held_out_counts(inside, outside, delta, rng)
     return Measurement(
         proved,
-        exact=clopper_pearson(counts, delta),
+        exact=counting_bound(counts, delta),
         gaussian=gdp(held_out_counts(inside, outside, delta, rng, lower=gdp), delta),
         most=ceiling(counts.n_in, delta),
-        p=violation(lambda error: clopper_pearson(counts, delta, error), epsilon),
+        p=violation(lambda error: counting_bound(counts, delta, error), epsilon),
     )
 
 
 def privacies(measurements: Sequence[Measurement]) -> list[Privacy]:
-    """The privacy statement of each, violations corrected together by Holm at level 0.05 (AUDIT section 3, family 2)."""
+    """The privacy statement of each, violations corrected together by Holm at level 0.05."""
     tested = [m.p for m in measurements if m.p is not None]
     corrected = iter(holm(tested))
     return [_privacy(m, None if m.p is None else next(corrected)) for m in measurements]

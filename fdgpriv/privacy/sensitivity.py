@@ -1,4 +1,4 @@
-"""How far one image or one client can move what is released: the Delta that noise is scaled to (AUDIT.md section 5.1).
+"""How far one image or one client can move what is released: the Delta that noise is scaled to.
 
 All norms are L2 and every vector is clipped to norm C before it is averaged; clipping per image what depends on one
 image is what makes these bounds true. A *pooled* standard deviation is no mean of clipped vectors (it moves by order
@@ -17,14 +17,6 @@ import math
 def mean_replace_one(clip: float, n: int) -> float:
     """2C/n: the mean of n vectors of norm at most C, when one image is replaced; n is public and the same in both."""
     return 2 * _norm(clip) / _count("n", n)
-
-
-def mean_add_remove(clip: float, n0: int) -> float:
-    """C/n0: the sum of vectors of norm at most C over a *public* n0, when one image comes or goes.
-
-    n0 must not be the private count of images: dividing by that gives no bound of this form.
-    """
-    return _norm(clip) / _count("n0", n0)
 
 
 def whole_vector(clip: float) -> float:

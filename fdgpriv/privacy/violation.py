@@ -1,4 +1,4 @@
-"""Is a claimed epsilon false? The p-value of the claim from any lower bound on epsilon (AUDIT.md section 3, family 2)."""
+"""Is a claimed epsilon false? The p-value of the claim from any lower bound on epsilon."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def violation(bound: Callable[[float], Bound], claimed: float) -> float:
         claimed: The claimed epsilon, >= 0.
 
     Returns: in [1e-300, 1].
-    Example: `violation(lambda error: clopper_pearson(counts, 1e-5, error), 4.0)`.
+    Example: `violation(lambda error: counting_bound(counts, 1e-5, error), 4.0)`.
     """
     if not (math.isfinite(claimed) and claimed >= 0):
         raise ValueError(f"want a claimed epsilon >= 0, got {claimed}")

@@ -10,11 +10,11 @@ from pathlib import Path
 import torch
 
 from fdgpriv import data
-from fdgpriv.federation import generator
-from fdgpriv.partition import populate
-from fdgpriv.plan import Plan
-from fdgpriv.roles import Method
-from fdgpriv.states import ModelUpdate
+from fdgpriv.artifacts.parameters import ModelUpdate
+from fdgpriv.config import AuditConfig
+from fdgpriv.federation.partition import populate
+from fdgpriv.method import Method
+from fdgpriv.utils.seeds import generator
 
 
 def resident(field: str) -> int:
@@ -27,7 +27,7 @@ def steps(clients: int) -> Iterator[int]:
     """Bytes of theta (of its heads), then, after each of two steps of the server, the peak so far."""
     dataset = data.load("digits")
     population = populate(dataset, dataset.default_target, "single", clients, 0)
-    federation = Plan().checked().federation(dataset, list(population.clients), 0)
+    federation = AuditConfig().checked().federation(dataset, list(population.clients), 0)
     method = Method.named("hfedf").configured({**Method.named("hfedf").presets["default"], "rounds": 3})
     before = resident("VmRSS")
     server = method.server(federation, generator(0))

@@ -13,13 +13,13 @@ import pytest
 from conftest import shortened
 
 from fdgpriv import data
-from fdgpriv.artifact import Artifact, Message
-from fdgpriv.engine.local import LocalEngine
-from fdgpriv.federation import Federation
-from fdgpriv.partition import Population, populate
-from fdgpriv.plan import Plan
-from fdgpriv.roles import Defense
-from fdgpriv.wire import Wire
+from fdgpriv.artifacts.artifact import Artifact, Message
+from fdgpriv.config import AuditConfig
+from fdgpriv.defense import Defense
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.local_engine import LocalEngine
+from fdgpriv.federation.partition import Population, populate
+from fdgpriv.federation.wire import Wire
 
 pytestmark = pytest.mark.bench
 CLIENTS, IMAGES, REPEATS, ROUNDS = 3, 400, 3, 2  # images of a domain, of which a client holds a third in the end
@@ -75,7 +75,7 @@ class Stopwatch(Wire):
 def timed(row: str, population: Population, federation: Federation, repeat: int) -> Seconds:
     name, settings = ROWS[row]
     settings = {**settings, **(SHORT_STAGES.get(name, {}) if repeat else {})}
-    method = replace(Plan().method(name), rounds=ROUNDS, **settings)  # type: ignore[type-var]
+    method = replace(AuditConfig().method(name), rounds=ROUNDS, **settings)  # type: ignore[type-var]
     sizes = {client: len(held) for client, held in population.clients.items()}
     wire = Stopwatch(sizes, Defense.named("none")(), first=federation.clients[0])
     LocalEngine(2).run(method, federation, population.clients, wire)
@@ -89,7 +89,7 @@ def spread(ratios: Sequence[float]) -> str:
 def test_cost_of_a_round(capsys: pytest.CaptureFixture[str]) -> None:
     dataset = shortened(data.load("digits"), IMAGES)
     population = populate(dataset, dataset.default_target, "single", CLIENTS, 0)
-    federation = Plan().checked().federation(dataset, list(population.clients), 0)
+    federation = AuditConfig().checked().federation(dataset, list(population.clients), 0)
     timed("fedavg", population, federation, 0)  # warm
     found = [{row: timed(row, population, federation, repeat) for row in ROWS} for repeat in range(REPEATS)]
     images = sum(map(len, population.clients.values()))

@@ -16,13 +16,13 @@ from test_gradient_inversion import SmallCnn
 from torch import Tensor, nn
 
 from fdgpriv import data
-from fdgpriv.federation import generator
+from fdgpriv.attack import Attack
 from fdgpriv.metrics.pixels import psnr_per_image
 from fdgpriv.models.backbone import Classifier, backbone
-from fdgpriv.roles import Attack
+from fdgpriv.utils.seeds import generator
 
 pytestmark = pytest.mark.bench
-descent: Any = import_module("fdgpriv.attacks._descent")
+descent: Any = import_module("fdgpriv.attacks._optimisation")
 bn: Any = import_module("fdgpriv.attacks._batchnorm")
 STEPS, REPEATS = 20, 5
 IMAGES, ITERATIONS = 3, 150
@@ -42,13 +42,13 @@ def test_the_loop_against_forward_and_backward_alone(batch: int, capsys: pytest.
     images = torch.rand(batch, 3, 32, 32, generator=rng)
     labels = torch.zeros(batch, dtype=torch.int64)
 
-    def objective(guess: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(model(guess), labels, reduction="none")
+    def objective(prediction: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(model(prediction), labels, reduction="none")
 
     def bare() -> None:
-        guess = images.clone().requires_grad_()
+        prediction = images.clone().requires_grad_()
         for _ in range(STEPS):
-            torch.autograd.grad(objective(guess).sum(), guess)
+            torch.autograd.grad(objective(prediction).sum(), prediction)
 
     def ours() -> None:
         descent.descend(objective, [images], STEPS, 0.1)
@@ -103,7 +103,7 @@ def test_gradient_inversion_against_breaching(capsys: pytest.CaptureFixture[str]
             start = perf_counter()
             found = run().clamp(0, 1)
             spent = (perf_counter() - start) / ITERATIONS
-            rows.setdefault(name, []).append((float(psnr_per_image(found, image).values), spent))
+            rows.setdefault(name, []).append((float(psnr_per_image(found, image)), spent))
     with capsys.disabled():
         print(f"\ngradient inversion, {ITERATIONS} iterations, {IMAGES} single images, small CNN without BatchNorm:")
         for name, found_rows in rows.items():

@@ -12,24 +12,25 @@ import pytest
 import torch
 
 from fdgpriv import data
-from fdgpriv.artifact import SERVER, ModelState
-from fdgpriv.engine.local import LocalEngine
-from fdgpriv.exam.proctor import Proctor
-from fdgpriv.federation import generator
-from fdgpriv.once import Once
-from fdgpriv.partition import populate
-from fdgpriv.plan import Plan
-from fdgpriv.roles import Defense
-from fdgpriv.subjects import Holding, TrainingCraft
+from fdgpriv.artifacts.artifact import SERVER
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.config import AuditConfig
+from fdgpriv.defense import Defense
+from fdgpriv.evaluation.evaluator import Evaluator
+from fdgpriv.federation.local_engine import LocalEngine
+from fdgpriv.federation.partition import populate
+from fdgpriv.federation.wire import Wire
+from fdgpriv.targets.target import HeldImages
+from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.threat import threat
-from fdgpriv.wire import Wire
+from fdgpriv.utils.cache import Cache
+from fdgpriv.utils.seeds import generator
 
 pytestmark = pytest.mark.bench
 COUNT, REPEATS = 16, 3
 FEW = {"rounds": "2", "local_epochs": "1"}  # what a training costs beside its steps weighs more in few
 
-shadows: Any = import_module("fdgpriv.attacks._shadows")
-federations: Any = import_module("fdgpriv.attacks._shadow_federations")
+shadows: Any = import_module("fdgpriv.attacks._shadow_models")
 
 
 def typical(measure: Callable[[], object]) -> float:
@@ -45,20 +46,22 @@ def typical(measure: Callable[[], object]) -> float:
 
 def test_shadows(capsys: pytest.CaptureFixture[str]) -> None:
     torch.set_num_threads(1)
-    plan = Plan().checked()
+    config = AuditConfig().checked()
     dataset = data.load("digits")
     population = populate(dataset, dataset.default_target, "single", 15, 0)
-    federation = plan.federation(dataset, list(population.clients), 0)
+    federation = config.federation(dataset, list(population.clients), 0)
     like = population.clients["client-00"]
-    craft = TrainingCraft(ModelState.kind, plan.method("fedavg"), federation, Defense.named("none")(), like, 0)
-    sent = ModelState.of(craft.network(), SERVER, 0)
+    simulator = TrainingSimulator(
+        ModelState.kind, config.method("fedavg"), federation, Defense.named("none")(), like, 0
+    )
+    sent = ModelState.of(simulator.network(), SERVER, 0)
     for size in (1, 2, 5, 20, 64):
-        held = Holding(like.images[:size], like.labels[:size], sent)
+        held = HeldImages(like.images[:size], like.labels[:size], sent)
         many, seeds = [held] * COUNT, list(range(COUNT))
         index = torch.arange(size)
-        one = typical(partial(craft.trained, held, index, generator(0)))
-        loop = typical(partial(shadows.train_one_by_one, craft, many, seeds))
-        together = typical(partial(shadows.train_together, craft, many, seeds))
+        one = typical(partial(simulator.trained, held, index, generator(0)))
+        loop = typical(partial(shadows.train_one_by_one, simulator, many, seeds))
+        together = typical(partial(shadows.train_together, simulator, many, seeds))
         with capsys.disabled():
             print(
                 f"\n{COUNT} shadows of {size} images / one model: together {together / one:.1f}, "
@@ -70,23 +73,23 @@ def test_shadows(capsys: pytest.CaptureFixture[str]) -> None:
 def test_shadow_federations(method: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Both on one core."""
     torch.set_num_threads(1)
-    plan = Plan(methods=(method,), settings=FEW).checked()
+    config = AuditConfig(methods=(method,), settings=FEW).checked()
     dataset, none = data.load("digits"), Defense.named("none")()
     population = populate(dataset, dataset.default_target, "single", 15, 1)
-    federation, part = plan.federation(dataset, list(population.clients), 1), plan.method(method)
+    federation, part = config.federation(dataset, list(population.clients), 1), config.method(method)
     sizes = {name: len(own) for name, own in population.clients.items()}
     wire = Wire(sizes, none)
     LocalEngine(1).run(part, federation, population.clients, wire)  # warms up
-    proctor = Proctor(population, part, federation, none, wire.transcript, 1)
-    sitting = proctor.sittings(proctor.subject("global_model"), threat("server"), (None,), reconstruction=False)[0]
+    evaluator = Evaluator(population, part, federation, none, wire.transcript, 1)
+    adversary_trials = evaluator.adversaries(evaluator.target("global_model"), threat("server"), (None,))[0]
     ratios = []
     for _ in range(REPEATS):
         start = perf_counter()
         LocalEngine(1).run(part, federation, population.clients, Wire(sizes, none))
         one = perf_counter() - start
-        view = replace(sitting.view, learned=Once())
+        adversary = replace(adversary_trials.adversary, learned=Cache())
         start = perf_counter()
-        made = federations.shadow_federations(view, COUNT)
+        made = shadows.shadow_federations(adversary, COUNT)
         ratios.append((perf_counter() - start) / one)
     with capsys.disabled():
         print(

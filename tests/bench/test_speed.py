@@ -11,14 +11,16 @@ import torch
 from torch import nn
 
 from fdgpriv import data
-from fdgpriv.engine.local import LocalEngine
-from fdgpriv.federation import Federation, LocalData, generator
+from fdgpriv.artifacts.moments import PAPER_EPS
+from fdgpriv.config import AuditConfig
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.defense import Defense
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.local_engine import LocalEngine
+from fdgpriv.federation.partition import Population, populate
+from fdgpriv.federation.wire import Wire
 from fdgpriv.models.backbone import Classifier
-from fdgpriv.partition import Population, populate
-from fdgpriv.plan import Plan
-from fdgpriv.roles import Defense
-from fdgpriv.style import PAPER_EPS
-from fdgpriv.wire import Wire
+from fdgpriv.utils.seeds import generator
 
 pytestmark = pytest.mark.bench
 REPEATS, ROUNDS = 3, 2
@@ -26,10 +28,10 @@ REPEATS, ROUNDS = 3, 2
 
 @pytest.fixture(scope="module")
 def world() -> tuple[Population, Federation]:
-    plan = Plan().checked()
+    config = AuditConfig().checked()
     dataset = data.load("digits")
     population = populate(dataset, dataset.default_target, "single", 15, 0)
-    return population, plan.federation(dataset, list(population.clients), 0)
+    return population, config.federation(dataset, list(population.clients), 0)
 
 
 PAPER: dict[str, Any] = {"batch_size": 32, "local_epochs": 5, "rounds": 1, "exploration": 3.0}  # StableFDG, section 4.1
@@ -38,9 +40,9 @@ PAPER: dict[str, Any] = {"batch_size": 32, "local_epochs": 5, "rounds": 1, "expl
 def federated(name: str, world: tuple[Population, Federation], workers: int, **settings: Any) -> tuple[float, float]:
     """Seconds of two rounds, and of these on the wire."""
     population, federation = world
-    plan = Plan().method(name)
-    known = {key: value for key, value in ({"rounds": ROUNDS} | settings).items() if hasattr(plan, key)}
-    method = replace(plan, **known)
+    config = AuditConfig().method(name)
+    known = {key: value for key, value in ({"rounds": ROUNDS} | settings).items() if hasattr(config, key)}
+    method = replace(config, **known)
     wire = Wire({c: len(d) for c, d in population.clients.items()}, Defense.named("none")())
     engine = LocalEngine(workers)
     start = perf_counter()
@@ -51,7 +53,7 @@ def federated(name: str, world: tuple[Population, Federation], workers: int, **s
 def bare(world: tuple[Population, Federation], threads: int) -> float:
     """The same batches through the same network in a plain loop, no server, no wire: seconds."""
     population, federation = world
-    method = Plan().method("fedavg")
+    method = AuditConfig().method("fedavg")
     torch.set_num_threads(threads)
     start = perf_counter()
     for client in population.clients.values():
@@ -61,7 +63,7 @@ def bare(world: tuple[Population, Federation], threads: int) -> float:
     return perf_counter() - start
 
 
-def bare_epochs(model: nn.Module, client: LocalData, epochs: int, batch_size: int, lr: float) -> None:
+def bare_epochs(model: nn.Module, client: ClientData, epochs: int, batch_size: int, lr: float) -> None:
     model.train()
     optimizer = torch.optim.SGD(model.parameters(), lr, momentum=0.9, weight_decay=5e-4)
     for _ in range(epochs):
@@ -76,7 +78,7 @@ def typical(measure: Callable[[], float]) -> float:
 
 
 def test_training_speed(world: tuple[Population, Federation], capsys: pytest.CaptureFixture[str]) -> None:
-    images = ROUNDS * Plan().method("fedavg").local_epochs * sum(map(len, world[0].clients.values()))  # type: ignore[attr-defined]
+    images = ROUNDS * AuditConfig().method("fedavg").local_epochs * sum(map(len, world[0].clients.values()))  # type: ignore[attr-defined]
     federated("fedavg", world, 2)  # warm
     plain_1, plain_2 = typical(lambda: bare(world, 1)), typical(lambda: bare(world, 2))
     one, two = typical(lambda: federated("fedavg", world, 1)[0]), typical(lambda: federated("fedavg", world, 2)[0])

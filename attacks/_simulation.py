@@ -1,0 +1,253 @@
+"""Artifacts that an adversary simulates from auxiliary images: of single images, of groups, and of whole clients.
+
+Where BatchNorm's batch statistics normalise the features, an image's style depends on the other images of its batch. An
+adversary does not have those images; it normalises by public images of a domain instead (`frames`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.adversary import Adversary
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.targets.bn_statistics import StatisticsSimulator
+from fdgpriv.threat import Capability
+from fdgpriv.utils.seeds import generator
+
+from ._batchnorm import bn_layers
+
+ALPHAS = (0.5, 2.0, 10.0, 100.0)
+_TOGETHER = 128
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Vectors of artifacts that the adversary simulated, defense included.
+
+    Attributes:
+        inputs: (M, D) vectors of the artifacts (`Adversary.vector`).
+        sizes: (M,) number of images of each.
+    """
+
+    inputs: Tensor
+    sizes: Tensor
+
+    def standardised(self, inputs: Tensor) -> Tensor:
+        """Vectors (M, D) in units of the simulated artifacts' spread."""
+        center, spread = self.inputs.mean(0), self.inputs.std(0)
+        return (inputs - center) / (spread + 1e-3 * spread.mean() + 1e-8)
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedArtifacts(Vectors):
+    """Simulated artifacts with their images.
+
+    Attributes:
+        members: By artifact, indices into `images` of its images.
+        images, labels, domains: Of all auxiliary images, concatenated.
+    """
+
+    members: Sequence[Tensor]
+    images: Tensor
+    labels: Tensor
+    domains: Tensor
+
+
+def simulate(adversary: Adversary, per_size: int, received_model: ModelState | None = None) -> SimulatedArtifacts:
+    """Simulates artifacts of each auxiliary image, and of `per_size` groups of each larger size; cached for all attacks.
+
+    The images of a group come from one domain, as a client's do. Where simulation is expensive, only `per_size` single
+    images are used.
+    """
+    domains, (images, labels) = adversary.held, adversary.public_images
+    every = -(-len(images) // per_size) if adversary.expensive else 1
+    single = torch.arange(len(images) if 1 in adversary.sizes else 0)[::every, None]
+    of_domain = torch.cat([torch.full((len(domain),), d) for d, domain in enumerate(domains)])
+    start = torch.tensor([0, *(len(domain) for domain in domains)]).cumsum(0)
+
+    def made(index: Tensor, rng: torch.Generator) -> Tensor:
+        d = int(of_domain[index[0]])
+        return adversary.vector(
+            adversary.make(domains[d].images, domains[d].labels, index - start[d], rng, received_model), received_model
+        )
+
+    def singles() -> list[Tensor]:
+        own = generator(adversary.seed, 17)
+        return [made(index, own) for index in single]
+
+    def group(size: int, turn: int) -> tuple[Tensor, Tensor]:
+        rng, d = generator(adversary.seed, 23, size, turn), turn % len(domains)
+        index = start[d] + torch.randperm(len(domains[d]), generator=rng)[:size]
+        return index, made(index, rng)
+
+    wanted = [(size, turn) for size in adversary.sizes if size > 1 for turn in range(per_size)]
+    groups = [adversary.learned.get((simulate, *which, received_model), partial(group, *which)) for which in wanted]
+    members = [*single, *(index for index, _ in groups)]
+    inputs = [
+        *adversary.learned.get((simulate, len(single), received_model), singles),
+        *(vector for _, vector in groups),
+    ]
+    sizes = torch.tensor([len(index) for index in members])
+    return SimulatedArtifacts(torch.stack(inputs), sizes, members, images, labels, of_domain)
+
+
+def single_image_styles(
+    adversary: Adversary, images: Tensor, received_model: ModelState | None, among: Tensor | None = None
+) -> Tensor:
+    """(N, D): for each image (N, 3, H, W), the first part of the vector of its own undefended artifact.
+
+    For BatchNorm statistics this is the first BatchNorm layer: its inputs are not normalised yet, so that the other
+    images of a batch do not change them, and the means of several images are averages.
+
+    Args:
+        adversary: Of styles, or of recomputed BatchNorm statistics.
+        images: Any.
+        received_model: The model that statistics are computed under; None for styles.
+        among: For styles that clients compute jointly: images of a client, in whose batches each of `images` is placed.
+    """
+    if received_model is None:
+        return torch.cat(adversary.styles(images, among), dim=1)
+    simulator = adversary.simulator(StatisticsSimulator, Capability.HAS_BN)
+    model = simulator.network().eval()
+    received_model.load_into(model)
+    name, layer = next(iter(bn_layers(model).items()))
+    rows = []
+    for part in images.split(_TOGETHER):
+        variance, mean = torch.var_mean(_layer_inputs(model, layer, part), dim=(2, 3))
+        rows.append(simulator.row({name: (mean, variance)}, received_model))
+    return torch.cat(rows)
+
+
+class _Enough(Exception):
+    """Stops a forward pass once the wanted layer's input is recorded."""
+
+
+@torch.no_grad()
+def _layer_inputs(model: nn.Module, layer: nn.Module, images: Tensor) -> Tensor:
+    """The inputs (N, C, H, W) of this layer; later layers are not computed."""
+    seen: list[Tensor] = []
+
+    def look(layer: nn.Module, inputs: tuple[Tensor]) -> None:
+        seen.append(inputs[0])
+        raise _Enough
+
+    hook = layer.register_forward_pre_hook(look)
+    try:
+        model(images)
+    except _Enough:
+        pass
+    finally:
+        hook.remove()
+    return seen[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """Computes styles under one normalisation, with those of public images as reference.
+
+    Attributes:
+        adversary: Who computes.
+        received_model: The model that statistics are computed under; None for styles.
+        among: The images by which all are normalised; None where each is normalised by itself.
+        own: (P, D) styles of the frame's public images.
+    """
+
+    adversary: Adversary
+    received_model: ModelState | None
+    among: Tensor | None
+    own: Tensor
+
+    @property
+    def center(self) -> Tensor:
+        """(D,): the mean style of the public images."""
+        return self.own.mean(0)
+
+    def styles(self, images: Tensor) -> Tensor:
+        """(N, D): the styles of any images (N, 3, H, W)."""
+        return single_image_styles(self.adversary, images, self.received_model, self.among)
+
+
+def frames(adversary: Adversary, n: int, received_model: ModelState | None = None) -> Sequence[Frame]:
+    """The possible normalisations of artifacts of n images: one for each domain if they depend on other images, else one."""
+    domains = adversary.held
+    if n == 1 or not adversary.jointly:
+        return [
+            Frame(
+                adversary,
+                received_model,
+                None,
+                torch.cat([single_image_styles(adversary, domain.images, received_model) for domain in domains]),
+            )
+        ]
+    return [
+        Frame(adversary, received_model, d.images, single_image_styles(adversary, d.images, received_model, d.images))
+        for d in domains
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedClient:
+    """Artifact and label distribution of one simulated client.
+
+    Attributes:
+        vector: (D,) of its artifact (`Adversary.vector`).
+        shares: (K,) of each label among its images.
+        domain: Index of the auxiliary domain of its images.
+    """
+
+    vector: Tensor
+    shares: Tensor
+    domain: int
+
+
+def simulated(
+    adversary: Adversary, size: int, count: int, received_model: ModelState | None, alphas: tuple[float, ...] = ALPHAS
+) -> list[SimulatedClient]:
+    """Simulates `count` clients of `size` images each, defense included.
+
+    Each draws its images from one domain, the domains taking turns, and its label distribution from a Dirichlet, whose
+    concentration is one of `alphas` in turn, since the clients' label skew is unknown. Joint artifacts are simulated in
+    one federation.
+    """
+    domains = adversary.held
+
+    def drawn(turn: int) -> tuple[int, Tensor, torch.Generator]:
+        rng = generator(adversary.seed, 16, size, turn)
+        d, alpha = turn % len(domains), alphas[turn % len(alphas)]
+        draws = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
+        skew = torch.from_numpy(draws.dirichlet([alpha] * adversary.classes)).float() + 1e-9
+        return d, torch.multinomial(skew[domains[d].labels], min(size, len(domains[d])), generator=rng), rng
+
+    def made(turns: Sequence[int]) -> list[SimulatedClient]:
+        parties = [drawn(turn) for turn in turns]
+        artifacts = adversary.make_all([(domains[d], index) for d, index, _ in parties], parties[0][2], received_model)
+        return [
+            SimulatedClient(
+                adversary.vector(artifact, received_model),
+                domains[d].labels[i].bincount(minlength=adversary.classes) / len(i),
+                d,
+            )
+            for artifact, (d, i, _) in zip(artifacts, parties, strict=True)
+        ]
+
+    every = [tuple(range(count))] if adversary.joint else [(turn,) for turn in range(count)]
+    learned = [
+        adversary.learned.get((simulated, size, turns, alphas, received_model), partial(made, turns)) for turns in every
+    ]
+    return [client for clients in learned for client in clients]
+
+
+def simulated_by_domain(
+    adversary: Adversary, per_size: int, received_model: ModelState | None
+) -> tuple[Vectors, Tensor]:
+    """Artifacts of every size and the domain (M,) of each; expensive ones are those clients that other attacks share."""
+    if not adversary.expensive:
+        artifacts = simulate(adversary, per_size)
+        return artifacts, torch.stack([artifacts.domains[members[0]] for members in artifacts.members])
+    clients = [(c, size) for size in adversary.sizes for c in simulated(adversary, size, per_size, received_model)]
+    inputs, sizes = torch.stack([c.vector for c, _ in clients]), torch.tensor([size for _, size in clients])
+    return Vectors(inputs, sizes), torch.tensor([c.domain for c, _ in clients])

@@ -1,0 +1,270 @@
+"""What clients' updates reveal before any descent: labels, batch statistics, and prior images.
+
+The bias of class c in the last layer changes by the mean of p_c - y_c over the batch. For a single image only its
+label's entry is negative (Zhao et al., "iDLG", 2020). For several, label counts solve a linear system whose matrix, the
+mean probabilities by true class, and whose scale are estimated on public images (Geng et al., "Towards general deep
+leakage in FL", 2021).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from scipy.optimize import nnls
+from torch import Tensor, nn
+
+from fdgpriv.adversary import Adversary, Observation
+from fdgpriv.artifacts.moments import Moments
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.results.utility import logits
+from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.tasks.images import class_means
+
+from ._batchnorm import batches_seen, bn_layers, revealed, shares_statistics, watched
+from ._probe import ridge_regression
+
+_LOOKED_AT = 300  # at most so many public images
+
+
+@dataclass(frozen=True, eq=False)
+class Uploads:
+    """G uploads of equally many images, trained from the same received model.
+
+    Attributes:
+        places: (G,) indices of the observations.
+        changes: By parameter, received minus trained; none where nothing was trained.
+        shares: (K,) inferred share of each label in each upload.
+        labels: (G, m) of the m images to reconstruct.
+        moments: By BatchNorm layer, mean and variance (G, C) that the buffers reveal.
+        start: (G, m, 3, H, W), the mean public images of these labels.
+        prior: (G, m, 3, H, W), images predicted from labels and moments.
+        own: Whether BatchNorm layers normalised by the batch's own statistics; else by their buffers.
+    """
+
+    places: Sequence[int]
+    changes: Sequence[Mapping[str, Tensor]]
+    shares: Sequence[Tensor]
+    labels: Tensor
+    moments: Mapping[str, Moments]
+    start: Tensor
+    prior: Tensor
+    own: bool
+
+
+def uploads(
+    adversary: Adversary,
+    simulator: TrainingSimulator,
+    model: nn.Module,
+    observations: Sequence[Observation],
+    most: int,
+    layers: slice,
+    rng: torch.Generator,
+) -> Iterator[Uploads]:
+    """Groups the observations by received model and number of images; `model` holds the received model at each yield.
+
+    Args:
+        adversary, simulator: What the adversary has.
+        model: The network, in evaluation mode.
+        observations: All.
+        most: At most so many images are reconstructed for one upload.
+        layers: Which of the BatchNorm layers, in order, are used.
+        rng: Of simulated updates.
+    """
+    for n_images, places, received_model in by_model_and_size(observations):
+        received_model.load_into(model)
+        after = [simulator.after(observations[i].artifact, received_model).state for i in places]
+        changes = [simulator.change(observations[i].artifact, received_model) for i in places]
+        # the number of batches is public; random artifacts have counters of 0
+        batches = max(batches_seen(state, received_model.state) for state in after)
+        revealed_moments = [revealed(model, state, received_model.state, batches) for state in after]
+        moments = {
+            name: _stacked([one[name] for one in revealed_moments]) for name in list(revealed_moments[0])[layers]
+        }
+        own = batches > 0 or not shares_statistics(received_model.state)
+        estimator = LabelEstimator(adversary, model, received_model, n_images, rng)
+        shares = [estimator(change) for change in changes]
+        labels = torch.stack([labels_of(share, min(most, n_images)) for share in shares])
+        prior = adversary.learned.get((ImagePrior, received_model, own), partial(ImagePrior, adversary, model, own))
+        start, prediction = prior.of_class(labels), prior(moments, labels)
+        yield Uploads(places, changes, shares, labels, moments, start, prediction, own)
+
+
+def recomputed_statistics(
+    adversary: Adversary, model: nn.Module, observations: Sequence[Observation], most: int, layers: slice
+) -> Iterator[Uploads]:
+    """The same for BatchNorm statistics that clients recompute without training; labels are inferred from these too.
+
+    Layers whose statistics equal the received ones are left out: they were not recomputed.
+    """
+    for n_images, places, received_model in by_model_and_size(observations):
+        received_model.load_into(model)
+        revealed_moments = [revealed(model, observations[i].artifact.tensors(), None, 0) for i in places]
+        kept = {
+            name
+            for name, (mean, _) in revealed(model, received_model.state, None, 0).items()
+            if _any_kept(name, mean, revealed_moments)
+        }
+        names = [name for name in revealed_moments[0] if name not in kept][layers]
+        moments = {name: _stacked([one[name] for one in revealed_moments]) for name in names}
+        prior = adversary.learned.get((ImagePrior, received_model, True), partial(ImagePrior, adversary, model, True))
+        shares = prior.shares(moments)
+        labels = torch.stack([labels_of(share, min(most, n_images)) for share in shares])
+        yield Uploads(places, [], list(shares), labels, moments, prior.of_class(labels), prior(moments, labels), True)
+
+
+def _any_kept(name: str, received_model: Tensor, revealed_moments: Sequence[Mapping[str, Moments]]) -> bool:
+    return any(torch.allclose(one[name][0], received_model, rtol=1e-4, atol=1e-6) for one in revealed_moments)
+
+
+def by_model_and_size(observations: Sequence[Observation]) -> Iterator[tuple[int, list[int], ModelState]]:
+    """Groups observations: number of images, indices of the observations, and received model of each group."""
+    found: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for i, observation in enumerate(observations):
+        found[id(observation.received_model), observation.n_images].append(i)
+    for (_, n_images), places in found.items():
+        received_model = observations[places[0]].received_model
+        assert received_model is not None
+        yield n_images, places, received_model
+
+
+def _stacked(moments: Sequence[Moments]) -> Moments:
+    return torch.stack([mean for mean, _ in moments]), torch.stack([variance for _, variance in moments])
+
+
+class LabelEstimator:
+    """Estimates label shares from updates of one received model and one number of images.
+
+    Args:
+        adversary: Public images, and how clients train.
+        model: The network, holding the received model, in evaluation mode.
+        received_model: The same.
+        images: Number of images of each update.
+        rng: Of one simulated update.
+    """
+
+    def __init__(
+        self, adversary: Adversary, model: nn.Module, received_model: ModelState, images: int, rng: torch.Generator
+    ) -> None:
+        self.images, self.classes = images, adversary.classes
+        simulator = adversary.simulator(TrainingSimulator)
+        self.layer = simulator.last_layer
+        if images == 1:
+            return
+        self.pull = adversary.learned.get((_pull, received_model), lambda: _pull(adversary, model))
+        domain = max(adversary.held, key=len)
+        index = torch.randperm(len(domain), generator=rng)[:images]
+        simulated = adversary.make(domain.images, domain.labels, index, rng, received_model)
+        known = self.pull @ _shares(domain.labels[index], adversary.classes)
+        moved = bias_change(simulator.change(simulated, received_model), self.layer)
+        self.scale = max(1e-12, float(known @ moved / known.square().sum().clamp_min(1e-12)))
+
+    def __call__(self, change: Mapping[str, Tensor]) -> Tensor:
+        """The share of each label (K,), summing to 1, estimated from a change (received minus trained)."""
+        moved = bias_change(change, self.layer)
+        if self.images == 1:
+            return _shares(moved.argmin()[None], self.classes)
+        weight = 10.0  # of the equation that the shares sum to 1
+        system = torch.cat([self.pull, torch.full((1, self.classes), weight)]).double().numpy()
+        target = torch.cat([moved / self.scale, torch.tensor([weight])]).double().nan_to_num(0, 0, 0).numpy()
+        found, _ = nnls(system, np.clip(target, -1e3, 1e3))
+        shares = torch.from_numpy(found).float()
+        return shares / shares.sum().clamp_min(1e-9)
+
+
+def bias_change(change: Mapping[str, Tensor], layer: Sequence[str]) -> Tensor:
+    """(K,): received minus trained bias of this layer; where it has none, its weights' change summed by class."""
+    last = change[layer[-1]]
+    return last if last.ndim == 1 else last.flatten(1).sum(1)
+
+
+def labels_of(shares: Tensor, count: int) -> Tensor:
+    """`count` labels in these shares (K,), by largest remainders, in ascending order."""
+    exact = shares * count
+    whole = exact.floor().long()
+    missing = count - int(whole.sum())
+    whole[(exact - whole).topk(max(0, missing)).indices] += 1
+    return torch.repeat_interleave(torch.arange(len(shares)), whole)[:count]
+
+
+def _shares(labels: Tensor, classes: int) -> Tensor:
+    return labels.bincount(minlength=classes) / len(labels)
+
+
+@torch.no_grad()
+def _pull(adversary: Adversary, model: nn.Module) -> Tensor:
+    """(K, K): column a is the mean of p - y over public images of class a; uniform p where there are none."""
+    images, labels = (whole[:: -(-len(whole) // _LOOKED_AT)] for whole in adversary.public_images)
+    probabilities = logits(model, images, images.device).softmax(1)
+    rows = [
+        probabilities[labels == label].mean(0)
+        if (labels == label).any()
+        else torch.full((adversary.classes,), 1 / adversary.classes)
+        for label in range(adversary.classes)
+    ]
+    return torch.stack(rows).T - torch.eye(adversary.classes)
+
+
+class ImagePrior:
+    """Predicts a single image from its statistics and label by ridge regression; several by their classes' mean images.
+
+    Args:
+        adversary: The public images.
+        model: The network whose statistics are used, holding the received model, in evaluation mode.
+        own: Normalise each image by its own statistics.
+    """
+
+    def __init__(self, adversary: Adversary, model: nn.Module, own: bool) -> None:
+        self.images, self.labels = adversary.public_images
+        self.means = class_means(self.images, self.labels)
+        self.classes = adversary.classes
+        parts: dict[str, list[Moments]] = {}
+        with torch.no_grad():
+            for part in self.images.split(128) if bn_layers(model) else ():
+                with watched(model, len(part), own) as seen:
+                    model(part)
+                for name, moments in seen.items():
+                    parts.setdefault(name, []).append(moments)
+        self.moments = {name: (torch.cat([m for m, _ in p]), torch.cat([v for _, v in p])) for name, p in parts.items()}
+
+    def __call__(self, target: Mapping[str, Moments], labels: Tensor) -> Tensor:
+        """Predicted images (G, m, 3, H, W) in [0, 1].
+
+        Args:
+            target: By layer, moments (G, C) of each of G groups' inputs; {} where none are known.
+            labels: (G, m) of the groups' images.
+        """
+        if labels.shape[1] > 1 or not target:
+            return self.of_class(labels)
+        known, rows = self._rows(target)
+        weight, bias = ridge_regression(self._inputs(known, self.labels), self.images)
+        found = self._inputs(rows, labels[:, 0]) @ weight.T + bias
+        return found.view(-1, 1, *self.images.shape[1:]).clamp(0, 1)
+
+    def shares(self, target: Mapping[str, Moments]) -> Tensor:
+        """(G, K): label shares that ridge regression, fitted on single images, predicts from moments (G, C)."""
+        known, rows = self._rows(target)
+        weight, bias = ridge_regression(known, nn.functional.one_hot(self.labels, self.classes).float())
+        found = (rows.clamp(-10, 10) @ weight.T + bias).clamp_min(0)
+        return found / found.sum(1, keepdim=True).clamp_min(1e-9)
+
+    def of_class(self, labels: Tensor) -> Tensor:
+        """The mean public images (G, m, 3, H, W) of these labels (G, m); of all images for a class without any."""
+        overall = self.images.mean(0)
+        return torch.stack([torch.stack([self.means.get(k, overall) for k in row]) for row in labels.tolist()])
+
+    def _rows(self, target: Mapping[str, Moments]) -> tuple[Tensor, Tensor]:
+        """Moments of the public images (N, D) and the target moments (G, D), in units of the public images' spread."""
+        known = _row({name: self.moments[name] for name in target})
+        center, spread = known.mean(0), known.std(0) + 1e-3 * known.std(0).mean() + 1e-8
+        return (known - center) / spread, (_row(target) - center) / spread
+
+    def _inputs(self, rows: Tensor, labels: Tensor) -> Tensor:
+        one_hot_labels = nn.functional.one_hot(labels, self.classes).float() * self.classes**0.5
+        return torch.cat([rows.clamp(-10, 10), one_hot_labels], dim=1)
+
+
+def _row(moments: Mapping[str, Moments]) -> Tensor:
+    return torch.cat([torch.cat([mean, variance.sqrt()], dim=1) for mean, variance in moments.values()], dim=1)

@@ -1,0 +1,219 @@
+"""Types of an evaluation: observations and adversaries, and the ground truth that adversaries never see."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.data.dataset import Domain
+from fdgpriv.targets.output_cache import OutputCache
+from fdgpriv.targets.style import StyleSimulator
+from fdgpriv.targets.target import HeldImages, Simulator
+from fdgpriv.threat import Capability, ThreatModel
+from fdgpriv.utils.cache import Cache
+
+# an image (3, H, W), images (M, 3, H, W), scores of candidates (T, N), of membership candidates (N,), of domains (D,),
+# of classes (K,), a distribution (K,), a layout of cells (L,), a number ()
+Prediction = Tensor
+
+
+C = TypeVar("C", bound=Simulator)
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """One artifact to infer from.
+
+    Attributes:
+        artifact: Its sender is hidden.
+        n_images: Number of images of the artifact (public, as in privacy accounting); 0 where this is the secret.
+        candidates: (T, N) indices into `Adversary.candidates`: T line-ups, each with at most one image of the artifact.
+        membership_candidates: (N,) indices into `Adversary.candidates`; some are images of the artifact.
+        received_model: The model that its sender received in that round, where the artifact depends on it.
+    """
+
+    artifact: Artifact
+    n_images: int
+    candidates: Tensor
+    membership_candidates: Tensor
+    received_model: ModelState | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class GroundTruth:
+    """The truth that the prediction for an observation is scored against.
+
+    Attributes:
+        images: (n, 3, H, W) the artifact's images, or a fixed sample of them where there are many.
+        labels: (n,) of those images.
+        histogram: (K,) label distribution of all of the artifact's images.
+        domain: Index of the main domain among the sources.
+        positions: (T,) position of the true image in each line-up.
+        candidates: (T, N) indices into the pool: the line-ups.
+        pool: (P, 3, H, W) all candidate images, one tensor for all truths.
+        members: (N,) whether each membership candidate is an image of the artifact.
+        count: Number of images of the artifact.
+        place: Position of the client's own earlier artifact in `Adversary.earlier`; -1 where there is none.
+        membership_candidates: (N,) indices into the pool.
+        contributions: (n, D) contribution of each of `images` to the artifact, before any defense; (0, 0) where the
+            task does not need it.
+    """
+
+    images: Tensor
+    labels: Tensor
+    histogram: Tensor
+    domain: int
+    positions: Tensor
+    candidates: Tensor
+    pool: Tensor
+    members: Tensor
+    count: int
+    place: int
+    membership_candidates: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    contributions: Tensor = field(default_factory=lambda: torch.empty(0, 0))
+
+    @property
+    def line_up(self) -> Tensor:
+        """(N, 3, H, W): the first line-up's images."""
+        return self.pool[self.candidates[0]]
+
+
+@dataclass(frozen=True, eq=False)
+class Adversary:
+    """One adversary: public facts, auxiliary data, and no more than its threat model grants.
+
+    Attributes:
+        threat: The threat model.
+        classes: K.
+        sources: Names of the source domains.
+        sizes: The numbers of images of the artifacts that it will observe.
+        image_size: H = W.
+        typical: The median number of images of a client of this federation.
+        expensive: Whether simulating an artifact is expensive, so that attacks simulate fewer.
+        seed: Of cached computations.
+        learned: Cache, by name, of what adversaries with the same images computed with this simulator.
+        output_cache: Cache of model outputs on candidates, which do not depend on the adversary's data.
+    """
+
+    threat: ThreatModel
+    classes: int
+    sources: tuple[str, ...]
+    sizes: tuple[int, ...]
+    image_size: int
+    _auxiliary: tuple[Domain, ...]
+    _simulator: Simulator
+    _candidates: Tensor
+    _earlier: tuple[Artifact, ...] = ()
+    typical: int = 0
+    expensive: bool = False
+    seed: int = 0
+    learned: Cache[Any] = field(default_factory=Cache)
+    output_cache: OutputCache = field(default_factory=OutputCache)
+
+    @property
+    def auxiliary(self) -> tuple[Domain, ...]:
+        """Labelled images by domain, including leaked ones of the clients where the threat model has them."""
+        return self._auxiliary
+
+    @property
+    def held(self) -> tuple[Domain, ...]:
+        """The auxiliary images by domain.
+
+        Raises:
+            ValueError: The threat model has none.
+        """
+        if not sum(len(domain) for domain in self.auxiliary):
+            raise ValueError(
+                f"the threat model {self.threat.role!r} holds no auxiliary images to simulate artifacts from"
+            )
+        return self.auxiliary
+
+    @property
+    def public_images(self) -> tuple[Tensor, Tensor]:
+        """All auxiliary images (N, 3, H, W), domain after domain, and their labels (N,)."""
+
+        def concatenated() -> tuple[Tensor, Tensor]:
+            return torch.cat([d.images for d in self.held]), torch.cat([d.labels for d in self.held])
+
+        found: tuple[Tensor, Tensor] = self.learned.get("public images", concatenated)
+        return found
+
+    @property
+    def public_shares(self) -> Tensor:
+        """(K,): the share of each class among the auxiliary images."""
+        count = self.public_images[1].bincount(minlength=self.classes).float()
+        return count / count.sum()
+
+    @property
+    def candidates(self) -> Tensor:
+        """(P, 3, H, W): the images that line-ups and membership candidates are drawn from."""
+        self.threat.require(Capability.HAS_CANDIDATES)
+        return self._candidates
+
+    @property
+    def earlier(self) -> tuple[Artifact, ...]:
+        """The artifacts of all clients in an earlier round, in random order."""
+        self.threat.require(Capability.SEES_ALL_ROUNDS)
+        return self._earlier
+
+    def simulator(self, kind: type[C], using: Capability = Capability.KNOWS_DEFENSE) -> C:
+        """The simulator of the artifacts.
+
+        Args:
+            kind: The class it must have.
+            using: The capability that its use requires.
+
+        Raises:
+            TypeError: It has another class.
+            PermissionError: The threat model does not grant the capability.
+        """
+        self.threat.require(using)
+        if not isinstance(self._simulator, kind):
+            raise TypeError(f"want artifacts of {kind.__name__}, got {type(self._simulator).__name__}")
+        return self._simulator
+
+    def vector(self, artifact: Artifact, received_model: ModelState | None = None) -> Tensor:
+        """(D,): the artifact as a feature vector for property inference."""
+        return self._simulator.vector(artifact, received_model)
+
+    def vectors(self, observations: Sequence[Observation]) -> Tensor:
+        """(M, D): the feature vectors of the observed artifacts."""
+        return torch.stack([self.vector(one.artifact, one.received_model) for one in observations])
+
+    def make(
+        self,
+        images: Tensor,
+        labels: Tensor,
+        index: Tensor,
+        rng: torch.Generator,
+        received_model: ModelState | None = None,
+    ) -> Artifact:
+        """The artifact that a client with the images at `index` (m,) would have shared, defense included."""
+        self.threat.require(Capability.KNOWS_DEFENSE)
+        return self._simulator.make(HeldImages(images, labels, received_model), index, rng)
+
+    @property
+    def joint(self) -> bool:
+        """Whether the artifacts of several clients can only be made jointly."""
+        return self._simulator.joint
+
+    def make_all(
+        self, parties: Sequence[tuple[Domain, Tensor]], rng: torch.Generator, received_model: ModelState | None = None
+    ) -> list[Artifact]:
+        """The artifacts that the clients of one federation would have shared, each with some images of a domain."""
+        self.threat.require(Capability.KNOWS_DEFENSE)
+        held = [(HeldImages(domain.images, domain.labels, received_model), index) for domain, index in parties]
+        return self._simulator.make_all(held, rng)
+
+    @property
+    def jointly(self) -> bool:
+        """Whether artifacts are styles, and an image's depends on the other images of its client."""
+        return isinstance(self._simulator, StyleSimulator) and self._simulator.jointly
+
+    def styles(self, images: Tensor, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Mean and std (N, C) of each image's features as clients compute them: per image, or in batches like `among`."""
+        return self.simulator(StyleSimulator, Capability.KNOWS_ENCODER).styles(images, among)

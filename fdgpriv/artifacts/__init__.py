@@ -1,0 +1,1 @@
+"""The kinds of artifact that cross a trust boundary."""

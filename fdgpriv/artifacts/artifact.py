@@ -1,0 +1,101 @@
+"""The base class of artifacts: exactly what crosses a trust boundary, so exactly what an adversary may read."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, ClassVar, Self, get_type_hints
+
+import torch
+from torch import Tensor
+
+SERVER = "server"
+
+
+PEER = "peer"  # what a client is told of another client whose artifact the server passes on; of a second one, peer-2
+
+
+LEVELS = ("image", "cluster", "client", "group")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Artifact:
+    """What one side shared in one round.
+
+    Attributes:
+        client: Who computed it: a client's name, or ``"server"``.
+        round: The round it belongs to, from 0.
+    """
+
+    kind: ClassVar[str] = ""
+    kinds: ClassVar[dict[str, type["Artifact"]]] = {}
+    made_of: ClassVar[str] = "model_state"  # the clients' artifacts that the server makes its own of this kind from
+
+    client: str
+    round: int
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.kind:
+            Artifact.kinds[cls.kind] = cls
+
+    @property
+    def level(self) -> str:
+        """The smallest unit it describes: image, cluster, client or group."""
+        return "group" if self.client == SERVER else "client"
+
+    @property
+    def layer(self) -> str | None:
+        """The layer it was taken at, where there is one."""
+        return None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Its tensors by name: all that it weighs on the wire."""
+        return {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        """Its other fields: what the protocol fixes, not what data gave."""
+        return {f.name: value for f in fields(self) if not isinstance(value := getattr(self, f.name), Tensor | dict)}
+
+    @classmethod
+    def build(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Self:
+        """The artifact of these tensors and facts; raises ValueError where a field is missing, unknown or ill-typed."""
+        types = _types(cls)  # type: ignore[arg-type]  # a class is hashable
+        given = {**tensors, **facts}
+        known = {f.name for f in fields(cls)}
+        if set(given) != known:
+            raise ValueError(f"want fields {sorted(known)} of {cls.kind}, got {sorted(given)}")
+        for name, value in given.items():
+            if not isinstance(value, types[name]):
+                raise ValueError(f"want {cls.kind}.{name} to be {types[name]}, got {type(value).__name__}")
+        return cls(**given)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """The same artifact with `change` applied to each of its tensors."""
+        return type(self).build({name: change(tensor) for name, tensor in self.tensors().items()}, self.facts())
+
+    def seen_as(self, client: str) -> Self:
+        """The same artifact under another sender's name."""
+        return type(self).build(self.tensors(), {**self.facts(), "client": client})
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the wire, without framing."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors().values())
+
+    def not_finite(self) -> str | None:
+        """The name of the first tensor that holds NaN or an infinity, or None."""
+        for name, tensor in self.tensors().items():
+            if not tensor.is_floating_point() or math.isfinite(float(tensor.sum(dtype=torch.float64))):
+                continue  # a finite sum has no other terms, and is quicker
+            if not bool(torch.isfinite(tensor).all()):
+                return name
+        return None
+
+
+@cache
+def _types(kind: type[Any]) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+Message = list[Artifact]

@@ -1,0 +1,94 @@
+"""Artifacts that are a few numbers about a client's data: counts, label shares, accuracies, embeddings, latents."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifacts.artifact import Artifact
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SampleCount(Artifact):
+    """How many samples a client trains on, for a weighted average: () int64."""
+
+    kind: ClassVar[str] = "sample_count"
+
+    count: Tensor
+
+    def __post_init__(self) -> None:
+        if self.count.shape != () or self.count.dtype != torch.int64:
+            raise ValueError(f"want count () int64, got {tuple(self.count.shape)} {self.count.dtype}")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ValidationMetrics(Artifact):
+    """How well a model that a client was sent does on what the client holds out: accuracy () in [0, 1]."""
+
+    kind: ClassVar[str] = "validation_metrics"
+
+    accuracy: Tensor
+
+    def __post_init__(self) -> None:
+        if self.accuracy.shape != () or self.accuracy.dtype not in (torch.float32, torch.float64):
+            raise ValueError(
+                f"want accuracy () float32 or float64, got {tuple(self.accuracy.shape)} {self.accuracy.dtype}"
+            )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ValidationHistory(Artifact):
+    """What one client's validation metrics of T times say together: accuracies (T,) float64; never sent as one."""
+
+    kind: ClassVar[str] = "validation_history"
+
+    accuracies: Tensor
+
+    def __post_init__(self) -> None:
+        if self.accuracies.ndim != 1 or self.accuracies.dtype != torch.float64:
+            raise ValueError(
+                f"want accuracies (T,) float64, got {tuple(self.accuracies.shape)} {self.accuracies.dtype}"
+            )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TranslatedLatents(Artifact):
+    """What a shared translator makes of public latents for one client: their moments (2p,) less all clients' mean.
+
+    First p means, then p standard deviations; never sent as one.
+    """
+
+    kind: ClassVar[str] = "translated_latents"
+
+    moments: Tensor
+
+    def __post_init__(self) -> None:
+        if self.moments.ndim != 1 or len(self.moments) % 2:
+            raise ValueError(f"want moments (2p,), got {tuple(self.moments.shape)}")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClientEmbedding(Artifact):
+    """One client's coordinates for a hypernetwork, computed from its data: (e,)."""
+
+    kind: ClassVar[str] = "client_embedding"
+
+    vector: Tensor
+
+    def __post_init__(self) -> None:
+        if self.vector.ndim != 1:
+            raise ValueError(f"want vector (e,), got {tuple(self.vector.shape)}")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LabelMarginal(Artifact):
+    """Which share of a client's images is of each class: (K,) float32, sums to 1."""
+
+    kind: ClassVar[str] = "label_marginal"
+
+    share: Tensor
+
+    def __post_init__(self) -> None:
+        if self.share.ndim != 1 or self.share.dtype != torch.float32:
+            raise ValueError(f"want share (K,) float32, got {tuple(self.share.shape)} {self.share.dtype}")

@@ -1,0 +1,163 @@
+"""Artifacts that are styles: style statistics, amplitude spectra, the interpolation style; and drafts of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifacts.artifact import LEVELS, Artifact
+from fdgpriv.artifacts.moments import RULES
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StyleStatistics(Artifact):
+    """Channel-wise style of features, averaged over what lies behind it.
+
+    Attributes:
+        mean: (C,) average over images of the channel means.
+        std: (C,) average over images of the channel standard deviations.
+        mean_var: (C,) variance over images of the channel means, or empty (0,) where only mean and std are shared.
+        std_var: (C,) variance over images of the channel standard deviations, or empty likewise.
+        granularity: The unit behind it: image, cluster or client.
+        at: The layer the features come from.
+        rule: Which of the inequivalent standard deviations this is (fdgpriv.artifacts.moments).
+    """
+
+    kind: ClassVar[str] = "style_statistics"
+
+    mean: Tensor
+    std: Tensor
+    mean_var: Tensor
+    std_var: Tensor
+    granularity: str
+    at: str
+    rule: str
+
+    def __post_init__(self) -> None:
+        if self.mean.ndim != 1 or self.mean.shape != self.std.shape:
+            raise ValueError(
+                f"want mean and std of one shape (C,), got {tuple(self.mean.shape)}, {tuple(self.std.shape)}"
+            )
+        if self.mean_var.shape != self.std_var.shape or self.mean_var.shape not in ((0,), self.mean.shape):
+            raise ValueError(
+                f"want mean_var and std_var both {tuple(self.mean.shape)} or both (0,), "
+                f"got {tuple(self.mean_var.shape)}, {tuple(self.std_var.shape)}"
+            )
+        if self.granularity not in LEVELS:
+            raise ValueError(f"want granularity to be one of {', '.join(LEVELS)}, got {self.granularity!r}")
+
+    @property
+    def level(self) -> str:
+        return self.granularity
+
+    @property
+    def layer(self) -> str | None:
+        return self.at
+
+    def vector(self) -> Tensor:
+        """All its moments in one vector: (2C,) or (4C,)."""
+        return torch.cat([self.mean, self.std, self.mean_var, self.std_var])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StyleDraft:
+    """Per-image styles on their way into a StyleStatistics: not an artifact, it never crosses the wire.
+
+    The client drafts; its defense, or nothing, turns the draft into what is shared. A defense that must bound what one
+    image can change needs the images' own values, which the finished average no longer shows.
+
+    Attributes:
+        mean, std: (n, C) channel means and standard deviations of each image.
+        maps: (n, D) flattened feature maps, or fewer numbers of equal inner products, where the rule clusters by them.
+        variances: Whether the variances over images are shared too.
+    """
+
+    client: str
+    round: int
+    mean: Tensor
+    std: Tensor
+    variances: bool
+    granularity: str
+    at: str
+    rule: str
+    maps: Tensor | None = None
+
+    def pooled(self, mean: Tensor, std: Tensor, mean_var: Tensor, std_var: Tensor) -> StyleStatistics:
+        """The artifact with these moments; the variances are dropped where the draft shares none."""
+        if not self.variances:
+            mean_var, std_var = mean.new_empty(0), mean.new_empty(0)
+        return StyleStatistics(
+            client=self.client,
+            round=self.round,
+            mean=mean,
+            std=std,
+            mean_var=mean_var,
+            std_var=std_var,
+            granularity=self.granularity,
+            at=self.at,
+            rule=self.rule,
+        )
+
+    def finish(self) -> StyleStatistics:
+        """The undefended artifact: what the rule makes of all images, and (biased) variances over them, StableFDG Eq. 2."""
+        mean, std = RULES[self.rule].combine(self.mean, self.std, self.maps)
+        return self.pooled(mean, std, self.mean.var(0, correction=0), self.std.var(0, correction=0))
+
+
+Outgoing = Sequence[Artifact | StyleDraft]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AmplitudeSpectrum(Artifact):
+    """Amplitudes of the two-dimensional Fourier transform of an image, or their average over images.
+
+    Attributes:
+        amplitude: (3, H, W), frequency 0 in the corner; the whole spectrum, of which half says it all.
+        granularity: The unit behind it: image or client.
+    """
+
+    kind: ClassVar[str] = "amplitude_spectrum"
+
+    amplitude: Tensor
+    granularity: str
+
+    def __post_init__(self) -> None:
+        if self.amplitude.ndim != 3 or self.amplitude.shape[0] != 3:
+            raise ValueError(f"want amplitude (3, H, W), got {tuple(self.amplitude.shape)}")
+        if self.granularity not in LEVELS:
+            raise ValueError(f"want granularity to be one of {', '.join(LEVELS)}, got {self.granularity!r}")
+
+    @property
+    def level(self) -> str:
+        return self.granularity
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class InterpolationStyle(Artifact):
+    """One style that the server makes of its clients' styles, for all of them.
+
+    Attributes:
+        mean, std: (C,).
+        at: The layer that the clients' styles come from.
+        rule: By which they are taken (fdgpriv.artifacts.moments).
+    """
+
+    kind: ClassVar[str] = "interpolation_style"
+    made_of: ClassVar[str] = StyleStatistics.kind
+
+    mean: Tensor
+    std: Tensor
+    at: str
+    rule: str
+
+    def __post_init__(self) -> None:
+        if self.mean.ndim != 1 or self.mean.shape != self.std.shape:
+            raise ValueError(
+                f"want mean and std of one shape (C,), got {tuple(self.mean.shape)}, {tuple(self.std.shape)}"
+            )
+
+    @property
+    def layer(self) -> str | None:
+        return self.at

@@ -1,0 +1,80 @@
+"""The role Attack: infers private facts from artifacts under a stated threat model."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from fdgpriv.adversary import Adversary, Observation, Prediction
+from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.registry import Role
+from fdgpriv.targets.target import Simulator, Target
+from fdgpriv.tasks.task import Predictions, Task
+
+GroupSizes = tuple[int | None, ...]
+GROUP_SIZES: GroupSizes = (1, 2, 5, 20, None)
+FEW_GROUP_SIZES: GroupSizes = (1, None)  # where simulating an artifact is expensive
+
+
+class Attack(Role):
+    """An algorithm that infers private facts from artifacts, as an adversary could.
+
+    Attributes:
+        reads: The kinds of artifact it uses, as classes, or names of targets; the first is the one it is best known
+            for. It is evaluated on each that a run shared.
+        task: The secret that it infers, with metric, chance and artifact-free baselines.
+        threats: The adversaries that can run it, as in fdgpriv/threat.py.
+        presets: Fields that a preset of the audit sets.
+        group_sizes: Numbers of images of the artifacts that it is evaluated on, None for the whole client. None for
+            `GROUP_SIZES`, or `FEW_GROUP_SIZES` where simulating an artifact is expensive.
+        ablations: ``layer``: evaluated on single images at every layer too; ``rounds``: on several rounds' artifacts of
+            one client combined.
+    """
+
+    folder = "attacks"
+    reads: ClassVar[tuple[type[Artifact] | str, ...]]
+    task: ClassVar[Task]
+    threats: ClassVar[tuple[str, ...]]
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    group_sizes: ClassVar[GroupSizes | None] = None
+    ablations: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def infer(
+        self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator
+    ) -> Predictions | Sequence[Prediction] | torch.Tensor:
+        """A prediction for each observation, in the form of the task."""
+
+    @classmethod
+    def kinds(cls) -> tuple[str, ...]:
+        """The names of the kinds of artifact it uses."""
+        return tuple(one if isinstance(one, str) else one.kind for one in cls.reads)
+
+    @classmethod
+    def sizes(cls, target: Target[Simulator]) -> GroupSizes:
+        """The numbers of images of this target's artifacts that it is evaluated on.
+
+        Where clients received models of their own, no simulation can be shared between them, so that few sizes are
+        used.
+        """
+        wanted = cls.group_sizes or (FEW_GROUP_SIZES if target.expensive else GROUP_SIZES)
+        return tuple(size for size in wanted if size in FEW_GROUP_SIZES or not target.own_models)
+
+    def inapplicable(self, target: Target[Simulator]) -> str | None:
+        """Why it cannot be applied to artifacts of this target, in one sentence; None where it can."""
+        return None
+
+    def variants(self, kind: str) -> Mapping[str, "Attack"]:
+        """By name, further configurations of this attack that are evaluated on single images, the strongest last.
+
+        Args:
+            kind: Of the artifacts.
+        """
+        return {}
+
+    def budget(self) -> str:
+        """Its configuration, in words, for the reason of a verdict."""
+        settings: Sequence[Any] = fields(self) if is_dataclass(self) else ()
+        return ", ".join(f"{f.name}={getattr(self, f.name)}" for f in settings) or "no settings"

@@ -1,0 +1,86 @@
+"""How latents that are synthesised from shared heads lie among the real ones (LSI, stage 2)."""
+
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifacts.parameters import ClassifierHead
+from fdgpriv.evaluation.evaluator import Evaluator
+from fdgpriv.targets.head import HeadSimulator
+from fdgpriv.targets.target import HeldImages
+from fdgpriv.utils.seeds import generator
+
+CLIENTS = 5  # at most so many are looked at
+NEIGHBOURS = 5
+
+
+def latent_space(evaluator: Evaluator) -> dict[str, float]:
+    """Means over clients of more than 5 images; {} where no heads are shared.
+
+    Each client's stage 1 is done once more, from the same model and images with draws of its own, so that its encoder is at
+    hand. ``latent_precision`` and ``latent_recall`` are those of the synthesised latents among the real ones
+    (Kynkäänniemi et al., NeurIPS 2019, k = 5), ``noise_precision`` and ``noise_recall`` of N(0, 1) in their place.
+    ``latent_mean_error`` and ``latent_var_error`` are how far the moments that the head's statistics tell, freed of what
+    was there before, are from the true ones, relative to those.
+    """
+    target = evaluator.targets.get(ClassifierHead.kind)
+    if target is None or not isinstance(target.simulator, HeadSimulator):
+        return {}
+    rows = []
+    several = [name for name in target.clients if len(evaluator.population.data(name)) > NEIGHBOURS]
+    for i, name in enumerate(several[:CLIENTS]):
+        rng, data = generator(evaluator.seed, 14, i), evaluator.population.data(name)
+        held = HeldImages(data.images, data.labels, target.received_model[name])
+        head, model = target.simulator.trained(held, torch.arange(len(data)), rng)
+        real = latents_of(model, data.images)
+        synthesised, _ = target.simulator.synthesised(head, rng)
+        some = synthesised[torch.randperm(len(synthesised), generator=rng)[: len(real)]]
+        precision, recall = precision_recall(some, real)
+        by_noise = precision_recall(torch.randn(some.shape, generator=rng), real)
+        mean, variance = _told(head)
+        rows.append(
+            {
+                "latent_precision": precision,
+                "latent_recall": recall,
+                "noise_precision": by_noise[0],
+                "noise_recall": by_noise[1],
+                "latent_mean_error": _relative(mean, real.mean(0)),
+                "latent_var_error": _relative(variance, real.var(0)),
+            }
+        )
+    return {name: fmean(row[name] for row in rows) for name in rows[0]} if rows else {}
+
+
+@torch.no_grad()
+def latents_of(model: Any, images: Tensor) -> Tensor:
+    """What the head reads (N, p) of images (N, 3, H, W)."""
+    return torch.cat([model.embedding(part) for part in images.split(256)])
+
+
+def precision_recall(made: Tensor, real: Tensor, neighbours: int = NEIGHBOURS) -> tuple[float, float]:
+    """The share of `made` (M, D) within reach of `real` (N, D), and of `real` within reach of `made`.
+
+    Within reach of a set is what is no farther from one of its points than that one's `neighbours`-th nearest is.
+    """
+    return _covered(made, real, neighbours), _covered(real, made, neighbours)
+
+
+def _covered(points: Tensor, by: Tensor, neighbours: int) -> float:
+    own = torch.cdist(by, by).sort(dim=1).values
+    reach = own[:, min(neighbours, len(by) - 1)]  # the nearest is the point itself
+    return float((torch.cdist(points, by) <= reach).any(1).float().mean())
+
+
+def _told(head: ClassifierHead) -> tuple[Tensor, Tensor]:
+    """Mean and variance (p,) as PyTorch's running average of t batches tells them, its start of 0 and 1 taken out."""
+    tensors = head.tensors()
+    kept = 0.9 ** float(tensors["norm.num_batches_tracked"])
+    if kept == 1:
+        return tensors["norm.running_mean"], tensors["norm.running_var"]
+    return tensors["norm.running_mean"] / (1 - kept), (tensors["norm.running_var"] - kept) / (1 - kept)
+
+
+def _relative(prediction: Tensor, truth: Tensor) -> float:
+    return float((prediction - truth).norm() / truth.norm().clamp_min(1e-12))

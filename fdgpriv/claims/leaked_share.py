@@ -1,0 +1,55 @@
+"""How much an insider's reconstruction owes to the share of clients' images that leaked (CCST)."""
+
+from statistics import fmean, median
+
+import numpy as np
+
+from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.attack import Attack
+from fdgpriv.evaluation.attack_scores import BOUNDS
+from fdgpriv.evaluation.evaluator import Evaluator, leaks
+from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.statistics.interval import mean_interval
+from fdgpriv.threat import threat
+from fdgpriv.utils.seeds import generator
+
+SHARES = (0.01, 0.05, 0.1, 0.5, 0.9)
+SIZES = {"image": 1, "client": None}
+
+
+def leaked_share(evaluator: Evaluator) -> dict[str, float]:
+    """PSNR of the insider's `gan` over that of its strongest control, by the share of each client's images that leaked.
+
+    Besides those images the insider holds public ones of their domains, whatever leaked; targets never leaked. Figures
+    are ``leaked_PERCENT_WHOSE`` in decibels, WHOSE style being an ``image``'s or a ``client``'s; the ends of the 95 %
+    interval over clients are ``_low`` and ``_high``; ``leaked_PERCENT_count`` is how many images of a client that is,
+    of the client in the middle. The strongest control is the one with the highest mean among those that never saw the
+    artifact. {} of methods other than CCST, whose claim this is about.
+    """
+    if evaluator.method.name() != "ccst" or not evaluator.shares_styles:
+        return {}
+    attack, insider, target = Attack.named("gan")(), threat("insider"), evaluator.target(StyleStatistics.kind)
+    if evaluator.too_little(target, insider) is not None:
+        return {}
+    found: dict[str, float] = {}
+    for share in SHARES:
+        sizes = tuple(SIZES.values())
+        adversaries = evaluator.adversaries(target, insider, sizes, leaked_share=share)
+        scores, _ = evaluate_trials(attack, adversaries, (), generator(evaluator.seed, 8))
+        found[f"leaked_{100 * share:g}_count"] = median(
+            leaks(share, data) for data in evaluator.population.clients.values()
+        )
+        for whose, size in SIZES.items():
+            if size in scores:
+                lead, clients = _lead(scores[size])
+                found |= mean_interval(lead, clients).named(f"leaked_{100 * share:g}_{whose}")
+    return found
+
+
+def _lead(scores: Scores) -> tuple[list[float], np.ndarray]:
+    """By target, the attack's score less that of the strongest control; and whose each target is, by number."""
+    values = {name: values for name, values in scores.headline.items() if name not in BOUNDS}
+    own = values.pop("attack")
+    strongest = max(values.values(), key=fmean)
+    _, clients = np.unique(scores.clients, return_inverse=True)
+    return [a - b for a, b in zip(own, strongest, strict=True)], clients

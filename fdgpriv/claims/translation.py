@@ -1,0 +1,77 @@
+"""What a shared translator tells a client of other clients' latents (LSI, stage 3)."""
+
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.artifacts.artifact import SERVER
+from fdgpriv.artifacts.parameters import ModelState, RepresentationTranslator
+from fdgpriv.claims.latent_space import latents_of
+from fdgpriv.evaluation.evaluator import Evaluator
+from fdgpriv.statistics.interval import mean_interval
+from fdgpriv.utils.seeds import generator
+
+NAMES = ("translated", "untranslated", "elsewhere")
+
+
+def translation(evaluator: Evaluator) -> dict[str, float]:
+    """How near translated latents come to the moments of another client's real ones; {} where no translator crossed.
+
+    Each client i translates the latents of its own images, under the last global model sent, to each other client j, and
+    takes their mean and standard deviation for j's. The error is Euclidean, over the 2p numbers in units of their spread
+    over clients. Its controls are i's latents as they are, and translations to other clients than j. Figures are means
+    over j: ``translated_error``, ``untranslated_error``, ``elsewhere_error``; ``translation_gain`` is the smaller of the
+    two gains over the controls, ``translation_gain_low`` and ``_high`` the ends of its 95 % interval over j.
+    """
+    crossed = [a for _, a in evaluator.transcript.of_kind(RepresentationTranslator.kind) if a is not None]
+    model = _last_model(evaluator)
+    names = list(evaluator.population.clients)
+    if not crossed or model is None or len(names) < 3:
+        return {}
+    method: Any = evaluator.method
+    translator = method.received(crossed[-1], len(names), generator(evaluator.seed, 16))
+    latents = [latents_of(model, data.images) for data in evaluator.population.clients.values()]
+    with torch.no_grad():
+        real = torch.stack([_moments(own) for own in latents])
+        told = torch.stack([_told(translator, own, place, len(names)) for place, own in enumerate(latents)])
+    spread = real.std(0).clamp_min(1e-6)
+    rows = []
+    for j in range(len(names)):
+        others = [i for i in range(len(names)) if i != j]
+        elsewhere = [told[i, k] for i in others for k in others if k != i]
+        rows.append([_error(some, real[j], spread) for some in (told[others, j], real[others], torch.stack(elsewhere))])
+    found = {f"{name}_error": fmean(row[k] for row in rows) for k, name in enumerate(NAMES)}
+    gain = mean_interval([min(as_they_are, elsewhere) - translated for translated, as_they_are, elsewhere in rows])
+    return found | gain.named("translation_gain")
+
+
+def _moments(latents: Tensor) -> Tensor:
+    """Mean and standard deviation (2, p) of latents (N, p)."""
+    return torch.stack([latents.mean(0), latents.std(0, correction=0)])
+
+
+def _told(translator: nn.Module, latents: Tensor, place: int, clients: int) -> Tensor:
+    """By client (clients, 2, p): the moments of these latents of the client at `place` translated to it."""
+    source = torch.full((len(latents),), place)
+    return torch.stack([_moments(translator(latents, source, torch.full_like(source, to))) for to in range(clients)])
+
+
+def _error(predictions: Tensor, truth: Tensor, spread: Tensor) -> float:
+    """The mean distance of predictions (N, 2, p) to the truth (2, p), each number in units of its spread (2, p)."""
+    return float(((predictions - truth) / spread).flatten(1).norm(dim=1).mean())
+
+
+def _last_model(evaluator: Evaluator) -> Any:
+    """The last global model that is kept, in evaluation mode, or None."""
+    kept = [
+        a for record, a in evaluator.transcript.of_kind(ModelState.kind) if record.sender == SERVER and a is not None
+    ]
+    if not kept:
+        return None
+    model = evaluator.method.model(evaluator.federation, generator(evaluator.seed, 4))
+    last = kept[-1]
+    assert isinstance(last, ModelState)
+    last.load_into(model)
+    return model.eval()

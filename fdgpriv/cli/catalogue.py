@@ -1,0 +1,149 @@
+"""Describes parts without importing them: their summaries and fields, read from their source.
+
+Importing a part imports torch, which takes seconds; a list of parts or a misspelt field is to be told at once. Only parts
+that other packages installed are imported, and only for their summaries.
+"""
+
+import ast
+import builtins
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.abc import InspectLoader
+from importlib.util import find_spec
+from typing import Any
+
+from fdgpriv.registry import installed, is_class_of, split, want_field, want_part
+from fdgpriv.utils.fields import kind_of
+
+LIGHT = (
+    "typing",
+    "collections.abc",
+    "pathlib",
+    "pydantic",
+    "fdgpriv.utils.fields",
+)  # imported to learn a type; no torch in them
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a part.
+
+    Attributes:
+        type: As written.
+        default: As written; empty where the field has none.
+        kind: The type itself; Any where it cannot be known without importing the part.
+    """
+
+    type: str
+    default: str
+    kind: Any
+
+
+def summary(folder: str, name: str) -> str:
+    """The first line of the docstring of the part's file."""
+    want_part(folder, name)
+    for point in installed(f"fdgpriv.{folder}"):
+        if point.name == name:
+            said = import_module(point.module).__doc__
+            break
+    else:
+        said = ast.get_docstring(_tree(f"fdgpriv.{folder}.{name}"))
+    return (said or "").partition("\n")[0]
+
+
+def fields(folder: str, name: str) -> Mapping[str, Field] | None:
+    """The fields of the part by name, in order; None of a part that another package installed."""
+    want_part(folder, name)
+    if any(point.name == name for point in installed(f"fdgpriv.{folder}")):
+        return None
+    module = f"fdgpriv.{folder}.{name}"
+    (part,) = (
+        node.name for node in _tree(module).body if isinstance(node, ast.ClassDef) and is_class_of(node.name, name)
+    )
+    return dict(_fields(module, part))
+
+
+def check(folder: str, spec: str) -> None:
+    """Raise ValueError where ``name:field=value,...`` names no part or no field of it, or a value is not of its type."""
+    name, settings = split(spec)
+    check_settings(folder, name, settings)
+
+
+def check_settings(folder: str, name: str, settings: Mapping[str, str]) -> None:
+    """Raise ValueError where the part has no such field, or a value is not of the field's type."""
+    known = fields(folder, name)
+    if known is None:
+        return
+    for field, value in settings.items():
+        want_field(name, field, known)
+        if known[field].kind is not Any:
+            kind_of(known[field].kind).read(value, f"{name}.{field}")
+
+
+def _fields(module: str, name: str) -> Iterator[tuple[str, Field]]:
+    """Those of the dataclass `name` in this module, after its bases' as dataclasses order them; none of another class."""
+    home, node = _find(module, name) or (module, None)
+    if not isinstance(node, ast.ClassDef):
+        return
+    for base in reversed(node.bases):
+        if isinstance(base, ast.Name):
+            yield from _fields(home, base.id)
+    if not any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
+        return
+    for line in node.body:
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+            written = ast.unparse(line.annotation)
+            default = "" if line.value is None else ast.unparse(line.value)
+            if not written.startswith("ClassVar") and "init=False" not in default:
+                yield line.target.id, Field(written, default, _kind(home, line.annotation))
+
+
+def _kind(module: str, annotation: ast.expr) -> Any:
+    """The type that an annotation in this module means; Any where one of its names cannot be known."""
+    known: dict[str, Any] = {}
+    for node in ast.walk(annotation):
+        if isinstance(node, ast.Name):
+            known[node.id] = _named(module, node.id)
+            if known[node.id] is Any:
+                return Any
+    return eval(compile(ast.Expression(annotation), module, "eval"), known)  # the annotations of our own parts
+
+
+def _named(module: str, name: str) -> Any:
+    """What a name in the annotations of this module stands for; Any where that cannot be known."""
+    if hasattr(builtins, name):
+        return getattr(builtins, name)
+    found = _find(module, name)
+    if found is None:
+        return Any
+    home, node = found
+    if node is None:
+        return getattr(import_module(home), name, Any)
+    return _kind(home, node.value) if isinstance(node, ast.Assign) else Any
+
+
+def _find(module: str, name: str) -> tuple[str, ast.stmt | None] | None:
+    """The module that defines a name, with the statement that does; no statement for LIGHT modules, None for unknown ones."""
+    for node in _tree(module).body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return module, node
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
+            return module, node
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if (alias.asname or alias.name) == name and node.module is not None:
+                    source = f"{module.rpartition('.')[0]}.{node.module}" if node.level else node.module
+                    if source in LIGHT:
+                        return source, None
+                    return _find(source, alias.name) if source.startswith("fdgpriv.") else None
+    return None
+
+
+@cache
+def _tree(module: str) -> ast.Module:
+    """The syntax tree of a module of ours; an empty one where its source is not at hand."""
+    spec = find_spec(module)
+    source = spec.loader.get_source(module) if spec and isinstance(spec.loader, InspectLoader) else None
+    return ast.parse(source or "")

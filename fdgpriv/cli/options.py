@@ -1,0 +1,214 @@
+"""What an audit is asked for, checked as far as names and types go: torch is not imported for that."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fdgpriv import data
+from fdgpriv.cli.catalogue import check, check_settings
+from fdgpriv.cli.command_line import BadUsage, once
+from fdgpriv.federation.setup import KEEP, Setup, partition_named
+from fdgpriv.models.names import BACKBONES
+from fdgpriv.registry import names_in, split
+from fdgpriv.threat import threat
+from fdgpriv.utils.defaults import METHOD
+from fdgpriv.utils.file_names import slug
+
+PRESETS = ("quick", "default", "paper")
+SETUPS = {  # where neither the command line nor, with the preset paper, the method's paper says otherwise
+    "quick": Setup(clients=6, partition="single", backbone="resnet18", image_size=32),
+    "default": Setup(clients=15, partition="single", backbone="resnet18", image_size=32),
+    "paper": Setup(clients=30, partition="single", backbone="resnet18", image_size=224),
+}
+DEVICES = ("auto", "cpu", "cuda")
+ENGINES = ("local",)
+
+
+@dataclass(frozen=True)
+class Options:
+    """A whole call of the audit.
+
+    Attributes:
+        methods, targets, seeds, defenses: One run for each combination; methods and defenses as written on the command
+            line.
+        attacks: Specifications of the attacks, as written; ("none",) trains without attacking.
+        threats: Roles; empty for all that each attack can be played in.
+        dataset, data_root, weights: What is trained on and with.
+        clients, partition, backbone, image_size: Of every method's federation; None for the preset's, which with the
+            preset ``paper`` are those of each method's paper.
+        preset, settings: Of all methods.
+        device: cpu or cuda.
+        keep: The transcript's keep rule.
+    """
+
+    methods: tuple[str, ...] = (METHOD,)
+    dataset: str = "digits"
+    data_root: Path | None = None
+    image_size: int | None = None
+    targets: tuple[str, ...] = ()
+    preset: str = "default"
+    clients: int | None = None
+    partition: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    attacks: tuple[str, ...] = ("all",)
+    threats: tuple[str, ...] = ()
+    defenses: tuple[str, ...] = ("none",)
+    seeds: tuple[int, ...] = (0,)
+    device: str = "auto"
+    backbone: str | None = None
+    weights: Path | None = None
+    keep: str = "ends"
+
+    @property
+    def method_specs(self) -> tuple[str, ...]:
+        """The methods as written, "all" spelled out."""
+        return names_in("methods") if self.methods == ("all",) else self.methods
+
+    @property
+    def attack_specs(self) -> tuple[str, ...]:
+        """The attacks as written, "all" spelled out; none for "none"."""
+        if self.attacks == ("none",):
+            return ()
+        return names_in("attacks") if self.attacks == ("all",) else self.attacks
+
+    def check(self) -> None:
+        """Raise ValueError where a name, a field or a value cannot be, as far as that is known without importing torch."""
+        _want("--preset", self.preset, PRESETS)
+        _want("--dataset", self.dataset, data.names())
+        _want("--keep", self.keep, KEEP)
+        _want("--device", self.device, DEVICES)
+        if self.backbone is not None:
+            _want("--backbone", self.backbone, BACKBONES)
+        if self.partition is not None:
+            partition_named(self.partition)
+        for role in self.threats:
+            threat(role)
+        if any(seed < 0 for seed in self.seeds):
+            raise BadUsage(f"--seed: want numbers of at least 0, got {' '.join(map(str, self.seeds))}")
+        if self.clients is not None and self.clients < 1:
+            raise BadUsage(f"--clients: want at least 1 client, got {self.clients}")
+        self._check_data()
+        self._check_parts()
+        once("--seed", self.seeds)
+        once("--threat", self.threats)
+        once("--target", self.targets)
+        for option, specs in (
+            ("--defense", self.defenses),
+            ("--method", self.method_specs),
+            ("--attack", self.attack_specs),
+        ):
+            once(option, specs, slug)  # each has files of its own
+
+    def _check_data(self) -> None:
+        if self.image_size is not None:
+            data.want_size(self.image_size)
+        for target in self.targets:
+            if self.targets != ("all",):
+                data.want_domain(self.dataset, target)
+        if self.data_root is None and self.dataset != "digits":
+            raise BadUsage(f"--data-root: want the folder in which {self.dataset} lies, got none")
+        if self.data_root is not None and not self.data_root.expanduser().is_dir():
+            raise BadUsage(f"--data-root: want the folder in which {self.dataset} lies, got {self.data_root}")
+        if self.weights is not None and not self.weights.exists():
+            raise BadUsage(f"--weights: want a folder or a file, got {self.weights}, which does not exist")
+
+    def _check_parts(self) -> None:
+        if "none" in self.attacks and self.attacks != ("none",):
+            raise BadUsage(f"--attack: want none alone, or attacks without it; got {' '.join(self.attacks)}")
+        for folder, specs in (
+            ("methods", self.method_specs),
+            ("attacks", self.attack_specs),
+            ("defenses", self.defenses),
+        ):
+            for spec in specs:
+                check(folder, spec)
+        for spec in self.method_specs:
+            check_settings("methods", split(spec)[0], self.settings)
+        for name in self.settings:
+            if all(name in split(spec)[1] for spec in self.method_specs):
+                raise BadUsage(f"--set: want a field that --method leaves open, got {name}, which it sets")
+
+
+class Rule(NamedTuple):
+    """Options that have no effect in a case."""
+
+    options: Collection[str]
+    case: Callable[[Mapping[str, Any]], bool]
+    why: str
+
+
+def _digits(given: Mapping[str, Any]) -> bool:
+    return str(given.get("dataset", "digits")) == "digits"
+
+
+_OF_ARTIFACTS = {"artifact", "groups", "seeds", "out"}
+OPTIONS = {  # by the name of the option's value
+    "methods": "--method",
+    "dataset": "--dataset",
+    "data_root": "--data-root",
+    "image_size": "--image-size",
+    "targets": "--target",
+    "preset": "--preset",
+    "clients": "--clients",
+    "partition": "--partition",
+    "settings": "--set",
+    "attacks": "--attack",
+    "threats": "--threat",
+    "defenses": "--defense",
+    "seeds": "--seed",
+    "engine": "--engine",
+    "device": "--device",
+    "backbone": "--backbone",
+    "weights": "--weights",
+    "keep": "--keep",
+    "artifact": "--artifact",
+    "groups": "--groups",
+    "out": "--out",
+    "resume": "--resume",
+    "list": "--list",
+}
+WITHOUT_EFFECT = (
+    Rule(OPTIONS.keys() - {"list"}, lambda given: "list" in given, "has no effect beside --list"),
+    Rule(
+        OPTIONS.keys() - _OF_ARTIFACTS,
+        lambda given: "artifact" in given,
+        "has no effect beside --artifact, which trains nothing and plays the attacks that need neither model nor images",
+    ),
+    Rule({"groups"}, lambda given: "artifact" not in given, "want --artifact beside it"),
+    Rule({"data_root"}, _digits, "has no effect: digits is embedded; want --dataset beside it"),
+    Rule(
+        {"image_size"},
+        _digits,
+        f"has no effect: the images of digits have {data.DEFAULT_SIZE} pixels; want --dataset beside it",
+    ),
+    Rule({"threats"}, lambda given: given.get("attacks") == ["none"], "want an attack to play, got --attack none"),
+    Rule({"resume"}, lambda given: "out" not in given, "want --out, the folder to go on in"),
+)
+
+
+def check_effects(given: Mapping[str, Any]) -> None:
+    """Raise ValueError where one of the options that were given would have no effect."""
+    for rule in WITHOUT_EFFECT:
+        if rule.case(given):
+            for name in OPTIONS:
+                if name in given and name in rule.options:
+                    raise BadUsage(f"{OPTIONS[name]}: {rule.why}")
+
+
+def settings(items: Sequence[str]) -> dict[str, str]:
+    """The fields and values in ``FIELD=VALUE``."""
+    found: dict[str, str] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not name or not equals:
+            raise BadUsage(f"--set: want FIELD=VALUE, got {item!r}")
+        if name in found:
+            raise BadUsage(f"--set: want each field once, got {name}={found[name]} and {item}")
+        found[name] = value
+    return found
+
+
+def _want(option: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise BadUsage(f"{option}: want one of {', '.join(known)}; got {value!r}")

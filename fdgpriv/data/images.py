@@ -1,0 +1,72 @@
+"""Image files into one tensor: decoded and resized in threads, every fault one line that names the file."""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from fdgpriv.utils.quiet import quietly
+
+Progress = Callable[[int, int], None]
+
+SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+_FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+_MOST_PIXELS = 64_000_000
+_WORKERS = 8
+
+
+def read_images(paths: Sequence[Path], image_size: int, progress: Progress | None = None) -> Tensor:
+    """Images (N, 3, S, S) in [0, 1] of `paths`, each stretched to a square of side S = `image_size`.
+
+    Args:
+        paths: Image files, 8 bits a channel; transparency is dropped.
+        image_size: S, in pixels; resized bicubically with antialiasing.
+        progress: Told (done, N) after each image.
+    """
+    pixels = np.empty((len(paths), image_size, image_size, 3), dtype=np.uint8)
+    pool = ThreadPoolExecutor(min(_WORKERS, os.cpu_count() or 1))
+    try:
+        with quietly():  # Pillow's about size and metadata: size is checked below
+            for i, image in enumerate(pool.map(partial(_read, image_size=image_size), paths)):
+                pixels[i] = image
+                if progress is not None:
+                    progress(i + 1, len(paths))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous().float().div_(255)
+
+
+def _read(path: Path, image_size: int) -> NDArray[np.uint8]:
+    """One image (S, S, 3); whatever a decoder says of a damaged file becomes a ValueError."""
+    try:
+        with Image.open(path, formats=_FORMATS) as image:
+            fault = _fault(image)
+            if not fault:
+                image.draft("RGB", (2 * image_size, 2 * image_size))  # a JPEG is decoded no larger than is needed
+                square = image.convert("RGB").resize((image_size, image_size), Image.Resampling.BICUBIC)
+                return np.asarray(square)
+    except FileNotFoundError:
+        fault = "no file at the end of the link"
+    except UnidentifiedImageError:
+        fault = f"none of {', '.join(_FORMATS)}"
+    except Image.DecompressionBombError:
+        fault = f"more than {_MOST_PIXELS:,} pixels"
+    except Exception as error:  # decoders raise OSError, SyntaxError, struct.error, ... for damaged files
+        fault = (str(error).splitlines() or [type(error).__name__])[0]
+    raise ValueError(f"want a readable image in {path}, got: {fault}")
+
+
+def _fault(image: Image.Image) -> str:
+    """Why the opened but not yet decoded `image` must not be read; empty when it may be."""
+    if image.width * image.height > _MOST_PIXELS:
+        return f"{image.width} x {image.height} pixels, more than {_MOST_PIXELS:,}"
+    if image.mode[0] in "IF":
+        return f"mode {image.mode}, not 8 bits a channel"
+    return ""

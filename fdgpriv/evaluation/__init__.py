@@ -1,0 +1,1 @@
+"""Lays out trials and controls, scores attacks and reaches verdicts."""

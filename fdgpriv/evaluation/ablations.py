@@ -1,0 +1,116 @@
+"""Further evaluations of an attack: at other layers, as variants, on several rounds combined, and without the defense."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from fdgpriv.attack import Attack
+from fdgpriv.defense import Defense
+from fdgpriv.evaluation.attack_trials import AttackTrials
+from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation
+from fdgpriv.targets.repeated_styles import RepeatedStyles
+from fdgpriv.targets.target import Simulator, Target
+from fdgpriv.utils.cache import Cache
+
+SMALLEST_OF_ROUNDS = 2  # only artifacts of more images than that are evaluated over rounds
+ROUNDS = (1, 2, 5, 17)  # numbers of rounds that are combined, besides all recorded ones
+
+BySize = Mapping[int | None, Scores]
+
+
+def by_layer(
+    trials: AttackTrials, target: Target[Simulator], scores: BySize, few: bool, rng: torch.Generator
+) -> dict[str, Scores]:
+    """Scores on single images' artifacts at each layer of the network; if `few`, only at the wire's layer and the last."""
+    layers = target.simulator.layers() if "layer" in trials.attack.ablations else ()
+    wire = trials.evaluator.template.at if layers else ""
+    found: dict[str, Scores] = {}
+    for layer in (wire, layers[-1]) if few and layers else layers:
+        found[layer] = scores[1] if layer == wire else trials.scores(target.at(layer), (1,), rng)[1]
+    return found
+
+
+def by_variant(
+    attack: Attack,
+    kind: str,
+    adversaries: Sequence[AdversaryTrials],
+    scores: BySize,
+    few: bool,
+    rng: torch.Generator,
+) -> dict[str, Scores]:
+    """Scores of each variant of the attack on single images' artifacts; if `few`, only of the first and the last."""
+    single = [replace(one, trials=trials) for one in adversaries if (trials := [t for t in one.trials if t.size == 1])]
+    found: dict[str, Scores] = {}
+    variants = list(attack.variants(kind).items()) if single else []
+    for name, variant in (variants[0], variants[-1]) if few and variants else variants:
+        found[name] = scores[1] if variant == attack else evaluate_trials(variant, single, (), rng)[0][1]
+    return found
+
+
+def by_rounds(
+    trials: AttackTrials, target: Target[Simulator], few: bool, rng: torch.Generator
+) -> list[tuple[int, int | None, Scores]]:
+    """Scores on several rounds' artifacts combined, by number of rounds and of images; if `few`, for one round and for all.
+
+    Targets, membership candidates and artifacts are the same for each number of rounds; for fewer rounds the artifacts
+    are cut. Single images are left out: one round reveals everything about them.
+    """
+    repeated = target.repeated
+    sizes = tuple(size for size in trials.sizes(target) if size is None or size > SMALLEST_OF_ROUNDS)
+    if "rounds" not in trials.attack.ablations or repeated is None or not sizes or repeated.refused(trials.threat):
+        return []
+    assert isinstance(repeated.simulator, RepeatedStyles)
+    every = len(repeated.simulator.rounds)
+    wanted = (1, every) if few else sorted({count for count in ROUNDS if count < every} | {every})
+    adversaries = trials.adversaries(repeated, sizes)
+    found = []
+    for count in wanted:
+        short = [_last_rounds(one, repeated.simulator, count) for one in adversaries]
+        found += [(count, size, at) for size, at in evaluate_trials(trials.attack, short, (), rng)[0].items()]
+    return found
+
+
+def undefended(
+    trials: AttackTrials, name: str, target: Target[Simulator], scores: BySize, rng: torch.Generator
+) -> Scores | None:
+    """The positive control: the same attack and budget on single images without defense; None where there is no defense.
+
+    Attacks on whole clients only are evaluated on artifacts of these clients, simulated again without defense; joint
+    artifacts of an undefended run are used as they are.
+
+    Args:
+        trials: The attack and its adversary.
+        name: Of the target.
+        target: As it was shared.
+        scores: On it.
+        rng: Of the adversaries.
+    """
+    evaluator, none, sizes = trials.evaluator, Defense.named("none")(), trials.sizes(target)
+    bare = trials if evaluator.defense == none else replace(trials, evaluator=replace(evaluator, defense=none))
+    if 1 not in sizes and target.joint and bare is trials:
+        return scores[None]
+    own = bare.evaluator.target(name)
+    if 1 not in sizes:
+        return bare.scores(replace(own, wire={}), (None,), rng)[None]
+    if bare is trials:
+        return None
+    return bare.scores(own, sizes if trials.attack.task.hides_size else (1,), rng)[1]
+
+
+def _last_rounds(adversary_trials: AdversaryTrials, simulator: RepeatedStyles, count: int) -> AdversaryTrials:
+    """The trials with only the last `count` rounds of every artifact."""
+
+    def cut(one: ScoredObservation) -> ScoredObservation:
+        return replace(
+            one, observation=replace(one.observation, artifact=simulator.cut(one.observation.artifact, count))
+        )
+
+    trials = [
+        replace(trial, asked={name: [cut(one) for one in ones] for name, ones in trial.asked.items()})
+        for trial in adversary_trials.trials
+    ]
+    return AdversaryTrials(
+        replace(adversary_trials.adversary, _simulator=simulator.last(count), learned=Cache()), trials
+    )

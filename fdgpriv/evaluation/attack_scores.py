@@ -1,0 +1,182 @@
+"""The stored scores of one attack by one adversary on one kind of artifact, and the hypotheses they test.
+
+Which controls a hypothesis is compared with is fixed here, before any score is computed.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+
+from fdgpriv.attack import Attack
+from fdgpriv.evaluation.scores import Scores
+from fdgpriv.results.attack_finding import Threat
+from fdgpriv.statistics.measured import Direction
+from fdgpriv.statistics.multiplicity import Absent
+from fdgpriv.statistics.rule import NO_OTHER_CLIENT, Hypothesis
+from fdgpriv.threat import Capability, ThreatModel
+from fdgpriv.utils.records import Amount, Count, Entry, FileName, Text, Word
+
+DOMAIN_CONTROLS = ("noise", "mean_image", "random_style", "other_domain")
+CLIENT_CONTROLS = (*DOMAIN_CONTROLS, "unconditional", "domain_mean", "other_client")
+BOUNDS = ("nearest_own", "autoencoder")
+ROUNDING = 1e-6
+
+Images = Annotated[int, Field(ge=1)]
+BySize = Annotated[  # a JSON object has no null among its names, so that on disk it is a list of pairs
+    dict[Images | None, Scores], BeforeValidator(dict), PlainSerializer(lambda by_size: list(by_size.items()))
+]
+
+
+class AttackScores(Entry):
+    """Scores of one attack, and what a verdict needs besides.
+
+    Attributes:
+        attack: Its name.
+        family, metric, higher_leaks, bounds, scopes: Of its task.
+        budget: Its settings, in words.
+        single_images: Whether it is evaluated on single images.
+        threat: The adversary.
+        kind: Of the artifact.
+        level: Of the artifact on the wire: image, client or group.
+        shared: Whether that artifact is on the wire at all.
+        auxiliary_images: Number of images that the adversary held.
+        by_size: Scores by number of images of the artifact; None is the whole client.
+        ablations: Scores on single images by ``layer``, or by ``variant`` of the attack, the strongest last.
+        ablation: Which of the two.
+        by_rounds: By number of rounds and of images, ascending, scores on that many rounds' artifacts combined.
+        undefended: On single images without the defense, by the same attack with the same budget.
+        chance: Expected score of a random prediction, where that is one number.
+        not_applicable: Why nothing was evaluated, or None.
+        shadows: Clients among the units that took no part in training.
+        figures: Image files, relative to the run's folder.
+        attack_s: Duration in seconds.
+    """
+
+    attack: Word
+    family: Word
+    metric: Word
+    higher_leaks: bool
+    bounds: tuple[float, float] | None
+    scopes: tuple[Word, ...]
+    budget: Text
+    single_images: bool
+    threat: Threat
+    kind: Word
+    level: Word = "client"
+    shared: bool = False
+    auxiliary_images: Count = 0
+    by_size: BySize = Field(default_factory=dict)
+    ablations: dict[Word, Scores] = Field(default_factory=dict)
+    ablation: Literal["layer", "variant"] = "layer"
+    by_rounds: list[tuple[Images, Images | None, Scores]] = Field(default_factory=list)
+    undefended: Scores | None = None
+    chance: float | None = None
+    not_applicable: Text | None = None
+    shadows: tuple[Word, ...] = ()
+    figures: tuple[FileName, ...] = ()
+    attack_s: Amount = 0.0
+
+    @classmethod
+    def of(cls, attack: Attack, threat: ThreatModel, kind: str, **found: Any) -> Self:
+        """Scores of this attack by this adversary on this kind of artifact; `found` are the fields from `level` on."""
+        task = attack.task
+        return cls(
+            attack=attack.name(),
+            family=task.family,
+            metric=task.metric,
+            higher_leaks=task.higher_leaks,
+            bounds=task.bounds,
+            scopes=task.scopes,
+            budget=attack.budget(),
+            single_images=attack.group_sizes is None or 1 in attack.group_sizes,
+            threat=Threat(
+                role=threat.role, auxiliary=str(threat.auxiliary), capabilities=tuple(sorted(threat.capabilities))
+            ),
+            kind=kind,
+            **found,
+        )
+
+    @model_validator(mode="after")
+    def _whole_and_in_range(self) -> Self:
+        every = [*self.by_size.values(), *(scores for _, _, scores in self.by_rounds), *self.ablations.values()]
+        low, high = self.bounds or (-math.inf, math.inf)
+        for scores in [*every, *([self.undefended] if self.undefended else [])]:
+            scores.check()
+            for score in (score for values in scores.headline.values() for score in values):
+                if not low - ROUNDING <= score <= high + ROUNDING:
+                    raise ValueError(f"want {self.metric} in [{low}, {high}], got {score}")
+        if not self.by_size and self.not_applicable is None:
+            raise ValueError("want scores, or not_applicable with a reason; got neither")
+        return self
+
+    @property
+    def size(self) -> int | None:
+        """Number of images of the artifact that the verdict is about; None for the whole client."""
+        return 1 if self.level == "image" else None
+
+    @property
+    def sign(self) -> int:
+        """1 where a higher score leaks more, else -1."""
+        return 1 if self.higher_leaks else -1
+
+    @property
+    def direction(self) -> Direction:
+        """The same as a `Direction`."""
+        return "higher_leaks" if self.higher_leaks else "lower_leaks"
+
+    @property
+    def main_scope(self) -> str:
+        """The scope that its positive control is tested in."""
+        return "client" if "client" in self.scopes else "domain"
+
+    def controls(self, scope: str, scores: Scores) -> dict[str, list[float]]:
+        """The controls of this scope, ``client`` or ``domain``, that the threat model allows and the evaluation has."""
+        names = list(CLIENT_CONTROLS if scope == "client" else DOMAIN_CONTROLS)
+        if Capability.KNOWS_DOMAIN not in self.threat.capabilities and "domain_mean" in names:
+            names.remove("domain_mean")
+        return {name: scores.headline[name] for name in names if name in scores.headline}
+
+    def hypothesis(self, scope: str, scores: Scores | None) -> Hypothesis | Absent:
+        """The hypothesis that these scores leak in this scope, or the reason why it cannot be tested."""
+        if self.not_applicable or scores is None:
+            return Absent(self.not_applicable or "nothing was evaluated at this level", "not_applicable")
+        if scope not in self.scopes:
+            return Absent("infers the domain, which all of its clients share: see the domain scope", "not_applicable")
+        controls = self.controls(scope, scores)
+        needed = "other_client" if scope == "client" else "other_domain"
+        if needed not in controls:
+            return Absent(NO_OTHER_CLIENT if scope == "client" else "no client of another domain exists")
+        return self._hypothesis(scores, controls, scores.units)
+
+    def rise(self, size: int | None, scores: Scores) -> Hypothesis:
+        """The hypothesis that these scores, on several rounds, exceed those on one; all artifacts of a client are one unit."""
+        return self._hypothesis(scores, {"one_round": self.one_round(size).headline["attack"]}, scores.clients)
+
+    def _hypothesis(
+        self, scores: Scores, controls: Mapping[str, Sequence[float]], cluster: Sequence[str]
+    ) -> Hypothesis:
+        oriented = self.bounds if self.bounds is None or self.higher_leaks else (-self.bounds[1], -self.bounds[0])
+        return Hypothesis(
+            attack=self.sign * np.asarray(scores.headline["attack"]),
+            controls={name: self.sign * np.asarray(values) for name, values in controls.items()},
+            cluster=np.asarray(cluster),
+            bounds=oriented,
+        )
+
+    @property
+    def most_rounds(self) -> int:
+        """The largest number of rounds that were combined; 0 where none were."""
+        return max((rounds for rounds, _, _ in self.by_rounds), default=0)
+
+    def one_round(self, size: int | None) -> Scores:
+        """The scores on one round at this size."""
+        return next(scores for rounds, images, scores in self.by_rounds if (rounds, images) == (1, size))
+
+    def positive(self) -> Scores | None:
+        """The positive control's scores: of undefended single images (or whole clients), or at the deepest layer."""
+        if self.ablations and self.ablation == "layer":
+            return list(self.ablations.values())[-1]
+        return self.undefended or self.by_size.get(1)

@@ -1,0 +1,52 @@
+"""One attack by one adversary against one evaluator: the trials it is given, and its scores."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from fdgpriv.attack import Attack
+from fdgpriv.evaluation.evaluator import Evaluator
+from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.evaluation.trial import AdversaryTrials
+from fdgpriv.targets.target import Simulator, Target
+from fdgpriv.threat import ThreatModel
+
+
+@dataclass(frozen=True, eq=False)
+class AttackTrials:
+    """An attack, its threat model, and the evaluator that lays out its trials.
+
+    Attributes:
+        evaluator: Of the federation.
+        attack: Configured.
+        threat: The threat model.
+    """
+
+    evaluator: Evaluator
+    attack: Attack
+    threat: ThreatModel
+
+    def sizes(self, target: Target[Simulator]) -> tuple[int | None, ...]:
+        """The numbers of images of artifacts that the attack supports and the evaluator has.
+
+        For a global artifact, one image and all: with few images it is much like a client's own. For a joint one, all.
+        """
+        some = (None,) if target.joint else (1, None)
+        wanted = [s for s in self.attack.sizes(target) if not (target.is_global or target.joint) or s in some]
+        return tuple(size for size in wanted if size is None or size in self.evaluator.per_client)
+
+    def adversaries(self, target: Target[Simulator], sizes: Sequence[int | None]) -> list[AdversaryTrials]:
+        """The adversaries, each with its trials."""
+        every = self.evaluator.adversaries(target, self.threat, sizes, self.attack.task)
+        fitting = [
+            replace(one, trials=[trial for trial in one.trials if self.attack.task.askable(trial.truth)])
+            for one in every
+        ]
+        return [one for one in fitting if one.trials]
+
+    def scores(
+        self, target: Target[Simulator], sizes: Sequence[int | None], rng: torch.Generator
+    ) -> dict[int | None, Scores]:
+        """Scores by number of images of the artifact."""
+        return evaluate_trials(self.attack, self.adversaries(target, sizes), (), rng)[0]

@@ -1,0 +1,84 @@
+"""The pool of candidate images: all that the clients hold, and the line-ups and membership candidates drawn from it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from fdgpriv.federation.partition import Population
+
+LINE_UPS, CANDIDATES = 4, 100
+MOST_MEMBERS = 24  # at most so many of an artifact's images are among the membership candidates
+
+
+@dataclass(frozen=True, eq=False)
+class CandidatePool:
+    """The concatenated images of some clients: what they train on, then what they held out.
+
+    Attributes:
+        population: The ground truth.
+        names: The clients and shadow clients.
+    """
+
+    population: Population
+    names: tuple[str, ...]
+
+    @property
+    def images(self) -> Tensor:
+        """(P, 3, H, W)."""
+        return self.population.pool(self.names)
+
+    @cached_property
+    def domain(self) -> dict[str, int]:
+        """By client, its main domain."""
+        return {name: self.population.main_domain(name) for name in self.names}
+
+    def membership_candidates(self, client: str, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Membership candidates (N,): the client's images at `index`, then held-out images of its domain; and which are
+        members.
+        """
+        inside = index[:MOST_MEMBERS] + self._place[client][0]
+        outside = self.held_out(self.domain[client])
+        return torch.cat([inside, outside]), torch.arange(len(inside) + len(outside)) < len(inside)
+
+    def held_out(self, domain: int) -> Tensor:
+        """(N,): the images that clients of this main domain held out."""
+        near = [name for name in self.names if self.domain[name] == domain]
+        out = [torch.arange(len(self.population.data(name).held_out_images)) + self._place[name][1] for name in near]
+        return torch.cat(out)
+
+    def non_members(self, domain: int, near: bool, times: int, rng: torch.Generator) -> list[Tensor]:
+        """Held-out images of this domain, or of others where not `near`, in random order; `times` such sets."""
+        domains = {d for d in self.domain.values() if (d == domain) is near}
+        out = [self.held_out(d) for d in domains]
+        drawn = [out[i % len(out)] for i in range(times if out else 0)]
+        return [some[torch.randperm(len(some), generator=rng)] for some in drawn if len(some) > 1]
+
+    def line_ups(self, client: str, index: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Places each of the client's first images at `index` among images of other clients of its domain (of any if
+        too few).
+
+        Returns: (T, N) line-ups, and the position (T,) of the client's image in each.
+        """
+        names = [name for name in self.names if name != client]
+        near: Sequence[str] = [name for name in names if self.domain[name] == self.domain[client]] or names
+        others = torch.cat([torch.arange(len(self.population.data(name))) + self._place[name][0] for name in near])
+        count = min(CANDIDATES, len(others) + 1)
+        rows, positions = [], []
+        for image in index[:LINE_UPS]:
+            row = others[torch.randperm(len(others), generator=rng)[:count]]
+            position = min(int(torch.randint(count, (), generator=rng)), len(row) - 1)
+            row[position] = int(image) + self._place[client][0]
+            rows.append(row)
+            positions.append(position)
+        return torch.stack(rows), torch.tensor(positions)
+
+    @cached_property
+    def _place(self) -> dict[str, tuple[int, int]]:
+        """By client, where in the pool its images begin, and where the images that it held out begin."""
+        sizes = [len(self.population.data(name)) for name in self.names]
+        out = [len(self.population.data(name).held_out_images) for name in self.names]
+        starts = torch.tensor([0, *sizes, *out]).cumsum(0).tolist()
+        return {name: (starts[i], starts[len(sizes) + i]) for i, name in enumerate(self.names)}

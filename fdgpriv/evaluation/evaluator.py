@@ -1,0 +1,270 @@
+"""Evaluator of one trained federation: gives each adversary of a threat model its trials and its auxiliary data."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fdgpriv.adversary import Adversary
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.data.dataset import ClientData, Domain
+from fdgpriv.defense import Defense
+from fdgpriv.evaluation.trial import AdversaryTrials, Trial, TrialNeeds
+from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, TrialLayout
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.partition import Population
+from fdgpriv.federation.transcript import Transcript
+from fdgpriv.method import Method
+from fdgpriv.targets.cached_simulator import CachedSimulator
+from fdgpriv.targets.output_cache import OutputCache
+from fdgpriv.targets.recorded import recorded_targets
+from fdgpriv.targets.recorded_styles import RecordedStyles
+from fdgpriv.targets.style import StyleSimulator
+from fdgpriv.targets.target import HeldImages, Simulator, Target
+from fdgpriv.tasks.task import Task
+from fdgpriv.threat import Auxiliary, ThreatModel
+from fdgpriv.utils.cache import Cache
+from fdgpriv.utils.seeds import generator
+
+LEAKED_SHARE = 0.5  # of each client's images, where the threat model has leaked pairs
+PUBLIC_ARTIFACTS = 20  # per domain, to estimate the distribution of public artifacts
+PUBLIC_EXPENSIVE = 3  # the same where simulation is expensive
+LAID_OUT = 4  # number of trial layouts that are cached
+
+
+@dataclass(frozen=True, eq=False)
+class _LaidOut:
+    """Trials on one target, shared by all adversaries; the leaked share, if any, and the leaked images' indices by client."""
+
+    layout: TrialLayout
+    share: float | None
+    leaked: Mapping[str, Tensor]
+    trials: Sequence[Trial]
+
+    @cached_property
+    def output_cache(self) -> OutputCache:
+        """Cache of the artifacts' model outputs, shared by all adversaries."""
+        every = [one.observation for trial in self.trials for ones in trial.asked.values() for one in ones]
+        return OutputCache.among((observation.artifact, observation.membership_candidates) for observation in every)
+
+
+@dataclass(eq=False)
+class Evaluator:
+    """Lays out trials on the artifacts of one run.
+
+    Attributes:
+        population: The ground truth: every client's, shadow client's and public data.
+        method, federation, defense: As trained.
+        transcript: As recorded.
+        seed: Of all draws here.
+        per_client: By number of images of an artifact, how many such artifacts of each client.
+        alternatives: Number of artifacts of each control.
+    """
+
+    population: Population
+    method: Method
+    federation: Federation
+    defense: Defense
+    transcript: Transcript
+    seed: int
+    per_client: Mapping[int, int] = field(default_factory=lambda: ARTIFACTS_PER_CLIENT)
+    alternatives: int = ALTERNATIVES
+    evidence: RecordedStyles | None = field(default=None, init=False)
+    targets: Mapping[str, Target[Simulator]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._maker = CachedSimulator(self.seed)
+        self._learned = Cache[Cache[Any]]()
+        self._laid_out = Cache[_LaidOut](most=LAID_OUT)  # one attack's adversaries come one after the other
+        self.evidence = RecordedStyles.of(self.transcript, self.method, self.federation, self.seed)
+        self.targets = recorded_targets(
+            self.transcript, self.method, self.federation, self.defense, self.population, self.evidence
+        )
+
+    @property
+    def shares_styles(self) -> bool:
+        """Whether any client's style statistics were recorded together with the model they were computed under."""
+        return self.evidence is not None
+
+    @property
+    def template(self) -> StyleStatistics:
+        """One style as it is on the wire."""
+        simulator = self.target(StyleStatistics.kind).simulator
+        assert isinstance(simulator, StyleSimulator)
+        return simulator.template
+
+    def target(self, name: str) -> Target[Simulator]:
+        """The target of this name.
+
+        Raises:
+            ValueError: The run shared no such artifact.
+        """
+        if name not in self.targets:
+            raise ValueError(f"{self.method.name()} shared no {name.replace('_', ' ')}: there is nothing to evaluate")
+        return self.targets[name]
+
+    def too_little(self, target: Target[Simulator], threat: ThreatModel) -> str | None:
+        """Why the data do not suffice to evaluate this adversary; None where they do.
+
+        Required are a second client, and more public images than classes in each domain that the adversary simulates
+        from.
+        """
+        if len(target.clients) + len(self.population.shadows) < 2:
+            return f"only one client shared a {target.kind.replace('_', ' ')}, so there is no other client to compare it with"
+        domains = list(self.population.auxiliary.values())
+        if threat.auxiliary is Auxiliary.OTHER_DOMAIN:
+            domains.append(self.population.target)
+        for domain in domains:
+            if len(domain) <= self.federation.classes:
+                return (
+                    f"to simulate artifacts, an adversary needs more public images of {domain.name} than there are classes "
+                    f"({self.federation.classes}); there are {len(domain)}"
+                )
+        return None
+
+    def adversaries(
+        self,
+        target: Target[Simulator],
+        threat: ThreatModel,
+        sizes: Sequence[int | None],
+        task: Task | None = None,
+        *,
+        leaked_share: float = LEAKED_SHARE,
+    ) -> list[AdversaryTrials]:
+        """The adversaries of this threat model, one for each distinct auxiliary data, each with its trials.
+
+        Args:
+            target: What they are evaluated on.
+            threat: Who is evaluated.
+            sizes: Numbers of images behind the artifacts; None for the whole client.
+            task: The secret, which determines what trials must contain; None for artifacts and controls only.
+            leaked_share: Of each client's images, to an adversary to whom any leaked.
+        """
+        share = leaked_share if threat.auxiliary is Auxiliary.LEAKED else None
+        needs = TrialNeeds.of(task)
+        key = (target, tuple(sizes), needs, share)
+        laid_out = self._laid_out.get(key, lambda: self._lay_out(*key))
+        by_holder: dict[str, list[Trial]] = {}
+        for trial in laid_out.trials:
+            if (holder := self._holder(target, threat, trial.client)) is not None:
+                by_holder.setdefault(holder, []).append(trial)
+        return [
+            AdversaryTrials(self._adversary(laid_out, threat, sizes, holder), trials)
+            for holder, trials in sorted(by_holder.items())
+        ]
+
+    def _lay_out(
+        self,
+        target: Target[Simulator],
+        sizes: Sequence[int | None],
+        needs: TrialNeeds,
+        share: float | None,
+    ) -> _LaidOut:
+        """The trials on one target, the same for all adversaries."""
+        rng = generator(self.seed, 5)
+        layout = TrialLayout(self.population, target, self._maker, rng, needs, self.alternatives)
+        leaked = {} if share is None else self._leak(layout.names, share, rng)
+        groups = layout.groups(sizes, self.per_client, leaked)
+        # no random artifacts around a global model, which would contain the secret; training a federation for a random
+        # joint artifact would cost too much
+        none = (None,) if target.is_global or target.joint else ()
+        public = {size: self._public(target, size) for size in sizes if size not in none}
+        if needs.hidden_size:
+            public = dict.fromkeys(sizes, torch.cat(list(public.values())))
+        return _LaidOut(layout, share, leaked, layout.trials(groups, public))
+
+    def _holder(self, target: Target[Simulator], threat: ThreatModel, client: str) -> str | None:
+        """Which adversary observes this client's artifact: the receiving client's domain, or "" for a single adversary."""
+        if threat.auxiliary is not Auxiliary.OWN_DOMAIN:
+            return ""
+        receiver = target.receiver.get(client)
+        if receiver is None:
+            return None
+        return self.population.sources[self.population.main_domain(receiver)]
+
+    def _leak(self, names: Sequence[str], share: float, rng: torch.Generator) -> dict[str, Tensor]:
+        leaked = {}
+        for name in names:
+            data = self.population.data(name)
+            leaked[name] = torch.randperm(len(data), generator=rng)[: leaks(share, data)]
+        return leaked
+
+    def _public(self, target: Target[Simulator], size: int | None) -> Tensor:
+        """Rows (M, F) of artifacts of this size, simulated from each source domain's public images; always the same ones."""
+        rows, rng = [], generator(self.seed, 13, size or 0)
+        for d, domain in enumerate(self.population.auxiliary.values()):
+            held = HeldImages(domain.images, domain.labels, self._model_of_domain(target, d))
+            count = min(len(domain), self._typical(target) if size is None else size)
+            for _ in range(PUBLIC_EXPENSIVE if target.expensive else PUBLIC_ARTIFACTS):
+                index = torch.randperm(len(domain), generator=rng)[:count]
+                artifact = self._maker.make(target, f"public {domain.name}", held, index, rng, "client")
+                rows.append(target.simulator.flat(artifact, held.received_model))
+        return torch.stack(rows)
+
+    def _model_of_domain(self, target: Target[Simulator], domain: int) -> ModelState | None:
+        """The model that a client of this domain received; any client's where no client has this domain."""
+        near = [name for name in target.received_model if self.population.main_domain(name) == domain]
+        return target.received_model[(near or list(target.received_model))[0]] if target.received_model else None
+
+    def _n_images(self, target: Target[Simulator]) -> int:
+        """Number of images of an artifact on the wire: of all clients, or of a typical client."""
+        if target.is_global:
+            return sum(len(self.population.data(name)) for name in target.clients)
+        return self._typical(target)
+
+    def _typical(self, target: Target[Simulator]) -> int:
+        sizes = sorted(len(self.population.data(name)) for name in (*target.clients, *self.population.shadows))
+        return sizes[len(sizes) // 2]
+
+    def _adversary(
+        self, laid_out: _LaidOut, threat: ThreatModel, sizes: Sequence[int | None], holder: str
+    ) -> Adversary:
+        layout, target = laid_out.layout, laid_out.layout.target
+        return Adversary(
+            threat=threat,
+            classes=self.federation.classes,
+            sources=self.population.sources,
+            sizes=tuple(self._n_images(target) if size is None else size for size in sizes),
+            image_size=self.federation.image_size,
+            _auxiliary=self._auxiliary(threat, holder, laid_out.leaked),
+            _simulator=target.simulator,
+            _candidates=layout.pool.images,
+            _earlier=tuple(
+                target.simulator.alike(target.earlier[name], target.earlier[name].level) for name in layout.earlier
+            ),
+            typical=self._typical(target),
+            expensive=target.expensive,
+            seed=self.seed,
+            learned=self._learned.get((target.simulator, threat.auxiliary, holder, laid_out.share), Cache),
+            output_cache=laid_out.output_cache,
+        )
+
+    def _auxiliary(self, threat: ThreatModel, holder: str, leaked: Mapping[str, Tensor]) -> tuple[Domain, ...]:
+        public = self.population.auxiliary
+        if threat.auxiliary is Auxiliary.NONE:
+            return ()
+        if threat.auxiliary is Auxiliary.OTHER_DOMAIN:
+            return (self.population.target,)
+        if threat.auxiliary is Auxiliary.OWN_DOMAIN:
+            return (public[holder],)
+        if threat.auxiliary is Auxiliary.SAME_DOMAINS:
+            return tuple(public.values())
+        domains = []
+        for d, domain in enumerate(public.values()):
+            images, labels = [domain.images], [domain.labels]
+            for name, index in leaked.items():
+                data = self.population.data(name)
+                of_domain = index[self.population.domain_of[name][index] == d]
+                images.append(data.images[of_domain])
+                labels.append(data.labels[of_domain])
+            domains.append(Domain(domain.name, torch.cat(images), torch.cat(labels)))
+        return tuple(domains)
+
+
+def leaks(share: float, data: ClientData) -> int:
+    """Number of a client's images that this share is."""
+    return int(share * len(data))

@@ -1,0 +1,47 @@
+"""Statements on what one run does not measure: what was not attacked, not trained, or trained only once."""
+
+from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
+from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.attack import Attack
+from fdgpriv.evaluation.evaluator import Evaluator
+
+
+def not_measured(
+    evaluator: Evaluator, failed: str | None, diverged: str | None, attacked: bool, once: bool
+) -> list[str]:
+    """Sentences on what one run leaves open.
+
+    Args:
+        evaluator: Of the run.
+        failed, diverged: Why training ended early, if it did.
+        attacked: Whether attacks were selected.
+        once: Whether training was done with one seed only.
+    """
+    found = []
+    if failed is not None:
+        found.append(f"Training failed, so nothing was attacked: {failed}.")
+    elif diverged is not None:
+        found.append(f"Nothing was attacked: {diverged}.")
+    elif not attacked:
+        found.append("Nothing was attacked: --attack none was asked for.")
+    if failed is None and diverged is None and (idle := _idle(evaluator)):
+        found.append(f"No model was trained on what these clients hold, they were in no round: {', '.join(idle)}.")
+    kinds = {record.kind for record in evaluator.transcript.records}
+    for kind in sorted(kinds.difference(*(Attack.named(name).kinds() for name in Attack.names()))):
+        found.append(f"{kind}: no attack of this version uses it.")
+    if StyleStatistics.kind in kinds and not evaluator.shares_styles:
+        found.append("Style statistics were shared, but the model they were computed under was not kept: use keep=all.")
+    if once:
+        found.append("Training was done once per seed: intervals of accuracies are over images, not over trainings.")
+    else:
+        found.append(
+            "The intervals of this one training's accuracies are over images; those over seeds are over trainings."
+        )
+    return found
+
+
+def _idle(evaluator: Evaluator) -> list[str]:
+    """The clients that never shared a model or an update, where others did."""
+    records = evaluator.transcript.records
+    senders = {r.sender for r in records if r.kind in (ModelState.kind, ModelUpdate.kind)}
+    return [name for name in evaluator.population.clients if senders and name not in senders]

@@ -1,0 +1,158 @@
+"""Runs an attack on its trials: the adversary predicts, the task scores the predictions, and only numbers are kept."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from pydantic import ConfigDict
+from torch import Tensor
+
+from fdgpriv.adversary import GroundTruth, Observation, Prediction
+from fdgpriv.attack import Attack
+from fdgpriv.evaluation.trial import AdversaryTrials, Trial
+from fdgpriv.statistics.measured import Measured
+from fdgpriv.tasks.task import Baselines, Predictions
+
+ScoresByName = dict[str, list[float]]
+DESCRIBED = ("attack", "mean_image", "random_style", "other_client", "autoencoder")
+
+
+@dataclass
+class Scores:
+    """Scores of one attack under one threat model at one number of images of the artifact.
+
+    Attributes:
+        units: The independent unit of each target.
+        clients: The client of each target.
+        headline: By name (``attack``, controls, bounds), the headline metric of each target.
+        details: The same by further metric.
+        realism: By name, figures of the predictions as a set.
+    """
+
+    units: list[str] = field(default_factory=list)
+    clients: list[str] = field(default_factory=list)
+    headline: ScoresByName = field(default_factory=dict)
+    details: dict[str, ScoresByName] = field(default_factory=dict)
+    realism: dict[str, dict[str, Measured]] = field(default_factory=dict)
+
+    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    def check(self) -> None:
+        """Checks that scores and targets correspond.
+
+        Raises:
+            ValueError: A target has no score, or a score no target.
+        """
+        count = len(self.units)
+        if count == 0 or "attack" not in self.headline:
+            raise ValueError(f"want scores of an attack on at least 1 target, got {count} targets")
+        for metric, scores in [("headline", self.headline), *self.details.items()]:
+            for name, values in scores.items():
+                if len(values) != count:
+                    raise ValueError(f"want {count} scores of {name} in {metric}, got {len(values)}")
+        if len(self.clients) != count:
+            raise ValueError(f"want the client of each of {count} targets, got {len(self.clients)}")
+
+
+Answers = list[tuple[int, Prediction, GroundTruth]]  # trial, prediction, truth
+
+
+def evaluate_trials(
+    attack: Attack, adversaries: Sequence[AdversaryTrials], described: Sequence[int | None], rng: torch.Generator
+) -> tuple[dict[int | None, Scores], dict[int | None, list[tuple[GroundTruth, dict[str, Prediction]]]]]:
+    """Scores by size, and for each size the predictions of each target, for figures.
+
+    Args:
+        attack: Predicts the task's secret from each adversary's observations.
+        adversaries: Adversaries and their trials.
+        described: The sizes for which the further metrics are computed too.
+        rng: Of the attack's own randomness.
+    """
+    answers: dict[int | None, dict[str, Answers]] = defaultdict(lambda: defaultdict(list))
+    trials: dict[int | None, list[Trial]] = defaultdict(list)
+    for adversary_trials in adversaries:
+        observed = [
+            (trial, name, one)
+            for trial in adversary_trials.trials
+            for name, ones in trial.asked.items()
+            for one in ones
+        ]
+        place: dict[Observation, int] = {}  # an observation that serves several controls is evaluated once
+        for _, _, one in observed:
+            place.setdefault(one.observation, len(place))
+        adversary = adversary_trials.adversary
+        predictions = Predictions.of(attack.infer(adversary, list(place), rng))
+        baselines = attack.task.baselines(adversary, predictions, rng) | dict(predictions.baselines)
+        number = {}
+        for trial in adversary_trials.trials:
+            number[id(trial)] = len(trials[trial.size])
+            trials[trial.size].append(trial)
+            for name, prediction, truth in _without_artifact(trial, baselines, adversary.sources):
+                answers[trial.size][name].append((number[id(trial)], prediction, truth))
+        for trial, name, one in observed:
+            answers[trial.size][name].append((number[id(trial)], predictions[place[one.observation]], one.truth))
+    scores = {
+        size: _scored(attack, trials[size], by_name, size in described)
+        for size, by_name in sorted(answers.items(), key=_last)
+    }
+    predicted = {
+        size: [
+            (trial.truth, {name: rows[0][1] for name in by_name if (rows := _of(by_name[name], i))})
+            for i, trial in enumerate(trials[size])
+        ]
+        for size, by_name in answers.items()
+    }
+    return scores, predicted
+
+
+def _last(entry: tuple[int | None, object]) -> float:
+    return float("inf") if entry[0] is None else float(entry[0])
+
+
+def _of(rows: Answers, trial: int) -> Answers:
+    return [row for row in rows if row[0] == trial]
+
+
+def _without_artifact(
+    trial: Trial, baselines: Baselines, sources: tuple[str, ...]
+) -> list[tuple[str, Prediction, GroundTruth]]:
+    """Predictions for this trial without any artifact: the adversary's, those from a public mean it knows, and given ones."""
+    found: list[tuple[str, Prediction, GroundTruth]] = []
+    for key, predictions in baselines.items():
+        name, _, known_value = key.partition(":")
+        known = {"domain_mean": sources[trial.truth.domain]}
+        if trial.size == 1:
+            known["class_mean"] = str(int(trial.truth.labels[0]))
+        if not known_value or known.get(name) == known_value:
+            found += [(name, prediction, trial.truth) for prediction in predictions]
+    return found + [(name, prediction, truth) for name, pairs in trial.given.items() for prediction, truth in pairs]
+
+
+def _scored(attack: Attack, trials: Sequence[Trial], by_name: dict[str, Answers], described: bool) -> Scores:
+    scores = Scores(units=[trial.unit for trial in trials], clients=[trial.client for trial in trials])
+    for name, rows in by_name.items():
+        if {trial for trial, _, _ in rows} != set(range(len(trials))):
+            continue  # a control must exist for every target
+        predictions, truths = [prediction for _, prediction, _ in rows], [truth for _, _, truth in rows]
+        scores.headline[name] = _averaged(attack.task.score(predictions, truths), rows, len(trials))
+        if described and name in DESCRIBED:
+            _add_details(attack, name, list({row[0]: row for row in reversed(rows)}.values()), scores)
+    return scores
+
+
+def _add_details(attack: Attack, name: str, rows: Answers, scores: Scores) -> None:
+    """Adds the further metrics, of one prediction per trial."""
+    predictions, truths = [prediction for _, prediction, _ in rows], [truth for _, _, truth in rows]
+    for metric, values in attack.task.details(predictions, truths).items():
+        scores.details.setdefault(metric, {})[name] = _averaged(values, rows, len(rows))
+    if realism := attack.task.of_set(predictions, truths):
+        scores.realism[name] = realism
+
+
+def _averaged(scores: Tensor, rows: Answers, count: int) -> list[float]:
+    """The mean score of each trial (count,)."""
+    where = torch.tensor([trial for trial, _, _ in rows])
+    total = torch.zeros(count, dtype=torch.float64).index_add_(0, where, scores.double())
+    mean: list[float] = (total / where.bincount(minlength=count)).tolist()
+    return mean

@@ -1,0 +1,66 @@
+"""Trials: one target artifact, its control artifacts, and the ground truth of each."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fdgpriv.adversary import Adversary, GroundTruth, Observation, Prediction
+from fdgpriv.tasks.task import Task
+
+
+class TrialNeeds(NamedTuple):
+    """What trials must contain besides artifacts and controls, for a task.
+
+    Attributes:
+        image_bounds: The bounds of reconstructed images, ``nearest_own`` and ``autoencoder``; random artifacts are
+            fewer.
+        hidden_size: The number of images of an artifact is hidden, and controls are of any number.
+        contributions: Ground truth contains each image's contribution to the artifact.
+    """
+
+    image_bounds: bool = False
+    hidden_size: bool = False
+    contributions: bool = False
+
+    @classmethod
+    def of(cls, task: Task | None) -> "TrialNeeds":
+        """What this task needs; nothing for None."""
+        return cls() if task is None else cls(task.draws_images, task.hides_size, task.needs_contributions)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredObservation:
+    """An observation, and the ground truth that its prediction is scored against."""
+
+    observation: Observation
+    truth: GroundTruth
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One target of the evaluation.
+
+    Attributes:
+        unit: The independent unit's name: a client, or one artifact of one.
+        client: The client of the artifact.
+        size: Number of images of the artifact; None for the whole client.
+        truth: Of the target.
+        asked: By name (``attack``, then controls and bounds), the observations to predict; scores of several of one
+            name are averaged.
+        given: By name, predictions that need no adversary, with their ground truth (``nearest_own``).
+    """
+
+    unit: str
+    client: str
+    size: int | None
+    truth: GroundTruth
+    asked: Mapping[str, Sequence[ScoredObservation]]
+    given: Mapping[str, Sequence[tuple[Prediction, GroundTruth]]]
+
+
+@dataclass(frozen=True, eq=False)
+class AdversaryTrials:
+    """One adversary and the trials it is evaluated on."""
+
+    adversary: Adversary
+    trials: Sequence[Trial]

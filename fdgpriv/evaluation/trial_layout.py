@@ -1,0 +1,275 @@
+"""Lays out trials on one target: the artifacts of the targets and of their controls.
+
+Per client and size, groups of images are drawn and shared through the client's defense, as the client's own artifact
+was. A whole client's artifact is the recorded one; a shadow client's is simulated in the same way, and so is each
+client's where only artifacts of single images were recorded.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from fdgpriv.adversary import GroundTruth, Observation
+from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.evaluation.candidates import CandidatePool
+from fdgpriv.evaluation.trial import ScoredObservation, Trial, TrialNeeds
+from fdgpriv.federation.partition import Population
+from fdgpriv.targets.cached_simulator import CachedSimulator
+from fdgpriv.targets.target import HeldImages, Simulator, Target
+
+ARTIFACTS_PER_CLIENT: dict[int, int] = {
+    1: 4,
+    2: 3,
+    5: 2,
+    20: 2,
+}  # number of artifacts per client, by number of images of an artifact
+EXPENSIVE_SINGLES = 3  # single-image artifacts per client where simulation is expensive; one of each other size
+ALTERNATIVES = 3  # artifacts of each control by default
+RANDOM_ARTIFACTS = 6  # random artifacts, where evaluating one is cheap
+SCORED = 12  # at most so many of an artifact's images are scored
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Some images of one client, and the artifact made from them."""
+
+    client: str
+    size: int | None
+    number: int
+    index: Tensor
+    artifact: Artifact
+
+
+@dataclass(frozen=True, eq=False)
+class TrialLayout:
+    """Lays out the trials on clients and shadow clients of one population.
+
+    Attributes:
+        population: The ground truth.
+        target: The artifacts that are evaluated.
+        maker: Simulates artifacts, with a cache.
+        rng: Of all draws.
+        needs: What the trials must contain for the task.
+        alternatives: Number of artifacts of each control.
+    """
+
+    population: Population
+    target: Target[Simulator]
+    maker: CachedSimulator
+    rng: torch.Generator
+    needs: TrialNeeds
+    alternatives: int
+    _observations: dict[int, tuple[object, Observation]] = field(default_factory=dict, init=False)
+    _drawn: dict[tuple[int | None, int], Sequence[Artifact]] = field(default_factory=dict, init=False)
+
+    def holding(self, name: str) -> HeldImages:
+        """The images of this client or shadow client, with the model it received."""
+        data = self.population.data(name)
+        return HeldImages(data.images, data.labels, self.target.received_model.get(name))
+
+    def groups(
+        self, sizes: Sequence[int | None], per_client: Mapping[int, int], leaked: Mapping[str, Tensor]
+    ) -> list[Group]:
+        """Disjoint groups of each client's images by size, without the leaked images."""
+        found = []
+        wire = self.target.wire
+        if self.target.joint and not wire:
+            wire = self.maker.make_all(self.target, {name: self.holding(name) for name in self.names})
+        for name in self.names:
+            held = self.holding(name)
+            order = torch.randperm(len(held.images), generator=self.rng)
+            order = order[~torch.isin(order, leaked[name])] if name in leaked else order
+            for size in sizes:
+                if size is None:
+                    whole = wire.get(name)
+                    if whole is None:
+                        whole = self._made(name, held, torch.arange(len(held.images)), "client")
+                    found.append(Group(name, None, 0, order, whole))
+                    continue
+                granularity = "image" if size == 1 else "cluster"
+                for number, index in enumerate(order.split(size)[: self._count(size, per_client[size])]):
+                    if len(index) == size:
+                        artifact = self._made(name, held, index, granularity)
+                        found.append(Group(name, size, number, index, artifact))
+        return found
+
+    def _count(self, size: int, of_each: int) -> int:
+        """Artifacts evaluated per client, capped where simulation is expensive: clients are the units, so more of each
+        add little.
+        """
+        return min(of_each, EXPENSIVE_SINGLES if size == 1 else 1) if self.target.expensive else of_each
+
+    def _made(self, name: str, held: HeldImages, index: Tensor, granularity: str) -> Artifact:
+        return self.maker.make(self.target, name, held, index, self.rng, granularity)
+
+    def trials(self, groups: Sequence[Group], public: Mapping[int | None, Tensor]) -> list[Trial]:
+        """The trials, one for each group.
+
+        Args:
+            groups: The targets; other clients' groups serve as controls.
+            public: By size, (M, F) rows of public artifacts, whose distribution random artifacts are drawn from; a size
+                without rows has no random artifacts.
+        """
+        return [self._trial(group, groups, public.get(group.size)) for group in groups]
+
+    def _trial(self, group: Group, groups: Sequence[Group], public: Tensor | None) -> Trial:
+        candidates, positions = self.pool.line_ups(group.client, group.index, self.rng)
+        membership_candidates, members = self.pool.membership_candidates(group.client, group.index)
+        mine = self._truth(group, group.index, candidates, positions, membership_candidates, members)
+        domain = self.pool.domain[group.client]
+
+        def observed(other: Group | Artifact) -> ScoredObservation:
+            if not (self.needs.image_bounds and self.target.expensive):
+                return ScoredObservation(self._observation(group, other, candidates, membership_candidates), mine)
+            if id(other) not in self._observations:  # the prediction is the same in every trial, so it is made once
+                target = other if isinstance(other, Group) else group
+                self._observations[id(other)] = (
+                    other,
+                    self._observation(target, other, candidates, membership_candidates),
+                )
+            return ScoredObservation(self._observations[id(other)][1], mine)
+
+        by_name = {"attack": [observed(group)]}
+        if public is not None:
+            by_name["random_style"] = [observed(artifact) for artifact in self._random(group, public)]
+        peers = [g for g in groups if g.client != group.client and (self.needs.hidden_size or g.size == group.size)]
+        for name, near in (("other_client", True), ("other_domain", False)):
+            if self.target.is_global and group.size is None:
+                by_name[name] = [
+                    self._non_members(group, mine, one)
+                    for one in self.pool.non_members(domain, near, self.alternatives, self.rng)
+                ]
+                continue
+            others = [g for g in peers if (self.pool.domain[g.client] == domain) is near]
+            drawn = torch.randperm(len(others), generator=self.rng)[: self.alternatives].tolist()
+            if drawn:
+                by_name[name] = [observed(others[i]) for i in drawn]
+        by_name = {name: ones for name, ones in by_name.items() if ones}
+        given: dict[str, list[tuple[Tensor, GroundTruth]]] = {}
+        if self.needs.image_bounds:
+            few = [
+                (int(i), self._truth(group, i[None], candidates, positions, membership_candidates, members))
+                for i in group.index[: self.alternatives]
+            ]
+            held = self.holding(group.client)
+            given["nearest_own"] = [(_nearest_other(held.images, i), truth) for i, truth in few]
+            if not self.target.expensive:
+                by_name["autoencoder"] = [
+                    ScoredObservation(
+                        self._observation(group, self._own(held, i), candidates, membership_candidates, 1), truth
+                    )
+                    for i, truth in few
+                ]
+        name = group.client if group.size is None else f"{group.client}/{group.size}/{group.number}"
+        return Trial(name, group.client, group.size, mine, by_name, given)
+
+    def _observation(
+        self,
+        target: Group,
+        other: Group | Artifact,
+        candidates: Tensor,
+        membership_candidates: Tensor,
+        n_images: int | None = None,
+    ) -> Observation:
+        """The observation of `other`, with the candidates and the number of images of the target."""
+        artifact, whose = (other.artifact, other.client) if isinstance(other, Group) else (other, target.client)
+        if self.needs.hidden_size:
+            n_images = 0
+        elif n_images is None:
+            n_images = self._n_images(target.client) if target.size is None else target.size
+        alike = self.target.simulator.alike(artifact, target.artifact.level)
+        return Observation(alike, n_images, candidates, membership_candidates, self.target.received_model.get(whose))
+
+    def _n_images(self, client: str) -> int:
+        """Number of images of the client's artifact on the wire; of all clients where the artifact is global."""
+        return sum(len(self.population.data(name)) for name in (self.names if self.target.is_global else (client,)))
+
+    def _non_members(self, group: Group, mine: GroundTruth, non_members: Tensor) -> ScoredObservation:
+        """The same artifact with candidates that are not among its images, half of which are labelled as members."""
+        members = torch.arange(len(non_members)) < len(non_members) // 2
+        candidates, rows = mine.candidates.clone(), torch.arange(len(mine.candidates))
+        candidates[rows, mine.positions] = non_members[rows % len(non_members)]
+        truth = replace(
+            mine,
+            membership_candidates=non_members,
+            members=members,
+            candidates=candidates,
+            images=self.pool.images[non_members[:SCORED]],
+        )
+        return ScoredObservation(self._observation(group, group, candidates, non_members), truth)
+
+    def _random(self, group: Group, public: Tensor) -> Sequence[Artifact]:
+        """Artifacts drawn from the public distribution; where evaluating them is expensive, the same few for all targets."""
+        received_model = self.target.received_model.get(group.client)
+        if not (self.needs.image_bounds or self.target.expensive):
+            return self.target.simulator.random(public, RANDOM_ARTIFACTS, received_model, self.rng)
+        key = (group.size, id(received_model))
+        if key not in self._drawn:
+            count = 1 if self.target.own_models else self.alternatives
+            self._drawn[key] = self.target.simulator.random(public, count, received_model, self.rng)
+        return self._drawn[key]
+
+    def _own(self, held: HeldImages, image: int) -> Artifact:
+        """The undefended artifact of one image."""
+        return self.target.simulator.make(held, torch.tensor([image]), self.rng, granularity="image", defended=False)
+
+    def _truth(
+        self,
+        group: Group,
+        index: Tensor,
+        candidates: Tensor,
+        positions: Tensor,
+        membership_candidates: Tensor,
+        members: Tensor,
+    ) -> GroundTruth:
+        data = self.population.data(group.client)
+        whole = data.labels if group.size is None else data.labels[index]
+        scored = index[:SCORED]
+        return GroundTruth(
+            images=data.images[scored],
+            labels=data.labels[scored],
+            histogram=whole.bincount(minlength=data.classes) / len(whole),
+            domain=self.pool.domain[group.client],
+            positions=positions,
+            candidates=candidates,
+            pool=self.pool.images,
+            members=members,
+            count=self._n_images(group.client) if group.size is None else len(whole),
+            place=self.earlier.index(group.client) if group.client in self.earlier else -1,
+            membership_candidates=membership_candidates,
+            contributions=self._contributions(group, scored) if self.needs.contributions else torch.empty(0, 0),
+        )
+
+    def _contributions(self, group: Group, scored: Tensor) -> Tensor:
+        """The contribution of each scored image (n,) to the group's artifact, (n, D)."""
+        held = self.holding(group.client)
+        index = torch.arange(len(held.images)) if group.size is None else group.index
+        place = (scored[:, None] == index).int().argmax(1)
+        return self.target.simulator.each(held, index, self.rng)[place]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """All clients that shared an artifact, and the shadow clients, except where artifacts depend on who took part."""
+        target = self.target
+        return (*target.clients, *(() if target.is_global or target.joint else self.population.shadows))
+
+    @cached_property
+    def earlier(self) -> tuple[str, ...]:
+        """The clients of the artifacts in `Adversary.earlier`, in that (random) order."""
+        known = sorted(self.target.earlier)
+        return tuple(known[i] for i in torch.randperm(len(known), generator=self.rng))
+
+    @cached_property
+    def pool(self) -> CandidatePool:
+        """The images that candidates are drawn from."""
+        return CandidatePool(self.population, self.names)
+
+
+def _nearest_other(images: Tensor, index: int) -> Tensor:
+    """The image (3, H, W) nearest to the one at `index`, other than itself."""
+    distance = (images - images[index]).square().mean(dim=(1, 2, 3))
+    distance[index] = torch.inf
+    return images[int(distance.argmin())]

@@ -1,0 +1,1 @@
+"""Artifacts that were made elsewhere."""

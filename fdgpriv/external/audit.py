@@ -1,0 +1,151 @@
+"""Audits style statistics that were made elsewhere: no model, no images, only the artifacts and what their owner knows.
+
+Their domains are read by the leave-one-out nearest centroid.
+"""
+
+import platform
+from collections.abc import Mapping
+from time import perf_counter
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fdgpriv._version import __version__
+from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.attack import Attack
+from fdgpriv.evaluation.attack_scores import AttackScores
+from fdgpriv.evaluation.scores import Scores
+from fdgpriv.evaluation.verdicts import attack_findings
+from fdgpriv.external.styles import Array, ExternalStyles
+from fdgpriv.results.finding import ArtifactRow, DatasetNote, Privacy, Results, Run, Timing
+from fdgpriv.tasks.domain_label import DomainLabel
+from fdgpriv.threat import Auxiliary, Capability, ThreatModel, threat
+
+CONTROLS = 20  # draws of each control
+Labels = NDArray[np.int64]
+HOLDER = ThreatModel(
+    "holder",
+    "Whoever holds the artifacts of all clients and knows the domain of all but one.",
+    Auxiliary.LABELLED_ARTIFACTS,
+    frozenset({Capability.SEES_INDIVIDUAL_ARTIFACT, Capability.KNOWS_DOMAIN}),
+)
+
+
+def nearest_centroid(vectors: Array, groups: Labels, asked: Array | None = None) -> Labels:
+    """For each client (n,), the group whose mean over the *other* clients is nearest to its vector, in Euclidean distance.
+
+    Args:
+        vectors: (n, D) artifacts.
+        groups: (n,) their domains.
+        asked: (n, D) artifacts read in place of the clients' own; their own where None.
+    """
+    read = vectors if asked is None else asked
+    count = int(groups.max()) + 1
+    distance = np.full((len(vectors), count), np.inf)
+    for group in range(count):
+        mine = groups == group
+        total, size = vectors[mine].sum(0), mine.sum() - mine.astype(int)
+        for i in np.flatnonzero(size > 0):
+            center = (total - vectors[i] * mine[i]) / size[i]
+            distance[i, group] = np.linalg.norm(read[i] - center)
+    nearest: Labels = distance.argmin(1)
+    return nearest
+
+
+def domain_marks(styles: ExternalStyles, seed: int) -> Scores:
+    """Whether each client's domain is named, by its own artifact and by those that stand in for it."""
+    vectors, groups = styles.vectors, styles.groups
+    assert groups is not None
+    rng = np.random.default_rng(seed)
+    hits: dict[str, list[Array]] = {"attack": [_hit(nearest_centroid(vectors, groups), groups)]}
+    hits["mean_image"] = [_hit(np.full(len(groups), np.bincount(groups).argmax()), groups)]
+    spread = (vectors - vectors.mean(0)) / (len(vectors) - 1) ** 0.5
+    for _ in range(CONTROLS):
+        hits.setdefault("noise", []).append(_hit(rng.permutation(groups), groups))
+        drawn = vectors.mean(0) + rng.standard_normal((len(vectors), len(vectors))) @ spread
+        hits.setdefault("random_style", []).append(_hit(nearest_centroid(vectors, groups, drawn), groups))
+        other = np.array([rng.choice(np.flatnonzero(groups != group)) for group in groups])
+        hits.setdefault("other_domain", []).append(_hit(nearest_centroid(vectors, groups, vectors[other]), groups))
+    names = [f"client-{i:03d}" for i in range(len(groups))]
+    return Scores(names, names, {name: np.mean(found, axis=0).tolist() for name, found in hits.items()})
+
+
+def _hit(predictions: Labels, groups: Labels) -> Array:
+    hits: Array = (predictions == groups).astype(np.float64)
+    return hits
+
+
+def audit(styles: ExternalStyles, seed: int, command: str) -> Results:
+    """Every attack on these artifacts, and why the others cannot be played."""
+    start = perf_counter()
+    findings = attack_findings(_scores(styles, seed), seed)
+    clients, channels = styles.mean.shape
+    row = ArtifactRow.model_validate(
+        {
+            "kind": StyleStatistics.kind,
+            "level": "client",
+            "verb": "given",
+            "from": "client",
+            "to": "holder",
+            "per_client_per_round_bytes": 8 * channels,
+            "shape": f"mean [{channels}], std [{channels}]",
+            "dtype": "float32",
+            "times": clients,
+            "visible_to": ("holder",),
+        }
+    )
+    run = Run(
+        method="elsewhere",
+        dataset=styles.name,
+        target=None,
+        seed=seed,
+        defense="none",
+        utility=None,
+        artifacts=(row,),
+        attacks=tuple(findings.values()),
+        privacy=Privacy(
+            epsilon_proved=None, delta=None, statement="Nothing is known of a defense.", verdict="no_guarantee"
+        ),
+        not_measured=(
+            "Accuracy: no model was given.",
+            "Whether the domains that were named are the true ones: they are the user's.",
+        ),
+    )
+    return Results(
+        fdgpriv=__version__,
+        command=command,
+        config={"artifact": styles.name, "clients": clients, "channels": channels, "seeds": [seed]},
+        environment={"python": platform.python_version(), "torch": torch.__version__, "system": platform.system()},
+        timing=Timing(total_s=perf_counter() - start, train_s=None, attack_s=None, peak_rss_mb=None),
+        dataset=DatasetNote(
+            name=styles.name,
+            about=f"{clients} clients' style statistics of {channels} channels, made elsewhere.",
+            limits="Neither the images nor the encoder are known: attacks that need them were not played.",
+        ),
+        interrupted=False,
+        runs=(run,),
+    )
+
+
+def _scores(styles: ExternalStyles, seed: int) -> Mapping[str, AttackScores]:
+    found = {}
+    for name in Attack.names():
+        attack = Attack.named(name)()
+        if StyleStatistics.kind not in attack.kinds():
+            continue
+        asks_domain = attack.task.secret == DomainLabel.secret
+        if asks_domain and styles.groups is not None and len(set(styles.groups.tolist())) > 1:
+            chance = float(np.bincount(styles.groups).max() / len(styles.groups))
+            by_size = {None: domain_marks(styles, seed)}
+            found[name] = AttackScores.of(
+                attack, HOLDER, StyleStatistics.kind, shared=True, by_size=by_size, chance=chance
+            )
+            continue
+        why = (
+            "want the clients' domains: give --groups"
+            if asks_domain
+            else "want the encoder and images: only the artifacts were given"
+        )
+        found[name] = AttackScores.of(attack, threat("server"), StyleStatistics.kind, shared=True, not_applicable=why)
+    return found

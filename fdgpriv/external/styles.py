@@ -1,0 +1,105 @@
+"""Style statistics that were made elsewhere, read from files without pickle: .npz, .safetensors, or mean.npy and std.npy."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdgpriv.utils.arrays import AnyArray, read_array, read_arrays
+
+Array = NDArray[np.float64]
+
+LARGEST_VALUE = 1e100  # larger ones have no finite squared distances
+WANTED = "one .npz or .safetensors with arrays mean and std (n, C), or mean.npy and std.npy"
+MOST_CLIENTS = 10_000  # a control has a number for each pair of clients
+
+
+@dataclass(frozen=True, eq=False)
+class ExternalStyles:
+    """One style of each client.
+
+    Attributes:
+        name: The file's, without its suffix.
+        mean, std: (n, C) float64, in the files' own units.
+        groups: (n,) the domain of each client, as far as the user knows; None where unknown.
+    """
+
+    name: str
+    mean: Array
+    std: Array
+    groups: NDArray[np.int64] | None
+
+    @property
+    def vectors(self) -> Array:
+        """(n, 2C): mean and std side by side, unscaled."""
+        return np.concatenate([self.mean, self.std], axis=1)
+
+
+def read(files: Sequence[Path], sizes: Sequence[int] = ()) -> ExternalStyles:
+    """The styles in these files.
+
+    Args:
+        files: One ``.npz`` or ``.safetensors`` with arrays ``mean`` and ``std`` and perhaps ``groups``; or two ``.npy``,
+            the means before the standard deviations.
+        sizes: Clients of each domain, in the files' order; empty for ``groups`` of the file, or none.
+
+    Raises:
+        ValueError: The files do not hold that, or hold NaN, or the sizes do not add up to the number of clients.
+    """
+    try:
+        arrays = _arrays(files)
+        if "mean" not in arrays or "std" not in arrays:
+            raise ValueError(f"want arrays mean and std in {files[0]}, got {', '.join(sorted(arrays)) or 'neither'}")
+        mean, std = _table(arrays["mean"], "mean", files[0]), _table(arrays["std"], "std", files[-1])
+        if mean.shape != std.shape:
+            raise ValueError(f"want mean and std of one shape (n, C), got {mean.shape} and {std.shape}")
+        if bool((std < 0).any()):
+            raise ValueError(f"want standard deviations of at least 0, got {std.min():.4g} in {files[-1]}")
+        groups = _groups(arrays["groups"], len(mean), files[0]) if "groups" in arrays else None
+    except ValueError as error:
+        raise ValueError(f"--artifact: {error}") from None
+    if sizes:
+        if sum(sizes) != len(mean) or min(sizes) < 1:
+            raise ValueError(
+                f"--groups: want positive sizes that add up to {len(mean)} clients, got {'+'.join(map(str, sizes))}"
+            )
+        groups = np.repeat(np.arange(len(sizes)), sizes)
+    return ExternalStyles(files[0].stem.removesuffix("_mean"), mean, std, groups)
+
+
+def _arrays(files: Sequence[Path]) -> Mapping[str, AnyArray]:
+    try:
+        if len(files) == 2:
+            return {"mean": read_array(files[0]), "std": read_array(files[1])}
+        if len(files) == 1 and files[0].suffix in (".npz", ".safetensors"):
+            return read_arrays(files[0], ("mean", "std", "groups"))
+    except ValueError as error:
+        raise ValueError(f"{error}; give {WANTED}") from None
+    raise ValueError(f"want {WANTED}; got {' '.join(map(str, files))}")
+
+
+def _table(array: AnyArray, name: str, file: Path) -> Array:
+    """(n, C), whatever singleton axes follow."""
+    if array.ndim < 2 or array.dtype.kind not in "fiu" or any(side != 1 for side in array.shape[2:]):
+        raise ValueError(f"want {name} (n, C) of numbers, got {array.shape} {array.dtype} in {file}")
+    clients, channels = array.shape[:2]
+    if not 2 <= clients <= MOST_CLIENTS or channels < 1:
+        raise ValueError(
+            f"want {name} of 2 to {MOST_CLIENTS:,} clients and at least 1 channel, got {array.shape} in {file}"
+        )
+    with np.errstate(over="ignore"):
+        table = array.reshape(clients, channels).astype(np.float64)
+    if not bool((np.abs(table) <= LARGEST_VALUE).all()):
+        raise ValueError(f"want finite numbers of at most {LARGEST_VALUE:g} in {name}, got others in {file}")
+    return table
+
+
+def _groups(array: AnyArray, clients: int, file: Path) -> NDArray[np.int64]:
+    """(n,) numbers from 0 for the domains, in their sorted order."""
+    if array.dtype.kind not in "biuSU" and not (array.dtype.kind == "f" and bool(np.isfinite(array).all())):
+        raise ValueError(f"want groups (n,) of finite numbers or words, got {array.dtype} or NaN in {file}")
+    if array.size != clients:
+        raise ValueError(f"want one of groups for each of {clients} clients, got {array.size} in {file}")
+    return np.unique(array, return_inverse=True)[1].reshape(-1)

@@ -1,0 +1,1 @@
+"""Clients, partitions, wire, transcript and engines."""

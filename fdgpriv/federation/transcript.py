@@ -1,0 +1,223 @@
+"""The record of everything that crossed the wire: metadata of all of it, tensors by a keep rule, saved without pickle.
+
+On disk a transcript is a folder: ``manifest.jsonl``, one record a line, and ``tensors.safetensors`` with the kept tensors
+under the keys ``INDEX/NAME``. File names are fixed; nothing in the manifest is ever used as a path.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import torch
+from pydantic import Field, TypeAdapter, ValidationError
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from fdgpriv.artifacts.artifact import SERVER, Artifact
+from fdgpriv.artifacts.parameters import ModelState, TensorState
+from fdgpriv.federation.setup import KEEP
+from fdgpriv.utils.checksum import write_tensors
+from fdgpriv.utils.files import write_text
+
+MANIFEST, TENSORS = "manifest.jsonl", "tensors.safetensors"
+SMALL = 65_536  # bytes: what is no larger is always kept
+Whole = Annotated[int, Field(ge=0)]
+
+
+class DamagedTranscript(ValueError):
+    """A transcript on disk that cannot be trusted: truncated, altered or not one of ours."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One artifact's crossing.
+
+    Attributes:
+        sender, receiver: Names; one of them is ``"server"``.
+        origin: Who computed the artifact; a client where the server passes on what that client sent.
+        verb: What was asked.
+        samples, clients: How many stand behind it.
+    """
+
+    sender: str
+    receiver: str
+    origin: str
+    verb: str
+    round: Whole
+    kind: str
+    level: str
+    layer: str | None
+    shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, str]
+    nbytes: Whole
+    samples: Whole
+    clients: Whole
+
+    @classmethod
+    def of(cls, artifact: Artifact, sender: str, receiver: str, verb: str, samples: int, clients: int) -> Self:
+        """The record of this artifact's crossing, the artifact's own facts taken from it."""
+        tensors = artifact.tensors()
+        return cls(
+            sender=sender,
+            receiver=receiver,
+            origin=artifact.client,
+            verb=verb,
+            round=artifact.round,
+            kind=artifact.kind,
+            level=artifact.level,
+            layer=artifact.layer,
+            shapes={name: tuple(tensor.shape) for name, tensor in tensors.items()},
+            dtypes={name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()},
+            nbytes=artifact.nbytes,
+            samples=samples,
+            clients=clients,
+        )
+
+    @property
+    def relayed(self) -> bool:
+        """Whether the server passes on one client's artifact to another."""
+        return self.sender == SERVER and self.origin != SERVER
+
+
+@dataclass
+class Transcript:
+    """What crossed, in order, and the artifacts that are kept.
+
+    Attributes:
+        keep: ``ends`` keeps small artifacts always and model states of the first and the last round, ``all`` keeps all,
+            ``small`` keeps no model state and no update of one.
+    """
+
+    keep: str = "ends"
+    records: list[Record] = field(default_factory=list)
+    kept: dict[int, Artifact] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.keep not in KEEP:
+            raise ValueError(f"want keep to be one of {', '.join(KEEP)}, got {self.keep!r}")
+
+    def add(self, record: Record, artifact: Artifact) -> None:
+        """Record one crossing."""
+        index = len(self.records)
+        if self.keep == "ends" and self.records and record.round > self.records[-1].round:
+            first = self.records[0].round
+            for i in [i for i, a in self.kept.items() if a.nbytes > SMALL and a.round != first]:
+                del self.kept[i]
+        self.records.append(record)
+        if self.keep != "small" or (record.nbytes <= SMALL and not isinstance(artifact, TensorState)):
+            self.kept[index] = artifact
+
+    def crossed(self, kind: str) -> bool:
+        """Whether any artifact of this kind did, kept or not."""
+        return any(record.kind == kind for record in self.records)
+
+    def of_kind(self, kind: str) -> Iterator[tuple[Record, Artifact | None]]:
+        """Every crossing of an artifact of this kind."""
+        for index, record in enumerate(self.records):
+            if record.kind == kind:
+                yield record, self.kept.get(index)
+
+    def models_sent(self, round: int, verb: str | None = None) -> dict[str, ModelState]:
+        """By client, the first model that the server sent it in this round, or the one with `verb`, where it is kept."""
+        found: dict[str, ModelState] = {}
+        for record, artifact in self.of_kind(ModelState.kind):
+            wanted = record.round == round and record.origin == SERVER and verb in (None, record.verb)
+            if wanted and isinstance(artifact, ModelState):
+                found.setdefault(record.receiver, artifact)
+        return found
+
+    def model_sent(self, round: int, verb: str | None = None) -> ModelState | None:
+        """The global model of this round; None where it is not kept, or where clients were sent one of their own each."""
+        models = {id(model): model for model in self.models_sent(round, verb).values()}
+        return next(iter(models.values())) if len(models) == 1 else None
+
+    def save(self, folder: Path) -> None:
+        """Write the transcript into `folder`; each file appears whole or not at all."""
+        folder.mkdir(parents=True, exist_ok=True)
+        owner: dict[int, int] = {}  # an artifact sent to many is written once
+        lines: list[str] = []
+        tensors: dict[str, Tensor] = {}
+        for index, record in enumerate(self.records):
+            artifact = self.kept.get(index)
+            stored = None if artifact is None else owner.setdefault(id(artifact), index)
+            if artifact is not None and stored == index:
+                tensors |= {f"{index}/{name}": _own(tensor) for name, tensor in artifact.tensors().items()}
+            facts = None if artifact is None else artifact.facts()
+            lines.append(json.dumps({"record": asdict(record), "facts": facts, "stored": stored}))
+        write_tensors(folder / TENSORS, tensors)
+        write_text(folder / MANIFEST, "\n".join([json.dumps({"keep": self.keep}), *lines]) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The transcript in `folder`; raises DamagedTranscript, in one line, for anything that is not one.
+
+        Checks that records and tensors agree with each other. Whether the files hold what was written is told by their
+        SHA-256, which `fdgpriv.training` records and compares.
+        """
+        try:
+            with safe_open(folder / TENSORS, framework="pt") as file:
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            head, *lines = (folder / MANIFEST).read_text(encoding="utf-8").splitlines()
+            transcript = cls(keep=json.loads(head)["keep"])
+            for index, line in enumerate(lines):
+                transcript._load_line(index, json.loads(line), tensors)
+            if tensors:
+                raise DamagedTranscript(f"{TENSORS} holds {len(tensors)} tensors that no record names")
+        except DamagedTranscript as error:
+            raise DamagedTranscript(_printable(f"{folder}: {error}")) from None
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
+            reason = f"{folder}: not a whole transcript ({type(error).__name__}: {str(error)[:200]})"
+            raise DamagedTranscript(_printable(reason)) from None
+        return transcript
+
+    def _load_line(self, index: int, line: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        if set(line) != {"record", "facts", "stored"}:
+            raise DamagedTranscript(f"record {index}: want record, facts, stored; got {', '.join(sorted(line))}")
+        unknown = set(line["record"]) ^ {f.name for f in fields(Record)}
+        if unknown:
+            raise DamagedTranscript(f"record {index}: unknown or missing {', '.join(sorted(unknown))}")
+        try:
+            record = _RECORD.validate_python(line["record"])
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise DamagedTranscript(f"record {index}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        self.records.append(record)
+        stored = line["stored"]
+        if stored is None:
+            return
+        if not isinstance(stored, int) or (stored != index and stored not in self.kept):
+            raise DamagedTranscript(f"record {index}: stored wants the index of an earlier record, got {stored!r}")
+        if record.kind not in Artifact.kinds:
+            raise DamagedTranscript(f"record {index}: want a kind of {', '.join(Artifact.kinds)}; got {record.kind!r}")
+        if stored == index:
+            mine = {name: tensors.pop(f"{index}/{name}") for name in record.shapes}
+            for name, tensor in mine.items():
+                came = (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+                if came != (record.shapes[name], record.dtypes.get(name)):
+                    raise DamagedTranscript(
+                        f"record {index}: {name} wants {record.shapes[name]}, got {came[0]} {came[1]}"
+                    )
+            self.kept[index] = Artifact.kinds[record.kind].build(mine, line["facts"])
+            if (bad := self.kept[index].not_finite()) is not None:
+                raise DamagedTranscript(f"record {index}: {bad} holds NaN or an infinity")
+        else:
+            self.kept[index] = self.kept[stored]
+        held = Record.of(self.kept[index], record.sender, record.receiver, record.verb, record.samples, record.clients)
+        for said, is_ in zip(asdict(record).items(), asdict(held).items(), strict=True):
+            if said != is_:
+                raise DamagedTranscript(f"record {index}: {said[0]} wants {is_[1]}, as kept; got {said[1]}")
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """A copy in memory of its own, which is what safetensors writes."""
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _printable(text: str) -> str:
+    """One clean line, whatever a hostile file put into it."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+_RECORD = TypeAdapter(Record)

@@ -1,0 +1,181 @@
+"""Checks a client's answer before the server uses it: owner, round, kinds, tensor names, shapes, dtypes and value ranges.
+
+What is expected comes from the server, never from another client: the round of what it sent, and the `Wanted` artifacts
+that its method declares. Within these limits a client may still lie: no tight bound on parameters holds for every honest
+training, so that only absurd ones are refused, as divergence.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.artifacts.parameters import STATISTICS, ImportanceWeights, ModelUpdate, TensorState
+from fdgpriv.artifacts.statistics import LabelMarginal, SampleCount, ValidationMetrics
+from fdgpriv.artifacts.style import AmplitudeSpectrum, StyleStatistics
+
+# The most samples of one client, and the most steps that it trains in one answer: public, the same for every client.
+# The sum of such counts over 2**22 clients is still exact in double precision.
+MOST = 2**31
+# The largest parameter, or change of one. Networks that classify have parameters below 100; at a million a training has
+# diverged, or a client lies. BatchNorm statistics and importances follow the features and may be larger.
+LARGEST = 1e6
+_ROUNDING = 1e-4  # how far label shares in single precision may sum to something else than 1
+_SHOWN = 300  # characters of a client's text that an error message repeats
+
+
+class ClientFailed(ValueError):
+    """A client answered with what it was not asked for, or its code raised an exception: one line says who, where, what."""
+
+    def __init__(self, client: str, verb: str, round: int | None, reason: str) -> None:
+        during = verb if round is None else f"{verb} of round {round}"
+        said = " ".join(reason.split())[:_SHOWN]
+        super().__init__(f"{client} failed in {during}: {''.join(c if c.isprintable() else '?' for c in said)}")
+
+
+@contextmanager
+def blaming(client: str, verb: str, round: int | None) -> Iterator[None]:
+    """Turns an exception of the client's code into a ClientFailed, the exception as its cause."""
+    try:
+        yield
+    except ClientFailed:
+        raise
+    except Exception as error:
+        raise ClientFailed(client, verb, round, f"{type(error).__name__}: {error}") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """Artifacts of one kind that the server expects in each asked client's answer.
+
+    Attributes:
+        like: Has the kind, tensor names, shapes, dtypes and facts that are expected; its client and round are ignored.
+            Of its numbers only BatchNorm counters are used: a client's may be higher by at most `MOST`, and not lower.
+        least, most: How many.
+        signed: Whether its numbers may be negative.
+    """
+
+    like: Artifact
+    least: int = 1
+    most: int = 1
+    signed: bool = True
+
+
+def absurd(artifact: Artifact) -> str | None:
+    """The name of a parameter of which a number is beyond `LARGEST`, or None."""
+    if not isinstance(artifact, TensorState) or isinstance(artifact, ImportanceWeights):
+        return None
+    parameters = {name: t for name, t in artifact.state.items() if not name.endswith(STATISTICS)}
+    return next((name for name, tensor in parameters.items() if bool((tensor.abs() > LARGEST).any())), None)
+
+
+def faults(message: Sequence[object], client: str, round: int | None, wanted: Sequence[Wanted] | None) -> Iterator[str]:
+    """What is wrong with a client's defended answer, each as "want ..., got ..."; only the first is reliable.
+
+    Args:
+        message: The answer.
+        client: Who sent it.
+        round: The round that was asked for; None is not checked.
+        wanted: What was asked for; None checks no kinds, numbers, names, shapes and dtypes.
+    """
+    artifacts = [artifact for artifact in message if isinstance(artifact, Artifact)]
+    if len(artifacts) < len(message):
+        other = next(type(item) for item in message if not isinstance(item, Artifact))
+        yield f"want an artifact on the wire, got {other.__name__}"
+    for part in wanted or ():
+        count = sum(type(artifact) is type(part.like) for artifact in artifacts)
+        if not part.least <= count <= part.most:
+            numbers = str(part.least) if part.least == part.most else f"{part.least} to {part.most}"
+            yield f"want {numbers} {part.like.kind}, got {count}"
+    for artifact in artifacts:
+        fitting = [part for part in wanted or () if type(artifact) is type(part.like)]
+        if wanted is not None and not fitting:
+            kinds = ", ".join(part.like.kind for part in wanted)
+            yield f"want {kinds or 'no artifact'}, got {artifact.kind}"
+        for fault in _of_artifact(artifact, client, round, fitting[0] if fitting else None):
+            yield f"{artifact.kind}: {fault}"
+
+
+def _of_artifact(artifact: Artifact, client: str, round: int | None, wanted: Wanted | None) -> Iterator[str]:
+    if artifact.client != client:
+        yield f"want client {client}, got {artifact.client}"
+    if round is not None and (type(artifact.round) is not int or artifact.round != round):
+        yield f"want round {round}, got {artifact.round!r}"
+    if isinstance(artifact, TensorState) and not isinstance(artifact.state, dict):
+        yield f"want state to be a dictionary of tensors, got {type(artifact.state).__name__}"
+    for name, tensor in artifact.tensors().items():
+        if not isinstance(tensor, Tensor):
+            yield f"want {name} to be a tensor, got {type(tensor).__name__}"
+        if tensor.layout is not torch.strided or tensor.is_nested or tensor.device.type != "cpu":
+            yield f"want {name} dense in CPU memory, got {str(tensor.layout).removeprefix('torch.')} on {tensor.device}"
+    if wanted is not None:
+        yield from _differences(artifact, wanted.like)
+    yield from _out_of_range(artifact, wanted)
+
+
+def _differences(artifact: Artifact, like: Artifact) -> Iterator[str]:
+    """How names, shapes, dtypes and facts differ from those of `like`."""
+    tensors, expected = artifact.tensors(), like.tensors()
+    for name in expected:
+        if name not in tensors:
+            yield f"want the tensor {name}, got none of that name"
+    for name in tensors:
+        if name not in expected:
+            yield f"want no tensor {name}, got one"
+    for name, tensor in expected.items():
+        if tensors[name].shape != tensor.shape or tensors[name].dtype != tensor.dtype:
+            yield f"want {name} {_form(tensor)}, got {_form(tensors[name])}"
+    facts = artifact.facts()
+    for name, value in like.facts().items():
+        if name not in ("client", "round") and facts.get(name) != value:
+            yield f"want {name} {value}, got {facts.get(name)}"
+
+
+def _form(tensor: Tensor) -> str:
+    return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def _out_of_range(artifact: Artifact, wanted: Wanted | None) -> Iterator[str]:
+    """Numbers that no honest client can send, whatever its data."""
+    if isinstance(artifact, SampleCount):
+        yield from _beyond("count", artifact.count, 1, MOST)
+    elif isinstance(artifact, ValidationMetrics):
+        yield from _beyond("accuracy", artifact.accuracy, 0, 1)
+    elif isinstance(artifact, LabelMarginal):
+        yield from _beyond("share", artifact.share, 0, 1)
+        total = float(artifact.share.double().sum())
+        if abs(total - 1) > _ROUNDING:
+            yield f"want share to sum to 1, got {total:g}"
+    elif isinstance(artifact, StyleStatistics):
+        for name in ("std", "mean_var", "std_var"):
+            yield from _beyond(name, artifact.tensors()[name], 0)
+    elif isinstance(artifact, AmplitudeSpectrum):
+        yield from _beyond("amplitude", artifact.amplitude, 0)
+    elif isinstance(artifact, TensorState) and not isinstance(artifact, ModelUpdate | ImportanceWeights):
+        _, variance, counter = STATISTICS
+        before = wanted.like.tensors() if wanted is not None else {}
+        for name, tensor in artifact.state.items():
+            leaf = name.rpartition(".")[2]
+            if leaf == variance:
+                yield from _beyond(name, tensor, 0)
+            elif leaf == counter:
+                least = int(before[name]) if name in before else 0
+                yield from _beyond(name, tensor, least, least + MOST)
+    if wanted is not None and not wanted.signed:
+        for name, tensor in artifact.tensors().items():
+            yield from _beyond(name, tensor, 0)
+
+
+def _beyond(name: str, tensor: Tensor, least: int, most: int | None = None) -> Iterator[str]:
+    """The fault, if any, of numbers outside [least, most].
+
+    NaN is a fault where there is a `most`. Elsewhere training that diverges may give it, which the wire says itself.
+    """
+    bad = tensor < least if most is None else ~((tensor >= least) & (tensor <= most))
+    if bool(bad.any()):
+        limits = f"at least {least}" if most is None else f"in [{least}, {most}]"
+        value = tensor[bad][0].item()
+        yield f"want {name} {limits}, got {f'{value:g}' if isinstance(value, float) else value}"

@@ -1,0 +1,184 @@
+"""The networks behind the backbones, and where each is cut into the stages stem, layer1, ..., layer4."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.models.checkpoints import find_weights, read_tensors
+from fdgpriv.utils.torchvision_import import torchvision
+
+Stages = tuple[dict[str, nn.Module], dict[str, int]]
+
+
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions beside a shortcut, without operations in place. He et al., CVPR 2016."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Maps (B, inputs, H, W) to (B, outputs, H / stride, W / stride)."""
+        hidden = torch.relu(self.bn1(self.conv1(features)))
+        return torch.relu(self.bn2(self.conv2(hidden)) + self.shortcut(features))
+
+
+class Architecture(ABC):
+    """How to build a network, how to cut it, and what its published weights are called."""
+
+    files: tuple[str, ...]
+    source: str
+
+    @abstractmethod
+    def build(self) -> nn.Module:
+        """The network with torch's own initialisation and without its head."""
+
+    @abstractmethod
+    def cut(self, network: nn.Module, small_input: bool) -> Stages:
+        """Its stages, and the channels of each; with `small_input` the stem keeps the resolution."""
+
+    def fully_connected(self, weights: Path | None) -> tuple[nn.Module, nn.Linear] | None:
+        """What the published network has between its last map and its classifier, in two parts; None where nothing.
+
+        Args:
+            weights: Where its published weights are looked for; None for torch's own initialisation.
+
+        Returns: All layers from the map (B, C, H, W) up to the last hidden layer's input, and that last layer.
+        """
+        return None
+
+
+class SmallResNet(Architecture):
+    """For 32 px and from scratch: maps of 16, 16, 8, 4 and 4 px, one residual block a stage."""
+
+    files = ("small_resnet.safetensors", "small_resnet.pth")
+    source = "is not published: save the state dict of a `small_resnet` of your own"
+    widths: ClassVar[dict[str, int]] = {"stem": 32, "layer1": 32, "layer2": 48, "layer3": 64, "layer4": 96}
+    strides: ClassVar[dict[str, int]] = {"layer1": 1, "layer2": 2, "layer3": 2, "layer4": 1}
+
+    def build(self) -> nn.Module:
+        width = self.widths["stem"]
+        stem = nn.Sequential(nn.Conv2d(3, width, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+        stages: dict[str, nn.Module] = {"stem": stem}
+        for name, stride in self.strides.items():
+            stages[name] = ResidualBlock(width, self.widths[name], stride)
+            width = self.widths[name]
+        return nn.ModuleDict(stages)
+
+    def cut(self, network: nn.Module, small_input: bool) -> Stages:
+        return dict(network.named_children()), self.widths
+
+
+@dataclass(frozen=True)
+class ResNet(Architecture):
+    """torchvision's ResNet-18 or -50."""
+
+    name: str
+    files: tuple[str, ...]
+    source: str
+    expansion: int
+
+    def build(self) -> nn.Module:
+        network: nn.Module = getattr(torchvision.models, self.name)()
+        network.fc = nn.Identity()
+        return network
+
+    def cut(self, network: nn.Module, small_input: bool) -> Stages:
+        part = dict(network.named_children())
+        stem = [part["conv1"], part["bn1"], part["relu"], part["maxpool"]]
+        stages = {f"layer{i}": part[f"layer{i}"] for i in range(1, 5)}
+        channels = {f"layer{i}": 32 * 2**i * self.expansion for i in range(1, 5)}
+        return {"stem": _stem(stem, small_input), **stages}, {"stem": 64, **channels}
+
+
+@dataclass(frozen=True)
+class AlexNet(Architecture):
+    """torchvision's AlexNet: one convolution a stage, and its fully connected layers for methods that ask for them."""
+
+    files: tuple[str, ...]
+    source: str
+
+    def build(self) -> nn.Module:
+        network: nn.Module = torchvision.models.alexnet()
+        network.classifier = nn.Identity()
+        return network
+
+    def cut(self, network: nn.Module, small_input: bool) -> Stages:
+        layers = list(network.get_submodule("features").children())
+        starts = {"layer1": (3, 6), "layer2": (6, 8), "layer3": (8, 10), "layer4": (10, 13)}
+        stages = {name: nn.Sequential(*layers[start:end]) for name, (start, end) in starts.items()}
+        channels = {"stem": 64, "layer1": 192, "layer2": 384, "layer3": 256, "layer4": 256}
+        return {"stem": _stem(layers[:3], small_input), **stages}, channels
+
+    def fully_connected(self, weights: Path | None) -> tuple[nn.Module, nn.Linear]:
+        """fc6 and fc7, of 4,096 numbers each, without dropout."""
+        layers = {"classifier.1": nn.Linear(256 * 6 * 6, 4096), "classifier.4": nn.Linear(4096, 4096)}
+        if weights is not None:
+            path = find_weights(self.files, self.source, weights)
+            state = read_tensors(path)
+            for name, layer in layers.items():
+                if missing := {f"{name}.weight", f"{name}.bias"} - state.keys():
+                    raise ValueError(
+                        f"want fully connected layers of alexnet in {path}, got no {', '.join(sorted(missing))}"
+                    )
+                layer.load_state_dict({leaf: state[f"{name}.{leaf}"] for leaf in ("weight", "bias")})
+        fc6, fc7 = layers.values()
+        return nn.Sequential(nn.AdaptiveAvgPool2d(6), nn.Flatten(), fc6, nn.ReLU()), fc7
+
+
+@dataclass(frozen=True)
+class DenseNet(Architecture):
+    """torchvision's DenseNet-121: a stage is a dense block with the transition after it."""
+
+    files: tuple[str, ...]
+    source: str
+
+    def build(self) -> nn.Module:
+        network: nn.Module = torchvision.models.densenet121()
+        network.classifier = nn.Identity()
+        return network
+
+    def cut(self, network: nn.Module, small_input: bool) -> Stages:
+        part = dict(network.get_submodule("features").named_children())
+        stem = [part["conv0"], part["norm0"], part["relu0"], part["pool0"]]
+        stages: dict[str, nn.Module] = {"stem": _stem(stem, small_input)}
+        for i in range(1, 4):
+            stages[f"layer{i}"] = nn.Sequential(part[f"denseblock{i}"], part[f"transition{i}"])
+        stages["layer4"] = nn.Sequential(part["denseblock4"], part["norm5"], nn.ReLU())
+        return stages, {"stem": 64, "layer1": 128, "layer2": 256, "layer3": 512, "layer4": 1024}
+
+
+def _stem(layers: list[nn.Module], small_input: bool) -> nn.Module:
+    """Convolution, ..., pooling in a row; for small inputs of stride 1 and without the pooling."""
+    if not small_input:
+        return nn.Sequential(*layers)
+    convolution = layers[0]
+    if not isinstance(convolution, nn.Conv2d):
+        raise TypeError(f"want a stem that opens with a convolution, got {type(convolution).__name__}")
+    convolution.stride = (1, 1)
+    return nn.Sequential(*layers[:-1])
+
+
+def _published(file: str) -> tuple[tuple[str, ...], str]:
+    """The names under which a published file may lie, and where it comes from."""
+    stem = file.removesuffix(".pth")
+    return (file, f"{stem}.safetensors"), f"comes from https://download.pytorch.org/models/{file}"
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "small_resnet": SmallResNet(),
+    "resnet18": ResNet("resnet18", *_published("resnet18-f37072fd.pth"), expansion=1),
+    "resnet50": ResNet("resnet50", *_published("resnet50-0676ba61.pth"), expansion=4),
+    "alexnet": AlexNet(*_published("alexnet-owt-7be5be79.pth")),
+    "densenet121": DenseNet(*_published("densenet121-a639ec97.pth")),
+}

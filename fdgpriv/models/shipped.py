@@ -1,0 +1,75 @@
+"""The small networks that come with fdgpriv: weights in safetensors, and beside them a card that says what they are."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import safetensors.torch
+from torch import nn
+
+from fdgpriv.models.checkpoints import read_tensors
+
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is known of a shipped network.
+
+    Attributes:
+        name: What reports say, with a version that changes with the weights.
+        recipe: SHA-256 of the training script, of what it draws, of its settings and of the network's layout.
+        weights: SHA-256 of the weights file.
+        trained_on: In words.
+        figures: Measured by the training script on images it did not train on, by name.
+    """
+
+    name: str
+    recipe: str
+    weights: str
+    trained_on: str
+    figures: dict[str, float]
+
+
+def save_shipped(
+    network: nn.Module, name: str, recipe: str, trained_on: str, figures: dict[str, float], directory: Path
+) -> Card:
+    """Writes the weights and the card of `network` into `directory`."""
+    path = _path(name, directory)
+    tensors = {key: value.detach().contiguous() for key, value in network.state_dict().items()}
+    path.write_bytes(safetensors.torch.save(tensors))  # with the user's own permissions, which save_file narrows
+    card = Card(name, recipe, sha256(path), trained_on, figures)
+    path.with_suffix(".json").write_text(json.dumps(asdict(card), indent=2) + "\n", encoding="utf-8")
+    return card
+
+
+def load_shipped(network: nn.Module, name: str, directory: Path | None = None) -> Card:
+    """Loads the weights called `name` into `network`, freezes it and returns its card; refuses weights not of the card.
+
+    Args:
+        network: Of the layout that was trained.
+        name: As on the card.
+        directory: Where the two files lie; beside this module by default.
+    """
+    path = _path(name, directory or HERE)
+    for file in (path, path.with_suffix(".json")):
+        if not file.is_file():
+            raise FileNotFoundError(
+                f"want {file.name}, which python -m fdgpriv.models.training.__main__ makes; looked in {file.parent}"
+            )
+    card = Card(**json.loads(path.with_suffix(".json").read_text(encoding="utf-8")))
+    found = sha256(path)
+    if found != card.weights:
+        raise ValueError(f"want {path.name} with SHA-256 {card.weights}, as its card says; got {found}")
+    network.load_state_dict(read_tensors(path))
+    network.eval().requires_grad_(False)
+    return card
+
+
+def _path(name: str, directory: Path) -> Path:
+    return directory / f"{name.replace('-', '_')}.safetensors"
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,1 @@
+"""Trains the small networks that fdgpriv ships."""

@@ -1,0 +1,185 @@
+"""How parts are found and configured: one class in one file of its role's folder.
+
+No part is imported by name. `Attack.named("gan")` finds the class Gan in attacks/gan.py, in the entry-point group
+``fdgpriv.attacks`` of an installed third-party package, or among the classes that were registered in this process.
+"""
+
+import pkgutil
+import re
+from abc import ABC
+from collections.abc import Collection, Mapping
+from dataclasses import Field, fields, is_dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, ClassVar, NamedTuple, Self
+
+from fdgpriv.utils.fields import check, kinds
+
+
+class Role(ABC):
+    """A kind of part, and the folder where its parts lie."""
+
+    folder: ClassVar[str]
+    installed_as: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        """Check every field by its annotated type; a part that checks more calls this first."""
+        check(self, self.name())
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The names of all parts of this role, as the command line writes them."""
+        return names_in(cls.folder)
+
+    @classmethod
+    def named(cls, name: str) -> type[Self]:
+        """The part called `name`; a ValueError lists the known ones."""
+        want_part(cls.folder, name)
+        for point in installed(f"fdgpriv.{cls.folder}"):
+            if point.name == name:
+                joined = point.load()
+                joined.installed_as = name
+                found: type[Self] = _of_role(joined, cls, name)
+                return found
+        module = import_module(f"fdgpriv.{cls.folder}.{name}")
+        for attribute, part in vars(module).items():
+            if is_class_of(attribute, name) and isinstance(part, type) and issubclass(part, cls):
+                return part
+        raise ValueError(f"want a class in {cls.folder}/{name}.py whose name in snake case is {name}; found none")
+
+    @classmethod
+    def name(cls) -> str:
+        """This part's own name: its file's, or that under which it was installed."""
+        return cls.__dict__.get("installed_as") or cls.__module__.rpartition(".")[2]
+
+    @classmethod
+    def register(cls) -> str:
+        """Makes a class of your own known in this process under its name in snake case, which is returned.
+
+        Raises:
+            ValueError: Another part has this name.
+        """
+        name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+        known = _REGISTERED.setdefault(f"fdgpriv.{cls.folder}", {})
+        if name not in known and name in names_in(cls.folder):
+            raise ValueError(f"want a name that no other of the {cls.folder} has, got {name!r}")
+        cls.installed_as = name
+        known[name] = Registered(name, cls)
+        return name
+
+    def spec(self) -> str:
+        """As the command line names it: ``name:field=value,...``, with the fields that differ from their defaults.
+
+        A class that is not known yet is registered.
+        """
+        name = self.name()
+        if name not in names_in(self.folder) or self.named(name) is not type(self):
+            name = self.register()
+        known: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
+        changed = [f for f in known if getattr(self, f.name) != f.default]
+        settings = ",".join(f"{f.name}={_written(getattr(self, f.name))}" for f in changed)
+        return f"{name}:{settings}" if settings else name
+
+    @classmethod
+    def parse(cls, spec: str) -> Self:
+        """The part that a command line's ``name`` or ``name:field=value,field=value`` means."""
+        part, settings = cls.described(spec)
+        return part.configured(settings)
+
+    @classmethod
+    def described(cls, spec: str) -> tuple[type[Self], dict[str, str]]:
+        """The part that such a specification names, and the fields that it sets, as written."""
+        name, settings = split(spec)
+        return cls.named(name), settings
+
+    @classmethod
+    def configured(cls, settings: Mapping[str, Any]) -> Self:
+        """The part with these fields set; text is read as the field's type, an unknown field lists the known ones."""
+        known, given = kinds(cls), {}
+        for name, value in settings.items():
+            want_field(cls.name(), name, known)
+            given[name] = known[name].read(value, f"{cls.name()}.{name}")
+        return cls(**given)
+
+
+class Registered(NamedTuple):
+    """A part that this process brought, in the form of an entry point."""
+
+    name: str
+    part: type[Any]
+
+    @property
+    def module(self) -> str:
+        """Where its class is defined."""
+        return self.part.__module__
+
+    def load(self) -> type[Any]:
+        """Its class."""
+        return self.part
+
+
+_REGISTERED: dict[str, dict[str, Registered]] = {}
+
+
+def names_in(folder: str) -> tuple[str, ...]:
+    """The names of the parts in this folder and of those installed beside them, as the command line writes them."""
+    package = import_module(f"fdgpriv.{folder}")
+    own = {module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_")}
+    joined = {point.name for point in installed(f"fdgpriv.{folder}")}
+    return tuple(sorted(own | joined))
+
+
+def is_class_of(attribute: str, name: str) -> bool:
+    """Whether this class name is that of the part `name`; it may end in _ where Python has the name: None_."""
+    return attribute.lower().rstrip("_") == name.replace("_", "")
+
+
+def want_part(folder: str, name: str) -> None:
+    """Raise ValueError, listing the known ones, where no part in this folder has this name."""
+    if name not in (known := names_in(folder)):
+        raise ValueError(f"want one of the {folder} {', '.join(known)}; got {name!r}")
+
+
+def want_field(part: str, name: str, known: Collection[str]) -> None:
+    """Raise ValueError, listing the known ones, where the part has no such field."""
+    if name not in known:
+        near = "".join(f", did you mean {close}?" for close in get_close_matches(name, known, 1))
+        raise ValueError(f"{part}: want a field of {', '.join(known) or '(none)'}; got {name!r}{near}")
+
+
+def split(spec: str) -> tuple[str, dict[str, str]]:
+    """The name and the settings in ``name`` or ``name:field=value,field=value``."""
+    name, _, rest = spec.partition(":")
+    settings: dict[str, str] = {}
+    for item in filter(None, rest.split(",")):
+        field, equals, value = (piece.strip() for piece in item.partition("="))
+        if not equals or not field:
+            raise ValueError(f"want name:field=value,field=value; got {spec!r}")
+        if field in settings:
+            raise ValueError(f"want each field once, got {field} twice in {spec!r}")
+        settings[field] = value
+    return name, settings
+
+
+def installed(group: str) -> tuple[EntryPoint | Registered, ...]:
+    """The parts of this group that do not lie in our own folders: of installed packages, and registered ones."""
+    return (*_entry_points(group), *_REGISTERED.get(group, {}).values())
+
+
+@cache
+def _entry_points(group: str) -> tuple[EntryPoint, ...]:
+    """Read from disk once."""
+    return tuple(entry_points(group=group))
+
+
+def _written(value: Any) -> str:
+    """A field's value as a command line writes it."""
+    return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _of_role(part: Any, role: type[Any], name: str) -> Any:
+    if not (isinstance(part, type) and issubclass(part, role)):
+        raise ValueError(f"want {name!r} of the {role.folder} to be a {role.__name__}, got {part!r}")
+    return part

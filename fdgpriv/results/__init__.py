@@ -1,0 +1,1 @@
+"""The results contract, utility, and accuracy over targets and seeds."""

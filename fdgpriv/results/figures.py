@@ -1,0 +1,84 @@
+"""Pictures for the report: truth, reconstruction and controls side by side; the style encoder's own proof."""
+
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+
+import matplotlib
+import torch
+from torch import Tensor
+
+from fdgpriv.artifacts.moments import pooled_style
+from fdgpriv.data.dataset import Domain
+from fdgpriv.models.style_codec import StyleCodec
+from fdgpriv.utils.files import write_bytes
+from fdgpriv.utils.quiet import quietly
+
+matplotlib.use("Agg")
+
+from matplotlib.figure import Figure
+
+COLUMNS = {
+    "truth": "truth",
+    "attack": "reconstruction",
+    "autoencoder": "from its own style",
+    "nearest_own": "nearest own image",
+    "mean_image": "public mean",
+    "domain_mean": "domain mean",
+    "other_client": "other client",
+    "random_style": "random style",
+    "unconditional": "unconditional",
+}
+
+
+def grid(rows: Sequence[Mapping[str, Tensor]], labels: Sequence[str], path: Path) -> None:
+    """Rows of images (3, H, W) in [0, 1] by column name, written as a PNG; a column nobody has is left out."""
+    columns = [name for name in COLUMNS if any(name in row for row in rows)]
+    _write([[row.get(name) for name in columns] for row in rows], [COLUMNS[name] for name in columns], labels, path)
+
+
+def stylised(codec: StyleCodec, domains: Sequence[Domain], path: Path) -> None:
+    """One image of each domain given the style of every domain, by the style encoder and decoder, as a PNG."""
+    styles = [pooled_style(codec.encode(domain.images[:100])) for domain in domains]
+    rows = [
+        [domain.images[0], codec(domain.images[:1])[0].clamp(0, 1)]
+        + [codec.stylise(domain.images[:1], mean, std)[0].clamp(0, 1) for mean, std in styles]
+        for domain in domains
+    ]
+    heads = ["image", "round trip"] + [f"as {domain.name}" for domain in domains]
+    _write(rows, heads, [domain.name for domain in domains], path)
+
+
+def _write(rows: Sequence[Sequence[Tensor | None]], heads: Sequence[str], labels: Sequence[str], path: Path) -> None:
+    """One picture: the images on one canvas, transparent where there is none."""
+    side = next(image.shape[-1] for row in rows for image in row if image is not None)
+    step = side + max(1, side // 16)
+    canvas = torch.zeros(len(rows) * step, len(heads) * step, 4)
+    for r, row in enumerate(rows):
+        for c, image in enumerate(row):
+            if image is not None:
+                place = canvas[r * step : r * step + side, c * step : c * step + side]
+                place[..., :3], place[..., 3] = image.permute(1, 2, 0).clamp(0, 1), 1.0
+    figure = Figure(figsize=(1.15 * len(heads) + 1.1, 1.15 * len(rows) + 0.5), dpi=110)
+    axis = figure.add_subplot(frame_on=False)
+    axis.imshow(canvas.numpy(), interpolation="nearest")
+    axis.set_xticks(
+        [c * step + side / 2 for c in range(len(heads))],
+        [h.replace(" ", "\n", 1) for h in heads],
+        fontsize=8,
+        parse_math=False,  # a name may hold dollar signs
+    )
+    axis.set_yticks([r * step + side / 2 for r in range(len(rows))], labels, fontsize=8, parse_math=False)
+    axis.tick_params(length=0, labeltop=True, labelbottom=False)
+    png = BytesIO()
+    with quietly(UserWarning):  # about names that are long or have letters that the font lacks
+        figure.tight_layout(pad=0.4)
+        figure.savefig(png, format="png", metadata={"Software": None})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, png.getvalue())
+
+
+def rows_of(shown: Sequence[tuple[Tensor, Mapping[str, Tensor]]], count: int) -> list[dict[str, Tensor]]:
+    """`count` of the shown targets, spread over all of them: the true image beside what each name drew of it."""
+    chosen = torch.linspace(0, len(shown) - 1, min(count, len(shown))).round().long().unique().tolist()
+    return [{"truth": shown[i][0], **shown[i][1]} for i in chosen]

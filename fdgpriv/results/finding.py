@@ -1,0 +1,235 @@
+"""The results contract, schema 1 of results.json: what a run measured, in words and numbers only.
+
+An interval is always 95%, a missing value is null with a reason, and a verdict that its own numbers do not carry is
+refused: "leak" needs a corrected p of at most 0.025 against named controls, "no leak found" needs a positive control
+that succeeded.
+"""
+
+import json
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from fdgpriv.results.attack_finding import AttackFinding
+from fdgpriv.results.utility_finding import Utility
+from fdgpriv.utils.files import read_bytes, write_text
+from fdgpriv.utils.records import Amount, Count, Entry, FileName, Json, Probability, Table, Text, Word, one_line
+
+LARGEST_FILE = 64 * 2**20  # bytes of results.json that `load` reads
+
+
+class ArtifactRow(Entry):
+    """One line of the ledger: what left whom, for whom, how large, how often, and who can read it."""
+
+    kind: Word
+    level: Word | None = None
+    verb: Word
+    sender: Word = Field(alias="from")
+    to: Word
+    via: Word | None = None
+    per_client_per_round_bytes: Count
+    shape: Text
+    dtype: Text
+    times: Count
+    samples_behind: Count | None = None  # the fewest private samples behind one such artifact
+    visible_to: tuple[Word, ...]
+
+
+class EpsilonMeasured(Entry):
+    """Lower bounds on epsilon that attacks established; null where the bound was not computed."""
+
+    clopper_pearson: Amount | None = None
+    gdp: Amount | None = None
+    one_run: Amount | None = None
+
+
+class Privacy(Entry):
+    """What is proved and what is measured about epsilon, in numbers and in one sentence."""
+
+    epsilon_proved: Amount | None
+    delta: Probability | None
+    statement: Word
+    epsilon_measured: EpsilonMeasured = EpsilonMeasured()
+    ceiling: Amount | None = None
+    verdict: Literal["consistent", "violation", "saturated", "no_guarantee", "not_measured"]
+
+    @model_validator(mode="after")
+    def _no_epsilon_without_a_proof(self) -> Self:
+        if (self.epsilon_proved is None) != (self.verdict == "no_guarantee"):
+            raise ValueError(f"want no_guarantee exactly where nothing is proved, got {self.verdict}")
+        measured = set(self.epsilon_measured.model_dump().values()) != {None}
+        if self.verdict in ("consistent", "violation", "saturated") and not measured:
+            raise ValueError(f"want a measured epsilon for the verdict {self.verdict}, got none")
+        return self
+
+
+class Claim(Entry):
+    """One privacy claim of a paper, what decides it, and the attack rows that it rests on."""
+
+    id: Word
+    quote: Text
+    measurement: Text
+    evidence: tuple[Text, ...] = ()
+    verdict: Literal["supported", "refuted", "undecided"]
+    reason: Text
+
+    @model_validator(mode="after")
+    def _decided_by_evidence(self) -> Self:
+        if self.verdict != "undecided" and not self.evidence:
+            raise ValueError(f"want evidence for the claim {self.id}, {self.verdict}, got none")
+        return self
+
+
+class RunFigure(Entry):
+    """A picture in the folder of the run."""
+
+    file: FileName
+    caption: Text
+
+
+class ImageCount(Entry):
+    """How many images clients train on, clients hold out for validation, adversaries may hold, shadow clients hold."""
+
+    train: Count
+    held_out: Count
+    public: Count
+    shadow: Count
+
+
+class Images(ImageCount):
+    """What the images of all source domains are used for, and of each; only those that clients hold were trained on."""
+
+    domains: Table[ImageCount]
+
+
+class Run(Entry):
+    """One method, one target, one seed, one defense: utility, ledger, attacks, privacy, claims.
+
+    Attributes:
+        utility: Null where training diverged or failed.
+        failed: Why training ended early: which client failed, in which round, and how; null where none did. The ledger
+            then holds what crossed before, and nothing was attacked.
+        training: Figures that the method logged while it trained, by name; none of them crossed the wire.
+    """
+
+    method: Word
+    dataset: Word
+    target: Word | None
+    seed: int
+    defense: Word
+    images: Images | None = None
+    utility: Utility | None
+    failed: Text | None = None
+    artifacts: tuple[ArtifactRow, ...]
+    attacks: tuple[AttackFinding, ...]
+    privacy: Privacy
+    claims: tuple[Claim, ...] = ()
+    figures: tuple[RunFigure, ...] = ()
+    not_measured: tuple[Text, ...] = ()
+    training: dict[Word, float] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _nothing_of_a_failed_run(self) -> Self:
+        if self.failed is not None and (self.utility is not None or self.attacks):
+            raise ValueError(f"want no utility and no attacks of a run that failed, got some beside {self.failed!r}")
+        return self
+
+
+class DatasetNote(Entry):
+    """What the images are, and what must not be concluded from them."""
+
+    name: Word
+    about: Text
+    limits: Text
+
+
+class Timing(Entry):
+    """Where the time went."""
+
+    total_s: Amount | None
+    train_s: Amount | None
+    attack_s: Amount | None
+    peak_rss_mb: Amount | None
+
+
+class Results(Entry):
+    """Everything that one call of the audit measured: results.json."""
+
+    schema_number: Literal[1] = Field(default=1, alias="schema")
+    fdgpriv: Word
+    command: Text | None = None  # how to run it again, without the folder it wrote to
+    config: Json
+    environment: Json
+    timing: Timing
+    dataset: DatasetNote
+    interrupted: bool = False
+    runs: tuple[Run, ...]
+
+    @model_validator(mode="after")
+    def _each_run_once(self) -> Self:
+        seen = set()
+        for run in self.runs:
+            key = (run.method, run.dataset, run.target, run.seed, run.defense)
+            if key in seen:
+                raise ValueError(f"want each run once, got twice {key}")
+            seen.add(key)
+        return self
+
+    def text(self) -> str:
+        """The JSON text of results.json; equal results give equal text."""
+        data = self.model_dump(mode="json", by_alias=True)
+        return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def comparable(self) -> str:
+        """The JSON text without timing and environment: equal for two runs of one configuration and seed."""
+        data = self.model_dump(mode="json", by_alias=True, exclude={"timing", "environment"})
+        return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def to_records(self) -> list[dict[str, str | int | float | bool | None]]:
+        """One flat row for each attack of each run: who, on what, its metric with interval, and both verdicts."""
+        return [
+            {
+                "method": run.method,
+                "dataset": run.dataset,
+                "target": run.target,
+                "seed": run.seed,
+                "defense": run.defense,
+                "target_accuracy": run.utility.target_accuracy.value if run.utility else None,
+                "attack": found.attack,
+                "threat": found.threat.role,
+                "artifact": found.artifact,
+                "shared": found.shared,
+                "metric": found.headline,
+                "value": figure.value if figure else None,
+                "low": figure.ci95[0] if figure and figure.ci95 else None,
+                "high": figure.ci95[1] if figure and figure.ci95 else None,
+                "n": found.n,
+                "p": found.leakage.p,
+                "verdict": found.verdict,
+                "verdict_domain": found.verdict_domain,
+            }
+            for run in self.runs
+            for found in run.attacks
+            for figure in (found.metrics.get(found.headline),)
+        ]
+
+    def save(self, path: Path) -> None:
+        """Writes results.json, into `path` where that is a folder, whole or not at all."""
+        write_text(path / "results.json" if path.is_dir() else path, self.text())
+
+    @classmethod
+    def load(cls, path: Path) -> "Results":
+        """Reads what `save` wrote; a file that breaks the contract is a ValueError of one line."""
+        data = read_bytes(path, LARGEST_FILE)
+        try:
+            return cls.model_validate_json(data, strict=True)
+        except ValidationError as error:
+            raise ValueError(f"want results of schema 1 in {path}, got {one_line(error)}") from error
+
+
+def schema_text() -> str:
+    """The JSON Schema that ships as schema.json, generated from the classes of this file."""
+    schema = Results.model_json_schema(by_alias=True, mode="serialization")
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    return json.dumps(schema, indent=1, sort_keys=True) + "\n"

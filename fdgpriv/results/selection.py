@@ -1,0 +1,66 @@
+"""Which round's model counts: the last, the best on the sources, or the mean of the last five; one rule for all methods.
+
+The model of round r is the one after r rounds of training, which the server sends in round r; the final one is of round T.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fdgpriv.results.utility_finding import ChosenUtility, PersonalUtility, Utility
+from fdgpriv.statistics.measured import Measured
+
+LAST = 5
+LOOKS = 2  # before the last rounds, and at the end, a client's own model is tried at most so many times
+
+Evaluated = Mapping[int, Utility | PersonalUtility]  # by round
+
+
+def rounds_to_try(rounds: int, personal: bool) -> frozenset[int]:
+    """After which rounds models are evaluated; where each client has its own, the last five and few others."""
+    every = -(-rounds // LOOKS) if personal else 1
+    return frozenset(r for r in range(1, rounds + 1) if r % every == 0 or r > rounds - LAST)
+
+
+def chosen(found: Evaluated) -> dict[str, ChosenUtility | None]:
+    """By field of `Utility`: last_round, selected_round and last_five."""
+    rounds = sorted(found)
+    return {
+        "last_round": _mean(found, rounds[-1:]),
+        "selected_round": _mean(found, _selected(found)),
+        "last_five": _mean(found, rounds[-LAST:]),
+    }
+
+
+def _selected(found: Evaluated) -> Sequence[int]:
+    """The round of the best source accuracy, the earliest of several; none where no source accuracy is known."""
+    known = {round: value for round in sorted(found) if (value := found[round].source_accuracy.value) is not None}
+    return [max(known, key=lambda round: known[round])] if known else []  # of equals max takes the first
+
+
+def _mean(found: Evaluated, rounds: Sequence[int]) -> ChosenUtility | None:
+    if not rounds:
+        return None
+    return ChosenUtility(
+        rounds=tuple(rounds),
+        source_accuracy=_figure([found[round].source_accuracy for round in rounds]),
+        target_accuracy=_figure([found[round].target_accuracy for round in rounds]),
+    )
+
+
+def _figure(figures: Sequence[Measured]) -> Measured:
+    """The mean of values and of the ends of intervals.
+
+    The models are tried on the same images. The standard deviation of a mean is at most the mean of standard deviations,
+    so that this interval is not too narrow.
+    """
+    if len(figures) == 1:
+        return figures[0]
+    values = [figure.value for figure in figures if figure.value is not None]
+    if len(values) < len(figures):
+        reason = f"known after {len(values)} of these {len(figures)} rounds"
+        return Measured(value=None, n=figures[-1].n, direction="higher_better", reason=reason)
+    ends = [figure.ci95 for figure in figures if figure.ci95 is not None]
+    low, high = np.mean(ends, axis=0) if len(ends) == len(figures) else (None, None)
+    interval = None if low is None or high is None else (float(low), float(high))
+    return Measured(value=float(np.mean(values)), ci95=interval, n=figures[-1].n, direction="higher_better")

@@ -1,0 +1,74 @@
+"""What an audit says in plain lines when it is done: accuracies, and one line for each attack."""
+
+from collections.abc import Iterator
+
+from fdgpriv.results.accuracy import accuracies, several_trainings
+from fdgpriv.results.finding import Results, Run
+from fdgpriv.statistics.measured import Measured
+
+
+def verdicts(results: Results) -> str:
+    """Each run, with one line per attack: client line and domain line; then accuracies over several trainings."""
+    lines = [line for run in results.runs for line in _run(run)]
+    if results.runs and not any(run.attacks for run in results.runs):
+        lines.append("nothing was attacked")
+    if several_trainings(results):
+        lines += ["accuracy over targets and seeds:", *_over_trainings(results)]
+    return "\n".join(lines)
+
+
+def _run(run: Run) -> Iterator[str]:
+    aimed = f", target {run.target}" if run.target else ""
+    yield f"{run.method} on {run.dataset}{aimed}, seed {run.seed}, defense {run.defense}"
+    if run.failed is not None:
+        yield f"  failed: {run.failed}"
+    if run.utility is not None:
+        yield f"  accuracy: {_accuracy(run.utility.source_accuracy, run.utility.target_accuracy)}"
+        if (own := run.utility.personal) is not None:
+            yield f"  each client with its own model: {_accuracy(own.source_accuracy, own.target_accuracy)}"
+    for row in run.attacks:
+        yield (
+            f"  {row.attack:16} {row.threat.role:12} {row.artifact:24} "
+            f"client: {row.verdict.replace('_', ' '):16} domain: {row.verdict_domain.replace('_', ' ')}"
+        )
+
+
+def _accuracy(source: Measured, target: Measured) -> str:
+    return f"source {_share(source)}, target {_share(target)}"
+
+
+def _over_trainings(results: Results) -> Iterator[str]:
+    for row in accuracies(results):
+        over = f"{row.target.n} seeds" if row.target.ci95 else row.target.reason
+        each = ", ".join(f"{target} {_share(figure)}" for target, figure in row.by_target.items())
+        yield (
+            f"  {row.method}, defense {row.defense}{row.model and f', {row.model}'}: "
+            f"target {_share(row.target)}{_ends(row.target)} ({over}); {each}; source {_share(row.source)}"
+        )
+        if row.by_rule:
+            yield "    target by rule: " + ", ".join(
+                f"{_rule(n)} {_share(f)}{_ends(f)}" for n, f in row.by_rule.items()
+            )
+        if row.base:
+            told = ", ".join(f"{_rule(name)} {_lead(figure)}{_ends(figure)}" for name, figure in row.leads.items())
+            seeds = max(figure.n or 0 for figure in row.leads.values())
+            yield f"    minus {row.base}, by pairs over {seeds} seed{'' if seeds == 1 else 's'}: {told}"
+        if row.left_out:
+            seeds = (row.target.n or 0) + len(row.left_out)
+            yield f"    {len(row.left_out)} of {seeds} seeds left out of the means; missing: {'; '.join(row.missing)}"
+
+
+def _rule(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _ends(figure: Measured) -> str:
+    return f" [{figure.ci95[0]:.3f}, {figure.ci95[1]:.3f}]" if figure.ci95 else ""
+
+
+def _lead(figure: Measured) -> str:
+    return "not available" if figure.value is None else f"{figure.value:+.3f}"
+
+
+def _share(figure: Measured) -> str:
+    return "not available" if figure.value is None else f"{figure.value:.3f}"

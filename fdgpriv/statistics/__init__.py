@@ -1,0 +1,1 @@
+"""Intervals, paired tests and multiplicity: numbers in, numbers out."""

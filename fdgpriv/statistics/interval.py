@@ -1,0 +1,132 @@
+"""Intervals over independent units: of a mean, of a count, and of the share that leaked."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+Array: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure with its 95 % interval (both None where there is none, with the reason) over `n` independent units."""
+
+    value: float | None
+    lower: float | None
+    upper: float | None
+    n: int
+    reason: str | None = None
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """Both of the interval, where there is one."""
+        return None if self.lower is None or self.upper is None else (self.lower, self.upper)
+
+    def named(self, name: str) -> dict[str, float]:
+        """The figure under this name, and its ends under ``NAME_low`` and ``NAME_high``, as far as there are any."""
+        parts = {name: self.value, f"{name}_low": self.lower, f"{name}_high": self.upper}
+        return {key: value for key, value in parts.items() if value is not None}
+
+
+def finite(name: str, values: ArrayLike) -> Array:
+    """The values as float64 (n,); NaN and infinity are errors, for a mean that drops or keeps them would be wrong."""
+    array: Array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or not len(array):
+        raise ValueError(f"want {name} (n,) with n >= 1, got {array.shape}")
+    bad = np.flatnonzero(~np.isfinite(array))
+    if len(bad):
+        raise ValueError(f"want finite {name}, got {array[bad[0]]} at {bad[0]} and {len(bad)} such in all")
+    return array
+
+
+def unit_means(values: Array, cluster: NDArray[Any] | None = None) -> Array:
+    """Mean over the targets of each independent unit.
+
+    Args:
+        values: One value per target (n,).
+        cluster: The unit of each target (n,), any labels; None where every target is a unit.
+
+    Returns: (G,), in the order of the sorted labels.
+    """
+    if cluster is None:
+        return values
+    if cluster.shape != values.shape:
+        raise ValueError(f"want cluster {values.shape}, got {cluster.shape}")
+    _, of = np.unique(cluster, return_inverse=True)
+    means: Array = np.bincount(of, weights=values) / np.bincount(of)
+    return means
+
+
+def mean_interval(values: ArrayLike, cluster: NDArray[Any] | None = None, error: float = 0.05) -> Interval:
+    """Mean over units with its two-sided t interval at level 1 - `error`.
+
+    The value is the mean of the unit means, so a client with many targets weighs as much as one with few.
+    """
+    means = unit_means(finite("values", values), cluster)
+    centre, n = float(means.mean()), len(means)
+    if n < 2:
+        return Interval(centre, None, None, n, f"want at least 2 units for an interval, got {n}")
+    half = -float(special.stdtrit(n - 1, error / 2)) * float(means.std(ddof=1)) / math.sqrt(n)
+    return Interval(centre, centre - half, centre + half, n)
+
+
+def clopper_pearson(successes: int, trials: int, error: float = 0.05) -> Interval:
+    """Exact two-sided interval of a success rate at level 1 - `error` (Clopper and Pearson, Biometrika 1934)."""
+    if not 0 <= successes <= trials or trials < 1:
+        raise ValueError(f"want 0 <= successes <= trials and trials >= 1, got {successes} of {trials}")
+    lower, upper = lower_rate(successes, trials, error / 2), upper_rate(successes, trials, error / 2)
+    return Interval(successes / trials, lower, upper, trials)
+
+
+def lower_rate(successes: int, trials: int, error: float) -> float:
+    """Clopper-Pearson lower bound of a rate at one-sided error: BetaInv(error; k, n - k + 1), 0 if k = 0."""
+    if successes == 0:
+        return 0.0
+    return float(special.betaincinv(successes, trials - successes + 1, error))
+
+
+def upper_rate(successes: int, trials: int, error: float) -> float:
+    """Clopper-Pearson upper bound of a rate at one-sided error: BetaInv(1 - error; k + 1, n - k), 1 if k = n."""
+    if successes == trials:
+        return 1.0
+    return float(special.betainccinv(successes + 1, trials - successes, error))
+
+
+def leakage(
+    attack: ArrayLike,
+    control: ArrayLike,
+    autoencoder: ArrayLike,
+    cluster: NDArray[Any] | None = None,
+    error: float = 0.05,
+) -> Interval:
+    """Share of what could leak that did: L = (m_attack - m_b) / (m_autoencoder - m_b), for reading, not for verdicts.
+
+    Args:
+        attack: Metric per target (n,), oriented so that higher leaks.
+        control: The strongest control b, paired (n,).
+        autoencoder: The attack's own decoder given the true image, paired (n,).
+        cluster: The unit of each target (n,).
+
+    Returns: 0 is the control, 1 the attack's own ceiling. Interval by Fieller's theorem (JRSS B 1954), which is bounded
+        exactly where the interval of the denominator excludes 0; elsewhere value and interval are None with the reason.
+    """
+    base = finite("control", control)
+    above = unit_means(finite("attack", attack) - base, cluster)
+    room = unit_means(finite("autoencoder", autoencoder) - base, cluster)
+    n = len(room)
+    if n < 2:
+        return Interval(None, None, None, n, f"want at least 2 units, got {n}")
+    top, bottom = float(above.mean()), float(room.mean())
+    (vt, vtb), (_, vb) = (np.cov(above, room) / n).tolist()
+    squared = float(special.stdtrit(n - 1, error / 2)) ** 2
+    half = math.sqrt(squared * vb)
+    if bottom - half <= 0:
+        where = f"[{bottom - half:.3g}, {bottom + half:.3g}]"
+        return Interval(None, None, None, n, f"the autoencoder does not beat the control: its lead lies in {where}")
+    a, b, c = bottom**2 - squared * vb, top * bottom - squared * vtb, top**2 - squared * vt
+    root = math.sqrt(max(b * b - a * c, 0.0))
+    return Interval(top / bottom, (b - root) / a, (b + root) / a, n)

@@ -1,0 +1,164 @@
+"""Does the mean of paired differences exceed 0? The three tests behind the rule, chosen by units and ties."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from fdgpriv.statistics.interval import Array
+
+LEVEL = 0.025
+"""One-sided level of every LEAK, and of every lower bound."""
+
+BOOTSTRAP_FROM = 20
+"""Units from which the bootstrap is used; below, the t interval."""
+
+_CHUNK = 2_000_000
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Attack against one control: mean difference over units, bounds (None where none can be given), one-sided p."""
+
+    difference: float
+    lower: float | None
+    upper: float | None
+    p: float | None
+
+
+def compare(
+    differences: Array, tail: float, rng: np.random.Generator, resamples: int, reach: tuple[float, float] | None = None
+) -> list[Comparison]:
+    """Tests mean <= 0 on the differences of independent units, for each control.
+
+    From 20 units on by the more careful of a studentised bootstrap and t, below by t. Where so many differences are
+    equal that a resample is constant with probability above `tail` (0/1 metrics with rare or near-certain success),
+    neither is honest: then by Gaffke's bound if the reach is known, else by t without an upper bound. Gaffke's bound also
+    serves where the reach is known and more than half of the differences are one value, as for hits. p never falls
+    below the sign-flip floor 2^-(differences that are not 0), and lower is never above 0 where p is above `LEVEL`.
+
+    Args:
+        differences: Attack minus control (G, B): G >= 2 units, B controls, higher leaks.
+        tail: One-sided error of the upper bound, in (0, LEVEL].
+        resamples: R; want R + 1 >= 1 / tail.
+        reach: Least and greatest difference that the metric allows.
+    """
+    if (resamples + 1) * tail < 1:
+        raise ValueError(f"want resamples >= {math.ceil(1 / tail) - 1} for the tail {tail:.3g}, got {resamples}")
+    scale = np.abs(differences).max(axis=0)
+    scale[scale == 0] = 1
+    snapped = np.round(differences / scale, 12) * scale  # 0.7 - 0.2 and 0.6 - 0.1 are one difference
+    units = len(snapped)
+    tied = [_tied(d, tail) or (reach is not None and _mostly_one(d)) for d in snapped.T]
+    booted = [b for b in range(len(tied)) if units >= BOOTSTRAP_FROM and not tied[b]]
+    bootstraps = dict(zip(booted, _bootstrap(snapped[:, booted], tail, rng, resamples), strict=True))
+    found = []
+    for b, d in enumerate(snapped.T):
+        if tied[b] and reach is not None:
+            shown = _gaffke(d, tail, rng, resamples, reach)
+        elif b in bootstraps:
+            shown = _wider(bootstraps[b], _student(d, tail, bounded=True))
+        else:
+            shown = _student(d, tail, bounded=not tied[b])
+        p = max(shown.p or 0.0, 0.5 ** int(np.count_nonzero(d)))
+        lower = min(shown.lower, 0.0) if shown.lower is not None and p > LEVEL else shown.lower
+        found.append(Comparison(float(differences[:, b].mean()), lower, shown.upper, p))
+    return found
+
+
+def _tied(d: Array, tail: float) -> bool:
+    """Whether a resample of the differences is constant with probability above `tail`."""
+    ties = int(np.unique(d, return_counts=True)[1].max())
+    return ties > 1 and (ties / len(d)) ** len(d) > tail
+
+
+def _mostly_one(d: Array) -> bool:
+    """Whether more than half of the differences are one value, as those of hits are."""
+    return 2 * int(np.unique(d, return_counts=True)[1].max()) > len(d)
+
+
+def _student(d: Array, tail: float, bounded: bool) -> Comparison:
+    """Student's t; constant differences have no bounds, and p = 1 unless they are above 0."""
+    n, mean, sd = len(d), float(d.mean()), float(d.std(ddof=1))
+    if len(np.unique(d)) == 1:
+        return Comparison(mean, None, None, 0.0 if mean > 0 else 1.0)
+    se = sd / math.sqrt(n)
+    upper = mean - float(special.stdtrit(n - 1, tail)) * se if bounded else None
+    lower = mean + float(special.stdtrit(n - 1, LEVEL)) * se
+    return Comparison(mean, lower, upper, float(special.stdtr(n - 1, -mean / se)))
+
+
+def _bootstrap(d: Array, tail: float, rng: np.random.Generator, resamples: int) -> list[Comparison]:
+    """Centred, studentised bootstrap (bootstrap-t, Hall 1988) of each column of (G, K): skewness keeps its level.
+
+    p = (1 + #{t* >= t}) / (1 + R), and the bounds are the order statistics of t* that make p <= LEVEL and
+    lower > 0 the same event. A constant resample counts as infinitely far out, to the side where it lies.
+    """
+    n, controls = d.shape
+    if not controls:
+        return []
+    means, sds = d.mean(axis=0), d.std(axis=0, ddof=1)
+    c = (d - means) / sds  # t* does not change under shift and scale
+    moments = np.concatenate([c, c * c], axis=1)
+    parts, rows = [], max(1, _CHUNK // n)
+    for start in range(0, resamples, rows):
+        r = min(rows, resamples - start)
+        drawn = rng.integers(0, n, (r, n)) + n * np.arange(r)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=r * n).reshape(r, n).astype(np.float64)
+        shift, square = np.split(times @ moments / n, 2, axis=1)
+        variance = (square - shift * shift) / (n - 1)
+        flat = variance < 1e-13
+        far = np.where(np.abs(shift) < 1e-9, 0.0, np.copysign(np.inf, shift))
+        parts.append(np.where(flat, far, shift / np.sqrt(np.where(flat, 1.0, variance))))
+    found = []
+    for t, mean, se in zip(np.sort(np.concatenate(parts), axis=0).T, means, sds / math.sqrt(n), strict=True):
+        p = (1 + int(np.count_nonzero(t >= mean / se))) / (1 + resamples)
+        lower, upper = mean - t[-_rank(LEVEL, resamples)] * se, mean - t[_rank(tail, resamples) - 1] * se
+        found.append(Comparison(float(mean), _or_none(lower), _or_none(upper), p))
+    return found
+
+
+def _wider(one: Comparison, other: Comparison) -> Comparison:
+    """The larger p and the wider bounds of two tests: each fails where the other holds.
+
+    False alarms of 4,000 null runs at 2.5 % with 20 units, bootstrap-t / t / this: differences skewed to the left
+    (1 - exponential) 4.1 / 7.8 / 4.1 %, hits of 10 % against the like 4.6 / 1.7 / 1.7 %, normal 2.6 / 2.5 / 2.0 %.
+    """
+    lower = None if one.lower is None or other.lower is None else min(one.lower, other.lower)
+    upper = None if one.upper is None or other.upper is None else max(one.upper, other.upper)
+    return Comparison(one.difference, lower, upper, max(one.p or 0.0, other.p or 0.0))
+
+
+def _gaffke(d: Array, tail: float, rng: np.random.Generator, resamples: int, reach: tuple[float, float]) -> Comparison:
+    """Gaffke's bound for the mean of a bounded variable: weights from Dirichlet(1, ..., 1) over the data and the end.
+
+    For 0/1 data it is Clopper and Pearson's bound; for differences in {0, 1} that reach to -1 its p is McNemar's 2^-k.
+    References: Gaffke, "Three test statistics for a nonparametric one-sided hypothesis on the mean of a nonnegative
+    variable", 2005; Learned-Miller and Thomas, "A new confidence interval for the mean of a bounded random variable",
+    2020, who find no violation of its level (a proof for every distribution is open).
+    """
+    low, high = reach
+    if d.min() < low - 1e-9 or d.max() > high + 1e-9:
+        raise ValueError(f"want differences in [{low:g}, {high:g}], got [{d.min():g}, {d.max():g}]")
+    values, times = np.unique(d, return_counts=True)
+    weights = rng.standard_gamma(np.append(times, 1), (resamples, len(values) + 1))  # equal values share a Dirichlet
+    weights /= weights.sum(axis=1, keepdims=True)
+    known, end = weights[:, :-1] @ values, weights[:, -1]
+    under, over = np.sort(known + end * low), np.sort(known + end * high)
+    p = (1 + int(np.count_nonzero(under <= 0))) / (1 + resamples)
+    return Comparison(
+        float(d.mean()),
+        float(under[_rank(LEVEL, resamples) - 1]),
+        float(over[-_rank(tail, resamples)]),
+        p,
+    )
+
+
+def _rank(level: float, resamples: int) -> int:
+    """How many order statistics, counted from the end, may lie beyond the bound."""
+    return int(level * (resamples + 1) + 1e-9)
+
+
+def _or_none(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,87 @@
+"""Target: amplitude spectra of images."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifacts.artifact import PEER, SERVER, Artifact
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.artifacts.style import AmplitudeSpectrum
+from fdgpriv.defense import Defense
+from fdgpriv.federation.transcript import Transcript
+from fdgpriv.targets.recorded_styles import halfway
+from fdgpriv.targets.target import HeldImages, Simulator, Target
+
+
+@dataclass(frozen=True, eq=False)
+class AmplitudeSimulator(Simulator):
+    """The mean amplitude spectrum of images.
+
+    Attributes:
+        defense: Of the run.
+        template: One artifact as it is on the wire, for its form.
+    """
+
+    defense: Defense
+    template: AmplitudeSpectrum
+
+    kind = AmplitudeSpectrum.kind
+
+    def make(
+        self,
+        held: HeldImages,
+        index: Tensor,
+        rng: torch.Generator,
+        *,
+        granularity: str = "client",
+        defended: bool = True,
+    ) -> Artifact:
+        amplitude = torch.fft.fft2(held.images[index].double()).abs().mean(0).float()
+        artifact = self._spectrum(amplitude, granularity)
+        return self.defense.protect(artifact, rng) if defended else artifact
+
+    def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
+        """All amplitudes (3HW,)."""
+        assert isinstance(artifact, AmplitudeSpectrum)
+        return artifact.amplitude.flatten()
+
+    def unflat(self, row: Tensor, received_model: ModelState | None) -> Artifact:
+        return self._spectrum(row.view_as(self.template.amplitude).clamp_min(0), self.template.granularity)
+
+    def alike(self, artifact: Artifact, granularity: str) -> Artifact:
+        return AmplitudeSpectrum.build(
+            artifact.tensors(), {**artifact.facts(), "client": PEER, "granularity": granularity}
+        )
+
+    def _spectrum(self, amplitude: Tensor, granularity: str) -> AmplitudeSpectrum:
+        like = self.template
+        return AmplitudeSpectrum(client=like.client, round=like.round, amplitude=amplitude, granularity=granularity)
+
+
+def amplitude_target(transcript: Transcript, defense: Defense) -> Target[Simulator] | None:
+    """The last spectrum that each client shared."""
+    wire: dict[str, Artifact] = {}
+    receivers: dict[str, list[str]] = {}
+    for record, artifact in transcript.of_kind(AmplitudeSpectrum.kind):
+        if record.receiver == SERVER and artifact is not None:
+            wire[record.origin] = artifact
+        elif record.relayed and record.receiver != record.origin:
+            receivers.setdefault(record.origin, []).append(record.receiver)
+    if not wire:
+        return None
+    template = next(iter(wire.values()))
+    assert isinstance(template, AmplitudeSpectrum)
+    crossed: Mapping[str, Artifact] = wire if template.level == "client" else {}
+    receiver = {
+        name: halfway(list(dict.fromkeys(receivers[name])), i) for i, name in enumerate(wire) if name in receivers
+    }
+    return Target(
+        simulator=AmplitudeSimulator(defense, template),
+        level=template.level,
+        wire=crossed,
+        clients=tuple(wire),
+        receiver=receiver,
+        expensive=True,  # to evaluate
+    )

@@ -1,0 +1,142 @@
+"""Target: BatchNorm statistics that clients recompute under the averaged model (LSI with ``recalibrate_bn``)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.artifacts.artifact import SERVER, Artifact
+from fdgpriv.artifacts.moments import Moments
+from fdgpriv.artifacts.parameters import STATISTICS, BatchNormStatistics, ModelState, running
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.defense import Defense
+from fdgpriv.federation.disclosure import FederatedMethod
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.partition import Population
+from fdgpriv.federation.transcript import Transcript
+from fdgpriv.targets.answer import answered
+from fdgpriv.targets.target import HeldImages, Simulator, Target, like_any
+from fdgpriv.targets.training import received_models
+from fdgpriv.threat import Capability
+from fdgpriv.utils.seeds import generator
+
+_EPS = 1e-5  # a variance, as in BatchNorm itself
+_MEAN, _VAR, _COUNTER = STATISTICS
+
+
+@dataclass(frozen=True, eq=False)
+class StatisticsSimulator(Simulator):
+    """The answer of the method's own client to the server's request, under the received model.
+
+    The client passes its images through that model once, in batches, each normalised by its own statistics; it shares
+    the means over batches of their means and unbiased variances, and the number of batches. Nothing is trained, so that
+    an artifact of few images equals that of a client with these images, up to the order of its batches.
+
+    Attributes:
+        method, federation, defense: As trained.
+        like: One client's data, for its position in the federation.
+        verb: The request for statistics.
+    """
+
+    method: FederatedMethod
+    federation: Federation
+    defense: Defense
+    like: ClientData
+    verb: str
+
+    kind = BatchNormStatistics.kind
+
+    def make(
+        self,
+        held: HeldImages,
+        index: Tensor,
+        rng: torch.Generator,
+        *,
+        granularity: str = "client",
+        defended: bool = True,
+    ) -> Artifact:
+        assert held.received_model is not None
+        data = replace(self.like, images=held.images[index], labels=held.labels[index])
+        client = self.method.client(self.federation, data, rng)
+        artifact = answered(client, self.verb, held.received_model, BatchNormStatistics)
+        return self.defense.protect(artifact, rng) if defended else artifact
+
+    def network(self) -> nn.Module:
+        """A new copy of the initial network."""
+        return self.method.model(self.federation, generator(self.federation.seed, 4)).to(self.federation.device)
+
+    def batches(self, n: int) -> int:
+        """The number of batches of n images."""
+        method: Any = self.method
+        return max(1, n // int(method.batch_size))
+
+    def seen(self, artifact: Artifact) -> int:
+        """The number of batches by the median of the artifact's counters, since a batch of one image skips the head's."""
+        counters = [tensor for name, tensor in artifact.tensors().items() if name.endswith(_COUNTER)]
+        return int(torch.stack(counters).median())
+
+    def row(self, moments: Mapping[str, Moments], received_model: ModelState) -> Tensor:
+        """(..., D): by layer, means and variances (..., C) as differences from the received means and deviations.
+
+        Both are in units of the received deviations; a layer that processed nothing keeps the received statistics,
+        which is 0.
+        """
+        parts = []
+        for name, (mean, variance) in moments.items():
+            spread = (received_model.state[f"{name}.{_VAR}"] + _EPS).sqrt()
+            parts += [
+                (mean - received_model.state[f"{name}.{_MEAN}"]) / spread,
+                (variance.clamp_min(0) + _EPS).sqrt() / spread - 1,
+            ]
+        return torch.cat(parts, dim=-1)
+
+    def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
+        assert received_model is not None
+        return self.row(running(artifact.tensors()), received_model)
+
+    def flat(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
+        """Means, standard deviations and counters, concatenated."""
+        own = artifact.tensors()
+        return torch.cat([(t.clamp_min(0).sqrt() if n.endswith(_VAR) else t.float()).flatten() for n, t in own.items()])
+
+    def unflat(self, row: Tensor, received_model: ModelState | None) -> Artifact:
+        assert received_model is not None
+        state, begin = {}, 0
+        for name, like in received_model.state.items():
+            if name.rpartition(".")[2] not in STATISTICS:
+                continue
+            part = row[begin : begin + like.numel()].view_as(like)
+            begin += like.numel()
+            if name.endswith(_VAR):
+                part = part.clamp_min(0).square()
+            state[name] = part if like.is_floating_point() else part.round().clamp_min(0).to(like.dtype)
+        return BatchNormStatistics(client=SERVER, round=received_model.round, state=state)
+
+
+def statistics_target(
+    transcript: Transcript, method: FederatedMethod, federation: Federation, defense: Defense, population: Population
+) -> Target[Simulator] | None:
+    """The statistics of the last round for which these and the model they were computed under are recorded."""
+    shared: dict[int, dict[str, Artifact]] = {}
+    verb = ""
+    for record, artifact in transcript.of_kind(BatchNormStatistics.kind):
+        if artifact is not None:
+            shared.setdefault(record.round, {})[record.origin] = artifact
+            verb = record.verb
+    rounds = [r for r, by_client in shared.items() if by_client.keys() <= transcript.models_sent(r, verb).keys()]
+    if not rounds:
+        return None
+    last, first = max(rounds), min(rounds)
+    empty = like_any(population.clients)
+    return Target(
+        simulator=StatisticsSimulator(method, federation, defense, empty, verb),
+        level="client",
+        wire=shared[last],
+        clients=tuple(shared[last]),
+        received_model=received_models(transcript.models_sent(last, verb), population),
+        earlier=shared[first] if first != last else {},
+        needs=frozenset({Capability.SEES_INDIVIDUAL_ARTIFACT, Capability.HAS_BN}),
+        expensive=True,
+    )

@@ -1,0 +1,48 @@
+"""Simulates artifacts for the evaluator; expensive ones are cached for all evaluations."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from zlib import crc32
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.targets.target import HeldImages, Simulator, Target
+from fdgpriv.utils.cache import Cache
+from fdgpriv.utils.seeds import generator
+
+
+@dataclass(eq=False)
+class CachedSimulator:
+    """Caches expensive artifacts.
+
+    Attributes:
+        seed: Of the randomness of expensive artifacts, which depends on their images only.
+    """
+
+    seed: int
+    _made: Cache[Artifact] = field(default_factory=Cache)
+
+    def make(
+        self,
+        target: Target[Simulator],
+        whose: str,
+        held: HeldImages,
+        index: Tensor,
+        rng: torch.Generator,
+        granularity: str,
+    ) -> Artifact:
+        """The defended artifact of the images at `index` (m,) of client `whose`."""
+        if not target.expensive:
+            return target.simulator.make(held, index, rng, granularity=granularity)
+        what = (whose, tuple(index.tolist()), granularity)
+        own = generator(self.seed, 12, crc32(repr(what).encode()))
+        return self._made.get(
+            (target.called, *what), lambda: target.simulator.make(held, index, own, granularity=granularity)
+        )
+
+    def make_all(self, target: Target[Simulator], parties: Mapping[str, HeldImages]) -> dict[str, Artifact]:
+        """By client, the defended artifacts of a federation of these parties with all their images."""
+        held = [(own, torch.arange(len(own.images))) for own in parties.values()]
+        return dict(zip(parties, target.simulator.make_all(held, generator(self.seed, 22)), strict=True))

@@ -1,0 +1,124 @@
+"""Target: the classifier head that a client shares after local training (LSI's stage 1)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifacts.artifact import SERVER, Artifact
+from fdgpriv.artifacts.parameters import ClassifierHead, ModelState
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.defense import Defense
+from fdgpriv.federation.disclosure import FederatedMethod
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.transcript import Transcript
+from fdgpriv.targets.answer import answered
+from fdgpriv.targets.target import HeldImages, Simulator, Target, like_any
+from fdgpriv.threat import Capability
+
+
+@dataclass(frozen=True, eq=False)
+class HeadSimulator(Simulator):
+    """The head of a model that the method's own client trains locally, by the server's own request.
+
+    Attributes:
+        method, federation, defense: As trained.
+        like: One client's data, for its augmentation and its position in the federation.
+        verb: The request for heads.
+    """
+
+    method: FederatedMethod
+    federation: Federation
+    defense: Defense
+    like: ClientData
+    verb: str
+
+    kind = ClassifierHead.kind
+
+    def make(
+        self,
+        held: HeldImages,
+        index: Tensor,
+        rng: torch.Generator,
+        *,
+        granularity: str = "client",
+        defended: bool = True,
+    ) -> Artifact:
+        head, _ = self.trained(held, index, rng)
+        return self.defense.protect(head, rng) if defended else head
+
+    def trained(self, held: HeldImages, index: Tensor, rng: torch.Generator) -> tuple[ClassifierHead, Any]:
+        """The undefended head that a client with the images at `index` (m,) trains, and its model in evaluation mode."""
+        assert held.received_model is not None
+        data = replace(self.like, images=held.images[index], labels=held.labels[index])
+        client: Any = self.method.client(self.federation, data, rng)
+        head = answered(client, self.verb, held.received_model, ClassifierHead)
+        return head, client.model.eval()
+
+    def synthesised(self, head: ClassifierHead, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Latents (N, p) and their classes (N,) that the method's server synthesises from this head."""
+        method: Any = self.method
+        single = replace(self.federation, clients=(head.client,))
+        found, _, _ = method.synthesised(single, {head.client: [head]}, rng)
+        return found.latents, found.labels
+
+    def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
+        """Differences of its statistics and its layer from the received head, concatenated."""
+        assert received_model is not None
+        own = artifact.tensors()
+        return torch.cat(
+            [(own[name].float() - start.float()).flatten() for name, start in _head(own, received_model).items()]
+        )
+
+    def unflat(self, row: Tensor, received_model: ModelState | None) -> Artifact:
+        assert received_model is not None
+        state, begin = {}, 0
+        names = [name.removeprefix(_PREFIX) for name in received_model.state if name.startswith(_PREFIX)]
+        for name, start in _head(dict.fromkeys(names, row), received_model).items():
+            change = row[begin : begin + start.numel()].view_as(start)
+            begin += start.numel()
+            state[name] = start + (change if start.is_floating_point() else change.round().to(start.dtype))
+            if name.endswith("running_var"):
+                state[name] = state[name].clamp_min(1e-5)
+        return ClassifierHead(client=SERVER, round=0, state=state)
+
+
+_PREFIX = "head."
+
+
+def _head(named: Mapping[str, Tensor], received_model: ModelState) -> dict[str, Tensor]:
+    """The tensors of these names in the received model."""
+    return {name: received_model.state[_PREFIX + name] for name in named}
+
+
+def head_target(
+    transcript: Transcript,
+    method: FederatedMethod,
+    federation: Federation,
+    defense: Defense,
+    clients: Mapping[str, ClientData],
+    received_model: Mapping[str, ModelState],
+) -> Target[Simulator] | None:
+    """The heads that clients shared, where the models they started from are recorded.
+
+    Args:
+        transcript, method, federation, defense: As trained.
+        clients: The data of each.
+        received_model: By client or shadow client, the model it started from; empty where none is recorded.
+    """
+    shared = {r.origin: (r.verb, a) for r, a in transcript.of_kind(ClassifierHead.kind) if a is not None}
+    if not shared or not received_model:
+        return None
+    empty = like_any(clients)
+    verb = next(verb for verb, _ in shared.values())
+    return Target(
+        simulator=HeadSimulator(method, federation, defense, empty, verb),
+        level="client",
+        wire={name: artifact for name, (_, artifact) in shared.items()},
+        clients=tuple(shared),
+        received_model=received_model,
+        needs=frozenset({Capability.SEES_INDIVIDUAL_ARTIFACT, Capability.HAS_UPDATES}),
+        expensive=True,
+    )

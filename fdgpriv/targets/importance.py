@@ -1,0 +1,181 @@
+"""Target: importance weights of a model's parameters, with the model they were computed under (LSI's stage 5)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.artifacts.artifact import SERVER, Artifact
+from fdgpriv.artifacts.parameters import ImportanceWeights, ModelState
+from fdgpriv.federation.transcript import Transcript
+from fdgpriv.targets.target import HeldImages, Simulator, Target
+from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.threat import Capability
+
+_LEAST = 1e-8  # importances below this are treated as equal
+_MODEL = "model/"  # prefix of the names of the model's tensors
+
+
+@dataclass(frozen=True, eq=False)
+class ImportanceSimulator(Simulator):
+    """The importance weights that a client computes from its training images under the model it trained.
+
+    They are sent with that model, so whoever observes one observes the other: an artifact here contains both, the
+    model's tensors under ``model/NAME``. The model is that of the method's plain client (see `TrainingSimulator`), and
+    `Observation.received_model` is the model it was trained from. Properties are inferred from the importances only;
+    `slopes` needs the client's model. Where clients scale their models (``normaliser=clients``), the received model is
+    used instead.
+
+    Attributes:
+        training: Simulates the models.
+        includes_model: Whether the model is sent with its importances.
+    """
+
+    training: TrainingSimulator
+    includes_model: bool
+
+    kind = ImportanceWeights.kind
+
+    def make(
+        self,
+        held: HeldImages,
+        index: Tensor,
+        rng: torch.Generator,
+        *,
+        granularity: str = "client",
+        defended: bool = True,
+    ) -> Artifact:
+        simulator = self.training
+        trained = simulator.trained_once(held, index, rng)
+        device = simulator.federation.device
+        state = self._method.importances(self._under(trained), held.images[index], device)
+        shared: list[Artifact] = [ImportanceWeights(client=SERVER, round=simulator.round, state=state), trained]
+        importances, model = (simulator.defense.protect(one, rng) if defended else one for one in shared)
+        assert held.received_model is not None
+        kept = {name: tensor for name, tensor in model.tensors().items() if name in held.received_model.state}
+        return with_model(importances, kept if self.includes_model else {})
+
+    def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
+        """The last layer's importances in units of their mean, and the logarithm of each parameter's mean importance."""
+        own, last = self._importances(artifact), self.last(artifact)
+        means = torch.stack([tensor.abs().mean() for tensor in own.values()])
+        return torch.cat([last / (last.abs().mean() + _LEAST), (means + _LEAST).log()])
+
+    def last(self, artifact: Artifact) -> Tensor:
+        """(D,): the importances of the last layer, in the order of `slopes`."""
+        own = self._importances(artifact)
+        return torch.cat([own[name].flatten() for name in self.training.last_layer])
+
+    def slopes(self, images: Tensor, artifact: Artifact, received_model: ModelState, like: Tensor) -> Tensor:
+        """(N, D): per-image gradients of which the last layer's importances are computed.
+
+        Args:
+            images: (N, 3, H, W).
+            artifact: With the model that was sent with the importances.
+            received_model: The model that the client started from.
+            like: Images (M, 3, H, W) like the client's, for recomputing BatchNorm statistics.
+        """
+        tensors = {n.removeprefix(_MODEL): t for n, t in artifact.tensors().items() if n.startswith(_MODEL)}
+        model = ModelState(client=SERVER, round=received_model.round, state=received_model.state | tensors)
+        found: Tensor = self._method.slopes(self._under(model), images, like, self.training.federation.device)
+        return found
+
+    def pooled(self, slopes: Tensor) -> Tensor:
+        """(..., D): the importances of a client whose images have these gradients (..., n, D)."""
+        found: Tensor = self._method.pooled(slopes)
+        return found
+
+    def _importances(self, artifact: Artifact) -> dict[str, Tensor]:
+        return {name: tensor for name, tensor in artifact.tensors().items() if not name.startswith(_MODEL)}
+
+    @property
+    def batch(self) -> int:
+        """Number of images whose gradients are summed before their sign is dropped."""
+        return int(self._method.importance_batch)
+
+    def flat(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
+        """Square roots of the importances, and received minus trained model."""
+        assert received_model is not None
+        own = self._importances(artifact)
+        roots = [tensor.sign() * tensor.abs().sqrt() for tensor in own.values()]
+        model = [
+            received_model.state[name.removeprefix(_MODEL)].float() - tensor.float()
+            for name, tensor in artifact.tensors().items()
+            if name not in own
+        ]
+        return torch.cat([tensor.flatten() for tensor in (*roots, *model)])
+
+    def unflat(self, row: Tensor, received_model: ModelState | None) -> Artifact:
+        assert received_model is not None
+        importances, begin = {}, 0
+        for name, parameter in self._network.named_parameters():
+            root = row[begin : begin + parameter.numel()].view(parameter.shape)
+            importances[name] = root * root.abs() if self._method.importance_sign == "signed" else root.square()
+            begin += parameter.numel()
+        weights = ImportanceWeights(client=SERVER, round=self.training.round, state=importances)
+        return with_model(
+            weights, self.training.moved(row[begin:], received_model).state if self.includes_model else {}
+        )
+
+    @cached_property
+    def _network(self) -> nn.Module:
+        return self.training.network()
+
+    @property
+    def _method(self) -> Any:
+        """The method, which defines how importances are computed."""
+        return self.training.method
+
+    def _under(self, model: ModelState) -> nn.Module:
+        network = self.training.network()
+        model.load_into(network)
+        return network
+
+
+def with_model(importances: Artifact, model: Mapping[str, Tensor]) -> ImportanceWeights:
+    """The observable artifact of a client that shared these importances with a model of these tensors."""
+    state = importances.tensors() | {_MODEL + name: tensor for name, tensor in model.items()}
+    return ImportanceWeights(client=importances.client, round=importances.round, state=state)
+
+
+def importance_target(transcript: Transcript, trained: Target[Simulator] | None) -> Target[Simulator] | None:
+    """The importances of the last round for which these and the models they started from are recorded.
+
+    Args:
+        transcript: As recorded.
+        trained: The models of the same run, where any are recorded.
+    """
+    if trained is None or not isinstance(trained.simulator, TrainingSimulator):
+        return None
+    shared: dict[int, dict[str, Artifact]] = {}
+    verbs = set()
+    for record, artifact in transcript.of_kind(ImportanceWeights.kind):
+        if record.receiver == SERVER and artifact is not None:
+            shared.setdefault(record.round, {})[record.origin] = artifact
+            verbs.add(record.verb)
+    includes_model = any(r.verb in verbs for r, _ in transcript.of_kind(ModelState.kind) if r.receiver == SERVER)
+
+    def seen(models: Mapping[str, Artifact]) -> dict[str, Artifact]:
+        own = {name: shared.get(model.round, {}).get(name) for name, model in models.items()}
+        return {
+            name: with_model(found, models[name].tensors() if includes_model else {})
+            for name, found in own.items()
+            if found is not None
+        }
+
+    wire = seen(trained.wire)
+    if not wire:
+        return None
+    return Target(
+        simulator=ImportanceSimulator(trained.simulator, includes_model),
+        level="client",
+        wire=wire,
+        clients=tuple(wire),
+        received_model=trained.received_model,
+        earlier=seen(trained.earlier),
+        needs=frozenset({Capability.SEES_INDIVIDUAL_ARTIFACT, Capability.HAS_UPDATES}),
+        expensive=True,
+    )

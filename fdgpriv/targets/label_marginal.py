@@ -1,0 +1,65 @@
+"""Target: the class distribution that a client shares with the server (LSI with ``inversion_labels=marginal``)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifacts.artifact import SERVER, Artifact
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.artifacts.statistics import LabelMarginal
+from fdgpriv.defense import Defense
+from fdgpriv.federation.transcript import Transcript
+from fdgpriv.targets.target import HeldImages, Simulator, Target
+from fdgpriv.threat import Capability
+
+
+@dataclass(frozen=True, eq=False)
+class MarginalSimulator(Simulator):
+    """The share of the images in each class.
+
+    Attributes:
+        defense: Of the run.
+        classes: K.
+    """
+
+    defense: Defense
+    classes: int
+
+    kind = LabelMarginal.kind
+
+    def make(
+        self,
+        held: HeldImages,
+        index: Tensor,
+        rng: torch.Generator,
+        *,
+        granularity: str = "client",
+        defended: bool = True,
+    ) -> Artifact:
+        counts = held.labels[index].bincount(minlength=self.classes).float()
+        artifact = LabelMarginal(client=SERVER, round=0, share=counts / counts.sum())
+        return self.defense.protect(artifact, rng) if defended else artifact
+
+    def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
+        """The shares (K,)."""
+        assert isinstance(artifact, LabelMarginal)
+        return artifact.share
+
+    def unflat(self, row: Tensor, received_model: ModelState | None) -> Artifact:
+        share = row.float().clamp_min(0)
+        return LabelMarginal(client=SERVER, round=0, share=share / share.sum().clamp_min(1e-9))
+
+
+def marginal_target(transcript: Transcript, defense: Defense) -> Target[Simulator] | None:
+    """The class distributions that clients shared."""
+    wire = {r.origin: a for r, a in transcript.of_kind(LabelMarginal.kind) if isinstance(a, LabelMarginal)}
+    if not wire:
+        return None
+    return Target(
+        simulator=MarginalSimulator(defense, len(next(iter(wire.values())).share)),
+        level="client",
+        wire=wire,
+        clients=tuple(wire),
+        needs=frozenset({Capability.SEES_INDIVIDUAL_ARTIFACT, Capability.HAS_UPDATES}),
+    )

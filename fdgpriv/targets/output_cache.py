@@ -1,0 +1,59 @@
+"""Caches model outputs that do not depend on the adversary's data."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.utils.cache import Cache
+
+Evaluate = Callable[[Tensor], Tensor]
+
+
+def first_tensor(artifact: Artifact) -> int:
+    """Identifies an artifact by its first tensor, which equal observations share."""
+    return id(next(iter(artifact.tensors().values())))
+
+
+@dataclass(eq=False)
+class OutputCache:
+    """Caches the outputs of artifacts' models.
+
+    All membership candidates of an artifact are evaluated in one batch, so that outputs do not depend on which
+    adversary comes first.
+
+    Attributes:
+        candidates: By `first_tensor`, the artifact (kept so that its id stays unique) and all adversaries' membership
+            candidates, (N,) sorted indices into the pool; outputs of other artifacts are not cached.
+    """
+
+    candidates: Mapping[int, tuple[Artifact, Tensor]] = field(default_factory=dict)
+    _outputs: Cache[tuple[object, Tensor]] = field(default_factory=Cache, init=False)
+
+    @classmethod
+    def among(cls, candidates: Iterable[tuple[Artifact, Tensor]]) -> "OutputCache":
+        """A cache for these artifacts and the membership candidates of each; an artifact may occur several times."""
+        found: dict[int, tuple[Artifact, list[Tensor]]] = {}
+        for artifact, membership_candidates in candidates:
+            found.setdefault(first_tensor(artifact), (artifact, []))[1].append(membership_candidates)
+        return cls({name: (artifact, torch.cat(some).unique()) for name, (artifact, some) in found.items()})
+
+    def of(self, artifact: Artifact, under: object, index: Tensor, evaluate: Evaluate) -> Tensor:
+        """Outputs (N, K) of the artifact's model on the images at `index` (N,).
+
+        Args:
+            artifact: As it was shared.
+            under: What else the outputs depend on.
+            index: Into the pool.
+            evaluate: Computes the outputs (n, K) on the images at some indices (n,).
+        """
+        name = first_tensor(artifact)
+        if name not in self.candidates:
+            return evaluate(index)
+        every_index = self.candidates[name][1]
+        _, outputs = self._outputs.get(
+            (name, id(under)), lambda: (under, evaluate(every_index))
+        )  # kept, so that its id stays unique
+        return outputs[torch.searchsorted(every_index, index)]

@@ -1,0 +1,66 @@
+"""Target: the number of samples that a client shares for a weighted average."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifacts.artifact import SERVER, Artifact
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.artifacts.statistics import SampleCount
+from fdgpriv.defense import Defense
+from fdgpriv.federation.transcript import Transcript
+from fdgpriv.targets.target import HeldImages, Simulator, Target
+from fdgpriv.threat import Capability
+
+
+@dataclass(frozen=True, eq=False)
+class CountSimulator(Simulator):
+    """Counts the images.
+
+    Attributes:
+        defense: Of the run.
+        round: Of the artifacts, from 0.
+    """
+
+    defense: Defense
+    round: int
+
+    kind = SampleCount.kind
+
+    def make(
+        self,
+        held: HeldImages,
+        index: Tensor,
+        rng: torch.Generator,
+        *,
+        granularity: str = "client",
+        defended: bool = True,
+    ) -> Artifact:
+        artifact = SampleCount(client=SERVER, round=self.round, count=torch.tensor(len(index)))
+        return self.defense.protect(artifact, rng) if defended else artifact
+
+    def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
+        """The count (1,)."""
+        assert isinstance(artifact, SampleCount)
+        return artifact.count.float()[None]
+
+    def unflat(self, row: Tensor, received_model: ModelState | None) -> Artifact:
+        count = row[0].round().clamp_min(1).to(torch.int64)
+        return SampleCount(client=SERVER, round=self.round, count=count)
+
+
+def count_target(transcript: Transcript, defense: Defense) -> Target[Simulator] | None:
+    """The counts of the last round in which any were shared."""
+    counts = {r.origin: a for r, a in transcript.of_kind(SampleCount.kind) if r.receiver == SERVER and a is not None}
+    if not counts:
+        return None
+    last = max(artifact.round for artifact in counts.values())
+    wire = {name: artifact for name, artifact in counts.items() if artifact.round == last}
+    return Target(
+        simulator=CountSimulator(defense, last),
+        level="client",
+        wire=wire,
+        clients=tuple(wire),
+        needs=frozenset({Capability.SEES_INDIVIDUAL_ARTIFACT, Capability.KNOWS_N}),
+    )

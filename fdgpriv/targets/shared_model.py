@@ -1,0 +1,94 @@
+"""Target: the global model that the server sends to all clients."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifacts.artifact import SERVER
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.defense import Defense
+from fdgpriv.federation.disclosure import FederatedMethod
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.local_engine import LocalEngine
+from fdgpriv.federation.partition import Population, set_aside
+from fdgpriv.federation.transcript import Transcript
+from fdgpriv.federation.wire import Diverged, Wire
+from fdgpriv.targets.recorded_styles import each_halfway
+from fdgpriv.targets.target import Simulator, Target, like_any
+from fdgpriv.targets.training import TrainingSimulator
+
+GLOBAL_MODEL = "global_model"
+
+
+@dataclass(frozen=True, eq=False)
+class SharedModelSimulator(TrainingSimulator):
+    """Continues the global model's training on one client's images, or trains another global model from the start."""
+
+    def trained_from_start(self, parties: Sequence[tuple[Tensor, Tensor]], rng: torch.Generator) -> list[ModelState]:
+        """The last global model of another federation, trained from the start with this one's method and defense.
+
+        Where that training diverges, the last model before. One client runs at a time, on one thread.
+
+        Args:
+            parties: By client, images (n, 3, H, W) and labels (n,), n at least 2; the usual share is held out.
+            rng: Of all its draws.
+
+        Returns: one model; of a personalised method, one for each client.
+        """
+        data = {f"client-{i:02d}": self._client(f"client-{i:02d}", *party, rng) for i, party in enumerate(parties)}
+        seed = int(torch.randint(2**62, (), generator=rng))
+        federation = replace(self.federation, clients=tuple(data), seed=seed)
+        wire = Wire({name: len(own) for name, own in data.items()}, self.defense)
+        with suppress(Diverged):
+            LocalEngine(1).run(self.method.cut_to(len(data)), federation, data, wire)
+        _, models = last_sent(wire.transcript)
+        return list({id(model): model for model in models.values()}.values())
+
+    def _client(self, name: str, images: Tensor, labels: Tensor, rng: torch.Generator) -> ClientData:
+        out, kept = set_aside(len(labels), rng)
+        own = replace(self.like, client=name, images=images[kept], labels=labels[kept])
+        return replace(own, held_out_images=images[out], held_out_labels=labels[out])
+
+
+def shared_model_target(
+    transcript: Transcript, method: FederatedMethod, federation: Federation, defense: Defense, population: Population
+) -> Target[Simulator] | None:
+    """The last model that the server sent after any training; of a personalised method, the model of another client.
+
+    An artifact of few images is that model after one client with these images trained it further, as in the first
+    round: its learning rate is not yet lowered.
+    """
+    if method.disclosure().training is None:
+        return None
+    clients = tuple(population.clients)
+    round, models = last_sent(transcript)
+    if round < 1 or len(clients) < 2:
+        return None
+    receivers = each_halfway(clients)
+    default = next(iter(models.values()))
+    shared = {name: models.get(receivers[name], default) for name in clients}
+    empty = like_any(population.clients)
+    return Target(
+        simulator=SharedModelSimulator(ModelState.kind, method, federation, defense, empty, 0),
+        level="group",
+        wire=shared,
+        clients=clients,
+        received_model=shared,
+        receiver=receivers,
+        expensive=True,
+        name=GLOBAL_MODEL,
+    )
+
+
+def last_sent(transcript: Transcript) -> tuple[int, Mapping[str, ModelState]]:
+    """The last round with a recorded model of the server (-1: none), and the model each client received then."""
+    received_model = [r for r, kept in transcript.of_kind(ModelState.kind) if r.origin == SERVER and kept is not None]
+    return (
+        (received_model[-1].round, transcript.models_sent(received_model[-1].round, received_model[-1].verb))
+        if received_model
+        else (-1, {})
+    )

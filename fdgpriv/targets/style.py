@@ -1,0 +1,137 @@
+"""Target: style statistics."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifacts.artifact import PEER, Artifact
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
+from fdgpriv.defense import Defense
+from fdgpriv.targets.recorded_styles import RecordedStyles
+from fdgpriv.targets.target import HeldImages, Simulator, Target
+
+
+@dataclass(frozen=True, eq=False)
+class StyleSimulator(Simulator):
+    """Computes styles of images, pooled and defended as clients do.
+
+    Attributes:
+        evidence: Computes styles.
+        defense: Of the run.
+        template: One artifact of this layer, for its form.
+    """
+
+    evidence: RecordedStyles
+    defense: Defense
+    template: StyleStatistics
+
+    kind = StyleStatistics.kind
+
+    @property
+    def jointly(self) -> bool:
+        """Whether an image's style depends on the other images of its client."""
+        return self.evidence.jointly
+
+    def styles(self, images: Tensor, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Mean and std (N, C) of each image's features, of the image on its own or in batches of images like `among`."""
+        return self.evidence.styles(images, self.template.at, among)
+
+    def moments(self, images: Tensor, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """As `styles`, for any images (N, 3, H, W), with gradients: the encoder is public."""
+        return self.evidence.moments(images, self.template.at, among)
+
+    def maps(self, images: Tensor) -> Tensor:
+        """(N, D): features by which the rule clusters images in addition to styles; D is 0 where it uses none."""
+        return self.evidence.maps(images, self.template.at)
+
+    def draft(self, mean: Tensor, std: Tensor, granularity: str, maps: Tensor | None = None) -> StyleDraft:
+        """A draft of styles (n, C) in the template's form, and maps (n, D) where images are clustered by them."""
+        like = self.template
+        return StyleDraft(
+            client=like.client,
+            round=like.round,
+            mean=mean,
+            std=std,
+            variances=len(like.mean_var) > 0,
+            granularity=granularity,
+            at=like.at,
+            rule=like.rule,
+            maps=maps,
+        )
+
+    def share(self, draft: StyleDraft, rng: torch.Generator) -> StyleStatistics:
+        """The artifact that the defense makes of the draft."""
+        shared = self.defense.protect(draft, rng)
+        assert isinstance(shared, StyleStatistics)
+        return shared
+
+    def make(
+        self,
+        held: HeldImages,
+        index: Tensor,
+        rng: torch.Generator,
+        *,
+        granularity: str = "client",
+        defended: bool = True,
+    ) -> StyleStatistics:
+        mean, std = self.parts(held, index)
+        draft = self.draft(mean, std, granularity, self.maps(held.images)[index])
+        return self.share(draft, rng) if defended else draft.finish()
+
+    def parts(self, held: HeldImages, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and std (n, C) of each image at `index` (n,), as computed by a client that holds only these."""
+        if self.jointly and len(index) > 1:
+            return self.evidence.of_client(held.images, self.template.at, index)
+        mean, std = self.styles(held.images)
+        return mean[index], std[index]
+
+    def each(self, held: HeldImages, index: Tensor, rng: torch.Generator) -> Tensor:
+        return torch.cat(self.parts(held, index), dim=1)
+
+    def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
+        """The whole artifact, variances as standard deviations: (2C,) or (4C,)."""
+        assert isinstance(artifact, StyleStatistics)
+        deviations = [artifact.mean_var.clamp_min(0).sqrt(), artifact.std_var.clamp_min(0).sqrt()]
+        return torch.cat([artifact.mean, artifact.std, *deviations])
+
+    def flat(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
+        assert isinstance(artifact, StyleStatistics)
+        return artifact.vector()
+
+    def unflat(self, row: Tensor, received_model: ModelState | None) -> StyleStatistics:
+        parts = row.chunk(4 if len(self.template.mean_var) else 2)
+        mean, std = parts[0], parts[1].clamp_min(0)
+        empty = mean.new_empty(0)
+        mean_var, std_var = (parts[2].clamp_min(0), parts[3].clamp_min(0)) if len(parts) == 4 else (empty, empty)
+        tensors = {"mean": mean, "std": std, "mean_var": mean_var, "std_var": std_var}
+        return StyleStatistics.build(tensors, self.template.facts())
+
+    def alike(self, artifact: Artifact, granularity: str) -> StyleStatistics:
+        return StyleStatistics.build(
+            artifact.tensors(), {**artifact.facts(), "client": PEER, "granularity": granularity}
+        )
+
+    def layers(self) -> tuple[str, ...]:
+        return self.evidence.layers()
+
+    def at(self, layer: str) -> "StyleSimulator":
+        moved = StyleStatistics.build(self.template.tensors(), {**self.template.facts(), "at": layer})
+        return replace(self, template=moved)
+
+
+def style_target(evidence: RecordedStyles, defense: Defense, repeated: Target[Simulator] | None) -> Target[Simulator]:
+    """The style statistics of a run's last round, with those of several rounds as `repeated`."""
+    template = evidence.template
+    wire: Mapping[str, Artifact] = evidence.wire if template.level == "client" else {}
+    return Target(
+        simulator=StyleSimulator(evidence, defense, template),
+        level=template.level,
+        wire=wire,
+        clients=tuple(evidence.wire),
+        receiver=evidence.receiver,
+        earlier=evidence.earlier if template.level == "client" else {},
+        repeated=repeated,
+    )

@@ -1,0 +1,192 @@
+"""A target: recorded artifacts of one kind, and the simulator that makes more of them.
+
+The simulator is public: architecture, encoder, hyperparameters, defense. Whoever holds images can simulate artifacts of
+clients with these images: adversaries do so for training data, and the evaluator for artifacts of few images. The
+recorded artifacts belong to the evaluator.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifacts.artifact import PEER, Artifact
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.threat import Capability, ThreatModel
+from fdgpriv.utils.cache import Cache
+
+
+@dataclass(frozen=True, eq=False)
+class HeldImages:
+    """Images of one party, from which artifacts are simulated.
+
+    Attributes:
+        images, labels: (n, 3, H, W) in [0, 1] and (n,).
+        received_model: The model that the party received in the round of the artifact; None where artifacts do not
+            depend on it.
+    """
+
+    images: Tensor
+    labels: Tensor
+    received_model: ModelState | None = None
+
+
+class Simulator(ABC):
+    """Simulates artifacts of one kind from images.
+
+    Attributes:
+        kind: Of the artifacts.
+        joint: Whether a client's artifact can only be made jointly with all other clients'.
+    """
+
+    kind: str
+    joint: ClassVar[bool] = False
+
+    @abstractmethod
+    def make(
+        self,
+        held: HeldImages,
+        index: Tensor,
+        rng: torch.Generator,
+        *,
+        granularity: str = "client",
+        defended: bool = True,
+    ) -> Artifact:
+        """The artifact of a client with only the images at `index` (m,).
+
+        Args:
+            held: The images.
+            index: Which of them.
+            rng: Of the client's and the defense's randomness.
+            granularity: image, cluster or client.
+            defended: Whether the defense of the run is applied.
+        """
+
+    def make_all(self, parties: Sequence[tuple[HeldImages, Tensor]], rng: torch.Generator) -> list[Artifact]:
+        """The artifact of each client of a federation of these parties, as `make`."""
+        return [self.make(held, index, rng) for held, index in parties]
+
+    def each(self, held: HeldImages, index: Tensor, rng: torch.Generator) -> Tensor:
+        """(n, D): the undefended contribution of each image at `index` (n,) to an artifact of all of them.
+
+        By default the vector of the artifact of a client with only that image.
+        """
+        single = [self.make(held, one, rng, granularity="image", defended=False) for one in index.split(1)]
+        return torch.stack([self.vector(artifact, held.received_model) for artifact in single])
+
+    @abstractmethod
+    def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
+        """(D,): features of the artifact for property inference; the same length for every artifact of the target."""
+
+    def flat(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
+        """(F,): the whole artifact as one vector, in coordinates in which a Gaussian is a sensible model."""
+        return self.vector(artifact, received_model)
+
+    @abstractmethod
+    def unflat(self, row: Tensor, received_model: ModelState | None) -> Artifact:
+        """The artifact of such a vector (F,)."""
+
+    def random(
+        self, like: Tensor, count: int, received_model: ModelState | None, rng: torch.Generator
+    ) -> list[Artifact]:
+        """`count` artifacts drawn from the Gaussian with the mean and covariance of the vectors `like` (M, F)."""
+        noise = torch.randn(count, len(like), generator=rng) / max(1, len(like) - 1) ** 0.5
+        drawn = (noise - noise.mean(1, keepdim=True) + 1 / len(like)) @ like  # the mean, plus noise @ (like - the mean)
+        return [self.unflat(row, received_model) for row in drawn]
+
+    def alike(self, artifact: Artifact, granularity: str) -> Artifact:
+        """The artifact without its sender's name, so that only its values distinguish it from others."""
+        return artifact.seen_as(PEER)
+
+    def layers(self) -> tuple[str, ...]:
+        """The layers at which artifacts of this kind could be computed; empty where they belong to no layer."""
+        return ()
+
+    def at(self, layer: str) -> "Simulator":
+        """The simulator of the same kind at another layer."""
+        raise ValueError(f"{self.kind} is taken at no layer, got {layer!r}")
+
+
+def like_any(clients: Mapping[str, ClientData]) -> ClientData:
+    """One client's data without held-out images, for its augmentation and its position in the federation."""
+    one = next(iter(clients.values()))
+    return replace(one, held_out_images=one.images[:0], held_out_labels=one.labels[:0])
+
+
+C = TypeVar("C", bound=Simulator)
+
+
+@dataclass(frozen=True, eq=False)
+class Target(Generic[C]):
+    """Artifacts of one kind in one trained federation.
+
+    Attributes:
+        simulator: Makes more of them.
+        level: Of the artifact on the wire: image, client or group.
+        wire: By client, its last recorded artifact; for a group's artifact, the one that applies to the client. Empty
+            where only artifacts of single images were shared.
+        clients: All that shared one.
+        received_model: By client or shadow client, the model it received in that round, where artifacts depend on it.
+        receiver: By client, another client that received its artifact.
+        earlier: By client, its artifact in the first recorded round, if that is another.
+        needs: Capabilities that an adversary needs to observe them.
+        expensive: Whether simulating or evaluating one is expensive, so that each control has fewer.
+        name: Its name where that is not its kind.
+        repeated: The artifacts of all recorded rounds combined, where clients shared in several.
+    """
+
+    simulator: C
+    level: str
+    wire: Mapping[str, Artifact]
+    clients: Sequence[str]
+    received_model: Mapping[str, ModelState] = field(default_factory=dict)
+    receiver: Mapping[str, str] = field(default_factory=dict)
+    earlier: Mapping[str, Artifact] = field(default_factory=dict)
+    needs: frozenset[Capability] = frozenset()
+    expensive: bool = False
+    name: str = ""
+    repeated: "Target[Simulator] | None" = None
+    _at: "Cache[Target[Simulator]]" = field(default_factory=Cache, init=False)
+
+    @property
+    def kind(self) -> str:
+        """Of the artifacts."""
+        return self.simulator.kind
+
+    @property
+    def called(self) -> str:
+        """Its name: its kind, or another where the run has several targets of that kind."""
+        return self.name or self.kind
+
+    @property
+    def is_global(self) -> bool:
+        """Whether one artifact belongs to all clients, so that other clients' artifacts cannot serve as controls."""
+        return self.level == "group"
+
+    @property
+    def joint(self) -> bool:
+        """Whether artifacts can only be made jointly for all clients, so that none of a few images exists."""
+        return self.simulator.joint
+
+    @property
+    def own_models(self) -> bool:
+        """Whether clients received models of their own, so that computations cannot be shared between them."""
+        return len({id(model) for model in self.received_model.values()}) > 1
+
+    def refused(self, threat: ThreatModel) -> str | None:
+        """Why this adversary cannot observe them, or None."""
+        missing = sorted(self.needs - threat.capabilities)
+        return f"the {threat.role} is not granted {', '.join(missing)}" if missing else None
+
+    def at(self, layer: str) -> "Target[Simulator]":
+        """The same target at another layer, without recorded artifacts; cached by layer."""
+        return self._at.get(
+            layer,
+            lambda: Target(
+                self.simulator.at(layer), "client", {}, self.clients, self.received_model, self.receiver, {}, self.needs
+            ),
+        )

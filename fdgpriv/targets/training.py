@@ -1,0 +1,209 @@
+"""Target: the model, or the model update, that a client shares after local training."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.artifacts.artifact import SERVER, Artifact
+from fdgpriv.artifacts.parameters import STATISTICS, ModelState, ModelUpdate, TensorState
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.defense import Defense
+from fdgpriv.federation.disclosure import FederatedMethod, PlainTraining
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.partition import Population
+from fdgpriv.federation.transcript import Transcript
+from fdgpriv.targets.target import HeldImages, Simulator, Target, like_any
+from fdgpriv.threat import Capability
+from fdgpriv.utils.cache import Cache
+from fdgpriv.utils.seeds import generator
+
+_CACHED = 2**29  # bytes of trained models
+
+
+@dataclass(frozen=True, eq=False)
+class _Training:
+    """A trained model, the images it was trained on, and the generator's state (5056,) afterwards."""
+
+    held: HeldImages
+    model: ModelState
+    after: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSimulator(Simulator):
+    """Local training on cross-entropy with the method's own optimiser, batches, epochs and augmentation.
+
+    Further terms of a method's client loss are left out: simulated artifacts are those of its plain client.
+
+    Attributes:
+        kind: Of the artifacts: model_state or model_update.
+        method, federation, defense: As trained.
+        like: One client's data, for its augmentation.
+        round: Of the artifacts, from 0.
+    """
+
+    kind: str
+    method: FederatedMethod
+    federation: Federation
+    defense: Defense
+    like: ClientData
+    round: int
+
+    @property
+    def plain(self) -> PlainTraining:
+        """How the method's clients train on cross-entropy."""
+        training = self.method.disclosure().training
+        assert training is not None
+        return training
+
+    def network(self) -> nn.Module:
+        """A new copy of the initial network."""
+        return deepcopy(self._network)
+
+    @cached_property
+    def _network(self) -> nn.Module:
+        model = self.method.model(self.federation, generator(self.federation.seed, 4)).to(self.federation.device)
+        return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # a quarter faster
+
+    @cached_property
+    def last_layer(self) -> tuple[str, ...]:
+        """Names of the parameters of the classification layer: its weight, and its bias if it has one."""
+        linear = {
+            name: module
+            for name, module in self._network.named_modules()
+            if isinstance(module, nn.Linear) and module.out_features == self.federation.classes
+        }
+        name = ([name for name in linear if name.startswith("head")] or list(linear))[-1]
+        return tuple(f"{name}.{part}" for part, _ in linear[name].named_parameters())
+
+    @cached_property
+    def _known(self) -> Cache[_Training]:
+        each = sum(tensor.nbytes for tensor in self._network.state_dict().values())
+        return Cache(most=max(2, _CACHED // max(1, each)))
+
+    def trained_once(self, held: HeldImages, index: Tensor, rng: torch.Generator) -> ModelState:
+        """As `trained`, cached by images and draws; importances are computed from the same models."""
+        key = (id(held.images), id(held.received_model), tuple(index.tolist()), bytes(rng.get_state().numpy()))
+        found = self._known.get(key, lambda: _Training(held, self.trained(held, index, rng), rng.get_state()))
+        rng.set_state(found.after)
+        return found.model
+
+    def trained(self, held: HeldImages, index: Tensor, rng: torch.Generator) -> ModelState:
+        """The undefended model that a client with the images at `index` (m,) trains from the one it received."""
+        assert held.received_model is not None
+        model = self.network()
+        held.received_model.load_into(model)
+        self.plain.train_plainly(model, self._data(held, index), self.round, rng, self.federation.device)
+        return ModelState.of(model, SERVER, self.round)
+
+    def batches(self, held: HeldImages, index: Tensor, rng: torch.Generator) -> list[tuple[Tensor, Tensor]]:
+        """The augmented batches, one for each step of `trained`: images (B, 3, H, W) and labels (B,)."""
+        return list(self.plain.plain_batches(self._data(held, index), rng))
+
+    def _data(self, held: HeldImages, index: Tensor) -> ClientData:
+        return replace(self.like, client=SERVER, images=held.images[index], labels=held.labels[index])
+
+    def make(
+        self,
+        held: HeldImages,
+        index: Tensor,
+        rng: torch.Generator,
+        *,
+        granularity: str = "client",
+        defended: bool = True,
+    ) -> Artifact:
+        assert held.received_model is not None
+        artifact = self.form(self.trained_once(held, index, rng), held.received_model)
+        return self.defense.protect(artifact, rng) if defended else artifact
+
+    def form(self, trained: ModelState, received_model: ModelState) -> TensorState:
+        """The artifact of a trained model: the tensors that the received model has, or their change."""
+        kept = replace(trained, state={name: trained.state[name] for name in received_model.state})
+        return ModelUpdate.between(received_model, kept) if self.kind == ModelUpdate.kind else kept
+
+    def after(self, artifact: Artifact, received_model: ModelState) -> ModelState:
+        """The client's model after training."""
+        if isinstance(artifact, ModelUpdate):
+            state = {name: tensor - artifact.state[name] for name, tensor in received_model.state.items()}
+            return ModelState(client=artifact.client, round=artifact.round, state=state)
+        assert isinstance(artifact, ModelState)
+        return artifact
+
+    def change(self, artifact: Artifact, received_model: ModelState) -> dict[str, Tensor]:
+        """Received minus trained tensors, by name, counters included."""
+        after = self.after(artifact, received_model).state
+        return {name: received_model.state[name].float() - tensor.float() for name, tensor in after.items()}
+
+    def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
+        """Changes of the BatchNorm statistics and of the last layer, concatenated."""
+        assert received_model is not None
+        change = self.change(artifact, received_model)
+        statistics = sorted(name for name in change if name.endswith(STATISTICS[:2]))
+        return torch.cat([change[name].flatten() for name in (*statistics, *self.last_layer)])
+
+    def flat(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
+        assert received_model is not None
+        change = self.change(artifact, received_model)
+        return torch.cat([tensor.flatten() for tensor in change.values()])
+
+    def unflat(self, row: Tensor, received_model: ModelState | None) -> Artifact:
+        assert received_model is not None
+        after = self.moved(row, received_model)
+        return after if self.kind == ModelState.kind else ModelUpdate.between(received_model, after)
+
+    def moved(self, row: Tensor, received_model: ModelState) -> ModelState:
+        """The model that a vector of changes (F,) gives when subtracted from the received one."""
+        state, start = {}, 0
+        for name, tensor in received_model.state.items():
+            change = row[start : start + tensor.numel()].view_as(tensor)
+            start += tensor.numel()
+            state[name] = tensor - (change if tensor.is_floating_point() else change.round().to(tensor.dtype))
+            if name.endswith("running_var"):
+                state[name].clamp_min_(1e-5)
+        return ModelState(client=SERVER, round=self.round, state=state)
+
+
+def training_target(
+    transcript: Transcript, method: FederatedMethod, federation: Federation, defense: Defense, population: Population
+) -> Target[Simulator] | None:
+    """Models or updates of the last round for which these and the received models are recorded."""
+    if method.disclosure().training is None:
+        return None
+    uploads: dict[int, dict[str, Artifact]] = {}
+    for kind in (ModelState.kind, ModelUpdate.kind):
+        for record, artifact in transcript.of_kind(kind):
+            if record.receiver == SERVER and artifact is not None:
+                uploads.setdefault(record.round, {})[record.origin] = artifact
+    rounds = [round for round, by_client in uploads.items() if by_client.keys() <= transcript.models_sent(round).keys()]
+    if not rounds:
+        return None
+    last, first = max(rounds), min(rounds)
+    wire, received_model = uploads[last], transcript.models_sent(last)
+    empty = like_any(population.clients)
+    kind = next(iter(wire.values())).kind
+    return Target(
+        simulator=TrainingSimulator(kind, method, federation, defense, empty, last),
+        level="client",
+        wire=wire,
+        clients=tuple(wire),
+        received_model=received_models(received_model, population),
+        earlier=uploads[first] if first != last else {},
+        needs=frozenset({Capability.HAS_UPDATES}),
+        expensive=True,
+    )
+
+
+def received_models(received_model: Mapping[str, ModelState], population: Population) -> dict[str, ModelState]:
+    """The model that each client received; shadow clients get that of a client of their domain; empty where none is
+    recorded.
+    """
+    if not received_model:
+        return {}
+    domain = {name: population.main_domain(name) for name in population.domain_of}
+    of_domain = {domain[name]: model for name, model in received_model.items()}
+    default = next(iter(received_model.values()))
+    return {name: received_model.get(name) or of_domain.get(domain[name], default) for name in domain}

@@ -1,0 +1,112 @@
+"""Target: the accuracies that clients report on the models they receive, over all rounds (LSI, CCST)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifacts.artifact import SERVER, Artifact
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.artifacts.statistics import ValidationHistory, ValidationMetrics
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.defense import Defense
+from fdgpriv.federation.disclosure import FederatedMethod
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.partition import Population, held_out_beside
+from fdgpriv.federation.transcript import Transcript
+from fdgpriv.targets.answer import answered
+from fdgpriv.targets.target import HeldImages, Simulator, Target
+from fdgpriv.threat import Capability
+
+
+@dataclass(frozen=True, eq=False)
+class ValidationSimulator(Simulator):
+    """The answer of the method's own client to the server's request for its accuracy on held-out images.
+
+    For n images the client holds out as many as a client of that size does, drawn from all of the party's images, the n
+    included. Images that were trained on raise accuracies, which makes these less informative.
+
+    Attributes:
+        method, federation, defense: As trained.
+        like: One client's data, for its position in the federation.
+        verb: The request for accuracies, sent with a model only.
+        models: The model of each accuracy; where that one was not recorded, the next recorded one.
+    """
+
+    method: FederatedMethod
+    federation: Federation
+    defense: Defense
+    like: ClientData
+    verb: str
+    models: Sequence[ModelState]
+
+    kind = ValidationHistory.kind
+
+    def make(
+        self,
+        held: HeldImages,
+        index: Tensor,
+        rng: torch.Generator,
+        *,
+        granularity: str = "client",
+        defended: bool = True,
+    ) -> Artifact:
+        out = torch.randperm(len(held.images), generator=rng)[: held_out_beside(len(index))]
+        data = replace(
+            self.like,
+            images=held.images[index],
+            labels=held.labels[index],
+            held_out_images=held.images[out],
+            held_out_labels=held.labels[out],
+        )
+        client = self.method.client(self.federation, data, rng)
+        several = {id(model): model for model in self.models}
+        answers = {key: answered(client, self.verb, model, ValidationMetrics) for key, model in several.items()}
+        metrics = [answers[id(model)] for model in self.models]
+        return joined([self.defense.protect(one, rng) for one in metrics] if defended else metrics)
+
+    def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
+        """The accuracies (T,)."""
+        assert isinstance(artifact, ValidationHistory)
+        return artifact.accuracies.float()
+
+    def unflat(self, row: Tensor, received_model: ModelState | None) -> Artifact:
+        return ValidationHistory(client=SERVER, round=self.models[-1].round, accuracies=row.clamp(0, 1).double())
+
+
+def joined(metrics: Sequence[Artifact]) -> ValidationHistory:
+    """Several rounds' accuracies as one artifact with the metadata of the last."""
+    accuracies = torch.stack([one.tensors()["accuracy"].double() for one in metrics])
+    return ValidationHistory(client=metrics[-1].client, round=metrics[-1].round, accuracies=accuracies)
+
+
+def validation_target(
+    transcript: Transcript, method: FederatedMethod, federation: Federation, defense: Defense, population: Population
+) -> Target[Simulator] | None:
+    """The accuracies of all rounds in which all clients of the last round reported one, where its model is recorded."""
+    shared: dict[tuple[int, str], dict[str, Artifact]] = {}
+    for record, artifact in transcript.of_kind(ValidationMetrics.kind):
+        if artifact is not None:
+            shared.setdefault((record.round, record.verb), {})[record.origin] = artifact
+    if not shared:
+        return None
+    clients = tuple(list(shared.values())[-1])
+    times = [time for time, by_client in shared.items() if by_client.keys() >= set(clients)]
+    models: list[ModelState] = []
+    for time in reversed(times):
+        model = transcript.model_sent(*time) or next(iter(models), None)
+        if model is None:
+            return None
+        models.insert(0, model)
+    return Target(
+        simulator=ValidationSimulator(
+            method, federation, defense, next(iter(population.clients.values())), times[-1][1], models
+        ),
+        level="client",
+        wire={name: joined([shared[time][name] for time in times]) for name in clients},
+        clients=clients,
+        needs=frozenset({Capability.SEES_INDIVIDUAL_ARTIFACT, Capability.SEES_ALL_ROUNDS}),
+        expensive=True,
+        name=ValidationMetrics.kind,
+    )

@@ -1,0 +1,1 @@
+"""The secrets that attacks infer, one file each: metric, chance, and artifact-free baselines."""

@@ -1,0 +1,67 @@
+"""Task: identify which candidate of a line-up is among the artifact's images."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fdgpriv.adversary import Adversary, GroundTruth, Prediction
+from fdgpriv.tasks.task import Baselines, Predictions, Task
+
+COPIES = ("recompressed", "cropped", "flipped")
+_NOISES = 5
+
+
+class Candidate(Task):
+    """A prediction scores the candidates of each line-up, (T + 3, N), or every image of the pool, (P,).
+
+    The last three rows score the first line-up for an adversary that holds only copies of the candidates:
+    re-compressed, cropped, or flipped.
+    """
+
+    secret = "which image"
+    family = "identification"
+    metric = "top1"
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+    relevant = 0.1
+
+    def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
+        """The share of line-ups in which the true image is ranked first."""
+        return torch.stack([(_ranks(p, t) == 0).float().mean() for p, t in zip(predictions, truths, strict=True)])
+
+    def details(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Tensor]:
+        ranks = [_ranks(p, t) for p, t in zip(predictions, truths, strict=True)]
+        return {
+            "top5": torch.stack([(rank < 5).float().mean() for rank in ranks]),
+            "mrr": torch.stack([(1 / (rank + 1)).mean() for rank in ranks]),
+            **{f"top1_{name}": _of_copies(predictions, truths, row) for row, name in enumerate(COPIES)},
+        }
+
+    def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
+        """Random scores; an attack adds the ranking by distance from the mean image."""
+        return {"noise": list(torch.rand(_NOISES, len(adversary.candidates), generator=rng))}
+
+    def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
+        return 1 / truth.candidates.shape[1]
+
+
+def _ranks(scores: Prediction, truth: GroundTruth) -> Tensor:
+    """Rank (T,) of the true image in each line-up, from 0; ties count half."""
+    return _places(scores[: len(truth.positions)] if scores.ndim == 2 else scores[truth.candidates], truth.positions)
+
+
+def _of_copies(predictions: Sequence[Prediction], truths: Sequence[GroundTruth], row: int) -> Tensor:
+    """Whether (M,) the true image is ranked first in the first line-up, scored by the copies of this row."""
+    found = []
+    for scores, truth in zip(predictions, truths, strict=True):
+        own = scores[truth.candidates[:1]] if scores.ndim == 1 else scores[len(truth.positions) + row][None]
+        found.append((_places(own, truth.positions[:1]) == 0).float().squeeze())
+    return torch.stack(found)
+
+
+def _places(scores: Tensor, positions: Tensor) -> Tensor:
+    """Rank (T,) of the entry at `positions` (T,) of each row of scores (T, N)."""
+    own = scores.gather(1, positions[:, None])
+    rank: Tensor = ((scores > own).sum(1) + ((scores == own).sum(1) - 1) / 2).float()
+    return rank

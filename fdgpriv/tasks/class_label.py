@@ -1,0 +1,36 @@
+"""Task: classify the single image of an artifact."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fdgpriv.adversary import Adversary, GroundTruth, Prediction
+from fdgpriv.tasks.task import Baselines, Predictions, Task
+
+_NOISES = 30
+
+
+class ClassLabel(Task):
+    """A prediction scores every class, (K,); the largest score decides."""
+
+    secret = "class"
+    family = "property"
+    metric = "balanced_accuracy"
+    relevant = 0.2
+
+    def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
+        """Hits, weighted so that their mean is the balanced accuracy."""
+        labels = torch.stack([truth.labels[0] for truth in truths])
+        count = labels.bincount()
+        weight = len(labels) / (int((count > 0).sum()) * count[labels])
+        hits = torch.tensor([float(p.argmax() == label) for p, label in zip(predictions, labels, strict=True)])
+        return hits * weight
+
+    def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
+        """Random classes, and the most frequent one."""
+        noise = torch.rand(_NOISES, adversary.classes, generator=rng)
+        return {"noise": list(noise), "mean_image": [adversary.public_shares]}
+
+    def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
+        return 1 / adversary.classes

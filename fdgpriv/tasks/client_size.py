@@ -1,0 +1,32 @@
+"""Task: estimate the number of images of an artifact."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fdgpriv.adversary import Adversary, GroundTruth, Prediction
+from fdgpriv.tasks.task import Baselines, Predictions, Task
+
+_NOISES = 30
+
+
+class SizeOfClient(Task):
+    """A prediction is a number of images, ()."""
+
+    secret = "client size"
+    family = "property"
+    metric = "relative_error"
+    higher_leaks = False
+    relevant = 0.1
+    hides_size = True
+
+    def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
+        """|n predicted - n| / n."""
+        return torch.tensor([abs(float(p) - t.count) / t.count for p, t in zip(predictions, truths, strict=True)])
+
+    def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
+        """Log-uniform random numbers, and the typical client size, which is public."""
+        most = torch.tensor(2.0 * adversary.typical).log()
+        drawn = (torch.rand(_NOISES, generator=rng) * most).exp().round()
+        return {"noise": list(drawn), "mean_image": [torch.tensor(float(adversary.typical))]}

@@ -1,0 +1,38 @@
+"""Task: infer the source domain of an artifact's images."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fdgpriv.adversary import Adversary, GroundTruth, Prediction
+from fdgpriv.tasks.task import Baselines, Predictions, Task
+
+_NOISES = 30
+_LEVEL = 0.9  # domains with at least this fraction of the largest domain's images count as equally frequent
+
+
+class DomainLabel(Task):
+    """A prediction scores every source domain, (D,); the largest score decides."""
+
+    secret = "domain"
+    family = "property"
+    metric = "accuracy"
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+    relevant = 0.2
+    scopes: ClassVar[tuple[str, ...]] = ("domain",)
+
+    def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
+        return torch.tensor([float(p.argmax() == t.domain) for p, t in zip(predictions, truths, strict=True)])
+
+    def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
+        """Random domains, and the most frequent one; where several are nearly as frequent, each of them."""
+        count = len(adversary.sources)
+        share = torch.tensor([len(domain) for domain in adversary.auxiliary], dtype=torch.float32)
+        commonest = (share >= _LEVEL * share.max()).nonzero().flatten()
+        noise = torch.rand(_NOISES, count, generator=rng)
+        return {"noise": list(noise), "mean_image": list(torch.eye(len(share))[commonest])}
+
+    def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
+        return 1 / len(adversary.sources)

@@ -1,0 +1,190 @@
+"""Task: reconstruct an artifact's images.
+
+A prediction is one image (3, H, W), compared with each of the true ones; or a set (M, 3, H, W) in no order, of which at
+most as many count as there are true ones, matched to them by one Hungarian assignment on squared error for all metrics.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from fdgpriv.adversary import Adversary, GroundTruth, Prediction
+from fdgpriv.metrics.matching import pairs, squared_errors
+from fdgpriv.metrics.perceptual import FormulaLpips, extractor_lpips
+from fdgpriv.metrics.pixels import EXACT_DB, psnr_per_image, ssim_per_image
+from fdgpriv.metrics.realism import fid, inception_score, kid, resized
+from fdgpriv.models.extractor import digits_extractor
+from fdgpriv.statistics.measured import Measured
+from fdgpriv.tasks.task import Baselines, Predictions, Task
+from fdgpriv.utils.seeds import generator
+
+_FEW = 1  # images per artifact that SSIM and LPIPS are computed on
+_TOGETHER = 64
+_NOISES = 3  # random images, and random sets
+
+
+class Images(Task):
+    """A prediction is an image (3, H, W) in [0, 1], or a set of them (M, 3, H, W) in no order."""
+
+    secret = "image content"
+    family = "reconstruction"
+    metric = "psnr"
+    relevant = 1.0
+    draws_images = True
+
+    def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
+        return psnr(predictions, truths)
+
+    def details(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Tensor]:
+        name, distances = lpips(predictions, truths)
+        found = {"ssim": ssim(predictions, truths), name: distances, "identified": identified(predictions, truths)}
+        if all(isinstance(prediction, Labelled) for prediction in predictions):
+            found["labels_right"] = labels_right(predictions, truths)
+        return found
+
+    def of_set(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Measured]:
+        return realism(predictions, truths)
+
+    def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
+        """Noise, and the means of the public images: of all, of each domain and of each class.
+
+        Where predictions are sets, baselines are sets of the same size, plus sets of class means.
+        """
+        images, labels = adversary.public_images
+        found: Baselines = {
+            "noise": list(torch.rand(_NOISES, *images.shape[1:], generator=rng)),
+            "mean_image": [images.mean(0)],
+            **{f"domain_mean:{domain.name}": [domain.images.mean(0)] for domain in adversary.held},
+            **{f"class_mean:{label}": [mean] for label, mean in class_means(images, labels).items()},
+        }
+        if many := predictions.set_size:
+            found = _as_sets(found, many, rng)
+        if isinstance(predictions[0], Labelled):
+            shares = adversary.public_shares
+            found = {name: [Labelled.of(one, shares) for one in ones] for name, ones in found.items()}
+        return found
+
+
+def _as_sets(single: Baselines, many: int, rng: torch.Generator) -> Baselines:
+    """The same as sets (M, 3, H, W) of `many` images, plus sets of class means, ``unconditional``."""
+    found = {name: [image.expand(many, -1, -1, -1) for image in images] for name, images in single.items()}
+    found["noise"] = list(torch.rand(_NOISES, many, *found["noise"][0].shape[1:], generator=rng))
+    means = [ones[0][0] for name, ones in found.items() if name.startswith("class_mean")]
+    drawn = [torch.randperm(len(means), generator=rng).repeat(many)[:many] for _ in range(_NOISES)]
+    found["unconditional"] = [torch.stack(means)[index] for index in drawn]
+    return found
+
+
+class Labelled(Tensor):
+    """Reconstructed images with inferred label shares; any computation with them gives plain tensors."""
+
+    shares: Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @classmethod
+    def of(cls, images: Tensor, shares: Tensor) -> "Labelled":
+        """These images, with the inferred share of each label (K,) among the artifact's images."""
+        found = images.as_subclass(cls)
+        found.shares = shares
+        return found
+
+
+def labels_right(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
+    """The share (M,) of labels that the prediction has right: 1 minus half the L1 error of the label distribution."""
+    inferred = [prediction.shares for prediction in predictions if isinstance(prediction, Labelled)]
+    off = [(shares - truth.histogram).abs().sum() for shares, truth in zip(inferred, truths, strict=True)]
+    return 1 - torch.stack(off) / 2
+
+
+def psnr(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
+    """Mean PSNR (M,) in decibels of each prediction against the artifact's images, at most EXACT_DB a pair."""
+    return _paired(predictions, truths, None, lambda a, b: psnr_per_image(a, b).clamp_max(EXACT_DB))
+
+
+def ssim(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
+    """Mean SSIM (M,) of each reconstruction against the first image of its artifact; of a set, over its pairs."""
+    return _paired(predictions, truths, _FEW, lambda a, b: ssim_per_image(a, b, torch.float32))
+
+
+def lpips(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> tuple[str, Tensor]:
+    """The name of the perceptual distance, and its mean (M,) as for `ssim`."""
+    network = _scorer()
+    return network.name, _paired(predictions, truths, _FEW, lambda a, b: _distances(network, a, b))
+
+
+def identified(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
+    """Whether (M,) the true image is the one of the first line-up that is nearest to the prediction by squared error."""
+    hits = [
+        float(squared_errors(truth.line_up, _counted(prediction, truth)).amin(1).argmin() == truth.positions[0])
+        for prediction, truth in zip(predictions, truths, strict=True)
+    ]
+    return torch.tensor(hits)
+
+
+def realism(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Measured]:
+    """KID, FID and IS of all reconstructions of single images, resized to the extractor's 32 px; empty for larger
+    artifacts.
+    """
+    if any(len(truth.images) != 1 for truth in truths):
+        return {}
+    extractor = digits_extractor()
+    images = resized(
+        torch.cat([_counted(prediction, truth) for prediction, truth in zip(predictions, truths, strict=True)])
+    )
+    reference = resized(torch.cat([truth.images for truth in truths]))
+    found = [fid(images, reference, extractor), kid(images, reference, extractor, generator(0))]
+    found += inception_score(images, extractor).values()
+    return {score.name: score.measured for score in found}
+
+
+@cache
+def _scorer() -> FormulaLpips:
+    return extractor_lpips(digits_extractor())
+
+
+@torch.no_grad()
+def _distances(network: FormulaLpips, images: Tensor, truth: Tensor) -> Tensor:
+    found: Tensor = network(2 * images - 1, 2 * truth - 1)
+    return found
+
+
+def _paired(
+    predictions: Sequence[Prediction], truths: Sequence[GroundTruth], few: int | None, metric: object
+) -> Tensor:
+    assert callable(metric)
+    means = []
+    for images, truth, counts in _pairs(predictions, truths, few):
+        means += [part.double().mean() for part in metric(images, truth).split(counts)]
+    return torch.stack(means)
+
+
+def _pairs(
+    predictions: Sequence[Prediction], truths: Sequence[GroundTruth], few: int | None
+) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
+    """Batches of predicted images, the true images they are compared with, and the number of images of each prediction."""
+    for start in range(0, len(predictions), _TOGETHER):
+        some = slice(start, start + _TOGETHER)
+        found = [
+            _pair(prediction, truth.images, few)
+            for prediction, truth in zip(predictions[some], truths[some], strict=True)
+        ]
+        ours, theirs = zip(*found, strict=True)
+        yield torch.cat(ours), torch.cat(theirs), [len(images) for images in theirs]
+
+
+def _pair(prediction: Prediction, truth: Tensor, few: int | None) -> tuple[Tensor, Tensor]:
+    if prediction.ndim == 4:
+        return pairs(prediction, truth)
+    return prediction.expand_as(truth[:few]), truth[:few]
+
+
+def _counted(prediction: Prediction, truth: GroundTruth) -> Tensor:
+    """The images of the prediction that are scored, (M, 3, H, W)."""
+    return prediction[None] if prediction.ndim == 3 else prediction[: len(truth.images)]
+
+
+def class_means(images: Tensor, labels: Tensor) -> dict[int, Tensor]:
+    """The mean image (3, H, W) of each class."""
+    return {label: images[labels == label].mean(0) for label in labels.unique().tolist()}

@@ -1,0 +1,34 @@
+"""Task: estimate the class distribution of an artifact's images."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fdgpriv.adversary import Adversary, GroundTruth, Prediction
+from fdgpriv.tasks.task import Baselines, Predictions, Task
+
+_NOISES = 10
+
+
+class LabelShares(Task):
+    """A prediction is a distribution over the classes, (K,)."""
+
+    secret = "label shares"
+    family = "property"
+    metric = "l1"
+    higher_leaks = False
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, 2.0)
+    relevant = 0.1
+
+    def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
+        """The L1 distance to the true shares."""
+        return torch.stack(
+            [(p.double() - t.histogram).abs().sum().clamp_max(2) for p, t in zip(predictions, truths, strict=True)]
+        )
+
+    def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
+        """Random shares, and those of the public images."""
+        noise = torch.rand(_NOISES, adversary.classes, generator=rng)
+        return {"noise": list(noise / noise.sum(1, keepdim=True)), "mean_image": [adversary.public_shares]}

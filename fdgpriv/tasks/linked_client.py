@@ -1,0 +1,45 @@
+"""Task: find the same client's artifact among those of an earlier round."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fdgpriv.adversary import Adversary, GroundTruth, Prediction
+from fdgpriv.tasks.task import Baselines, Predictions, Task
+
+_NOISES = 30
+
+
+class LinkedClient(Task):
+    """A prediction scores every artifact of an earlier round, (N,); ties count half."""
+
+    secret = "linkage"
+    family = "property"
+    metric = "top1"
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+    relevant = 0.15
+
+    def askable(self, truth: GroundTruth) -> bool:
+        return truth.place >= 0
+
+    def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
+        return torch.tensor([float(_rank(p, t.place) == 0) for p, t in zip(predictions, truths, strict=True)])
+
+    def details(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Tensor]:
+        ranks = torch.tensor([_rank(p, t.place) for p, t in zip(predictions, truths, strict=True)])
+        return {"mrr": 1 / (1 + ranks)}
+
+    def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
+        """Random scores; an attack adds the ranking by distance from the mean artifact."""
+        return {"noise": list(torch.rand(_NOISES, len(adversary.earlier), generator=rng))}
+
+    def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
+        return 1 / len(adversary.earlier)
+
+
+def _rank(scores: Tensor, place: int) -> float:
+    """The rank of this entry from 0; ties count half."""
+    own = scores[place]
+    return float((scores > own).sum()) + (float((scores == own).sum()) - 1) / 2

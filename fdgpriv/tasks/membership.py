@@ -1,0 +1,108 @@
+"""Task: decide which membership candidates are among an artifact's images."""
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fdgpriv.adversary import Adversary, GroundTruth, Prediction
+from fdgpriv.statistics.interval import clopper_pearson
+from fdgpriv.statistics.measured import Measured
+from fdgpriv.tasks.task import Baselines, Predictions, Task
+
+FALSE_ACCUSATIONS = (0.01, 0.001)
+NOISES = 30  # random orders of the pool: targets share non-members, so that one order affects many scores by_counts
+_TOGETHER = 2048  # predictions scored at once
+
+
+class Members(Task):
+    """A prediction scores each membership candidate, (N,), or each image of the pool, (P,); higher means "member"."""
+
+    secret = "membership"
+    family = "membership"
+    metric = "auc"
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+    relevant = 0.1
+
+    def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
+        return auc(predictions, truths)
+
+    def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
+        """Random orders of the pool, and its images by similarity to the mean public image."""
+        pool = adversary.candidates
+        prior = like_the_mean(pool, adversary.public_images[0])
+        return {"noise": list(torch.rand(NOISES, len(pool), generator=rng)), "mean_image": [prior]}
+
+    def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
+        return 0.5
+
+    def of_set(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Measured]:
+        return at_few_false_accusations(predictions, truths)
+
+
+def like_the_mean(images: Tensor, public: Tensor) -> Tensor:
+    """Similarity (P,) of images (P, 3, H, W) to the mean of public images (N, 3, H, W): minus the mean squared difference."""
+    return -(images - public.mean(0)).square().mean(dim=(1, 2, 3))
+
+
+def auc(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
+    """How often (M,) a member scores above a non-member, over all pairs; ties count half. 0.5 where one kind is missing.
+
+    Args:
+        predictions: A score of each membership candidate (N,), or of each image of the pool (P,); higher means
+            "member".
+        truths: Which membership candidates are members.
+    """
+    found = torch.full((len(predictions),), 0.5, dtype=torch.float64)
+    for places, members, others in _members_and_others(predictions, truths):
+        if members.shape[1] and others.shape[1]:
+            found[places] = area(members, others)
+    return found
+
+
+def at_few_false_accusations(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Measured]:
+    """The true positive rate at low false positive rates, with one threshold over all targets.
+
+    The interval is Clopper and Pearson's. Null where fewer than three false positives are allowed: even none would not
+    show that the rate is met.
+    """
+    groups = list(_members_and_others(predictions, truths))
+    members = torch.cat([inside.flatten() for _, inside, _ in groups])
+    others = torch.cat([out.flatten() for _, _, out in groups])
+    return {f"tpr_at_fpr_{rate}": tpr_at_fpr(members, others, rate) for rate in FALSE_ACCUSATIONS}
+
+
+def tpr_at_fpr(members: Tensor, others: Tensor, rate: float) -> Measured:
+    """The share of members (N,) above a threshold that at most `rate` of the others (M,) exceed; `rate` is chance."""
+    if not len(members) or rate * len(others) < 3 - 1e-9:
+        reason = f"a false positive rate of {rate} wants at least {round(3 / rate):,} non-members, got {len(others):,}"
+        return Measured(value=None, reason=reason, n=len(members), direction="higher_leaks")
+    threshold = others.sort(descending=True).values[int(rate * len(others) + 1e-9)]
+    found = clopper_pearson(int((members > threshold).sum()), len(members))
+    assert found.lower is not None
+    assert found.upper is not None
+    ends = (found.lower, found.upper)
+    return Measured(value=found.value, ci95=ends, n=len(members), direction="higher_leaks")
+
+
+def _members_and_others(
+    predictions: Sequence[Prediction], truths: Sequence[GroundTruth]
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Scores of members (G, m) and of others (G, o), for predictions with equally many of each; and their indices (G,)."""
+    by_counts: dict[tuple[int, int], list[int]] = {}
+    for place, truth in enumerate(truths):
+        by_counts.setdefault((len(truth.members), int(truth.members.sum())), []).append(place)
+    for (count, inside), places in by_counts.items():
+        for some in torch.tensor(places).split(_TOGETHER):
+            pairs = [(predictions[i], truths[i]) for i in some.tolist()]
+            scores = torch.stack([g if len(g) == count else g[t.membership_candidates] for g, t in pairs]).double()
+            members = torch.stack([truth.members for _, truth in pairs])
+            yield some, scores[members].view(len(some), inside), scores[~members].view(len(some), count - inside)
+
+
+def area(members: Tensor, others: Tensor) -> Tensor:
+    """(G,): the area under the ROC curve of G sets of scores, of members (G, m) and of others (G, o)."""
+    ranked = others.sort(dim=1).values
+    below, up_to = torch.searchsorted(ranked, members), torch.searchsorted(ranked, members, right=True)
+    return (below + up_to).double().mean(1) / 2 / others.shape[1]

@@ -1,0 +1,98 @@
+"""The interface of a task: a secret, how a prediction of it is scored, and artifact-free baselines."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fdgpriv.adversary import Adversary, GroundTruth, Prediction
+from fdgpriv.statistics.measured import Measured
+
+Baselines = dict[str, list[Prediction]]
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions(Sequence[Prediction]):
+    """The predictions of an attack, one for each observation.
+
+    Attributes:
+        values: In the order of the observations, in the form that the task defines.
+        baselines: By control, this attack's artifact-free predictions where they are better than the task's own.
+        set_size: For tasks on sets of images, number of images of a baseline's set; 0 for single images.
+    """
+
+    values: Sequence[Prediction]
+    baselines: Mapping[str, list[Prediction]] = field(default_factory=dict)
+    set_size: int = 0
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, place: int) -> Prediction:  # type: ignore[override]
+        return self.values[place]
+
+    def __iter__(self) -> Iterator[Prediction]:
+        return iter(self.values)
+
+    @classmethod
+    def of(cls, found: "Predictions | Sequence[Prediction] | Tensor") -> "Predictions":
+        """Wraps the result of `infer`: a sequence of predictions, or a tensor whose rows they are."""
+        return found if isinstance(found, Predictions) else cls(list(found))
+
+
+class Task(ABC):
+    """One secret.
+
+    A control that only some adversaries know has the required knowledge in its name: ``domain_mean:NAME`` for the
+    domain, ``class_mean:LABEL`` for the class. Several baselines of one name are scored separately, and the scores are
+    averaged.
+
+    Attributes:
+        secret: The secret, in one or two words.
+        family: reconstruction, identification, membership, property or algebra.
+        metric: Its name; `higher_leaks` is its direction, `bounds` its range if it has one.
+        relevant: The least lead over a control that matters, in the metric's unit (of L1 and errors: a share of the
+            prior's).
+        scopes: Whether a leak can be about one ``client`` beyond its domain, or only about the ``domain``.
+        hides_size: Whether the number of images of an artifact is the secret, so that observations hide it.
+        draws_images: Whether predictions are images, which are shown in the report and have bounds of their own.
+        needs_contributions: Whether ground truth must contain each image's contribution to the artifact.
+    """
+
+    secret: ClassVar[str]
+    family: ClassVar[str]
+    metric: ClassVar[str]
+    higher_leaks: ClassVar[bool] = True
+    bounds: ClassVar[tuple[float, float] | None] = None
+    relevant: ClassVar[float]
+    scopes: ClassVar[tuple[str, ...]] = ("client", "domain")
+    hides_size: ClassVar[bool] = False
+    draws_images: ClassVar[bool] = False
+    needs_contributions: ClassVar[bool] = False
+
+    @abstractmethod
+    def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
+        """The metric (M,) of each prediction against its ground truth."""
+
+    @abstractmethod
+    def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
+        """By control, this adversary's predictions without any artifact; `predictions` shows their form."""
+
+    def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
+        """Expected score of a random prediction, where that is one number."""
+        return None
+
+    def askable(self, truth: GroundTruth) -> bool:
+        """Whether this ground truth holds the secret."""
+        return True
+
+    def details(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Tensor]:
+        """Further metrics of each prediction, by name, (M,) each."""
+        return {}
+
+    def of_set(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Measured]:
+        """Figures of the predictions as a set, such as FID; no verdict depends on them."""
+        return {}

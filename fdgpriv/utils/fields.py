@@ -1,0 +1,109 @@
+"""Types of configuration fields, and the one check of them, whose errors say in one line what was wanted and what came."""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+
+PositiveInt: TypeAlias = Annotated[int, Field(ge=1)]
+NonNegativeInt: TypeAlias = Annotated[int, Field(ge=0)]
+TwoOrMore: TypeAlias = Annotated[int, Field(ge=2)]
+PositiveFloat: TypeAlias = Annotated[float, Field(gt=0)]
+NonNegativeFloat: TypeAlias = Annotated[float, Field(ge=0)]
+Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+PositiveFraction: TypeAlias = Annotated[float, Field(gt=0, le=1)]
+OpenFraction: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
+
+_WORDS: Mapping[Any, str] = {
+    int: "a whole number",
+    float: "a finite number",
+    bool: "true or false",
+    str: "text",
+    Path: "a path",
+    NoneType: "none",
+}
+_BOUNDS = {"ge": "of at least", "gt": "above", "le": "at most", "lt": "below"}
+_RULES = ConfigDict(allow_inf_nan=False, arbitrary_types_allowed=True)
+
+
+class Kind(NamedTuple):
+    """The annotated type of one field, and pydantic's validator of it."""
+
+    annotation: Any
+    adapter: TypeAdapter[Any]
+
+    def read(self, value: Any, where: str, strict: bool = False) -> Any:
+        """The value as this type: text as the command line writes it, or with `strict` only what is of the type already.
+
+        Raises:
+            ValueError: The value is not of this type; `where` names the field.
+        """
+        several, optional = (kind in _parts(self.annotation) for kind in (tuple, NoneType))
+        try:
+            if strict or not isinstance(value, str):
+                return self.adapter.validate_python(value, strict=strict)
+            if optional and value.lower() == "none":
+                return None
+            return self.adapter.validate_python(value.split("+")) if several else self.adapter.validate_strings(value)
+        except ValidationError as error:
+            wanted = words(self.annotation)
+            own = [
+                f" ({found['msg']})" for found in error.errors() if found["type"] in ("value_error", "assertion_error")
+            ]
+            said = f"{where}: want {wanted}{';' if ',' in wanted else ','} got {value!r}{''.join(own)}"
+            raise ValueError(" ".join(said.split())) from None
+
+
+def check(part: Any, name: str) -> None:
+    """Raise ValueError where a field of this dataclass instance, called `name`, has a value that its type forbids."""
+    for field, kind in kinds(part.__class__).items():
+        kind.read(getattr(part, field), f"{name}.{field}", strict=True)
+
+
+@cache
+def kinds(cls: type[Any]) -> Mapping[str, Kind]:
+    """The types of a dataclass's fields; empty for any other class."""
+    if not is_dataclass(cls):
+        return {}
+    hints = get_type_hints(cls, include_extras=True)
+    return {field.name: kind_of(hints[field.name]) for field in fields(cls) if field.init}
+
+
+def words(annotation: Any) -> str:
+    """What a field of this type takes."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        rules = [rule for item in inner[1:] for rule in getattr(item, "metadata", [item])]
+        found = [(said, getattr(rule, name, None)) for rule in rules for name, said in _BOUNDS.items()]
+        bounds = " and ".join(f"{said} {bound}" for said, bound in found if bound is not None)
+        return f"{words(inner[0])} {bounds}".rstrip()
+    if origin is Literal:
+        return f"one of {', '.join(map(str, inner))}" if len(inner) > 1 else str(inner[0])
+    if origin in (Union, UnionType):
+        return " or ".join(map(words, inner))
+    if origin is tuple:
+        return f"{words(inner[0])}, or several joined by +"
+    return _WORDS.get(annotation, getattr(annotation, "__name__", str(annotation)))
+
+
+def _parts(annotation: Any) -> tuple[Any, ...]:
+    """The type without its annotations, or the members of a union."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _parts(inner[0])
+    if origin in (Union, UnionType):
+        return tuple(part for kind in inner for part in _parts(kind))
+    return (origin or annotation,)
+
+
+def kind_of(annotation: Any) -> Kind:
+    """This annotated type with its validator."""
+    try:
+        return Kind(annotation, TypeAdapter(annotation, config=_RULES))
+    except PydanticUserError:  # a dataclass or a model, which has rules of its own
+        return Kind(annotation, TypeAdapter(annotation))

@@ -1,0 +1,90 @@
+"""FINCH: clustering by first neighbours, without a number of clusters or a threshold.
+
+Own code from the clustering equation. Reference: Sarfraz, Sharma and Stiefelhagen, "Efficient parameter-free clustering
+using first neighbor relations", CVPR 2019.
+"""
+
+import torch
+from torch import Tensor
+
+_BLOCK = 65_536  # columns of wide rows that are widened to float64 at once
+
+
+def cosine(gram: Tensor) -> Tensor:
+    """1 - cosine of all pairs (n, n), from inner products (n, n); a row of zeros is at 1 from every row."""
+    length = gram.diagonal().clamp_min(0).sqrt()
+    scale = torch.where(length > 0, 1 / length, torch.zeros_like(length))
+    return 1 - gram * scale * scale[:, None]
+
+
+def finch(rows: Tensor) -> list[Tensor]:
+    """The partitions of rows (n, D) by cosine, finest first; each (n,) holds cluster numbers in order of first appearance.
+
+    Every row is joined with its nearest, and what hangs together is a cluster; the clusters' means (of the rows, not of
+    the means) are clustered in the same way, until one cluster would be left or none would be joined. No merge is cut
+    short for its length, as in PARDON and FPL. Of equally near rows the first counts.
+
+    The means' inner products follow from the rows' own, so rows of any width are read once.
+    """
+    _check(rows)
+    if len(rows) == 1:
+        return [torch.zeros(1, dtype=torch.int64)]
+    gram = _inner_products(rows)
+    partitions = [_joined(cosine(gram))]
+    while (count := _count(partitions[-1])) > 1:
+        share = torch.nn.functional.one_hot(partitions[-1]).to(gram)
+        share = share / share.sum(0)
+        coarser = _joined(cosine(share.T @ gram @ share))[partitions[-1]]
+        if _count(coarser) in (1, count):
+            break
+        partitions.append(coarser)
+        if _count(coarser) == count - 1:
+            break
+    return partitions
+
+
+def compact(rows: Tensor) -> Tensor:
+    """Rows (n, min(n, D)) with the inner products of rows (n, D): any of them are clustered as the wide ones are."""
+    if rows.shape[-1] <= len(rows):
+        return rows
+    _check(rows)
+    values, vectors = torch.linalg.eigh(_inner_products(rows))
+    found: Tensor = vectors * values.clamp_min(0).sqrt()
+    return found
+
+
+def _check(rows: Tensor) -> None:
+    if rows.ndim != 2 or len(rows) < 1:
+        raise ValueError(f"want rows (n, D) with n >= 1, got {tuple(rows.shape)}")
+    if not bool(torch.isfinite(rows).all()):
+        raise ValueError("want finite rows to cluster, got NaN or an infinity")
+
+
+def _inner_products(rows: Tensor) -> Tensor:
+    found = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
+    for block in rows.split(_BLOCK, dim=1):
+        wide = block.double()
+        found += wide @ wide.T
+    return found.cpu()
+
+
+def _joined(distance: Tensor) -> Tensor:
+    """Connected components (n,) of the graph that joins each row with its nearest other, by first appearance."""
+    n = len(distance)
+    nearest = distance.clone().fill_diagonal_(torch.inf).argmin(1).tolist()
+    parent = list(range(n))
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        return i
+
+    for i, j in enumerate(nearest):
+        parent[root(i)] = root(j)
+    numbers: dict[int, int] = {}
+    return torch.tensor([numbers.setdefault(root(i), len(numbers)) for i in range(n)])
+
+
+def _count(partition: Tensor) -> int:
+    return int(partition.max()) + 1

@@ -1,0 +1,78 @@
+"""From Python: `run_audit` does what the command line does, with parts of one's own too."""
+
+import runpy
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import audits_of, shortened
+
+import fdgpriv
+from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.artifacts.style import StyleDraft
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.defense import Defense, Guarantee
+from fdgpriv.results.finding import Results
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "own_defense.py"
+SHORT = {"preset": "quick", "clients": 3, "settings": {"rounds": "1"}}
+
+
+@dataclass(frozen=True)
+class Doubling(Defense):
+    """Doubles every number: protects nothing, but leaves a trace."""
+
+    factor: float = 2.0
+
+    def protect(self, outgoing: Artifact | StyleDraft, rng: torch.Generator) -> Artifact:
+        shared = outgoing.finish() if isinstance(outgoing, StyleDraft) else outgoing
+        return shared.map(lambda tensor: tensor * self.factor if tensor.is_floating_point() else tensor)
+
+    def guarantee(self) -> Guarantee:
+        return Guarantee(epsilon=None, delta=None, statement="It proves nothing.")
+
+
+def test_a_part_of_one_s_own_is_audited_and_nothing_is_left_on_disk(digits: Dataset, tmp_path: Path) -> None:
+    with audits_of(shortened(digits, 32)):
+        results = fdgpriv.run_audit(
+            "stablefdg", attacks=["domain_inference"], defenses=["none", Doubling(3.0)], **SHORT
+        )
+    assert [run.defense for run in results.runs] == ["none", "doubling:factor=3.0"]
+    rows = results.to_records()
+    assert {row["attack"] for row in rows} == {"domain_inference"}
+    assert len(rows) == sum(len(run.attacks) for run in results.runs)
+    assert all(row["value"] is None or row["low"] <= row["value"] <= row["high"] for row in rows)
+    results.save(tmp_path)
+    assert Results.load(tmp_path / "results.json") == results
+
+
+def test_a_folder_holds_what_the_command_line_leaves_there(digits: Dataset, tmp_path: Path) -> None:
+    with audits_of(shortened(digits, 32)):
+        results = fdgpriv.run_audit("fedavg", attacks="none", seeds=[0, 1], out=tmp_path / "run", **SHORT)
+    assert len(results.runs) == 2
+    assert {"config.json", "results.json", "report.html", "report.md", "results.csv"} <= {
+        path.name for path in (tmp_path / "run").iterdir()
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"method": "nobody"}, "want one of the methods"),
+        ({"preset": "slow"}, "--preset: want one of"),
+        ({"resume": True}, "resume: want out"),
+        ({"defenses": [Doubling(), Doubling()]}, "--defense: want each value once"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line(asked: dict[str, object], told: str) -> None:
+    with pytest.raises(ValueError, match=f"^{told}[^\n]*$"):
+        fdgpriv.run_audit(**asked)  # type: ignore[arg-type]
+
+
+def test_the_example_runs(digits: Dataset, capsys: pytest.CaptureFixture[str]) -> None:
+    with audits_of(shortened(digits, 32)):
+        runpy.run_path(str(EXAMPLE), run_name="__main__")
+    said = capsys.readouterr().out.splitlines()
+    assert {line.split()[0] for line in said} == {"none", "rounding:step=0.05"}
+    assert len(EXAMPLE.read_text().splitlines()) <= 40

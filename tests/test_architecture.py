@@ -1,0 +1,81 @@
+"""The house: who may import whom, who may name whom, and how large files may be."""
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("fdgpriv", "attacks", "defenses", "methods", "reports")
+FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+MAY_NAME_PARTS = ("fdgpriv/claims/", "fdgpriv/utils/defaults.py")
+ENGLISH = {"none", "membership", "identification", "linkage", "amplitude"}  # are words, and kinds of tasks, as well
+
+
+def module(path: Path) -> str:
+    parts = list(path.relative_to(ROOT).with_suffix("").parts)
+    parts = parts[:-1] if parts[-1] == "__init__" else parts
+    return ".".join(parts if parts[0] == "fdgpriv" else ["fdgpriv", *parts])
+
+
+def imports(path: Path, known: set[str]) -> set[str]:
+    """The project's modules that this file imports, in functions and for types only included."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            base = module(path).split(".")
+            base = base[: len(base) - node.level + (path.name == "__init__.py")] if node.level else []
+            source = ".".join([*base, *([node.module] if node.module else [])])
+            found |= {f"{source}.{name.name}" if f"{source}.{name.name}" in known else source for name in node.names}
+    return (found & known) - {module(path)}
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    known = {module(path) for path in FILES} - {"fdgpriv"}  # the package imports its door, run_audit, when asked for it
+    graph = {module(path): imports(path, known) for path in FILES if module(path) in known}
+    done: set[str] = set()
+    while free := {name for name, wanted in graph.items() if name not in done and wanted <= done}:
+        done |= free
+    assert not known - done
+
+
+def test_no_core_file_names_a_part() -> None:
+    parts = {p.stem for d in ("attacks", "defenses", "methods") for p in (ROOT / d).glob("[a-z]*.py")} - ENGLISH
+    classes = {"".join(word.title() for word in name.split("_")) for name in parts}
+    named = defaultdict(list)
+    for path in FILES:
+        where = path.relative_to(ROOT).as_posix()
+        if not where.startswith("fdgpriv/") or where.startswith(MAY_NAME_PARTS):
+            continue
+        tree = ast.parse(path.read_text())
+        scopes = [n for n in ast.walk(tree) if isinstance(n, ast.Module | ast.ClassDef | ast.FunctionDef) and n.body]
+        prose = {id(n.body[0].value) for n in scopes if isinstance(n.body[0], ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+                named[where] += [part for part in parts if re.search(rf"(?<![\w-]){part}(?!\w)", node.value)]
+            elif isinstance(node, ast.Name) and node.id in classes:
+                named[where].append(node.id)
+    assert not {where: names for where, names in named.items() if names}
+
+
+def test_files_are_few_and_small() -> None:
+    assert len(list((ROOT / "fdgpriv").glob("*.py"))) <= 17
+    assert len(list((ROOT / "attacks").glob("_[a-z]*.py"))) <= 8
+    lines = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in FILES}
+    assert {name: n for name, n in lines.items() if n > 300} == {}
+    assert sum(n < 200 for n in lines.values()) >= 0.9 * len(lines)
+
+
+def test_a_helper_of_attacks_has_several_users() -> None:
+    for helper in (ROOT / "attacks").glob("_[a-z]*.py"):
+        users = [
+            p for p in (ROOT / "attacks").glob("*.py") if re.search(rf"from \.{helper.stem} import", p.read_text())
+        ]
+        together = sum(len(path.read_text().splitlines()) for path in (helper, *users))
+        assert len(users) > 1 or together > 300, helper.name  # folded into its only user, that would be too long
+
+
+def test_most_attacks_are_short() -> None:
+    lines = [len(path.read_text().splitlines()) for path in (ROOT / "attacks").glob("[a-z]*.py")]
+    assert median(lines) <= 130

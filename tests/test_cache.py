@@ -1,0 +1,54 @@
+"""Things are computed once, whoever asks, and only what was asked for last is kept where that is wanted."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Event
+
+import pytest
+
+from fdgpriv.utils.cache import Cache
+
+
+def test_threads_that_ask_at_once_share_one_computation():
+    cache, calls, gate = Cache[int](), [], Barrier(8)
+
+    def ask(_: int) -> int:
+        gate.wait()
+        return cache.get("key", lambda: calls.append(None) or 7)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(ask, range(8))) == [7] * 8
+    assert len(calls) == 1
+
+
+def test_who_asks_for_something_else_does_not_wait():
+    cache, release = Cache[str](), Event()
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(cache.get, "slow", lambda: str(release.wait(10)))
+        assert cache.get("quick", lambda: "now") == "now"
+        assert not slow.done()
+        release.set()
+        assert slow.result() == "True"
+
+
+def test_computing_one_thing_may_ask_for_another():
+    cache = Cache[int]()
+    assert cache.get("outer", lambda: 1 + cache.get("inner", lambda: 1)) == 2
+    assert cache.get("inner", lambda: 9) == 1
+
+
+def test_what_raised_is_told_to_all_who_wait_and_not_remembered():
+    cache = Cache[int]()
+    with pytest.raises(ZeroDivisionError):
+        cache.get("key", lambda: 1 // 0)
+    assert cache.get("key", lambda: 3) == 3
+
+
+def test_only_the_last_asked_for_are_kept():
+    cache, made = Cache[str](most=2), []
+
+    def get(key: str) -> str:
+        return cache.get(key, lambda: made.append(key) or key)
+
+    for key in ("a", "b", "a", "c", "a", "b"):
+        assert get(key) == key
+    assert made == ["a", "b", "c", "b"]

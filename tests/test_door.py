@@ -1,0 +1,207 @@
+"""The command line answers at once: torch is imported when something is to be computed, never to print a line."""
+
+import dataclasses
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_type_hints
+
+import numpy as np
+import pytest
+
+from fdgpriv import data
+from fdgpriv.attack import Attack
+from fdgpriv.audit import main
+from fdgpriv.cli import catalogue
+from fdgpriv.cli.options import OPTIONS, Options
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.data.folder import IN_FOLDERS, PACS
+from fdgpriv.defense import Defense
+from fdgpriv.method import Method
+from fdgpriv.models.architectures import ARCHITECTURES
+from fdgpriv.models.names import BACKBONES
+from fdgpriv.report import Report
+
+ROOT = Path(__file__).parents[1]
+SECOND = 1.0  # of processor time
+
+# What the process says last: whether torch was imported.
+RUN = """
+import sys
+sys.argv[0] = "fdgpriv"
+from fdgpriv.__main__ import main
+try:
+    code = main()
+except SystemExit as left:
+    code = left.code
+print("TORCH" if "torch" in sys.modules else "light")
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ("", 0, "fdgpriv selftest"),
+        ("--help", 0, "fdgpriv audit"),
+        ("launch", 2, "want a command of audit, selftest; got 'launch'"),
+        ("audit --help", 0, "examples:"),
+        ("audit --list", 0, "stablefdg"),
+        ("audit --colour red", 2, "--colour"),
+        ("audit --method nobody", 2, "want one of the methods"),
+        ("audit --attack nobody", 2, "want one of the attacks"),
+        ("audit --defense wall", 2, "want one of the defenses gaussian, none; got 'wall'"),
+        ("audit --dataset mnist", 2, "--dataset: want one of"),
+        ("audit --target sketch", 2, "want a domain of scan, blend, type, outline; got 'sketch'"),
+        ("audit --set colour=red", 2, "stablefdg: want a field of rounds"),
+        ("audit --set rounds=ten", 2, "stablefdg.rounds: want"),
+        ("audit --attack gan:colour=red", 2, "gan: want a field of steps"),
+        ("audit --defense gaussian:epsilon=much", 2, "gaussian.epsilon: want"),
+        ("audit --clients many", 2, "--clients"),
+        ("audit --partition pie", 2, "want a partition of"),
+        ("audit --image-size 64", 2, "--image-size: has no effect"),
+        ("audit --artifact missing.npz", 2, "missing.npz, got nothing there; give one .npz"),
+        ("selftest --help", 0, "--draws"),
+        ("selftest --runs 0", 2, "fdgpriv selftest: --runs: want at least 1, got 0"),
+    ],
+)
+def test_a_line_takes_less_than_a_second_and_no_torch(words: str, code: int, told: str) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    process = subprocess.run(
+        [sys.executable, "-c", RUN, *words.split()], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert process.returncode == code, process.stderr
+    assert told in process.stdout + process.stderr
+    assert process.stdout.splitlines()[-1] == "light"
+    assert len(process.stderr.splitlines()) == (code != 0)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < SECOND
+
+
+@pytest.mark.parametrize("role", [Method, Attack, Defense, Report], ids=lambda role: str(role.folder))
+def test_the_catalogue_knows_every_part_as_its_class_is(role: type[Method | Attack | Defense | Report]) -> None:
+    for name in role.names():
+        part, found = role.named(name), catalogue.fields(role.folder, name)
+        hints = get_type_hints(part, include_extras=True)
+        real = (
+            {f.name: hints[f.name] for f in dataclasses.fields(part) if f.init}
+            if dataclasses.is_dataclass(part)
+            else {}
+        )
+        assert found is not None
+        assert list(found) == list(real)
+        assert all(str(field.kind) == str(real[key]) for key, field in found.items())
+        assert catalogue.summary(role.folder, name) == (sys.modules[part.__module__].__doc__ or "").splitlines()[0]
+
+
+def test_names_known_without_torch_are_those_there_are(digits: Dataset) -> None:
+    assert set(data.names()) == {"digits", *IN_FOLDERS}
+    assert tuple(ARCHITECTURES) == BACKBONES
+    for dataset, domains in (("digits", digits.names), ("pacs", PACS.domains)):
+        for domain in domains:
+            data.want_domain(dataset, domain)
+
+
+def refused(words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line of an audit that is refused."""
+    assert main(words.split()) == 2
+    captured = capsys.readouterr()
+    (said,) = captured.err.splitlines()
+    assert captured.out == ""
+    return str(said).removeprefix("fdgpriv audit: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "field", "value"),
+    [
+        ("--method fedavg --method ccst lsi", "methods", ("fedavg", "ccst", "lsi")),
+        ("--target scan --target type", "targets", ("scan", "type")),
+        ("--set rounds=2 --set lr=.1", "settings", {"rounds": "2", "lr": ".1"}),
+        ("--attack gan --attack linkage", "attacks", ("gan", "linkage")),
+        ("--threat server --threat client", "threats", ("server", "client")),
+        ("--defense none --defense gaussian", "defenses", ("none", "gaussian")),
+        ("--seed 0 --seed 1 2", "seeds", (0, 1, 2)),
+    ],
+)
+def test_a_repeated_option_extends(words: str, field: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Options] = []
+
+    def noted(options: Options) -> None:
+        asked.append(options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Options, "check", noted)
+    assert main(words.split()) == 3
+    assert getattr(asked[0], field) == value
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--seed 1 --seed 1", "--seed: want each value once, got 1 1"),
+        ("--defense none --defense none", "--defense: want each value once"),
+        ("--threat server server", "--threat: want each value once"),
+        ("--set rounds=2 --set rounds=3", "--set: want each field once, got rounds=2 and rounds=3"),
+        ("--attack gan:steps=2,steps=3", "want each field once, got steps twice"),
+        ("--preset quick --preset paper", "--preset: want it once, got quick and paper"),
+        ("--artifact x.npy --artifact x.npy", "--artifact: want each value once"),
+        # without effect
+        ("--image-size 64", "--image-size: has no effect"),
+        ("--data-root .", "--data-root: has no effect: digits is embedded"),
+        ("--groups 3+4", "--groups: want --artifact beside it"),
+        ("--resume", "--resume: want --out"),
+        ("--attack none --threat server", "--threat: want an attack to play"),
+        ("--set rounds=2 --method fedavg:rounds=3", "--set: want a field that --method leaves open, got rounds"),
+        ("--artifact x.npz --seed 0 1", "--seed: want one number"),
+        ("--weights no/where", "--weights: want a folder or a file, got no/where"),
+        # with effect in other company
+        ("--attack gan --threat server", "--threat: want a role in which an attack that is asked for is played"),
+        ("--attack gan linkage --threat server", "--attack: gan is played by insider, client, third_party"),
+        ("--method hfedf --backbone resnet18 --preset quick", "--backbone: has no effect"),
+        ("--method hfedf --weights . --preset quick", "--weights: has no effect"),
+    ],
+)
+def test_what_has_no_effect_is_refused(words: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(words, capsys).startswith(told)
+
+
+@pytest.mark.parametrize("beside", ["--list", "--artifact x.npz"])
+@pytest.mark.parametrize("option", [*OPTIONS.values()])
+def test_every_option_has_an_effect_or_is_refused_beside(
+    option: str, beside: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if option in beside or (option in ("--groups", "--seed", "--out") and "--artifact" in beside):
+        return
+    value = "" if option in ("--resume", "--list") else "3"
+    assert "has no effect beside" in refused(f"{beside} {option} {value}", capsys)
+
+
+def test_groups_may_be_given_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(tmp_path / "x.npz", mean=np.ones((5, 2)), std=np.ones((5, 2)))
+    assert "add up to 5 clients, got 2+4" in refused(f"--artifact {tmp_path}/x.npz --groups 2 --groups 4", capsys)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("x.npz", b"no archive", "cannot be read"),
+        ("x.npz", b"", "cannot be read"),
+        ("x.npz", "folder", "got a folder"),
+        ("x.npz", None, "got nothing there"),
+        ("x.txt", b"text", "want one .npz"),
+        ("x.npy", b"one of two", "want one .npz"),
+    ],
+)
+def test_an_artifact_that_is_none_is_one_line_that_names_it_and_what_works(
+    name: str, content: bytes | str | None, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content == "folder":
+        path.mkdir()
+    said = refused(f"--artifact {path} --out {tmp_path}/out", capsys)
+    assert all(text in said for text in (told, os.fspath(path), "one .npz or .safetensors"))
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,57 @@
+"""The global generator of torch: one thread at a time, and as it was afterwards, whatever is trained."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from conftest import fit, shortened
+from torch import Tensor
+
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.method import Method
+from fdgpriv.utils.global_rng import drawing_from, global_draws
+
+
+def drawn(seed: int) -> list[Tensor]:
+    """Many numbers of one seed, in parts, between which another thread has time to disturb."""
+    with drawing_from(torch.Generator().manual_seed(seed)):
+        return [torch.rand(8) for _ in range(200)]
+
+
+def test_threads_side_by_side_draw_what_each_alone_would() -> None:
+    alone = [drawn(seed) for seed in range(16)]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(drawn, range(16)))
+    for one, other in zip(alone, together, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    assert not torch.equal(alone[0][0], alone[1][0])
+
+
+def test_one_within_another_is_no_deadlock_and_gives_the_outer_one_its_place_back() -> None:
+    with global_draws(5):
+        plain = torch.rand(4)
+    with global_draws(5):
+        with global_draws(6):
+            inner = torch.rand(2)
+        assert torch.equal(torch.rand(4), plain)
+    assert not torch.equal(inner, plain[:2])
+
+
+@pytest.fixture
+def state() -> Iterator[Tensor]:
+    """The global generator's state before a test, put back after it."""
+    before = torch.get_rng_state()
+    yield before
+    torch.set_rng_state(before)
+
+
+@pytest.mark.parametrize("method", Method.names())
+def test_training_leaves_the_global_generator_alone(tiny: Dataset, state: Tensor, method: str) -> None:
+    fit(shortened(tiny, 24), clients=3, method=method, workers=1)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_draw_outside_would_show(state: Tensor) -> None:
+    torch.nn.Linear(2, 2)
+    assert not torch.equal(torch.get_rng_state(), state)

@@ -1,0 +1,90 @@
+"""Models and updates as what is evaluated: what a reader of them looks at."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+from conftest import Fitted, fit, shortened
+
+from fdgpriv.artifacts.parameters import STATISTICS, ModelState
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.targets.target import HeldImages
+from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.threat import threat
+from fdgpriv.utils.seeds import generator
+
+LAST = ("head.weight", "head.bias")
+
+
+@pytest.fixture(scope="module", params=["stablefdg", "pardon", "hfedf"])
+def trained(request: pytest.FixtureRequest, digits: Dataset) -> tuple[str, Fitted]:
+    return request.param, fit(shortened(digits, 48), clients=3, method=request.param)
+
+
+def test_the_last_layer_is_the_one_that_tells_classes_apart(trained: tuple[str, Fitted]) -> None:
+    """Wherever its tensors stand: a projection or an attention may come after it in the network."""
+    method, fitted = trained
+    target = next(
+        s for s in fitted.evaluator().targets.values() if isinstance(s.simulator, TrainingSimulator) and not s.is_global
+    )
+    assert isinstance(target.simulator, TrainingSimulator)
+    assert target.simulator.last_layer == LAST
+    name, artifact = next(iter(target.wire.items()))
+    assert isinstance(artifact, ModelState) or method == "hfedf"
+    shuffled = replace(artifact, state=dict(sorted(artifact.tensors().items(), reverse=True)))  # type: ignore[call-arg]
+    row, again = (target.simulator.vector(one, target.received_model[name]) for one in (artifact, shuffled))
+    assert torch.equal(row, again)
+    statistics = sum(t.numel() for name, t in artifact.tensors().items() if name.endswith(STATISTICS[:2]))
+    last = sum(artifact.tensors()[name].numel() for name in LAST)
+    assert len(row) == statistics + last
+
+
+def test_fewer_artifacts_are_asked_about_where_one_takes_a_training(trained: tuple[str, Fitted]) -> None:
+    _, fitted = trained
+    evaluator = fitted.evaluator()
+    (target,) = [
+        s for s in evaluator.targets.values() if isinstance(s.simulator, TrainingSimulator) and not s.is_global
+    ]
+    adversaries = evaluator.adversaries(target, threat("server"), (1, 2))
+    asked = Counter((trial.client, trial.size) for adversary_trials in adversaries for trial in adversary_trials.trials)
+    assert {count for (_, size), count in asked.items() if size == 1} == {3}
+    assert {count for (_, size), count in asked.items() if size == 2} == {1}
+    assert {client for client, _ in asked} >= set(fitted.population.clients)
+
+
+def test_what_was_trained_with_the_same_draws_is_remembered_and_nobody_can_tell(trained: tuple[str, Fitted]) -> None:
+    """The model, and what is drawn after it, are those of a simulator that remembers nothing."""
+    _, fitted = trained
+    first, other = _simulator(fitted), _simulator(fitted)
+    held, index = _held(fitted), torch.arange(3)
+    rngs = [generator(5) for _ in range(3)]
+    models = [
+        first.trained_once(held, index, rngs[0]),
+        first.trained_once(held, index, rngs[1]),
+        other.trained_once(held, index, rngs[2]),
+    ]
+    assert models[0] is models[1]
+    assert models[2] is not models[0]
+    assert all(torch.equal(tensor, models[2].state[name]) for name, tensor in models[0].state.items())
+    assert len({float(torch.rand((), generator=rng)) for rng in rngs}) == 1
+
+
+def test_what_differs_is_trained_again(trained: tuple[str, Fitted]) -> None:
+    _, fitted = trained
+    simulator, held, index = _simulator(fitted), _held(fitted), torch.arange(3)
+    before = simulator.trained_once(held, index, generator(5))
+    flipped = replace(held, images=held.images.flip(3).contiguous())
+    for given in ((held, index, generator(6)), (flipped, index, generator(5)), (held, index + 1, generator(5))):
+        after = simulator.trained_once(*given)
+        assert any(not torch.equal(tensor, after.state[name]) for name, tensor in before.state.items())
+
+
+def _simulator(fitted: Fitted) -> TrainingSimulator:
+    return next(s.simulator for s in fitted.evaluator().targets.values() if isinstance(s.simulator, TrainingSimulator))
+
+
+def _held(fitted: Fitted) -> HeldImages:
+    name, data = next(iter(fitted.population.clients.items()))
+    target = next(s for s in fitted.evaluator().targets.values() if isinstance(s.simulator, TrainingSimulator))
+    return HeldImages(data.images, data.labels, target.received_model[name])
