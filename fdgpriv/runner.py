@@ -24,7 +24,7 @@ from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.comparison import RunComparison, compared, settings_of
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.not_measured import not_measured
-from fdgpriv.evaluation.verdicts import attack_findings
+from fdgpriv.evaluation.verdicts import judge
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Record
 from fdgpriv.models.style_codec import digits_codec
@@ -176,7 +176,8 @@ class Runner:
 
     def _results(self, done: Sequence[Done], interrupted: bool, command: str | None) -> Results:
         self.progress.say("judging")
-        findings = attack_findings({key: p for one in done for key, p in one.scores.items()}, self.config.seeds[0])
+        verdicts = judge({key: p for one in done for key, p in one.scores.items()}, self.config.seeds[0])
+        findings = verdicts.findings
         pictures = self._codec_figure() if done else ()
         stated = privacies([one.measurement for one in done])
         runs = [
@@ -190,6 +191,7 @@ class Runner:
                 utility=one.trained.utility,
                 failed=one.trained.failed,
                 artifacts=one.artifacts,
+                questions=verdicts.questions.of_cell(one.cell.folder, list(one.scores)),
                 attacks=tuple(findings[key] for key in one.scores),
                 privacy=privacy,
                 claims=self._claims(one, [run for run in done if run.trained.failed is None], findings),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from importlib import import_module
 
-from fdgpriv.claims.hypothesis import Case, Hypothesis
+from fdgpriv.claims.hypothesis import Case, Hypothesis, decided
 from fdgpriv.results.finding import Claim
 
 PAPERS = ("stablefdg", "ccst", "hfedf", "lsi", "pardon")
@@ -21,4 +21,5 @@ def hypotheses(method: str) -> Sequence[Hypothesis]:
 
 def claims(method: str, case: Case) -> tuple[Claim, ...]:
     """The ledger of this method's paper: one row for each hypothesis, decided where the evidence decides it."""
-    return tuple(hypothesis.claim(case) for hypothesis in hypotheses(method))
+    every = hypotheses(method)
+    return tuple(one.claim(found) for one, found in zip(every, decided(every, case), strict=True))

@@ -1,5 +1,7 @@
 """What the hFedF paper claims."""
 
+from dataclasses import replace
+
 from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, apart, needs, no_leak_by, refused, said
 from fdgpriv.evaluation.comparison import Compared, RunComparison
 from fdgpriv.results.attack_finding import AttackFinding
@@ -26,7 +28,7 @@ def _compromised(case: Case) -> Decision:
     evidence = (*map(said, rows), *beside, *((_LOCAL_ONLY,) if rows else ()))
     there = any(run.method == "fedavg" and run.settings.get("network") == "inception" for run in case.beside)
     reason = found.reason if there else f"{found.reason}; FedAvg of the same network beside it: {_WITH_FEDAVG}"
-    return Decision(found.verdict, reason, evidence)
+    return replace(found, reason=reason, evidence=evidence)
 
 
 def _random_keys(case: Case) -> Decision:

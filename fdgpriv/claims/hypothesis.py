@@ -1,7 +1,7 @@
 """A paper's claim as a hypothesis, and the rules by which evidence decides one."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from fdgpriv.artifacts.artifact import SERVER
@@ -10,8 +10,10 @@ from fdgpriv.federation.transcript import Record
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.finding import Claim
 from fdgpriv.statistics.measured import Measured
+from fdgpriv.statistics.multiplicity import holm, simes
 
 Word = Literal["supported", "refuted", "undecided"]
+FALSE_CLAIMS = 0.05  # family-wise, over the claims of one paper
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,18 @@ class Case:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the evidence says, why, and the rows it rests on."""
+    """What the evidence says, why, and the rows it rests on.
+
+    Attributes:
+        p: Simes' p over the tests it rests on, where it rests on any; corrected over the claims of the paper.
+        leak: Whether it rests on one of them being a leak.
+    """
 
     verdict: Word
     reason: str
     evidence: tuple[str, ...] = ()
+    p: float | None = None
+    leak: bool = False
 
 
 Rule = Callable[[Case], Decision]
@@ -68,9 +77,8 @@ class Hypothesis:
     measurement: str
     rule: Rule
 
-    def claim(self, case: Case) -> Claim:
-        """The row of the ledger."""
-        found = self.rule(case)
+    def claim(self, found: Decision) -> Claim:
+        """The entry of results.json."""
         return Claim(
             id=self.id,
             quote=self.quote,
@@ -79,6 +87,17 @@ class Hypothesis:
             verdict=found.verdict,
             reason=found.reason,
         )
+
+
+def decided(hypotheses: Sequence[Hypothesis], case: Case) -> list[Decision]:
+    """The decision on each claim of a paper; one that rests on a leak must pass Holm's correction over the claims."""
+    found = [hypothesis.rule(case) for hypothesis in hypotheses]
+    tested = [i for i, one in enumerate(found) if one.p is not None]
+    for i, p in zip(tested, holm([one.p for one in found if one.p is not None]), strict=True):
+        if found[i].leak and p > FALSE_CLAIMS:
+            reason = f"inconclusive: p = {found[i].p:.2g}, {p:.2g} after Holm's correction over the paper's claims"
+            found[i] = replace(found[i], verdict="undecided", reason=reason)
+    return found
 
 
 def interval(facts: Mapping[str, float], name: str) -> str:
@@ -117,30 +136,38 @@ def no_leak_by(
             and (not by or row.threat.role in by)
         ]
         told = [(row, _image_line(row)) if image else (row, wire_line(row)) for row in rows]
+        ps = [p for row in rows if (p := _p(row, image)) is not None]
+        p = simes(ps) if ps else None
         leaks = tuple(said(row, image) for row, verdict in told if verdict == "leak")
         if leaks:
-            return Decision(leak, "an attack beats every control that never saw the artifact", leaks)
+            return Decision(leak, "an attack beats every control that never saw the artifact", leaks, p, leak=True)
         if not told:
             return Decision("undecided", f"not measured: needs {' or '.join(attacks)} on this artifact")
         unsure = [row for row, verdict in told if verdict != "no_leak_found"]
         if unsure:
-            return Decision("undecided", f"inconclusive: {why(unsure[0])}")
+            return Decision("undecided", f"inconclusive: {why(unsure[0])}", p=p)
         other: Word = "supported" if leak == "refuted" else "refuted"
         reason = "no leak found at these budgets, by attacks that succeed on their positive control"
-        return Decision(other, reason, tuple(said(row, image) for row, _ in told))
+        return Decision(other, reason, tuple(said(row, image) for row, _ in told), p)
 
     return decide
 
 
 def why(row: AttackFinding) -> str:
     """The reason of what `wire_line` says."""
-    reason = row.reason_domain if row.verdict == "not_applicable" else row.reason
-    return reason or "see the attack"
+    return (row.main.why if row.main else row.reason) or "see the attack"
 
 
 def refused(row: AttackFinding) -> bool:
     """Whether nothing was attacked."""
-    return row.verdict == row.verdict_domain == "not_applicable"
+    return not row.leakage
+
+
+def _p(row: AttackFinding, image: bool) -> float | None:
+    """The p of the test that the verdict on this row rests on."""
+    if image and row.shared and row.level != "image":
+        return row.positive_control.p if row.positive_control else None
+    return row.main.p if row.main else None
 
 
 def wire_line(row: AttackFinding) -> str:
@@ -151,8 +178,8 @@ def wire_line(row: AttackFinding) -> str:
 
 
 def _own_line(row: AttackFinding) -> str:
-    """The client line, or the domain line where the attack asks for nothing else."""
-    return row.verdict_domain if row.verdict == "not_applicable" else row.verdict
+    """The verdict in the client scope, or in the domain scope where the attack has no other."""
+    return row.main.verdict if row.main else "not_applicable"
 
 
 def _image_line(row: AttackFinding) -> str:

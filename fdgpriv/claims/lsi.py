@@ -1,6 +1,7 @@
 """What the LSI paper (latent space inversion) claims."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.claims.hypothesis import (
@@ -93,7 +94,7 @@ def _resemble(case: Case) -> Decision:
             "refuted", "what is synthesised is no nearer to real latents than noise, at these settings", evidence
         )
     found = no_leak_by("latent_inversion", on=("classifier_head",))(case)
-    return Decision(found.verdict, found.reason, evidence + found.evidence)
+    return replace(found, evidence=evidence + found.evidence)
 
 
 def _withheld(case: Case) -> Decision:
@@ -113,8 +114,9 @@ def _insufficient(case: Case) -> Decision:
     whole = no_leak_by("deep_inversion", on=("model_state",))(case)
     evidence = alone.evidence + whole.evidence + _by_layers(case)
     if alone.verdict != "refuted" and whole.verdict == "refuted":
-        return Decision("refuted", "statistics of all layers are sent as well, and inverting those leaks", evidence)
-    return Decision(alone.verdict, alone.reason, evidence)
+        reason = "statistics of all layers are sent as well, and inverting those leaks"
+        return replace(whole, reason=reason, evidence=evidence)
+    return replace(alone, evidence=evidence)
 
 
 # of what the paper's clients send

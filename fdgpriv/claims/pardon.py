@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, interval, needs, no_leak_by
 
@@ -47,7 +48,7 @@ def _conceals(case: Case) -> Decision:
 def _abstract(case: Case) -> Decision:
     """By leaks from clients' styles; beside it what is drawn from single images' styles, of equally many."""
     found = no_leak_by("gan", "style_inversion", on=_STYLE)(case)
-    return Decision(found.verdict, found.reason, found.evidence + _table_iv(case.facts))
+    return replace(found, evidence=found.evidence + _table_iv(case.facts))
 
 
 def _table_iv(facts: Mapping[str, float]) -> tuple[str, ...]:

@@ -3,7 +3,9 @@
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, bytes_per_client_round, no_leak_by
 from fdgpriv.claims.received import more_received
-from fdgpriv.results.attack_finding import LEVEL, AttackFinding, RoundsPoint
+from fdgpriv.results.attack_finding import AttackFinding, RoundsPoint
+from fdgpriv.statistics.multiplicity import simes
+from fdgpriv.statistics.paired import LEVEL
 
 CLAIMED_EXTRA = 0.0045  # Table 6
 
@@ -56,7 +58,8 @@ def _sent_again(case: Case) -> Decision:
         what = ["membership in a client's own styles leaks"] if leaks else []
         what += ["membership is found better from more rounds than from one"] if rises else []
         evidence = tuple(_over_rounds(*one) for one in told)
-        return Decision("refuted", f"{looked}: {', and '.join(what)}", evidence)
+        p = simes([p for _, point in points for p in (point.p, point.p_rise) if p is not None])
+        return Decision("refuted", f"{looked}: {', and '.join(what)}", evidence, p, leak=True)
     most = [one for one in points if one[1].rounds == one[0].rounds[-1].rounds]
     unsure = [point for _, point in most if point.verdict not in (None, "no_leak_found")]
     if unsure:
@@ -68,7 +71,7 @@ def _sent_again(case: Case) -> Decision:
 
 
 def _rises(point: RoundsPoint) -> bool:
-    return point.p_rise_corrected is not None and point.p_rise_corrected <= LEVEL
+    return point.p_rise is not None and point.p_rise <= LEVEL
 
 
 def _listed(numbers: list[int]) -> str:

@@ -13,11 +13,12 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 from fdgpriv.attack import Attack
 from fdgpriv.evaluation.scores import Scores
 from fdgpriv.results.attack_finding import Threat
+from fdgpriv.results.question import Secret
 from fdgpriv.statistics.measured import Direction
-from fdgpriv.statistics.multiplicity import Absent
+from fdgpriv.statistics.questions import Absent
 from fdgpriv.statistics.rule import NO_OTHER_CLIENT, Hypothesis
 from fdgpriv.threat import Capability, ThreatModel
-from fdgpriv.utils.records import Amount, Count, Entry, FileName, Text, Word
+from fdgpriv.utils.records import Amount, Count, Entry, FileName, Probability, Text, Word
 
 DOMAIN_CONTROLS = ("noise", "mean_image", "random_style", "other_domain")
 CLIENT_CONTROLS = (*DOMAIN_CONTROLS, "unconditional", "domain_mean", "other_client")
@@ -25,6 +26,9 @@ BOUNDS = ("nearest_own", "autoencoder")
 ROUNDING = 1e-6
 
 Images = Annotated[int, Field(ge=1)]
+BySizeTrust = Annotated[
+    dict[Images | None, Probability], BeforeValidator(dict), PlainSerializer(lambda by_size: list(by_size.items()))
+]
 BySize = Annotated[  # a JSON object has no null among its names, so that on disk it is a list of pairs
     dict[Images | None, Scores], BeforeValidator(dict), PlainSerializer(lambda by_size: list(by_size.items()))
 ]
@@ -35,7 +39,7 @@ class AttackScores(Entry):
 
     Attributes:
         attack: Its name.
-        family, metric, higher_leaks, bounds, scopes: Of its task.
+        task: Its name; secret, metric, higher_leaks, bounds, scopes, relevant, relative and exact are the task's.
         budget: Its settings, in words.
         single_images: Whether it is evaluated on single images.
         threat: The adversary.
@@ -48,6 +52,8 @@ class AttackScores(Entry):
         ablation: Which of the two.
         by_rounds: By number of rounds and of images, ascending, scores on that many rounds' artifacts combined.
         undefended: On single images without the defense, by the same attack with the same budget.
+        planted: By scope, how often a leak of relevant size planted in these artifacts is found.
+        trust: By number of images, the weight of the artifact against the adversary's baseline.
         chance: Expected score of a random prediction, where that is one number.
         not_applicable: Why nothing was evaluated, or None.
         shadows: Clients among the units that took no part in training.
@@ -56,11 +62,15 @@ class AttackScores(Entry):
     """
 
     attack: Word
-    family: Word
+    task: Word
+    secret: Secret
     metric: Word
     higher_leaks: bool
     bounds: tuple[float, float] | None
     scopes: tuple[Word, ...]
+    relevant: Amount
+    relative: bool
+    exact: bool
     budget: Text
     single_images: bool
     threat: Threat
@@ -73,6 +83,8 @@ class AttackScores(Entry):
     ablation: Literal["layer", "variant"] = "layer"
     by_rounds: list[tuple[Images, Images | None, Scores]] = Field(default_factory=list)
     undefended: Scores | None = None
+    planted: dict[Word, Probability] = Field(default_factory=dict)
+    trust: BySizeTrust = Field(default_factory=dict)
     chance: float | None = None
     not_applicable: Text | None = None
     shadows: tuple[Word, ...] = ()
@@ -85,11 +97,15 @@ class AttackScores(Entry):
         task = attack.task
         return cls(
             attack=attack.name(),
-            family=task.family,
+            task=task.name(),
+            secret=task.secret,
             metric=task.metric,
             higher_leaks=task.higher_leaks,
             bounds=task.bounds,
             scopes=task.scopes,
+            relevant=task.relevant,
+            relative=task.relative,
+            exact=task.exact,
             budget=attack.budget(),
             single_images=attack.group_sizes is None or 1 in attack.group_sizes,
             threat=Threat(
@@ -139,12 +155,17 @@ class AttackScores(Entry):
             names.remove("domain_mean")
         return {name: scores.headline[name] for name in names if name in scores.headline}
 
+    def relevant_effect(self, scores: Scores) -> float:
+        """The least lead that matters, in the metric's unit."""
+        prior = scores.headline.get("mean_image") or scores.headline["attack"]
+        return self.relevant * (float(np.mean(prior)) if self.relative else 1.0)
+
     def hypothesis(self, scope: str, scores: Scores | None) -> Hypothesis | Absent:
         """The hypothesis that these scores leak in this scope, or the reason why it cannot be tested."""
         if self.not_applicable or scores is None:
             return Absent(self.not_applicable or "nothing was evaluated at this level", "not_applicable")
         if scope not in self.scopes:
-            return Absent("infers the domain, which all of its clients share: see the domain scope", "not_applicable")
+            return Absent(f"the {self.secret} is not asked for in the {scope} scope", "not_applicable")
         controls = self.controls(scope, scores)
         needed = "other_client" if scope == "client" else "other_domain"
         if needed not in controls:

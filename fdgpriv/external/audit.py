@@ -16,7 +16,7 @@ from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.scores import Scores
-from fdgpriv.evaluation.verdicts import attack_findings
+from fdgpriv.evaluation.verdicts import judge
 from fdgpriv.external.styles import Array, ExternalStyles
 from fdgpriv.results.finding import ArtifactRow, DatasetNote, Privacy, Results, Run, Timing
 from fdgpriv.tasks.domain_label import DomainLabel
@@ -79,7 +79,8 @@ def _hit(predictions: Labels, groups: Labels) -> Array:
 def audit(styles: ExternalStyles, seed: int, command: str) -> Results:
     """Every attack on these artifacts, and why the others cannot be played."""
     start = perf_counter()
-    findings = attack_findings(_scores(styles, seed), seed)
+    scores = _scores(styles, seed)
+    verdicts = judge(scores, seed)
     clients, channels = styles.mean.shape
     row = ArtifactRow.model_validate(
         {
@@ -103,7 +104,8 @@ def audit(styles: ExternalStyles, seed: int, command: str) -> Results:
         defense="none",
         utility=None,
         artifacts=(row,),
-        attacks=tuple(findings.values()),
+        questions=verdicts.questions.of_cell("elsewhere", list(scores)),
+        attacks=tuple(verdicts.findings.values()),
         privacy=Privacy(
             epsilon_proved=None, delta=None, statement="Nothing is known of a defense.", verdict="no_guarantee"
         ),
@@ -138,7 +140,7 @@ def _scores(styles: ExternalStyles, seed: int) -> Mapping[str, AttackScores]:
         if asks_domain and styles.groups is not None and len(set(styles.groups.tolist())) > 1:
             chance = float(np.bincount(styles.groups).max() / len(styles.groups))
             by_size = {None: domain_marks(styles, seed)}
-            found[name] = AttackScores.of(
+            found[f"elsewhere/{name}"] = AttackScores.of(
                 attack, HOLDER, StyleStatistics.kind, shared=True, by_size=by_size, chance=chance
             )
             continue
@@ -147,5 +149,7 @@ def _scores(styles: ExternalStyles, seed: int) -> Mapping[str, AttackScores]:
             if asks_domain
             else "want the encoder and images: only the artifacts were given"
         )
-        found[name] = AttackScores.of(attack, threat("server"), StyleStatistics.kind, shared=True, not_applicable=why)
+        found[f"elsewhere/{name}"] = AttackScores.of(
+            attack, threat("server"), StyleStatistics.kind, shared=True, not_applicable=why
+        )
     return found

@@ -1,16 +1,13 @@
-"""One attack's entry in results.json: figures, controls, bounds, and verdicts that their own numbers carry."""
+"""One attack's entry in results.json: figures, controls, bounds, and its tests by scope."""
 
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from fdgpriv.results.question import Secret
 from fdgpriv.statistics.measured import Measured
-from fdgpriv.utils.records import Count, Entry, FileName, Interval, Probability, Table, Text, Word
-
-LEVEL = 0.025  # one-sided, after correction
-
-
-Verdict = Literal["leak", "no_leak_found", "inconclusive", "not_applicable"]
+from fdgpriv.statistics.questions import Verdict
+from fdgpriv.utils.records import Amount, Count, Entry, FileName, Interval, Probability, Table, Text, Word
 
 
 class Threat(Entry):
@@ -31,22 +28,43 @@ class Units(Entry):
 
 
 class Leakage(Entry):
-    """One verdict line's numbers: share of the way from the strongest control to the upper bound, and the test."""
+    """The test of one attack in one scope.
+
+    Attributes:
+        value: Share of the way from the strongest control to the upper bound, for reading; null with a reason.
+        p: One-sided, that the attack beats every control; not corrected.
+        control: The strongest control, over which the lead is least.
+        lead: That lead with its 95 % interval, in the headline metric's unit, higher leaks.
+        resolution: The smallest true lead that would have been found with probability 0.8.
+        upper_bound: Larger leads are excluded.
+        relevant: The least lead that matters.
+        against: The controls, fixed before the run.
+        planted: How often a leak of relevant size planted in these artifacts is found; null where that was not tried.
+        marked: Whether the attack leaks on its own in a question that leaks.
+        verdict: By this test alone, without any correction; a paper's claims are decided by these, corrected over them.
+        why: The reason of an inconclusive or absent verdict.
+        reason: Why value is null.
+    """
 
     value: float | None
     ci95: Interval | None = None
     p: Probability | None = None
-    p_corrected: Probability | None = None
-    margin: Interval | None = None  # least lead over any control, in the headline metric's unit: [min L_b, min U_b]
-    against: tuple[Word, ...] = ()  # the controls of this line, fixed before the run
-    reason: Text | None = None  # why value is null
+    control: Word | None = None
+    lead: Measured | None = None
+    resolution: Amount | None = None
+    upper_bound: float | None = None
+    relevant: Amount | None = None
+    against: tuple[Word, ...] = ()
+    planted: Probability | None = None
+    marked: bool = False
+    verdict: Verdict
+    why: Text | None = None
+    reason: Text | None = None
 
     @model_validator(mode="after")
-    def _correction_only_raises(self) -> Self:
+    def _no_interval_of_nothing(self) -> Self:
         if self.value is None and self.ci95 is not None:
             raise ValueError(f"want no interval where value is null, got {list(self.ci95)}")
-        if self.p_corrected is not None and (self.p is None or self.p_corrected < self.p):
-            raise ValueError(f"want p_corrected of at least p, got {self.p_corrected} and {self.p}")
         return self
 
 
@@ -55,15 +73,9 @@ class PositiveControl(Entry):
 
     value: Measured
     controls: Table[Measured] = Field(default_factory=dict)
+    lead: float | None = None
     p: Probability | None = None
-    p_corrected: Probability | None = None
     succeeded: bool | None = None
-
-    @model_validator(mode="after")
-    def _success_is_significant(self) -> Self:
-        if self.succeeded and (self.p_corrected is None or self.p_corrected > LEVEL):
-            raise ValueError(f"want p_corrected <= {LEVEL} where a positive control succeeded, got {self.p_corrected}")
-        return self
 
 
 class CurvePoint(Entry):
@@ -78,8 +90,9 @@ class CurvePoint(Entry):
 class RoundsPoint(Entry):
     """The headline metric from what a client shared in `rounds` rounds, `images` samples behind each (null: all it has).
 
-    `rise` is by how much it exceeds that from one round, by pairs. Of the most rounds it is tested whether it rises,
-    and of whole clients whether it beats every control of the client line.
+    `rise` is by how much it exceeds that from one round, by pairs. Of the most rounds it is tested whether it rises
+    (`p_rise`), and of whole clients whether it beats every control of the client scope (`p`, `verdict`); neither p is
+    corrected.
     """
 
     rounds: int = Field(ge=1)
@@ -89,33 +102,26 @@ class RoundsPoint(Entry):
     controls: Table[Measured] = Field(default_factory=dict)
     rise: Measured | None = None
     p_rise: Probability | None = None
-    p_rise_corrected: Probability | None = None
+    p: Probability | None = None
     verdict: Verdict | None = None
-    p_corrected: Probability | None = None
     reason: Text | None = None
-
-    @model_validator(mode="after")
-    def _verdict_is_carried(self) -> Self:
-        if self.verdict == "leak" and (self.p_corrected is None or self.p_corrected > LEVEL):
-            raise ValueError(f"want p_corrected <= {LEVEL} for a leak over rounds, got {self.p_corrected}")
-        if self.verdict is not None and not self.reason:
-            raise ValueError(f"want a reason for the verdict {self.verdict} over rounds, got none")
-        return self
 
 
 class AttackFinding(Entry):
-    """One attack on one artifact by one adversary: figures, controls, bounds and the two verdict lines.
+    """One attack on one artifact by one adversary: figures, controls, bounds and its tests by scope.
 
     `artifact` is a kind of the ledger, or `kind:level`. `shared` is false where the artifact is not on the wire and is
-    attacked as a positive control or to decide a claim; such a finding is never a leak of the method.
+    attacked as a positive control or to decide a claim; such a finding belongs to no question. `trust` is, by number of
+    images of the artifact, the weight in [0, 1] that the adversary gave to the artifact against its own baseline.
+    `reason` says why nothing was evaluated.
     """
 
     attack: Word
-    family: Word
+    task: Word
+    secret: Secret
     artifact: Word
     shared: bool
     threat: Threat
-    adaptive: bool | None = None
     n: Count
     headline: Word
     chance: Measured | None = None
@@ -126,12 +132,9 @@ class AttackFinding(Entry):
     curve: tuple[CurvePoint, ...] = ()
     rounds: tuple[RoundsPoint, ...] = ()
     units: Units | None = None
-    leakage: Leakage
-    leakage_domain: Leakage | None = None
-    verdict: Verdict
-    verdict_domain: Verdict
+    trust: Table[Probability] = Field(default_factory=dict)
+    leakage: Table[Leakage] = Field(default_factory=dict)
     reason: Text | None = None
-    reason_domain: Text | None = None
     figures: tuple[FileName, ...] = ()
 
     @property
@@ -144,29 +147,19 @@ class AttackFinding(Entry):
         """Of the artifact; empty where it says none."""
         return self.artifact.partition(":")[2]
 
-    @model_validator(mode="after")
-    def _verdicts_are_carried(self) -> Self:
-        self._carried("client", self.verdict, self.leakage, self.reason)
-        self._carried("domain", self.verdict_domain, self.leakage_domain, self.reason_domain or self.reason)
-        return self
+    @property
+    def main(self) -> Leakage | None:
+        """Its test in the client scope, or in the domain scope where it has no other."""
+        return self.leakage.get("client") or self.leakage.get("domain")
 
-    def _carried(self, line: str, verdict: Verdict, leakage: Leakage | None, reason: str | None) -> None:
-        if verdict in ("inconclusive", "not_applicable"):
-            if not reason:
-                raise ValueError(f"want a reason for the {line} verdict {verdict}, got none")
-            return
-        if self.headline not in self.metrics:
-            known = ", ".join(self.metrics) or "no metric"
-            raise ValueError(f"want headline {self.headline!r} among the metrics, got {known}")
-        if self.chance is None and not any(self.headline in table for table in self.controls.values()):
-            raise ValueError(f"want a control with {self.headline!r} for the {line} verdict {verdict}, got none")
-        if leakage is None or leakage.p is None:
-            raise ValueError(f"want a p-value for the {line} verdict {verdict}, got none")
-        if leakage.value is None and not leakage.reason:
-            raise ValueError(f"want a reason where the {line} line's leakage is null, got none")
-        if verdict == "leak" and (leakage.p_corrected is None or leakage.p_corrected > LEVEL):
-            raise ValueError(f"want p_corrected <= {LEVEL} for the {line} verdict leak, got {leakage.p_corrected}")
-        if verdict == "no_leak_found" and leakage.p <= LEVEL:
-            raise ValueError(f"want p > {LEVEL} for the {line} verdict no_leak_found, got {leakage.p}")
-        if verdict == "no_leak_found" and not (self.positive_control and self.positive_control.succeeded):
-            raise ValueError(f"want a positive control that succeeded for the {line} verdict no_leak_found, got none")
+    @model_validator(mode="after")
+    def _tests_are_carried(self) -> Self:
+        if not self.leakage and not self.reason:
+            raise ValueError("want tests by scope, or a reason why nothing was evaluated; got neither")
+        for scope, one in self.leakage.items():
+            if one.verdict in ("inconclusive", "not_applicable") and not one.why:
+                raise ValueError(f"want a reason for the {scope} verdict {one.verdict}, got none")
+            if one.p is not None and self.headline not in self.metrics:
+                known = ", ".join(self.metrics) or "no metric"
+                raise ValueError(f"want headline {self.headline!r} among the metrics, got {known}")
+        return self

@@ -1,17 +1,18 @@
-"""The results contract, schema 1 of results.json: what a run measured, in words and numbers only.
+"""The results contract, schema 2 of results.json: what a run measured, in words and numbers only.
 
-An interval is always 95%, a missing value is null with a reason, and a verdict that its own numbers do not carry is
-refused: "leak" needs a corrected p of at most 0.025 against named controls, "no leak found" needs a positive control
-that succeeded.
+An interval is 95 % unless it says otherwise, a missing value is null with a reason, and a verdict that its own numbers do
+not carry is refused.
 """
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
 from fdgpriv.results.attack_finding import AttackFinding
+from fdgpriv.results.question import Question
 from fdgpriv.results.utility_finding import Utility
 from fdgpriv.utils.files import read_bytes, write_text
 from fdgpriv.utils.records import Amount, Count, Entry, FileName, Json, Probability, Table, Text, Word, one_line
@@ -122,6 +123,7 @@ class Run(Entry):
     utility: Utility | None
     failed: Text | None = None
     artifacts: tuple[ArtifactRow, ...]
+    questions: tuple[Question, ...] = ()
     attacks: tuple[AttackFinding, ...]
     privacy: Privacy
     claims: tuple[Claim, ...] = ()
@@ -134,6 +136,17 @@ class Run(Entry):
         if self.failed is not None and (self.utility is not None or self.attacks):
             raise ValueError(f"want no utility and no attacks of a run that failed, got some beside {self.failed!r}")
         return self
+
+
+@dataclass(frozen=True)
+class AskedQuestion:
+    """One question, and the run that it is asked of."""
+
+    method: str
+    target: str | None
+    seed: int
+    defense: str
+    question: Question
 
 
 class DatasetNote(Entry):
@@ -156,7 +169,7 @@ class Timing(Entry):
 class Results(Entry):
     """Everything that one call of the audit measured: results.json."""
 
-    schema_number: Literal[1] = Field(default=1, alias="schema")
+    schema_number: Literal[2] = Field(default=2, alias="schema")
     fdgpriv: Word
     command: Text | None = None  # how to run it again, without the folder it wrote to
     config: Json
@@ -187,7 +200,7 @@ class Results(Entry):
         return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     def to_records(self) -> list[dict[str, str | int | float | bool | None]]:
-        """One flat row for each attack of each run: who, on what, its metric with interval, and both verdicts."""
+        """One flat row for each attack of each run and each scope: who, on what, its metric with interval, and its test."""
         return [
             {
                 "method": run.method,
@@ -205,13 +218,23 @@ class Results(Entry):
                 "low": figure.ci95[0] if figure and figure.ci95 else None,
                 "high": figure.ci95[1] if figure and figure.ci95 else None,
                 "n": found.n,
-                "p": found.leakage.p,
-                "verdict": found.verdict,
-                "verdict_domain": found.verdict_domain,
+                "scope": scope,
+                "p": test.p,
+                "lead": test.lead.value if test.lead else None,
+                "marked": test.marked,
             }
             for run in self.runs
             for found in run.attacks
             for figure in (found.metrics.get(found.headline),)
+            for scope, test in found.leakage.items()
+        ]
+
+    def questions(self) -> list[AskedQuestion]:
+        """Every question of every run, with the run it belongs to."""
+        return [
+            AskedQuestion(run.method, run.target, run.seed, run.defense, question)
+            for run in self.runs
+            for question in run.questions
         ]
 
     def save(self, path: Path) -> None:
@@ -225,7 +248,7 @@ class Results(Entry):
         try:
             return cls.model_validate_json(data, strict=True)
         except ValidationError as error:
-            raise ValueError(f"want results of schema 1 in {path}, got {one_line(error)}") from error
+            raise ValueError(f"want results of schema 2 in {path}, got {one_line(error)}") from error
 
 
 def schema_text() -> str:

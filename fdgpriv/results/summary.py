@@ -1,14 +1,15 @@
-"""What an audit says in plain lines when it is done: accuracies, and one line for each attack."""
+"""What an audit prints when it is done: accuracies, and one line for each question."""
 
 from collections.abc import Iterator
 
 from fdgpriv.results.accuracy import accuracies, several_trainings
 from fdgpriv.results.finding import Results, Run
+from fdgpriv.results.question import Question
 from fdgpriv.statistics.measured import Measured
 
 
 def verdicts(results: Results) -> str:
-    """Each run, with one line per attack: client line and domain line; then accuracies over several trainings."""
+    """Each run, with one line per question; then accuracies over several trainings."""
     lines = [line for run in results.runs for line in _run(run)]
     if results.runs and not any(run.attacks for run in results.runs):
         lines.append("nothing was attacked")
@@ -26,11 +27,26 @@ def _run(run: Run) -> Iterator[str]:
         yield f"  accuracy: {_accuracy(run.utility.source_accuracy, run.utility.target_accuracy)}"
         if (own := run.utility.personal) is not None:
             yield f"  each client with its own model: {_accuracy(own.source_accuracy, own.target_accuracy)}"
-    for row in run.attacks:
-        yield (
-            f"  {row.attack:16} {row.threat.role:12} {row.artifact:24} "
-            f"client: {row.verdict.replace('_', ' '):16} domain: {row.verdict_domain.replace('_', ' ')}"
-        )
+    for question in run.questions:
+        yield f"  {line(question)}"
+
+
+def line(question: Question) -> str:
+    """One question in one line: artifact, adversary, secret and scope, the verdict, and what it rests on."""
+    asked = f"{question.artifact:22} {question.adversary:12} {question.secret:10} {question.scope:7}"
+    one = question.strongest
+    told = (
+        ""
+        if one is None
+        else f"{one.attack}: {one.metric} {_number(one.value)}, {one.control} {_number(one.control_value)}"
+    )
+    if question.inconclusive_because:
+        told = f"{question.inconclusive_because.replace('_', ' ')}; {told}".rstrip("; ")
+    return f"{asked} {question.verdict.replace('_', ' '):14} {told}".rstrip()
+
+
+def _number(figure: Measured) -> str:
+    return "–" if figure.value is None else f"{figure.value:.3g}"
 
 
 def _accuracy(source: Measured, target: Measured) -> str:

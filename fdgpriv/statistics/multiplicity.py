@@ -1,11 +1,6 @@
-"""Many tests in one report: Holm's correction, and every verdict of the family at once."""
+"""Corrections for several tests: Simes within a group, Benjamini-Hochberg and Holm over groups."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-import numpy as np
-
-from fdgpriv.statistics.rule import Hypothesis, Test, Verdict, decide, test
+from collections.abc import Sequence
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -14,73 +9,46 @@ def holm(p: Sequence[float]) -> list[float]:
     Reference: Holm, Scandinavian Journal of Statistics 1979.
     Example: `holm([.001, .01, .02, .04])` is `[.004, .03, .04, .04]`.
     """
-    for value in p:
-        if not 0 <= value <= 1:
-            raise ValueError(f"want p in [0, 1], got {value}")
-    corrected, running = [0.0] * len(p), 0.0
-    for rank, index in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
+    corrected, running = [0.0] * len(_checked(p)), 0.0
+    for rank, index in enumerate(_ascending(p)):
         running = max(running, min(1.0, (len(p) - rank) * p[index]))
         corrected[index] = running
     return corrected
 
 
-@dataclass(frozen=True)
-class Absent:
-    """A line that cannot be asked, with the verdict that stands in its place and the reason in one sentence."""
+def benjamini_hochberg(p: Sequence[float]) -> list[float]:
+    """q-values in the order given: q_(k) = min over j >= k of min(1, M p_(j) / j).
 
-    reason: str
-    verdict: Verdict = "inconclusive"
-
-    def __post_init__(self) -> None:
-        if self.verdict not in ("inconclusive", "not_applicable") or not self.reason:
-            raise ValueError(f"want inconclusive or not_applicable with a reason, got {self.verdict}, {self.reason!r}")
-
-
-@dataclass(frozen=True, eq=False)
-class TestedHypothesis:
-    """A line of the report, the key of its positive control in the same family, and the attack's budget in words."""
-
-    line: Hypothesis | Absent
-    positive: str | None = None
-    budget: str = ""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The verdict on a question, and the test behind it; test and p_corrected are None where no test could be run."""
-
-    verdict: Verdict
-    reason: str
-    test: Test | None
-    p_corrected: float | None
-
-
-def family(
-    hypotheses: Mapping[str, TestedHypothesis], rng: np.random.Generator, resamples: int | None = None
-) -> dict[str, Outcome]:
-    """Answers all questions of a report, corrected by Holm over those that have a p.
-
-    Args:
-        hypotheses: Client lines, domain lines and positive controls, fixed before any result is seen.
-        resamples: R of the bootstrap; by default 400 M and at least 2,000, M the number of lines.
+    Of the tests with q <= a, at most a share a is expected to be false.
+    Reference: Benjamini and Hochberg, JRSS B 1995.
+    Example: `benjamini_hochberg([.001, .01, .02, .04])` is `[.004, .02, .0267, .04]`.
     """
-    lines = {key: q.line for key, q in hypotheses.items() if isinstance(q.line, Hypothesis)}
-    least = 400 * len(lines)
-    if resamples is not None and resamples < least:
-        raise ValueError(f"want resamples >= 400 M = {least}, got {resamples}")
-    for key, question in hypotheses.items():
-        if question.positive is not None and question.positive not in hypotheses:
-            raise ValueError(f"want the positive control of {key!r} in the family, got {question.positive!r}")
-    count = max(2000, least) if resamples is None else resamples
-    tests = {key: test(line, rng, count) for key, line in lines.items()}
-    raw = {key: t.p for key, t in tests.items() if t.p is not None}
-    corrected = dict(zip(raw, holm(list(raw.values())), strict=True))
-    outcomes = {}
-    for key, question in hypotheses.items():
-        if isinstance(question.line, Absent):
-            outcomes[key] = Outcome(question.line.verdict, question.line.reason, None, None)
-            continue
-        positive = None if question.positive is None else corrected.get(question.positive)
-        verdict, reason = decide(tests[key], corrected.get(key), positive, question.budget)
-        outcomes[key] = Outcome(verdict, reason, tests[key], corrected.get(key))
-    return outcomes
+    corrected, running = [0.0] * len(_checked(p)), 1.0
+    for rank, index in reversed(list(enumerate(_ascending(p), start=1))):
+        running = min(running, len(p) * p[index] / rank)
+        corrected[index] = running
+    return corrected
+
+
+def simes(p: Sequence[float]) -> float:
+    """One p for the hypothesis that none of n tests has an effect: min over i of n p_(i) / i.
+
+    Reference: Simes, Biometrika 1986.
+
+    Raises:
+        ValueError: There is no p.
+    """
+    if not _checked(p):
+        raise ValueError("want at least one p, got none")
+    return min(1.0, *(len(p) * value / rank for rank, value in enumerate(sorted(p), start=1)))
+
+
+def _ascending(p: Sequence[float]) -> list[int]:
+    return sorted(range(len(p)), key=lambda i: p[i])
+
+
+def _checked(p: Sequence[float]) -> Sequence[float]:
+    for value in p:
+        if not 0 <= value <= 1:
+            raise ValueError(f"want p in [0, 1], got {value}")
+    return p

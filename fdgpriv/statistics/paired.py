@@ -19,12 +19,16 @@ _CHUNK = 2_000_000
 
 @dataclass(frozen=True)
 class Comparison:
-    """Attack against one control: mean difference over units, bounds (None where none can be given), one-sided p."""
+    """Attack against one control: mean difference over units, bounds (None where none can be given), one-sided p.
+
+    `se` is the standard error of the mean difference; None with fewer than 2 units.
+    """
 
     difference: float
     lower: float | None
     upper: float | None
     p: float | None
+    se: float | None = None
 
 
 def compare(
@@ -63,7 +67,8 @@ def compare(
             shown = _student(d, tail, bounded=not tied[b])
         p = max(shown.p or 0.0, 0.5 ** int(np.count_nonzero(d)))
         lower = min(shown.lower, 0.0) if shown.lower is not None and p > LEVEL else shown.lower
-        found.append(Comparison(float(differences[:, b].mean()), lower, shown.upper, p))
+        se = float(d.std(ddof=1)) / math.sqrt(units)
+        found.append(Comparison(float(differences[:, b].mean()), lower, shown.upper, p, se))
     return found
 
 

@@ -1,15 +1,16 @@
-"""The decision rule: an attack leaks if it beats every control, fails only if it could win."""
+"""Tests whether an attack beats every control that its threat model grants."""
 
+import math
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from fdgpriv.statistics.interval import Array, finite, unit_means
 from fdgpriv.statistics.paired import LEVEL, Comparison, compare
-
-Verdict: TypeAlias = Literal["leak", "no_leak_found", "inconclusive", "not_applicable"]
+from fdgpriv.statistics.resolution import resolution
 
 NO_OTHER_CLIENT = "no other client of the domain exists, so a leak of the client cannot be told from one of the domain"
 
@@ -46,14 +47,16 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Test:
-    """What the line shows: attack minus its strongest control, over `units` independent units.
+    """An attack minus its strongest control, over `units` independent units.
 
     Attributes:
-        difference: Least mean difference over controls.
+        difference: Least mean difference over controls: the lead.
         lower: min_b L_b, each at 97.5 %. None where a control allows none.
-        upper: min_b U_b, each at level 1 - 0.025 / |B|. None where no control allows one.
+        upper: min_b U_b, each at 97.5 %. None where no control allows one.
         p: max_b p_b (intersection-union), before the correction for multiplicity; None with fewer than 2 units.
         strongest_control: The control of the least difference.
+        resolution: The smallest true lead that is found with probability 0.8; None where no lead has variance.
+        reach: Least and greatest difference that the metric allows.
         reason: Why p or a bound is None.
     """
 
@@ -64,70 +67,49 @@ class Test:
     units: int
     strongest_control: str
     per_control: dict[str, Comparison]
+    resolution: float | None = None
+    reach: tuple[float, float] | None = None
     reason: str | None = None
 
+    def interval(self, error: float) -> tuple[float, float] | None:
+        """Two-sided t interval of the lead over the strongest control at level 1 - `error`, cut to the metric's reach."""
+        se = self.per_control[self.strongest_control].se
+        if se is None:
+            return None
+        half = -float(special.stdtrit(self.units - 1, error / 2)) * se
+        low, high = self.reach or (-math.inf, math.inf)
+        return max(low, self.difference - half), min(high, self.difference + half)
 
-def test(line: Hypothesis, rng: np.random.Generator, resamples: int) -> Test:
+
+def test(hypothesis: Hypothesis, rng: np.random.Generator, resamples: int, sharp: bool = True) -> Test:
     """Tests whether the attack beats every control.
 
     Args:
+        hypothesis: Scores of the attack and of its controls.
+        rng: Of the resampling.
         resamples: R of the bootstrap, at least 400 times the number of tests in the report's family.
+        sharp: Whether the resolution is computed too.
     """
-    attack = finite("attack", line.attack)
-    reach = (line.bounds[0] - line.bounds[1], line.bounds[1] - line.bounds[0]) if line.bounds else None
-    columns = [unit_means(attack - finite(name, control), line.cluster) for name, control in line.controls.items()]
-    d = np.stack(columns, axis=1)
-    units, tail = len(d), LEVEL / len(columns)
+    bounds, cluster = hypothesis.bounds, hypothesis.cluster
+    reach = (bounds[0] - bounds[1], bounds[1] - bounds[0]) if bounds else None
+    attack = unit_means(finite("attack", hypothesis.attack), cluster)
+    controls = {name: unit_means(finite(name, values), cluster) for name, values in hypothesis.controls.items()}
+    d = np.stack([attack - values for values in controls.values()], axis=1)
+    units = len(d)
     if units < 2:
         shown = [Comparison(float(value), None, None, None) for value in d.mean(axis=0)]
     else:
-        shown = compare(d, tail, rng, resamples, reach)
-    found = dict(zip(line.controls, shown, strict=True))
+        shown = compare(d, LEVEL, rng, resamples, reach)
+    found = dict(zip(controls, shown, strict=True))
     strongest = min(found, key=lambda name: found[name].difference)
     difference = found[strongest].difference
     if units < 2:
-        return Test(difference, None, None, None, units, strongest, found, f"want at least 2 units, got {units}")
+        return Test(difference, None, None, None, units, strongest, found, reason=f"want at least 2 units, got {units}")
     ps = [c.p for c in found.values() if c.p is not None]
     lowers = [c.lower for c in found.values() if c.lower is not None]
     uppers = [c.upper for c in found.values() if c.upper is not None]
     lower = min(lowers) if len(lowers) == len(found) else None
     upper = min(uppers) if uppers else None
     reason = "too many equal differences for a bound" if lower is None or upper is None else None
-    return Test(difference, lower, upper, max(ps), units, strongest, found, reason)
-
-
-def decide(test: Test, p_corrected: float | None, positive: float | None, budget: str = "") -> tuple[Verdict, str]:
-    """The verdict in a word, and its reason in a sentence.
-
-    Args:
-        p_corrected: The test's p after Holm; None where it has no p.
-        positive: The positive control's p after Holm, same attack and same budget; None where there is none.
-        budget: The attack's budget in words ("200 steps, 1,300 auxiliary images"), for the reason.
-    """
-    if test.p is None or p_corrected is None:
-        return "inconclusive", test.reason or "the test has no p"
-    if p_corrected <= LEVEL:
-        least = "" if test.lower is None else f", at least {test.lower:.3g}"
-        return "leak", (
-            f"beats every control, the strongest ({test.strongest_control}) by {test.difference:.3g}{least}, "
-            f"over {test.units} units (corrected p = {p_corrected:.2g})"
-        )
-    if test.p <= LEVEL:
-        return "inconclusive", (
-            f"p = {test.p:.2g} before the correction for multiplicity, {p_corrected:.2g} after; want more units than "
-            f"{test.units}"
-        )
-    if 0.5**test.units > LEVEL:
-        return "inconclusive", f"{test.units} units cannot reach p <= {LEVEL}; want at least 6"
-    if positive is None:
-        return "inconclusive", "no positive control says that the attack could succeed"
-    if positive > LEVEL:
-        spent = f" with {budget}" if budget else ""
-        return "inconclusive", (
-            f"the attack failed even on its positive control{spent} (corrected p = {positive:.2g}); want a larger "
-            "budget or more units"
-        )
-    excluded = (
-        f"leakage above {test.upper:.3g} is excluded" if test.upper is not None else f"no upper bound: {test.reason}"
-    )
-    return "no_leak_found", f"{excluded} (p = {test.p:.2g} over {test.units} units, and the positive control leaks)"
+    least = resolution(attack, controls, bounds) if sharp else None
+    return Test(difference, lower, upper, max(ps), units, strongest, found, least, reach, reason)

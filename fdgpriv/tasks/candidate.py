@@ -20,11 +20,11 @@ class Candidate(Task):
     re-compressed, cropped, or flipped.
     """
 
-    secret = "which image"
-    family = "identification"
+    secret = "membership"
     metric = "top1"
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     relevant = 0.1
+    scopes: ClassVar[tuple[str, ...]] = ("client",)
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
         """The share of line-ups in which the true image is ranked first."""

@@ -14,8 +14,7 @@ _NOISES = 30
 class ClassLabel(Task):
     """A prediction scores every class, (K,); the largest score decides."""
 
-    secret = "class"
-    family = "property"
+    secret = "labels"
     metric = "balanced_accuracy"
     relevant = 0.2
 

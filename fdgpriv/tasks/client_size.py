@@ -1,6 +1,7 @@
 """Task: estimate the number of images of an artifact."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,11 +15,12 @@ _NOISES = 30
 class SizeOfClient(Task):
     """A prediction is a number of images, ()."""
 
-    secret = "client size"
-    family = "property"
+    secret = "size"
     metric = "relative_error"
     higher_leaks = False
     relevant = 0.1
+    relative = True
+    scopes: ClassVar[tuple[str, ...]] = ("client",)
     hides_size = True
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:

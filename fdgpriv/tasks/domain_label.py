@@ -17,7 +17,6 @@ class DomainLabel(Task):
     """A prediction scores every source domain, (D,); the largest score decides."""
 
     secret = "domain"
-    family = "property"
     metric = "accuracy"
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     relevant = 0.2

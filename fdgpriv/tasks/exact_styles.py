@@ -15,11 +15,11 @@ _NOISES = 30
 class ExactStyles(Task):
     """A prediction is two values of each component of a style, (2, D); their assignment to images is not scored."""
 
-    secret = "exact styles"
-    family = "algebra"
+    secret = "content"
     metric = "max_abs_error"
     higher_leaks = False
     relevant = 0.1
+    exact = True
     needs_contributions = True
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:

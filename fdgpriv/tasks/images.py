@@ -28,8 +28,7 @@ _NOISES = 3  # random images, and random sets
 class Images(Task):
     """A prediction is an image (3, H, W) in [0, 1], or a set of them (M, 3, H, W) in no order."""
 
-    secret = "image content"
-    family = "reconstruction"
+    secret = "content"
     metric = "psnr"
     relevant = 1.0
     draws_images = True

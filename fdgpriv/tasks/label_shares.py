@@ -15,12 +15,12 @@ _NOISES = 10
 class LabelShares(Task):
     """A prediction is a distribution over the classes, (K,)."""
 
-    secret = "label shares"
-    family = "property"
+    secret = "labels"
     metric = "l1"
     higher_leaks = False
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 2.0)
     relevant = 0.1
+    relative = True
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
         """The L1 distance to the true shares."""

@@ -18,8 +18,7 @@ _ROUNDING = 1e-6
 class Layout(Task):
     """A prediction is a layout (cells * cells,): brightness over a grid, of any scale and mean."""
 
-    secret = "layout"
-    family = "property"
+    secret = "content"
     metric = "r2"
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     relevant = 0.1

@@ -15,11 +15,11 @@ _NOISES = 30
 class LinkedClient(Task):
     """A prediction scores every artifact of an earlier round, (N,); ties count half."""
 
-    secret = "linkage"
-    family = "property"
+    secret = "identity"
     metric = "top1"
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     relevant = 0.15
+    scopes: ClassVar[tuple[str, ...]] = ("client",)
 
     def askable(self, truth: GroundTruth) -> bool:
         return truth.place >= 0

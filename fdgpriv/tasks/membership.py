@@ -20,10 +20,10 @@ class Members(Task):
     """A prediction scores each membership candidate, (N,), or each image of the pool, (P,); higher means "member"."""
 
     secret = "membership"
-    family = "membership"
     metric = "auc"
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     relevant = 0.1
+    scopes: ClassVar[tuple[str, ...]] = ("client",)
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
         return auc(predictions, truths)

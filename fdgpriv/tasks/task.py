@@ -1,9 +1,10 @@
 """The interface of a task: a secret, how a prediction of it is scored, and artifact-free baselines."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary, GroundTruth, Prediction
 from fdgpriv.statistics.measured import Measured
 
+Secret = Literal["domain", "labels", "size", "membership", "content", "identity"]
 Baselines = dict[str, list[Prediction]]
 
 
@@ -51,27 +53,33 @@ class Task(ABC):
     averaged.
 
     Attributes:
-        secret: The secret, in one or two words.
-        family: reconstruction, identification, membership, property or algebra.
+        secret: The kind of secret: domain, labels, size, membership, content or identity.
         metric: Its name; `higher_leaks` is its direction, `bounds` its range if it has one.
-        relevant: The least lead over a control that matters, in the metric's unit (of L1 and errors: a share of the
-            prior's).
-        scopes: Whether a leak can be about one ``client`` beyond its domain, or only about the ``domain``.
+        relevant: The least lead over a control that matters, in the metric's unit; where `relative`, as a share of the
+            score that the public prior has.
+        scopes: What a leak can be about: one ``client`` beyond its domain, or its ``domain``.
+        exact: Whether the secret is either recovered or not; being nearer than a control is then no leak.
         hides_size: Whether the number of images of an artifact is the secret, so that observations hide it.
         draws_images: Whether predictions are images, which are shown in the report and have bounds of their own.
         needs_contributions: Whether ground truth must contain each image's contribution to the artifact.
     """
 
-    secret: ClassVar[str]
-    family: ClassVar[str]
+    secret: ClassVar[Secret]
     metric: ClassVar[str]
     higher_leaks: ClassVar[bool] = True
     bounds: ClassVar[tuple[float, float] | None] = None
     relevant: ClassVar[float]
+    relative: ClassVar[bool] = False
+    exact: ClassVar[bool] = False
     scopes: ClassVar[tuple[str, ...]] = ("client", "domain")
     hides_size: ClassVar[bool] = False
     draws_images: ClassVar[bool] = False
     needs_contributions: ClassVar[bool] = False
+
+    @classmethod
+    def name(cls) -> str:
+        """Its class in snake case."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     @abstractmethod
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:

@@ -1,0 +1,206 @@
+"""Turns the scores and tests of one attack into its entry of results.json."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from fdgpriv.evaluation.attack_scores import BOUNDS, CLIENT_CONTROLS, AttackScores
+from fdgpriv.evaluation.attack_tests import AttackTests
+from fdgpriv.evaluation.scores import Scores
+from fdgpriv.results.attack_finding import (
+    AttackFinding,
+    CurvePoint,
+    Leakage,
+    PositiveControl,
+    RoundsPoint,
+    Units,
+)
+from fdgpriv.statistics.interval import clopper_pearson, leakage, mean_interval
+from fdgpriv.statistics.measured import Direction, Measured
+from fdgpriv.statistics.paired import LEVEL
+from fdgpriv.statistics.questions import Absent, Evidence, Verdict, absence
+from fdgpriv.statistics.rule import Test
+
+
+def finding(attack: AttackScores, tests: AttackTests, marked: Collection[str] = ()) -> AttackFinding:
+    """The entry of one attack; `marked` are the scopes in which it leaks on its own."""
+    scores = attack.by_size.get(attack.size, Scores())
+    tables: dict[str, dict[str, Measured]] = {
+        name: {attack.metric: measured_scores(attack, values, scores)} for name, values in scores.headline.items()
+    }
+    for metric, by_name in scores.details.items():
+        for name, values in by_name.items():
+            tables[name][metric] = _detail(metric, values, scores)
+    single = attack.by_size.get(1)
+    for name, figures in (single.realism if single else {}).items():
+        tables.setdefault(name, {}).update({f"single_image {metric}": figure for metric, figure in figures.items()})
+    for name, figures in (scores.realism if attack.size is None else {}).items():
+        tables.setdefault(name, {}).update(figures)
+    metrics = tables.pop("attack", {})
+    bounds = {name: tables.pop(name) for name in BOUNDS if name in tables}
+    for name, ablated in attack.ablations.items():
+        metrics[f"{attack.metric}@{name}"] = measured_scores(attack, ablated.headline["attack"], ablated)
+    if (bare := attack.undefended or single) is not None and attack.size is None:
+        bounds["single_image" if attack.single_images else "undefended"] = {
+            attack.metric: measured_scores(attack, bare.headline["attack"], bare)
+        }
+    return AttackFinding(
+        attack=attack.attack,
+        task=attack.task,
+        secret=attack.secret,
+        artifact=f"{attack.kind}:{attack.level}",
+        shared=attack.shared,
+        threat=attack.threat,
+        n=len(scores.units),
+        headline=attack.metric,
+        chance=None if attack.chance is None else Measured(value=attack.chance, direction=attack.direction),
+        metrics=metrics,
+        controls=tables,
+        upper_bounds=bounds,
+        positive_control=_positive(attack, tests.positive),
+        curve=tuple(_point(attack, size, at) for size, at in attack.by_size.items()) if len(attack.by_size) > 1 else (),
+        rounds=tuple(_over_rounds(attack, tests, *point) for point in attack.by_rounds),
+        units=_units(attack, scores),
+        trust={"whole client" if size is None else f"{size} images": w for size, w in attack.trust.items()},
+        leakage={
+            scope: _leakage(attack, scores, scope, one, scope in marked)
+            for scope, one in tests.scopes.items()
+            if scope in attack.scopes and not attack.not_applicable
+        },
+        reason=attack.not_applicable,
+        figures=attack.figures,
+    )
+
+
+def measured_scores(attack: AttackScores, values: Sequence[float], scores: Scores) -> Measured:
+    """The mean of some scores of the headline metric with its interval over units."""
+    return _interval(values, scores, attack.direction, attack.bounds)
+
+
+def _detail(metric: str, values: Sequence[float], scores: Scores) -> Measured:
+    return _interval(values, scores, "lower_leaks" if metric.startswith("lpips") else "higher_leaks", None)
+
+
+def _interval(
+    values: Sequence[float], scores: Scores, direction: Direction, bounds: tuple[float, float] | None
+) -> Measured:
+    """The mean with its interval: exact where each unit has one 0 or 1, else by Student's t over units, cut to the bounds."""
+    if set(values) <= {0.0, 1.0} and len(set(scores.units)) == len(values) > 0:
+        found = clopper_pearson(int(sum(values)), len(values))
+    else:
+        found = mean_interval(np.asarray(values), np.asarray(scores.units))
+    ends = found.ends
+    if ends is not None and bounds is not None:
+        ends = (max(bounds[0], ends[0]), min(bounds[1], ends[1]))
+    return Measured(value=found.value, ci95=ends, n=found.n, direction=direction)
+
+
+def _positive(attack: AttackScores, test: Test | None) -> PositiveControl | None:
+    scores = attack.positive()
+    if scores is None or test is None:
+        return None
+    evidence = Evidence(test, attack.relevant_effect(scores), positive=test)
+    return PositiveControl(
+        value=measured_scores(attack, scores.headline["attack"], scores),
+        controls={
+            name: measured_scores(attack, values, scores)
+            for name, values in attack.controls(attack.main_scope, scores).items()
+        },
+        lead=test.difference,
+        p=test.p,
+        succeeded=None if test.p is None else evidence.works,
+    )
+
+
+def _point(attack: AttackScores, size: int | None, scores: Scores) -> CurvePoint:
+    controls = {name: values for name, values in scores.headline.items() if name in CLIENT_CONTROLS}
+    return CurvePoint(
+        images=size,
+        units=len(set(scores.units)),
+        value=measured_scores(attack, scores.headline["attack"], scores),
+        controls={name: measured_scores(attack, values, scores) for name, values in controls.items()},
+    )
+
+
+def _over_rounds(
+    attack: AttackScores, tests: AttackTests, rounds: int, size: int | None, scores: Scores
+) -> RoundsPoint:
+    point, most = _point(attack, size, scores), rounds == attack.most_rounds
+    whole = tests.over_rounds if most and size is None else None
+    verdict, reason = (None, None) if whole is None else alone(whole)
+    return RoundsPoint(
+        rounds=rounds,
+        images=size,
+        units=point.units,
+        value=point.value,
+        controls=point.controls,
+        rise=_rise(attack, size, scores) if rounds > 1 else None,
+        p_rise=tests.rises[size].p if most else None,
+        p=whole.p if isinstance(whole, Evidence) else None,
+        verdict=verdict,
+        reason=reason,
+    )
+
+
+def _rise(attack: AttackScores, size: int | None, scores: Scores) -> Measured:
+    """The mean gain over the scores on one round, with an interval over clients."""
+    gain = np.asarray(scores.headline["attack"]) - np.asarray(attack.one_round(size).headline["attack"])
+    found = mean_interval(gain, np.asarray(scores.clients))
+    return Measured(value=found.value, ci95=found.ends, n=found.n, direction=attack.direction)
+
+
+def _units(attack: AttackScores, scores: Scores) -> Units | None:
+    if not scores.units:
+        return None
+    clients = set(scores.clients)
+    return Units(
+        kind="client" if attack.size is None else "target",
+        n=len(set(scores.units)),
+        federated=len(clients - set(attack.shadows)),
+        shadows=len(clients & set(attack.shadows)),
+    )
+
+
+def alone(evidence: Evidence | Absent) -> tuple[Verdict, str | None]:
+    """The verdict of one test by itself, without any correction, and the reason where it is not a leak."""
+    if isinstance(evidence, Absent):
+        return evidence.verdict, evidence.reason
+    if evidence.p is None:
+        return "inconclusive", evidence.test.reason or "the test has no p"
+    if evidence.p <= LEVEL:
+        return "leak", None
+    verdict, _, reason = absence(evidence)
+    return verdict, reason
+
+
+def _leakage(attack: AttackScores, scores: Scores, scope: str, evidence: Evidence | Absent, marked: bool) -> Leakage:
+    verdict, why = alone(evidence)
+    if isinstance(evidence, Absent):
+        return Leakage(value=None, reason=evidence.reason, verdict=verdict, why=why)
+    test = evidence.test
+    lead = Measured(value=test.difference, ci95=test.interval(0.05), n=test.units, direction="higher_leaks")
+    shared: dict[str, Any] = {
+        "p": test.p,
+        "control": test.strongest_control,
+        "lead": lead,
+        "resolution": test.resolution,
+        "upper_bound": test.upper,
+        "relevant": evidence.relevant,
+        "against": tuple(attack.controls(scope, scores)),
+        "planted": evidence.planted,
+        "marked": marked,
+        "verdict": verdict,
+        "why": why,
+    }
+    ceiling = scores.headline.get("autoencoder")
+    if ceiling is None:
+        return Leakage(
+            value=None, reason="this attack draws no images, so it has no decoder to measure against", **shared
+        )
+    own, control, top = (
+        attack.sign * np.asarray(values)
+        for values in (scores.headline["attack"], scores.headline[test.strongest_control], ceiling)
+    )
+    found = leakage(own, control, top, np.asarray(scores.units))
+    return Leakage(value=found.value, ci95=found.ends, reason=found.reason, **shared)

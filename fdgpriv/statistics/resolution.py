@@ -1,0 +1,60 @@
+"""The resolution of a test: the smallest true lead that it would have found with probability 0.8."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from scipy import special
+
+from fdgpriv.statistics.interval import Array
+from fdgpriv.statistics.paired import LEVEL, compare
+
+POWER = 0.8
+_RUNS = 100
+_RESAMPLES = 400
+_STEPS = 40  # of leads that are tried, between 0 and the largest possible one
+
+
+def resolution(attack: Array, controls: Mapping[str, Array], bounds: tuple[float, float] | None) -> float | None:
+    """The smallest true lead over a control found with probability 0.8 at p <= 0.025; the largest over controls.
+
+    (t_{.975,u-1} + t_{.8,u-1}) times the standard error of the paired lead over u units; for an attack that either hits
+    or misses by simulation at the control's rate.
+
+    Args:
+        attack: Its score by unit (u,), higher leaks.
+        controls: The same for each control.
+        bounds: Least and greatest score that the metric allows.
+
+    Returns: None where no lead has any variance, or with fewer than 2 units.
+    """
+    if len(attack) < 2:
+        return None
+    if bounds == (0.0, 1.0) and set(attack.tolist()) <= {0.0, 1.0}:
+        return max(_of_hits(control) for control in controls.values())
+    found = [smallest_found(attack - control) for control in controls.values()]
+    return max(found) if any(found) else None
+
+
+def smallest_found(leads: Array) -> float:
+    """(t_{.975,u-1} + t_{.8,u-1}) times the standard error of these leads (u,)."""
+    u = len(leads)
+    reach = float(special.stdtrit(u - 1, 1 - LEVEL) + special.stdtrit(u - 1, POWER))
+    return reach * float(leads.std(ddof=1)) / math.sqrt(u)
+
+
+def _of_hits(control: Array) -> float:
+    """The same for hits at this control's rate plus the lead, by bisection over leads; 1 where none is found."""
+    rate, low, high = float(control.mean()), 0, _STEPS
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _power(control, rate, middle / _STEPS) >= POWER else (middle, high)
+    return high / _STEPS
+
+
+def _power(control: Array, rate: float, lead: float) -> float:
+    """How often a true lead of hits over this control is found, over simulated experiments of the same size."""
+    rng = np.random.default_rng(0)
+    hits = (rng.random((len(control), _RUNS)) < min(1.0, rate + lead)).astype(float)
+    found = compare(hits - rng.permuted(np.tile(control[:, None], _RUNS), axis=0), LEVEL, rng, _RESAMPLES, (-1.0, 1.0))
+    return float(np.mean([one.p is not None and one.p <= LEVEL for one in found]))
