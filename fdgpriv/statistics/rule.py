@@ -81,7 +81,7 @@ class Test:
         return max(low, self.difference - half), min(high, self.difference + half)
 
 
-def test(hypothesis: Hypothesis, rng: np.random.Generator, resamples: int, sharp: bool = True) -> Test:
+def test(hypothesis: Hypothesis, rng: np.random.Generator, resamples: int, *, sharp: bool = True) -> Test:  # noqa: PT028
     """Tests whether the attack beats every control.
 
     Args:
