@@ -7,7 +7,8 @@ import numpy as np
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.evaluation.attack_scores import BOUNDS
-from fdgpriv.evaluation.evaluator import Evaluator, leaks
+from fdgpriv.evaluation.auxiliary import leaks
+from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.scores import Scores, evaluate_trials
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.threat import threat
