@@ -30,32 +30,29 @@ _FROM_SCRATCH = {"momentum": 0.9, "weight_decay": 5e-4, "keep_original": True, "
 
 @dataclass(frozen=True)
 class CCST(FederatedAveraging):
-    """The defaults are the paper's on PACS (section 4.2), or its released code's where the paper gives none, except
-    `codec`.
+    """The defaults are the paper's on PACS (section 4.2), or the released code's where it gives none, except `codec`.
 
-    The preset ``paper`` uses AdaIN's codec. ``quick`` and ``default`` have K = 3 as in the paper; `keep_original`, as with
-    more than K clients few images would keep their original; and one local epoch, which has K times the usual steps.
+    The preset ``paper`` uses AdaIN's codec. ``quick`` and ``default`` have `keep_original`, as with more than K clients few
+    images would keep their original, and one local epoch, which has K times the usual steps.
 
     Attributes:
         style: ``overall``, one style of all a client's images, or ``single``, of ceil(n / images_per_style) images each.
         style_of: ``features``, or ``amplitude`` of the Fourier spectrum (Appendix E).
         augmentation: K, number of the N clients' styles per image; the own client's style means an unchanged copy.
         keep_original: Each image's K copies are the original and K - 1 in other clients' styles. Otherwise the K styles are
-            drawn among all N (Algorithm 1), and the original is kept with probability K / N: always if N = K, as in the
-            paper. Clients do not know domains: another client's style may be of the own domain.
+            drawn among all N (Algorithm 1), keeping the original with probability K / N (1 in the paper).
         images_per_style: Images per single style that a client shares.
         style_block: Consecutive images that share each drawn single style; 32 in the released code.
         own: Whether a client's own style is among those drawn.
         alpha: Transfer strength in [0, 1].
-        window: For amplitudes: half the side of the square of low frequencies exchanged, as a share of the image's side; 0.5
-            is all, 0 only the mean colour (as in FedDG's released loader).
+        window: For amplitudes: half the side of the square of low frequencies exchanged, as a share of the image's side;
+            0.5 is all, 0 only the mean colour (as in FedDG's released loader).
         codec: ``small``, included in fdgpriv, or ``adain_vgg``.
         codec_weights: Folder of AdaIN's two files; none uses torch's checkpoint folder.
         side: Pixels to which images are resized for style transfer; none keeps their size. 512 in the released code.
         quantise: Round stylised images to 8 bits, as if saved.
-        split: Held-out images are split off ``before`` style transfer, or ``after``, as in the released code: then styles
-            are computed from all images, and copies of one image may be in training and validation. The ledger counts
-            training images only.
+        split: Split off held-out images ``before`` style transfer, or ``after``, as in the released code: then copies of one
+            image may be in training and validation. The ledger counts training images only.
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -162,10 +159,8 @@ class CCSTClient(AveragingClient):
         super().__init__(method, federation, data, rng)
         self.how, self.representation = method, method.styles(self.device)
         if method.split == "after":
-            images, labels = (
-                torch.cat([data.images, data.held_out_images]),
-                torch.cat([data.labels, data.held_out_labels]),
-            )
+            images = torch.cat([data.images, data.held_out_images])
+            labels = torch.cat([data.labels, data.held_out_labels])
             self.data = replace(data, images=images, labels=labels)
 
     def style(self, message: Message) -> Outgoing:
@@ -182,8 +177,7 @@ class CCSTClient(AveragingClient):
         bank = Bank.of(message, data.client, how.own)
         domains, styles = bank.draw(len(data), how.augmentation, how.style_block, self.rng, how.keep_original)
         images = bank.transfer(data.images, domains, styles, self._apply)
-        labels = data.labels.repeat_interleave(how.augmentation)
-        self.data = replace(data, images=images, labels=labels)
+        self.data = replace(data, images=images, labels=data.labels.repeat_interleave(how.augmentation))
         if how.split == "after":
             self._split(how.augmentation * len(data.held_out_labels))
         return []

@@ -1,5 +1,4 @@
-"""hFedF: a hypernetwork with gradient alignment and moving average (Bartholet et al., "Hypernetwork-Driven Model
-Fusion", 2024)."""
+"""hFedF: hypernetwork with gradient alignment (Bartholet et al., "Hypernetwork-Driven Model Fusion", 2024)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,5 +1,4 @@
-"""StableFDG: clients share style statistics, and train on features shifted to other clients' styles (Park et al., NeurIPS
-2023)."""
+"""StableFDG: clients share styles and train on features shifted to other clients' styles (Park et al., NeurIPS 2023)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -219,10 +219,7 @@ class Results(Entry):
 
     @classmethod
     def load(cls, path: Path) -> "Results":
-        """Reads a file written by `save`.
-
-        Raises:
-            ValueError: The file violates the schema; the message is one line."""
+        """Reads a file written by `save`; raises a one-line ValueError if it violates the schema."""
         data = read_bytes(path, LARGEST_FILE)
         try:
             return cls.model_validate_json(data, strict=True)

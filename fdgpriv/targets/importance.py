@@ -97,7 +97,7 @@ class ImportanceSimulator(Simulator):
 
     @property
     def batch(self) -> int:
-        """Number of images whose gradients are summed before their sign is dropped."""
+        """Number of images whose gradients are summed before taking the absolute value."""
         return int(self._method.importance_batch)
 
     def flat(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
@@ -162,7 +162,7 @@ def importance_target(transcript: Transcript, trained: Target[Simulator] | None)
             verbs.add(record.verb)
     includes_model = any(r.verb in verbs for r, _ in transcript.of_kind(ModelState.kind) if r.receiver == SERVER)
 
-    def seen(models: Mapping[str, Artifact]) -> dict[str, Artifact]:
+    def recorded(models: Mapping[str, Artifact]) -> dict[str, Artifact]:
         own = {name: shared.get(model.round, {}).get(name) for name, model in models.items()}
         return {
             name: with_model(found, models[name].tensors() if includes_model else {})
@@ -170,7 +170,7 @@ def importance_target(transcript: Transcript, trained: Target[Simulator] | None)
             if found is not None
         }
 
-    wire = seen(trained.wire)
+    wire = recorded(trained.wire)
     if not wire:
         return None
     return Target(
@@ -179,7 +179,7 @@ def importance_target(transcript: Transcript, trained: Target[Simulator] | None)
         wire=wire,
         clients=tuple(wire),
         received_model=trained.received_model,
-        earlier=seen(trained.earlier),
+        earlier=recorded(trained.earlier),
         needs=frozenset({Capability.SEES_INDIVIDUAL_ARTIFACT, Capability.HAS_UPDATES}),
         expensive=True,
     )
