@@ -98,10 +98,12 @@ class CalibrationLayout:
         return Calibration(trials, both)
 
     def _client(self, name: str, domain: Domain, shifted: bool, rng: torch.Generator) -> ClientData:
+        """A client of the typical size; where the domain has fewer images, some of them are held several times."""
         order = torch.randperm(len(domain), generator=rng)
-        count = max(1, min(self.typical, int(_MEMBERS * len(domain))))
+        cut = max(1, min(self.typical, int(_MEMBERS * len(domain))))
         images = other_look(domain.images, rng) if shifted else domain.images
-        inside, outside = order[:count], order[count:]
+        inside, outside = order[:cut], order[cut:]
+        inside = torch.cat([inside, inside[torch.randint(cut, (max(0, self.typical - cut),), generator=rng)]])
         return ClientData(
             client=name,
             images=images[inside],
