@@ -95,6 +95,7 @@ class Adversary:
         typical: The median number of images of a client of this federation.
         expensive: Whether simulating an artifact is expensive, so that attacks simulate fewer.
         seed: Of cached computations.
+        held_back: Further labelled images by domain, which are kept for calibration.
         learned: Cache, by name, of what adversaries with the same images computed with this simulator.
         output_cache: Cache of model outputs on candidates, which do not depend on the adversary's data.
     """
@@ -111,6 +112,7 @@ class Adversary:
     typical: int = 0
     expensive: bool = False
     seed: int = 0
+    held_back: tuple[Domain, ...] = ()
     learned: Cache[Any] = field(default_factory=Cache)
     output_cache: OutputCache = field(default_factory=OutputCache)
 
@@ -144,8 +146,9 @@ class Adversary:
 
     @property
     def public_shares(self) -> Tensor:
-        """(K,): the share of each class among the auxiliary images."""
-        count = self.public_images[1].bincount(minlength=self.classes).float()
+        """(K,): the share of each class among all its images, those held back for calibration included."""
+        labels = torch.cat([self.public_images[1], *(domain.labels for domain in self.held_back)])
+        count = labels.bincount(minlength=self.classes).float()
         return count / count.sum()
 
     @property
