@@ -93,7 +93,7 @@ def _main(argv: list[str]) -> int:
         if "out" in given:
             check_name(str(given["out"]), "--out")
             with suppress(OSError):  # a path that is too long is told of when its files are known
-                run_folder.want(given["out"], "resume" in given)
+                run_folder.check(given["out"], "resume" in given)
         return (_audit_artifact if "artifact" in given else _audit)(given, _command(argv))
     except (ValueError, OSError) as error:
         if isinstance(error, OSError) and error.errno in FULL:

@@ -36,7 +36,7 @@ class Role(ABC):
     @classmethod
     def named(cls, name: str) -> type[Self]:
         """The part called `name`; a ValueError lists the known ones."""
-        want_part(cls.folder, name)
+        check_part(cls.folder, name)
         for point in installed(f"fdgpriv.{cls.folder}"):
             if point.name == name:
                 joined = point.load()
@@ -99,7 +99,7 @@ class Role(ABC):
         """The part with these fields set; text is read as the field's type, an unknown field lists the known ones."""
         known, given = kinds(cls), {}
         for name, value in settings.items():
-            want_field(cls.name(), name, known)
+            check_field(cls.name(), name, known)
             given[name] = known[name].read(value, f"{cls.name()}.{name}")
         return cls(**given)
 
@@ -136,13 +136,13 @@ def is_class_of(attribute: str, name: str) -> bool:
     return attribute.lower().rstrip("_") == name.replace("_", "")
 
 
-def want_part(folder: str, name: str) -> None:
+def check_part(folder: str, name: str) -> None:
     """Raise ValueError, listing the known ones, where no part in this folder has this name."""
     if name not in (known := names_in(folder)):
         raise ValueError(f"want one of the {folder} {', '.join(known)}; got {name!r}")
 
 
-def want_field(part: str, name: str, known: Collection[str]) -> None:
+def check_field(part: str, name: str, known: Collection[str]) -> None:
     """Raise ValueError, listing the known ones, where the part has no such field."""
     if name not in known:
         near = "".join(f", did you mean {close}?" for close in get_close_matches(name, known, 1))

@@ -36,7 +36,7 @@ from fdgpriv.results.ledger import ledger
 from fdgpriv.threat import ThreatModel, threat
 from fdgpriv.training import Cell, Trained, train, trained_file
 from fdgpriv.utils.console import ProgressLog
-from fdgpriv.utils.memory import give_back
+from fdgpriv.utils.memory import release_memory
 from fdgpriv.utils.work_queue import WorkQueue
 
 _NOT_YET = "interrupted before it"
@@ -107,7 +107,7 @@ class Runner:
         try:
             for cell in self.cells():
                 self._do(cell, done)
-                give_back()
+                release_memory()
         except KeyboardInterrupt:
             interrupted = True
             self.progress.say("interrupted: keeping what is done")

@@ -62,7 +62,7 @@ sys.exit(code)
         ("audit --clients many", 2, "--clients"),
         ("audit --partition pie", 2, "want a partition of"),
         ("audit --image-size 64", 2, "--image-size: has no effect"),
-        ("audit --artifact missing.npz", 2, "missing.npz, got nothing there; give one .npz"),
+        ("audit --artifact missing.npz", 2, "missing.npz, got no file; give one .npz"),
         ("selftest --help", 0, "--draws"),
         ("selftest --runs 0", 2, "fdgpriv selftest: --runs: want at least 1, got 0"),
     ],
@@ -101,7 +101,7 @@ def test_names_known_without_torch_are_those_there_are(digits: Dataset) -> None:
     assert tuple(ARCHITECTURES) == BACKBONES
     for dataset, domains in (("digits", digits.names), ("pacs", PACS.domains)):
         for domain in domains:
-            data.want_domain(dataset, domain)
+            data.check_domain(dataset, domain)
 
 
 def refused(words: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -189,7 +189,7 @@ def test_groups_may_be_given_apart(tmp_path: Path, capsys: pytest.CaptureFixture
         ("x.npz", b"no archive", "cannot be read"),
         ("x.npz", b"", "cannot be read"),
         ("x.npz", "folder", "got a folder"),
-        ("x.npz", None, "got nothing there"),
+        ("x.npz", None, "got no file"),
         ("x.txt", b"text", "want one .npz"),
         ("x.npy", b"one of two", "want one .npz"),
     ],

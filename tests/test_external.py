@@ -189,7 +189,7 @@ NEVER = b"\x80\x04\x8c\x08builtins\x8c\x04exit\x93)R."  # a pickle that would en
 @pytest.mark.parametrize(
     ("name", "data", "told"),
     [
-        ("x.npz", None, "nothing there"),
+        ("x.npz", None, "no file"),
         ("x.npz", b"", "BadZipFile"),
         ("x.npz", b"mean", "BadZipFile"),
         ("x.npz", NEVER, "BadZipFile"),

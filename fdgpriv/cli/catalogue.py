@@ -14,7 +14,7 @@ from importlib.abc import InspectLoader
 from importlib.util import find_spec
 from typing import Any
 
-from fdgpriv.registry import installed, is_class_of, split, want_field, want_part
+from fdgpriv.registry import check_field, check_part, installed, is_class_of, split
 from fdgpriv.utils.fields import kind_of
 
 LIGHT = (
@@ -43,7 +43,7 @@ class Field:
 
 def summary(folder: str, name: str) -> str:
     """The first line of the docstring of the part's file."""
-    want_part(folder, name)
+    check_part(folder, name)
     for point in installed(f"fdgpriv.{folder}"):
         if point.name == name:
             said = import_module(point.module).__doc__
@@ -55,7 +55,7 @@ def summary(folder: str, name: str) -> str:
 
 def fields(folder: str, name: str) -> Mapping[str, Field] | None:
     """The fields of the part by name, in order; None of a part that another package installed."""
-    want_part(folder, name)
+    check_part(folder, name)
     if any(point.name == name for point in installed(f"fdgpriv.{folder}")):
         return None
     module = f"fdgpriv.{folder}.{name}"
@@ -77,7 +77,7 @@ def check_settings(folder: str, name: str, settings: Mapping[str, str]) -> None:
     if known is None:
         return
     for field, value in settings.items():
-        want_field(name, field, known)
+        check_field(name, field, known)
         if known[field].kind is not Any:
             kind_of(known[field].kind).read(value, f"{name}.{field}")
 

@@ -102,10 +102,10 @@ class Options:
 
     def _check_data(self) -> None:
         if self.image_size is not None:
-            data.want_size(self.image_size)
+            data.check_size(self.image_size)
         for target in self.targets:
             if self.targets != ("all",):
-                data.want_domain(self.dataset, target)
+                data.check_domain(self.dataset, target)
         if self.data_root is None and self.dataset != "digits":
             raise BadUsage(f"--data-root: want the folder in which {self.dataset} lies, got none")
         if self.data_root is not None and not self.data_root.expanduser().is_dir():

@@ -4,13 +4,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fdgpriv.data.names import DEFAULT_SIZE, names, want_dataset, want_domain, want_size
+from fdgpriv.data.names import DEFAULT_SIZE, check_dataset, check_domain, check_size, names
 
 if TYPE_CHECKING:
     from fdgpriv.data.dataset import Dataset
     from fdgpriv.data.images import Progress
 
-__all__ = ["DEFAULT_SIZE", "load", "names", "want_dataset", "want_domain", "want_size"]
+__all__ = ["DEFAULT_SIZE", "check_dataset", "check_domain", "check_size", "load", "names"]
 
 
 def load(
@@ -30,9 +30,9 @@ def load(
         seed: Of what is drawn to make `digits`; folders draw nothing.
         progress: Told (done, total) after each image that is read.
     """
-    want_dataset(name)
+    check_dataset(name)
     size = DEFAULT_SIZE if image_size is None else image_size
-    want_size(size)
+    check_size(size)
     if name == "digits":
         if root is not None:
             raise ValueError(f"digits is embedded: want no folder, got {os.fspath(root)}")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from fdgpriv.utils.quiet import quietly
+from fdgpriv.utils.warnings_filter import warnings_ignored
 
 Progress = Callable[[int, int], None]
 
@@ -33,7 +33,7 @@ def read_images(paths: Sequence[Path], image_size: int, progress: Progress | Non
     pixels = np.empty((len(paths), image_size, image_size, 3), dtype=np.uint8)
     pool = ThreadPoolExecutor(min(_WORKERS, os.cpu_count() or 1))
     try:
-        with quietly():  # Pillow's about size and metadata: size is checked below
+        with warnings_ignored():  # Pillow's about size and metadata: size is checked below
             for i, image in enumerate(pool.map(partial(_read, image_size=image_size), paths)):
                 pixels[i] = image
                 if progress is not None:

@@ -16,19 +16,19 @@ def names() -> tuple[str, ...]:
     return tuple(DOMAINS)
 
 
-def want_dataset(name: str) -> None:
+def check_dataset(name: str) -> None:
     """Raise ValueError, listing the known ones, where no dataset has this name."""
     if name not in DOMAINS:
         raise ValueError(f"want a dataset of {', '.join(DOMAINS)}; got {name!r}")
 
 
-def want_domain(dataset: str, domain: str) -> None:
+def check_domain(dataset: str, domain: str) -> None:
     """Raise ValueError, listing the known ones, where this dataset is known to have no such domain."""
     if DOMAINS[dataset] and domain not in DOMAINS[dataset]:
         raise ValueError(f"want a domain of {', '.join(DOMAINS[dataset])}; got {domain!r}")
 
 
-def want_size(pixels: int) -> None:
+def check_size(pixels: int) -> None:
     """Raise ValueError where images cannot have this side."""
     if pixels not in SIZES:
         raise ValueError(f"want an image size of {SIZES[0]} to {SIZES[-1]} pixels, got {pixels}")

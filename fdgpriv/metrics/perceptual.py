@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from fdgpriv.models.checkpoints import find_weights, read_tensors
 from fdgpriv.models.extractor import Extractor
-from fdgpriv.utils.quiet import quietly
 from fdgpriv.utils.torchvision_import import lpips
+from fdgpriv.utils.warnings_filter import warnings_ignored
 
 _HOME = "comes from https://download.pytorch.org/models/"
 _FILES = {"alex": "alexnet-owt-7be5be79.pth", "vgg": "vgg16-397923af.pth"}
@@ -76,7 +76,7 @@ class PublishedLpips(Perceptual):
         features = {name: tensor for name, tensor in read_tensors(path).items() if name.startswith("features.")}
         heads = Path(lpips.__path__[0]) / "weights" / "v0.1"
         # no weights yet: all of them come from the two files; lpips speaks to torchvision in an older way
-        with torch.device("meta"), quietly(UserWarning):
+        with torch.device("meta"), warnings_ignored(UserWarning):
             distance = lpips.LPIPS(net=network, pretrained=False, pnet_rand=True, verbose=False)
         distance.scaling_layer = lpips.ScalingLayer()
         slots = {name.split(".", 1)[1]: name for name in distance.net.state_dict()}  # "slice2.3.weight" as "3.weight"

@@ -15,8 +15,8 @@ from fdgpriv.metrics.score import Score, check_images, jackknife, missing
 from fdgpriv.models.extractor import Extractor
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.utils.global_rng import global_draws
-from fdgpriv.utils.quiet import quietly
 from fdgpriv.utils.torchvision_import import torchmetrics_fid, torchmetrics_inception, torchmetrics_kid
+from fdgpriv.utils.warnings_filter import warnings_ignored
 
 FID_MINIMUM = 2048  # images; below, FID mostly measures how few there are
 _BATCH = 64
@@ -84,7 +84,7 @@ def kid(images: Tensor, reference: Tensor, extractor: Extractor, rng: torch.Gene
     theirs = features(reference, extractor)[torch.randperm(len(reference), generator=rng)[:n]]
     if not (ours.isfinite().all() and theirs.isfinite().all()):
         return missing(name, "lower_better", n, "features that are not finite")
-    with quietly(UserWarning):  # that it keeps all features, which is what we hand it
+    with warnings_ignored(UserWarning):  # that it keeps all features, which is what we hand it
         metric = torchmetrics_kid.KernelInceptionDistance(feature=_Given(ours), subsets=1, subset_size=n)
     metric.update(theirs, real=True)
     metric.update(ours, real=False)
@@ -114,7 +114,7 @@ def inception_score(images: Tensor, extractor: Extractor) -> dict[str, Score]:
     logits = (logits - logits.amax(dim=1, keepdim=True)).clamp_min(
         -600
     )  # so that no probability is 0 and no term 0 * inf
-    with quietly(UserWarning):  # of the memory it takes, and of the std of one split
+    with warnings_ignored(UserWarning):  # of the memory it takes, and of the std of one split
         metric = torchmetrics_inception.InceptionScore(feature=_Given(logits), splits=1)
         metric.update(logits)
         value = float(_repeatably(metric.compute)[0])

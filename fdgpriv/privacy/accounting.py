@@ -9,7 +9,7 @@ import math
 
 from scipy import optimize, special
 
-from fdgpriv.utils.quiet import quietly
+from fdgpriv.utils.warnings_filter import warnings_ignored
 
 
 def gdp_delta(epsilon: float, mu: float) -> float:
@@ -69,7 +69,7 @@ def rdp_epsilon(noise_multiplier: float, delta: float, releases: int = 1, sample
     orders = [1.01, 1.02, 1.05, *(1 + x / 10 for x in range(1, 100)), *map(float, range(11, 64))]
     orders += [float(2**k) for k in range(6, 13)]
     spent = rdp.compute_rdp(q=sample_rate, noise_multiplier=noise_multiplier, steps=_releases(releases), orders=orders)
-    with quietly(UserWarning):  # "expand the orders": the bound holds at any of them
+    with warnings_ignored(UserWarning):  # "expand the orders": the bound holds at any of them
         epsilon, _ = rdp.get_privacy_spent(orders=orders, rdp=spent, delta=delta)
     return max(0.0, float(epsilon))
 
