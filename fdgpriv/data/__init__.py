@@ -1,4 +1,4 @@
-"""Datasets by name: the embedded digits, and images in folders."""
+"""Loads datasets by name: the built-in digits, and images in folders."""
 
 import os
 from pathlib import Path
@@ -25,10 +25,10 @@ def load(
 
     Args:
         name: One of `names()`.
-        root: Where a dataset in folders lies; `digits` is embedded and wants none.
+        root: The folder of a folder dataset; None for `digits`, which is built in.
         image_size: S in pixels; 32 when None.
-        seed: Of what is drawn to make `digits`; folders draw nothing.
-        progress: Told (done, total) after each image that is read.
+        seed: Of the random generation of `digits`; unused for folders.
+        progress: Called with (done, total) after each image.
     """
     check_dataset(name)
     size = DEFAULT_SIZE if image_size is None else image_size
