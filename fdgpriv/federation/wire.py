@@ -85,7 +85,7 @@ class Wire:
         if not isinstance(artifact, Artifact):
             raise TypeError(f"want an artifact on the wire, got {type(artifact).__name__} from {sender}")
         origin = artifact.client
-        granularity = sorted(self._shared.get(artifact.made_of, ())) if origin == SERVER else [origin]
+        granularity = sorted(self._shared.get(artifact.aggregated_from, ())) if origin == SERVER else [origin]
         samples = 1 if artifact.level == "image" else sum(self.sizes[c] for c in granularity)
         record = Record.of(artifact, sender, receiver, verb, samples, len(granularity))
         wrong = None if artifact is self._checked else _diverged(artifact)
