@@ -101,11 +101,11 @@ def train(
     wire = Wire({name: len(data) for name, data in population.clients.items()}, defense, Transcript(config.keep))
     evaluated: dict[int, Utility | PersonalUtility] = {}  # by the number of rounds after which
     stages: dict[str, TaskID] = {}  # by verb, what is asked once before any model is sent
-    begun = False
+    started = False
     watcher = method.model(federation, generator(cell.seed, 7)).to(federation.device)
 
-    def count(verb: str, answered: int, asked: int) -> None:
-        if begun:
+    def on_answer(verb: str, answered: int, asked: int) -> None:
+        if started:
             return
         if verb not in stages:
             stages[verb] = progress.task(f"{cell.folder}: {verb}", asked)
@@ -117,12 +117,12 @@ def train(
         models[client].load_into(watcher)
         return watcher
 
-    tried = rounds_to_try(method.rounds, method.personal)
+    evaluated_rounds = rounds_to_try(method.rounds, method.personal)
 
-    def watch(round: int, models: Mapping[str, ModelState]) -> None:
-        nonlocal begun
-        begun = True
-        if round in tried:
+    def on_round(round: int, models: Mapping[str, ModelState]) -> None:
+        nonlocal started
+        started = True
+        if round in evaluated_rounds:
             if method.personal:
                 known = (list(models), population, federation.device)
                 evaluated[round] = personal_utility(lambda name: sent(models, name), *known, every=SHARE)
@@ -133,7 +133,7 @@ def train(
             progress.step(task, f"{cell.folder}: round {round} of {method.rounds}")
 
     start = perf_counter()
-    engine = LocalEngine(workers, watch, count)
+    engine = LocalEngine(workers, on_round, on_answer)
     try:
         model = engine.run(method, federation, population.clients, wire).to(federation.device)
         final, own = utility(model, population, federation.device), None
