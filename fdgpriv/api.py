@@ -60,7 +60,7 @@ def run_audit(
     if out is not None:
         return audit(asked, Path(out), resume=resume, progress=progress)[0]
     if resume:
-        raise ValueError("resume: want out, the folder to go on in")
+        raise ValueError("resume: want out, the folder to continue in")
     with TemporaryDirectory() as folder:
         return audit(asked, Path(folder) / "run", progress=progress)[0]
 

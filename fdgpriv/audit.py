@@ -151,7 +151,7 @@ def _audit_artifact(given: dict[str, Any], command: str) -> int:
         raise BadUsage(f"--groups: want sizes joined by +, for example 47+53; got {groups!r}")
     if more or seed < 0:
         raise BadUsage(
-            f"--seed: want one number of at least 0 beside --artifact, got {' '.join(map(str, [seed, *more]))}"
+            f"--seed: want one number of at least 0 with --artifact, got {' '.join(map(str, [seed, *more]))}"
         )
     styles = external_styles.read(given["artifact"], [int(size) for size in sizes])
     out = given["out"] if "out" in given else run_folder.free(f"artifact-{styles.name}")

@@ -149,11 +149,11 @@ def test_a_repeated_option_extends(words: str, field: str, value: object, monkey
         ("--artifact x.npy --artifact x.npy", "--artifact: want each value once"),
         # without effect
         ("--image-size 64", "--image-size: has no effect"),
-        ("--data-root .", "--data-root: has no effect: digits is embedded"),
-        ("--groups 3+4", "--groups: want --artifact beside it"),
+        ("--data-root .", "--data-root: has no effect: digits is built in"),
+        ("--groups 3+4", "--groups: want --artifact with it"),
         ("--resume", "--resume: want --out"),
-        ("--attack none --threat server", "--threat: want an attack to play"),
-        ("--set rounds=2 --method fedavg:rounds=3", "--set: want a field that --method leaves open, got rounds"),
+        ("--attack none --threat server", "--threat: want an attack to run"),
+        ("--set rounds=2 --method fedavg:rounds=3", "--set: want a field that --method does not set, got rounds"),
         ("--artifact x.npz --seed 0 1", "--seed: want one number"),
         ("--weights no/where", "--weights: want a folder or a file, got no/where"),
         # with effect in other company
@@ -175,7 +175,7 @@ def test_every_option_has_an_effect_or_is_refused_beside(
     if option in beside or (option in ("--groups", "--seed", "--out") and "--artifact" in beside):
         return
     value = "" if option in ("--resume", "--list") else "3"
-    assert "has no effect beside" in refused(f"{beside} {option} {value}", capsys)
+    assert "has no effect with" in refused(f"{beside} {option} {value}", capsys)
 
 
 def test_groups_may_be_given_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,12 +35,12 @@ def load(
     check_size(size)
     if name == "digits":
         if root is not None:
-            raise ValueError(f"digits is embedded: want no folder, got {os.fspath(root)}")
+            raise ValueError(f"digits is built in: want no folder, got {os.fspath(root)}")
         from fdgpriv.data.digits import digits
 
         return digits(seed, image_size=size)
     if root is None:
-        raise ValueError(f"want the folder in which {name} lies, got none")
+        raise ValueError(f"want the folder of {name}, got none")
     from fdgpriv.data.folder import IN_FOLDERS
 
     return IN_FOLDERS[name](Path(root).expanduser(), size, progress)
