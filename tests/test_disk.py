@@ -186,7 +186,7 @@ def test_damage_is_one_line_that_names_the_file_and_nothing_is_changed(
     path = next((out / "scores" / CELL).glob("label_histogram*")) if name == "scores" else out / name
     change(path)
     before = contents(out)
-    monkeypatch.setattr(AuditConfig, "rehearse", lambda *given: None)  # takes longer than the rest
+    monkeypatch.setattr(AuditConfig, "dry_run", lambda *given: None)  # takes longer than the rest
     assert main([*WORDS, "--out", str(out), "--resume"]) == 2
     said = last_line(capsys)
     assert told in said

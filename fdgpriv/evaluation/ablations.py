@@ -111,6 +111,4 @@ def _last_rounds(adversary_trials: AdversaryTrials, simulator: RepeatedStyles, c
         replace(trial, asked={name: [cut(one) for one in ones] for name, ones in trial.asked.items()})
         for trial in adversary_trials.trials
     ]
-    return AdversaryTrials(
-        replace(adversary_trials.adversary, _simulator=simulator.last(count), learned=Cache()), trials
-    )
+    return AdversaryTrials(replace(adversary_trials.adversary, _simulator=simulator.last(count), cache=Cache()), trials)

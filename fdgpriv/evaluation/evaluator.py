@@ -239,7 +239,7 @@ class Evaluator:
             typical=self._typical(target),
             expensive=target.expensive,
             seed=self.seed,
-            learned=self._learned.get((target.simulator, threat.auxiliary, holder, laid_out.share), Cache),
+            cache=self._learned.get((target.simulator, threat.auxiliary, holder, laid_out.share), Cache),
             output_cache=laid_out.output_cache,
         )
 
