@@ -131,13 +131,7 @@ class Options:
 
 
 class Rule(NamedTuple):
-    """Options that have no effect in a certain case.
-
-    Attributes:
-        options: Names of the options.
-        case: Whether the given options are in that case.
-        why: The error message.
-    """
+    """Options that have no effect when `case` is true of the given options, with the error message."""
 
     options: Collection[str]
     case: Callable[[Mapping[str, Any]], bool]

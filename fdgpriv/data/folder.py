@@ -88,11 +88,11 @@ def read_domains(
     for place in places:
         for named in (place, *_folders(place)):
             check_name(named.name, str(place.parent))
-    held = {place: [klass.name for klass in _folders(place)] for place in places}
-    classes = sorted({name for names in held.values() for name in names})
+    found = {place: [klass.name for klass in _folders(place)] for place in places}
+    classes = sorted({name for names in found.values() for name in names})
     if not classes:
         raise ValueError(f"want a folder per class in {places[0]} ({LAYOUT}), got none")
-    for place, names in held.items():
+    for place, names in found.items():
         for name in classes:
             if name not in names:
                 raise ValueError(f"want the class {name} in {place}, as in the other domains; got no such folder")

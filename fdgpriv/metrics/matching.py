@@ -27,10 +27,10 @@ def squared_errors(images: Tensor, truth: Tensor) -> Tensor:
     check_images(truth)
     if images.shape[1:] != truth.shape[1:]:
         raise ValueError(f"want images of one size, got {tuple(images.shape[1:])} and {tuple(truth.shape[1:])}")
-    ours, theirs = images.flatten(1).double(), truth.flatten(1).double()
-    cross = ours @ theirs.T
-    squares = ours.square().sum(1)[:, None] + theirs.square().sum(1)[None, :] - 2 * cross
-    return squares.clamp_min(0) / ours.shape[1]
+    flat_images, flat_truth = images.flatten(1).double(), truth.flatten(1).double()
+    cross = flat_images @ flat_truth.T
+    squares = flat_images.square().sum(1)[:, None] + flat_truth.square().sum(1)[None, :] - 2 * cross
+    return squares.clamp_min(0) / flat_images.shape[1]
 
 
 def pairs(images: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:

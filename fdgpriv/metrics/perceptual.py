@@ -54,8 +54,8 @@ class FormulaLpips(Perceptual):
     def forward(self, images: Tensor, truth: Tensor) -> Tensor:
         """Distances (N,) of images (N, 3, H, W) in [-1, 1]."""
         total = images.new_zeros(len(images))
-        for ours, theirs in zip(self.stages((images + 1) / 2), self.stages((truth + 1) / 2), strict=True):
-            total = total + (_directions(ours) - _directions(theirs)).square().sum(dim=1).mean(dim=(1, 2))
+        for map_a, map_b in zip(self.stages((images + 1) / 2), self.stages((truth + 1) / 2), strict=True):
+            total = total + (_directions(map_a) - _directions(map_b)).square().sum(dim=1).mean(dim=(1, 2))
         return total
 
 

@@ -56,10 +56,10 @@ def ssim_per_image(images: Tensor, truth: Tensor, dtype: torch.dtype = torch.flo
     if min(images.shape[2:]) < WINDOW:
         return torch.full((len(images),), float("nan"), dtype=torch.float64)
     found = [torch.empty(0, dtype=torch.float64)]
-    for ours, theirs in zip(torch.split(images, _BATCH), torch.split(truth, _BATCH), strict=True):
-        if len(ours):
+    for part, true_part in zip(torch.split(images, _BATCH), torch.split(truth, _BATCH), strict=True):
+        if len(part):
             _, full = torchmetrics.functional.image.structural_similarity_index_measure(
-                ours.to(dtype), theirs.to(dtype), sigma=1.5, kernel_size=WINDOW, k1=0.01, k2=0.03,
+                part.to(dtype), true_part.to(dtype), sigma=1.5, kernel_size=WINDOW, k1=0.01, k2=0.03,
                 data_range=1.0, reduction="none", return_full_image=True,
             )  # fmt: skip
             edge = WINDOW // 2

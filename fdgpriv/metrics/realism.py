@@ -79,16 +79,16 @@ def kid(images: Tensor, reference: Tensor, extractor: Extractor, rng: torch.Gene
     n = min(len(images), len(reference))
     if n < 3:
         return missing(name, "lower_better", n, f"{n} images: KID and its interval need 3 on either side")
-    ours = features(images, extractor)[torch.randperm(len(images), generator=rng)[:n]]
-    theirs = features(reference, extractor)[torch.randperm(len(reference), generator=rng)[:n]]
-    if not (ours.isfinite().all() and theirs.isfinite().all()):
+    generated = features(images, extractor)[torch.randperm(len(images), generator=rng)[:n]]
+    real = features(reference, extractor)[torch.randperm(len(reference), generator=rng)[:n]]
+    if not (generated.isfinite().all() and real.isfinite().all()):
         return missing(name, "lower_better", n, "features that are not finite")
     with warnings_ignored(UserWarning):  # it warns that it stores all features
-        metric = torchmetrics_kid.KernelInceptionDistance(feature=_Identity(ours), subsets=1, subset_size=n)
-    metric.update(theirs, real=True)
-    metric.update(ours, real=False)
+        metric = torchmetrics_kid.KernelInceptionDistance(feature=_Identity(generated), subsets=1, subset_size=n)
+    metric.update(real, real=True)
+    metric.update(generated, real=False)
     value = float(_repeatably(metric.compute)[0])
-    interval = jackknife(value, _kid_left_out(ours, theirs))
+    interval = jackknife(value, _kid_left_out(generated, real))
     return Score(name, Measured(value=value, ci95=interval, n=n, direction="lower_better"))
 
 
@@ -154,12 +154,12 @@ def _in_batches(images: Tensor, extractor: Extractor, read: Callable[[Tensor], T
     return torch.cat([read(part).double().cpu() for part in torch.split(images, _BATCH)])
 
 
-def _fid(name: str, ours: Tensor, theirs: Tensor, n: int) -> Score:
-    if not (ours.isfinite().all() and theirs.isfinite().all()):
+def _fid(name: str, generated: Tensor, real: Tensor, n: int) -> Score:
+    if not (generated.isfinite().all() and real.isfinite().all()):
         return missing(name, "lower_better", n, "features that are not finite")
-    metric = torchmetrics_fid.FrechetInceptionDistance(feature=_Identity(ours))
-    metric.update(theirs, real=True)
-    metric.update(ours, real=False)
+    metric = torchmetrics_fid.FrechetInceptionDistance(feature=_Identity(generated))
+    metric.update(real, real=True)
+    metric.update(generated, real=False)
     value = float(metric.compute())
     if not value > -1e-3:  # rounding in the root of the product of covariances
         return missing(name, "lower_better", n, f"the covariances have no usable root: {value}")
@@ -172,12 +172,12 @@ def _repeatably(compute: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, T
         return compute()
 
 
-def _kid_left_out(ours: Tensor, theirs: Tensor) -> list[Tensor]:
+def _kid_left_out(generated: Tensor, real: Tensor) -> list[Tensor]:
     """KID with each image (N,) and with each real image (N,) left out."""
-    n = len(ours)
-    within = [torchmetrics_kid.poly_kernel(x, x) for x in (ours, theirs)]
+    n = len(generated)
+    within = [torchmetrics_kid.poly_kernel(x, x) for x in (generated, real)]
     within = [kernel - kernel.diag().diag() for kernel in within]
-    across = torchmetrics_kid.poly_kernel(ours, theirs)
+    across = torchmetrics_kid.poly_kernel(generated, real)
     pairs = n * (n - 1)
     left_out = []
     for one, other, cross in ((0, 1, across), (1, 0, across.T)):

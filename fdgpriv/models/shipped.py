@@ -65,7 +65,7 @@ def load_shipped(network: nn.Module, name: str, directory: Path | None = None) -
     card = Card(**json.loads(path.with_suffix(".json").read_text(encoding="utf-8")))
     found = sha256(path)
     if found != card.weights:
-        raise ValueError(f"want {path.name} with SHA-256 {card.weights}, as its card says; got {found}")
+        raise ValueError(f"want {path.name} with SHA-256 {card.weights}, as on its card; got {found}")
     network.load_state_dict(read_tensors(path))
     network.eval().requires_grad_(False)
     return card
