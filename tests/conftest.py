@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from fdgpriv import data
+from fdgpriv import data, registry
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
@@ -30,6 +30,11 @@ settings.register_profile("house", deadline=None, derandomize=True, print_blob=F
 settings.load_profile("house")
 
 TARGET = "blend"
+
+
+@pytest.fixture(autouse=True)
+def _parts_registered_by_a_test_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_REGISTERED", {role: dict(parts) for role, parts in registry._REGISTERED.items()})
 
 
 class Evaluator(Evaluator):

@@ -14,7 +14,6 @@ from factories_core import truth
 from sklearn.metrics import roc_auc_score, roc_curve
 from torch import Tensor
 
-from fdgpriv import statistics
 from fdgpriv.adversary import GroundTruth
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.attack import Attack
@@ -27,10 +26,14 @@ from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation, Trial
 from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.partition import populate
 from fdgpriv.federation.wire import Wire
+from fdgpriv.statistics import rule
 from fdgpriv.statistics.interval import mean_interval
+from fdgpriv.statistics.paired import LEVEL
+from fdgpriv.statistics.rule import Hypothesis
 from fdgpriv.targets.output_cache import OutputCache, first_tensor
 from fdgpriv.targets.target import HeldImages
 from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.tasks import membership as members_task
 from fdgpriv.threat import THREATS, threat
 from fdgpriv.utils.seeds import generator
 
@@ -77,7 +80,7 @@ def test_online_lira_is_the_ratio_of_two_normal_densities(rng: torch.Generator) 
         assert float(found[i]) == pytest.approx(expected)
 
 
-def test_online_lira_borrows_what_seeing_adds_where_a_suspect_was_seen_once(rng: torch.Generator) -> None:
+def test_online_lira_borrows_what_seeing_adds_where_a_candidate_was_seen_once(rng: torch.Generator) -> None:
     told = torch.randn(8, 8, generator=rng).double() / 10
     saw = torch.eye(8, dtype=torch.bool)
     told = told + 5 * saw
@@ -85,7 +88,7 @@ def test_online_lira_borrows_what_seeing_adds_where_a_suspect_was_seen_once(rng:
     assert (found > 0).tolist() == [False, True] * 4
 
 
-def test_rmia_counts_the_others_that_a_suspect_outdoes(rng: torch.Generator) -> None:
+def test_rmia_counts_the_others_that_a_candidate_outdoes(rng: torch.Generator) -> None:
     membership_candidates, out = torch.rand(6, generator=rng).double(), torch.rand(6, generator=rng).double()
     others, out_others = torch.rand(9, generator=rng).double(), torch.rand(9, generator=rng).double()
     gamma, a = 1.3, 0.3
@@ -103,19 +106,19 @@ def truth_of(members: Tensor) -> GroundTruth:
     return truth(members=members, membership_candidates=torch.arange(len(members)) + 1)
 
 
-def test_auc_is_sklearn_s_with_ties_for_suspects_and_for_the_pool(rng: torch.Generator) -> None:
+def test_auc_is_sklearn_s_with_ties_for_candidates_and_for_the_pool(rng: torch.Generator) -> None:
     members = torch.rand(40, generator=rng) < 0.3
     scores = torch.randint(6, (40,), generator=rng) + 2.0 * members
     expected = roc_auc_score(members.numpy(), scores.numpy())
     pool = torch.cat([torch.tensor([99.0]), scores, torch.tensor([99.0])])
-    assert membership.auc([scores, pool], [truth_of(members)] * 2).tolist() == pytest.approx([expected] * 2)
-    assert membership.auc([scores[:3]], [truth_of(torch.ones(3, dtype=torch.bool))]).tolist() == [0.5]
+    assert members_task.auc([scores, pool], [truth_of(members)] * 2).tolist() == pytest.approx([expected] * 2)
+    assert members_task.auc([scores[:3]], [truth_of(torch.ones(3, dtype=torch.bool))]).tolist() == [0.5]
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.05])
 def test_hits_at_few_false_accusations_are_those_of_the_roc_curve(rng: torch.Generator, rate: float) -> None:
     members, others = torch.randint(60, (200,), generator=rng) + 20, torch.randint(60, (700,), generator=rng)
-    found = membership.tpr_at_fpr(members.double(), others.double(), rate)
+    found = members_task.tpr_at_fpr(members.double(), others.double(), rate)
     labels = [1] * len(members) + [0] * len(others)
     fpr, tpr, _ = roc_curve(labels, torch.cat([members, others]).numpy(), drop_intermediate=False)
     assert found.value == pytest.approx(max(tpr[fpr <= rate]))
@@ -126,11 +129,11 @@ def test_hits_at_few_false_accusations_are_those_of_the_roc_curve(rng: torch.Gen
 def test_a_rate_below_three_false_accusations_is_refused() -> None:
     """None of 299 says nothing of 1 %."""
     members = torch.ones(5)
-    refused = membership.tpr_at_fpr(members, torch.zeros(299), 0.01)
+    refused = members_task.tpr_at_fpr(members, torch.zeros(299), 0.01)
     assert refused.value is None
     assert "300" in str(refused.reason)
-    assert membership.tpr_at_fpr(members, torch.zeros(300), 0.01).value == 1
-    few = membership.at_few_false_accusations([torch.rand(40)] * 10, [truth_of(torch.arange(40) < 5)] * 10)
+    assert members_task.tpr_at_fpr(members, torch.zeros(300), 0.01).value == 1
+    few = members_task.at_few_false_accusations([torch.rand(40)] * 10, [truth_of(torch.arange(40) < 5)] * 10)
     assert few["tpr_at_fpr_0.01"].value is not None  # 350 others together
     assert few["tpr_at_fpr_0.001"].value is None
 
@@ -188,31 +191,32 @@ def shared() -> Evaluator:
     return trained(60, 3, 4, rounds=10, local_epochs=10)
 
 
-def marks_of(
+def scores_of(
     evaluator: Evaluator,
-    subject: str,
+    target: str,
     role: str,
     sizes: tuple[int | None, ...],
     attack: Attack,
     as_attack: str = "attack",
 ) -> dict[int | None, Scores]:
     """With what is asked as a control in the place of the target, where that is named."""
-    adversaries = sittings_of(evaluator, subject, role, sizes)
+    adversaries = sittings_of(evaluator, target, role, sizes)
     if as_attack != "attack":
         adversaries = [
-            AdversaryTrials(s.adversary, [standing_in(item, as_attack) for item in s.items]) for s in adversaries
+            AdversaryTrials(one.adversary, [standing_in(trial, as_attack) for trial in one.trials])
+            for one in adversaries
         ]
     return evaluate_trials(attack, adversaries, (1, None), generator(4))[0]
 
 
-def standing_in(item: Trial, name: str) -> Trial:
-    found = item.asked.get(name, [])
+def standing_in(trial: Trial, name: str) -> Trial:
+    found = trial.asked.get(name, [])
     if name == "noise":
-        (one,) = item.asked["attack"]
-        rng = torch.Generator().manual_seed(sum(map(ord, item.unit)))
+        (one,) = trial.asked["attack"]
+        rng = torch.Generator().manual_seed(sum(map(ord, trial.unit)))
         artifact = one.observation.artifact.map(lambda tensor: torch.rand(tensor.shape, generator=rng))
         found = [ScoredObservation(dataclasses.replace(one.observation, artifact=artifact), one.truth)]
-    return dataclasses.replace(item, asked={**item.asked, "attack": found})
+    return dataclasses.replace(trial, asked={**trial.asked, "attack": found})
 
 
 def interval(scores: Scores) -> tuple[float, float]:
@@ -229,19 +233,18 @@ def interval(scores: Scores) -> tuple[float, float]:
 )
 def test_what_a_client_learned_by_heart_is_found(memorised: Evaluator, settings: dict[str, Any], least: float) -> None:
     sizes = (None,) if settings else (1, None)
-    scores = marks_of(memorised, "model_state", "server", sizes, attack_of(shadows=6, **settings))
+    scores = scores_of(memorised, "model_state", "server", sizes, attack_of(shadows=6, **settings))
     whole = scores[None]
     assert np.mean(whole.headline["attack"]) > least
     for name in ("noise", "random_style", "other_client", "other_domain"):
         assert abs(np.mean(whole.headline[name]) - 0.5) < 0.12
     if not settings:
-        line = AttackScores(attack_of(), threat("server"), "model_state", "client", True, scores=scores).line(
-            "client", whole
-        )
-        assert isinstance(line, statistics.Hypothesis)
-        p = statistics.test(line, np.random.default_rng(0), 2000).p
+        stored = AttackScores.of(attack_of(), threat("server"), "model_state", shared=True, by_size=scores)
+        hypothesis = stored.hypothesis("client", whole)
+        assert isinstance(hypothesis, Hypothesis)
+        p = rule.test(hypothesis, np.random.default_rng(0), 2000).p
         assert p is not None
-        assert p <= statistics.LEVEL
+        assert p <= LEVEL
 
 
 def test_online_shadows_tell_which_image_a_client_trained_on(shared: Evaluator) -> None:
@@ -256,14 +259,14 @@ def test_online_shadows_tell_which_image_a_client_trained_on(shared: Evaluator) 
 
 @pytest.mark.parametrize("control", ["noise", "other_client", "other_domain"])
 def test_nothing_is_found_in_noise_or_in_the_training_of_another(memorised: Evaluator, control: str) -> None:
-    found = interval(marks_of(memorised, "model_state", "server", (None,), attack_of(shadows=6), control)[None])
+    found = interval(scores_of(memorised, "model_state", "server", (None,), attack_of(shadows=6), control)[None])
     assert found[0] <= 0.5
     assert abs(sum(found) / 2 - 0.5) < 0.1
 
 
 @pytest.mark.parametrize("role", ["server", "client", "third_party"])
 def test_the_shared_model_tells_everybody_who_took_part(shared: Evaluator, role: str) -> None:
-    scores = marks_of(shared, "global_model", role, (None,), attack_of(shadows=6))
+    scores = scores_of(shared, "global_model", role, (None,), attack_of(shadows=6))
     assert np.mean(scores[None].headline["attack"]) > 0.8
     for name in ("other_client", "other_domain"):
         assert abs(np.mean(scores[None].headline[name]) - 0.5) < 0.35  # three images a client: steps of a third
@@ -300,7 +303,7 @@ def test_of_the_shared_model_strangers_are_asked_about_not_other_models(shared: 
                 assert torch.equal(ask.truth.membership_candidates, ask.observation.membership_candidates)
 
 
-def test_all_suspects_of_an_artifact_are_asked_about_once_and_those_of_others_each_time(rng: torch.Generator) -> None:
+def test_all_candidates_of_an_artifact_are_asked_about_once_and_those_of_others_each_time(rng: torch.Generator) -> None:
     table, asked = torch.randn(6, 3, generator=rng), []
 
     def ask(some: torch.Tensor) -> torch.Tensor:
@@ -380,7 +383,7 @@ def test_truth_is_sealed(shared: Evaluator, subject: str, statistic: str) -> Non
 
 def test_online_shadows_of_the_shared_model_are_refused(shared: Evaluator) -> None:
     of_all, of_one = shared.target("global_model"), shared.target("model_state")
-    assert "never hold a suspect" in str(attack_of(statistic="lira", online=True).inapplicable(of_all))
+    assert "never hold a candidate" in str(attack_of(statistic="lira", online=True).inapplicable(of_all))
     for attack in (attack_of(online=True), attack_of(statistic="lira")):
         assert attack.inapplicable(of_all) is None
     assert attack_of(statistic="lira", online=True).inapplicable(of_one) is None
@@ -389,7 +392,7 @@ def test_online_shadows_of_the_shared_model_are_refused(shared: Evaluator) -> No
     assert of_one.refused(threat("client")) is not None
 
 
-def test_a_model_that_was_sent_before_any_training_is_no_subject() -> None:
+def test_a_model_that_was_sent_before_any_training_is_no_target() -> None:
     population = populate(confetti(40, 3), "domain-0", "single", 2, 0)
     federation, none = federation_of(list(population.clients), norm=False), Defense.named("none")()
     method = method_of(rounds=1, local_epochs=1)
@@ -401,9 +404,9 @@ def test_a_model_that_was_sent_before_any_training_is_no_subject() -> None:
 
 def test_hits_at_few_false_accusations_stand_beside_the_verdict(memorised: Evaluator) -> None:
     attack = attack_of(statistic="loss")
-    scores = marks_of(memorised, "model_state", "server", (1, None), attack)
-    paper = AttackScores(attack, threat("server"), "model_state", "client", True, scores=scores, chance=0.5)
-    finding = verdicts.attack_findings({"x": paper}, 0)["x"]
+    scores = scores_of(memorised, "model_state", "server", (1, None), attack)
+    stored = AttackScores.of(attack, threat("server"), "model_state", shared=True, by_size=scores, chance=0.5)
+    finding = verdicts.attack_findings({"x": stored}, 0)["x"]
     for name in ("tpr_at_fpr_0.01", "single_image tpr_at_fpr_0.001"):
         assert finding.metrics[name].value is None  # twelve clients hold out too few
         assert "non-members" in str(finding.metrics[name].reason)

@@ -1,4 +1,4 @@
-"""One attack's entry in results.json: figures, controls, bounds, and verdicts that their own numbers carry."""
+"""One attack's entry in results.json: figures, controls, bounds and verdicts, validated against each other."""
 
 from typing import Literal, Self
 
@@ -14,7 +14,7 @@ Verdict = Literal["leak", "no_leak_found", "inconclusive", "not_applicable"]
 
 
 class Threat(Entry):
-    """Who attacks, what it holds besides the artifact, and what it may do."""
+    """The adversary: role, auxiliary data and capabilities."""
 
     role: Word
     auxiliary: Text
@@ -22,7 +22,7 @@ class Threat(Entry):
 
 
 class Units(Entry):
-    """What was resampled, how many of them, and how many were federated clients or drawn by the evaluator."""
+    """The independent units of the test: kind, number, and how many are federated clients or shadow clients."""
 
     kind: Literal["client", "target"]
     n: Count
@@ -31,7 +31,7 @@ class Units(Entry):
 
 
 class Leakage(Entry):
-    """One verdict line's numbers: share of the way from the strongest control to the upper bound, and the test."""
+    """Figures of one verdict: score normalised from the strongest control (0) to the upper bound (1), and the test."""
 
     value: float | None
     ci95: Interval | None = None
@@ -67,7 +67,7 @@ class PositiveControl(Entry):
 
 
 class CurvePoint(Entry):
-    """The headline metric where `images` samples stand behind the artifact (null: the whole client)."""
+    """The headline metric for artifacts of `images` samples (null: the whole client)."""
 
     images: int | None = Field(ge=1)
     units: Count
@@ -76,10 +76,10 @@ class CurvePoint(Entry):
 
 
 class RoundsPoint(Entry):
-    """The headline metric from what a client shared in `rounds` rounds, `images` samples behind each (null: all it has).
+    """The headline metric from a client's artifacts of `rounds` rounds, of `images` samples each (null: the whole client).
 
-    `rise` is by how much it exceeds that from one round, by pairs. Of the most rounds it is tested whether it rises,
-    and of whole clients whether it beats every control of the client line.
+    `rise` is the paired difference from one round. For the largest number of rounds the rise is tested, and for whole
+    clients also the lead over every control of the client verdict.
     """
 
     rounds: int = Field(ge=1)
@@ -95,7 +95,7 @@ class RoundsPoint(Entry):
     reason: Text | None = None
 
     @model_validator(mode="after")
-    def _verdict_is_carried(self) -> Self:
+    def _verdict_is_supported(self) -> Self:
         if self.verdict == "leak" and (self.p_corrected is None or self.p_corrected > LEVEL):
             raise ValueError(f"want p_corrected <= {LEVEL} for a leak over rounds, got {self.p_corrected}")
         if self.verdict is not None and not self.reason:
@@ -104,10 +104,10 @@ class RoundsPoint(Entry):
 
 
 class AttackFinding(Entry):
-    """One attack on one artifact by one adversary: figures, controls, bounds and the two verdict lines.
+    """One attack on one artifact by one adversary: figures, controls, bounds and the verdicts on client and domain.
 
-    `artifact` is a kind of the ledger, or `kind:level`. `shared` is false where the artifact is not on the wire and is
-    attacked as a positive control or to decide a claim; such a finding is never a leak of the method.
+    `artifact` is a kind of the ledger, or `kind:level`. `shared` is false if the artifact is not shared and is attacked as
+    a positive control or to decide a claim; such a finding is never a leak of the method.
     """
 
     attack: Word
@@ -136,21 +136,21 @@ class AttackFinding(Entry):
 
     @property
     def kind(self) -> str:
-        """Of the artifact."""
+        """Kind of the artifact."""
         return self.artifact.partition(":")[0]
 
     @property
     def level(self) -> str:
-        """Of the artifact; empty where it says none."""
+        """Level of the artifact, or empty."""
         return self.artifact.partition(":")[2]
 
     @model_validator(mode="after")
-    def _verdicts_are_carried(self) -> Self:
-        self._carried("client", self.verdict, self.leakage, self.reason)
-        self._carried("domain", self.verdict_domain, self.leakage_domain, self.reason_domain or self.reason)
+    def _verdicts_are_supported(self) -> Self:
+        self._check_verdict("client", self.verdict, self.leakage, self.reason)
+        self._check_verdict("domain", self.verdict_domain, self.leakage_domain, self.reason_domain or self.reason)
         return self
 
-    def _carried(self, line: str, verdict: Verdict, leakage: Leakage | None, reason: str | None) -> None:
+    def _check_verdict(self, line: str, verdict: Verdict, leakage: Leakage | None, reason: str | None) -> None:
         if verdict in ("inconclusive", "not_applicable"):
             if not reason:
                 raise ValueError(f"want a reason for the {line} verdict {verdict}, got none")

@@ -1,8 +1,7 @@
-"""The results contract, schema 1 of results.json: what a run measured, in words and numbers only.
+"""Schema 1 of results.json, as validated classes of text and numbers.
 
-An interval is always 95%, a missing value is null with a reason, and a verdict that its own numbers do not carry is
-refused: "leak" needs a corrected p of at most 0.025 against named controls, "no leak found" needs a positive control
-that succeeded.
+Intervals are 95%, and a missing value is null with a reason. A verdict that contradicts its figures is rejected: "leak"
+needs a corrected p of at most 0.025 against named controls, "no leak found" a successful positive control.
 """
 
 import json
@@ -20,7 +19,7 @@ LARGEST_FILE = 64 * 2**20  # bytes of results.json that `load` reads
 
 
 class ArtifactRow(Entry):
-    """One line of the ledger: what left whom, for whom, how large, how often, and who can read it."""
+    """One line of the ledger of shared artifacts: sender, receiver, size, frequency, and who observes it."""
 
     kind: Word
     level: Word | None = None
@@ -45,7 +44,7 @@ class EpsilonMeasured(Entry):
 
 
 class Privacy(Entry):
-    """What is proved and what is measured about epsilon, in numbers and in one sentence."""
+    """Proved and measured epsilon, with a statement of the guarantee."""
 
     epsilon_proved: Amount | None
     delta: Probability | None
@@ -65,7 +64,7 @@ class Privacy(Entry):
 
 
 class Claim(Entry):
-    """One privacy claim of a paper, what decides it, and the attack rows that it rests on."""
+    """One privacy claim of a paper: quote, measurement, verdict and evidence."""
 
     id: Word
     quote: Text
@@ -82,14 +81,14 @@ class Claim(Entry):
 
 
 class RunFigure(Entry):
-    """A picture in the folder of the run."""
+    """A figure in the folder of the run."""
 
     file: FileName
     caption: Text
 
 
 class ImageCount(Entry):
-    """How many images clients train on, clients hold out for validation, adversaries may hold, shadow clients hold."""
+    """Numbers of images: training, held out for validation, public (auxiliary data of adversaries), of shadow clients."""
 
     train: Count
     held_out: Count
@@ -98,7 +97,7 @@ class ImageCount(Entry):
 
 
 class Images(ImageCount):
-    """What the images of all source domains are used for, and of each; only those that clients hold were trained on."""
+    """Numbers of images of all source domains and of each; only those of clients were trained on."""
 
     domains: Table[ImageCount]
 
@@ -108,9 +107,9 @@ class Run(Entry):
 
     Attributes:
         utility: Null where training diverged or failed.
-        failed: Why training ended early: which client failed, in which round, and how; null where none did. The ledger
-            then holds what crossed before, and nothing was attacked.
-        training: Figures that the method logged while it trained, by name; none of them crossed the wire.
+        failed: Why training ended early: the client, the round and the reason; null if it did not. The ledger then has the
+            artifacts shared before, and nothing was attacked.
+        training: Figures from the method's training log, by name; they were not shared.
     """
 
     method: Word
@@ -137,7 +136,7 @@ class Run(Entry):
 
 
 class DatasetNote(Entry):
-    """What the images are, and what must not be concluded from them."""
+    """Description of the dataset and its limitations."""
 
     name: Word
     about: Text
@@ -145,7 +144,7 @@ class DatasetNote(Entry):
 
 
 class Timing(Entry):
-    """Where the time went."""
+    """Run times in seconds and peak memory in MB."""
 
     total_s: Amount | None
     train_s: Amount | None
@@ -154,7 +153,7 @@ class Timing(Entry):
 
 
 class Results(Entry):
-    """Everything that one call of the audit measured: results.json."""
+    """Results of one audit: results.json."""
 
     schema_number: Literal[1] = Field(default=1, alias="schema")
     fdgpriv: Word
@@ -187,7 +186,7 @@ class Results(Entry):
         return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     def to_records(self) -> list[dict[str, str | int | float | bool | None]]:
-        """One flat row for each attack of each run: who, on what, its metric with interval, and both verdicts."""
+        """One flat row per attack of each run: adversary, artifact, metric with interval, and both verdicts."""
         return [
             {
                 "method": run.method,
@@ -215,12 +214,12 @@ class Results(Entry):
         ]
 
     def save(self, path: Path) -> None:
-        """Writes results.json, into `path` where that is a folder, whole or not at all."""
+        """Writes results.json atomically, into `path` if that is a folder."""
         write_text(path / "results.json" if path.is_dir() else path, self.text())
 
     @classmethod
     def load(cls, path: Path) -> "Results":
-        """Reads what `save` wrote; a file that breaks the contract is a ValueError of one line."""
+        """Reads a file written by `save`; raises a one-line ValueError if it violates the schema."""
         data = read_bytes(path, LARGEST_FILE)
         try:
             return cls.model_validate_json(data, strict=True)

@@ -1,4 +1,4 @@
-"""What an audit says in plain lines when it is done: accuracies, and one line for each attack."""
+"""Text summary of an audit: accuracies, and one line per attack with its verdicts."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from fdgpriv.statistics.measured import Measured
 
 
 def verdicts(results: Results) -> str:
-    """Each run, with one line per attack: client line and domain line; then accuracies over several trainings."""
+    """For each run its accuracies and one line per attack with client and domain verdict; then accuracies over trainings."""
     lines = [line for run in results.runs for line in _run(run)]
     if results.runs and not any(run.attacks for run in results.runs):
         lines.append("nothing was attacked")
@@ -18,8 +18,8 @@ def verdicts(results: Results) -> str:
 
 
 def _run(run: Run) -> Iterator[str]:
-    aimed = f", target {run.target}" if run.target else ""
-    yield f"{run.method} on {run.dataset}{aimed}, seed {run.seed}, defense {run.defense}"
+    target = f", target {run.target}" if run.target else ""
+    yield f"{run.method} on {run.dataset}{target}, seed {run.seed}, defense {run.defense}"
     if run.failed is not None:
         yield f"  failed: {run.failed}"
     if run.utility is not None:
@@ -50,9 +50,9 @@ def _over_trainings(results: Results) -> Iterator[str]:
                 f"{_rule(n)} {_share(f)}{_ends(f)}" for n, f in row.by_rule.items()
             )
         if row.base:
-            told = ", ".join(f"{_rule(name)} {_lead(figure)}{_ends(figure)}" for name, figure in row.leads.items())
+            leads = ", ".join(f"{_rule(name)} {_lead(figure)}{_ends(figure)}" for name, figure in row.leads.items())
             seeds = max(figure.n or 0 for figure in row.leads.values())
-            yield f"    minus {row.base}, by pairs over {seeds} seed{'' if seeds == 1 else 's'}: {told}"
+            yield f"    minus {row.base}, by pairs over {seeds} seed{'' if seeds == 1 else 's'}: {leads}"
         if row.left_out:
             seeds = (row.target.n or 0) + len(row.left_out)
             yield f"    {len(row.left_out)} of {seeds} seeds left out of the means; missing: {'; '.join(row.missing)}"

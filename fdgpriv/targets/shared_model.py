@@ -35,7 +35,7 @@ class SharedModelSimulator(TrainingSimulator):
 
         Args:
             parties: By client, images (n, 3, H, W) and labels (n,), n at least 2; the usual share is held out.
-            rng: Of all its draws.
+            rng: For all random draws.
 
         Returns: one model; of a personalised method, one for each client.
         """
@@ -86,9 +86,5 @@ def shared_model_target(
 
 def last_sent(transcript: Transcript) -> tuple[int, Mapping[str, ModelState]]:
     """The last round with a recorded model of the server (-1: none), and the model each client received then."""
-    received_model = [r for r, kept in transcript.of_kind(ModelState.kind) if r.origin == SERVER and kept is not None]
-    return (
-        (received_model[-1].round, transcript.models_sent(received_model[-1].round, received_model[-1].verb))
-        if received_model
-        else (-1, {})
-    )
+    sent = [r for r, kept in transcript.of_kind(ModelState.kind) if r.origin == SERVER and kept is not None]
+    return (sent[-1].round, transcript.models_sent(sent[-1].round, sent[-1].verb)) if sent else (-1, {})

@@ -12,7 +12,7 @@ from fdgpriv.statistics.measured import Measured
 from fdgpriv.tasks.task import Baselines, Predictions, Task
 
 FALSE_ACCUSATIONS = (0.01, 0.001)
-NOISES = 30  # random orders of the pool: targets share non-members, so that one order affects many scores by_counts
+NOISES = 30  # random orders of the pool: targets share non-members, so one order affects many scores jointly
 _TOGETHER = 2048  # predictions scored at once
 
 
