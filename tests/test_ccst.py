@@ -594,7 +594,7 @@ def test_styles_and_redrawing_are_told_of_as_they_go_on() -> None:
     told: list[tuple[str, int, int]] = []
     data = {name: held(name, 3) for name in federation().clients}
     wire = Wire(dict.fromkeys(data, 3), Defense.named("none")(), Transcript("small"))
-    LocalEngine(2, count=lambda *answers: told.append(answers)).run(ccst(rounds=1), federation(), data, wire)
+    LocalEngine(2, on_answer=lambda *answers: told.append(answers)).run(ccst(rounds=1), federation(), data, wire)
     verbs = ("style", "stylise", "fit", "validate")
     assert told == [(verb, done, 3) for verb in verbs for done in (1, 2, 3)]
 

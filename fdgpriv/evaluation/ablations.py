@@ -112,5 +112,5 @@ def _last_rounds(adversary_trials: AdversaryTrials, simulator: RepeatedStyles, c
         for trial in adversary_trials.trials
     ]
     calibration = [replace(trial, one=cut(trial.one)) for trial in adversary_trials.calibration]
-    adversary = replace(adversary_trials.adversary, _simulator=simulator.last(count), learned=Cache())
+    adversary = replace(adversary_trials.adversary, _simulator=simulator.last(count), cache=Cache())
     return AdversaryTrials(adversary, trials, calibration)

@@ -270,6 +270,6 @@ class Evaluator:
             expensive=target.expensive,
             seed=self.seed,
             held_back=self._data.held_back(threat.auxiliary, holder),
-            learned=self._learned.get((target.simulator, threat.auxiliary, holder, laid_out.share), Cache),
+            cache=self._learned.get((target.simulator, threat.auxiliary, holder, laid_out.share), Cache),
             output_cache=laid_out.output_cache,
         )

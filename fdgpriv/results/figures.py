@@ -12,7 +12,7 @@ from fdgpriv.artifacts.moments import pooled_style
 from fdgpriv.data.dataset import Domain
 from fdgpriv.models.style_codec import StyleCodec
 from fdgpriv.utils.files import write_bytes
-from fdgpriv.utils.quiet import quietly
+from fdgpriv.utils.warnings_filter import warnings_ignored
 
 matplotlib.use("Agg")
 
@@ -71,7 +71,7 @@ def _write(rows: Sequence[Sequence[Tensor | None]], heads: Sequence[str], labels
     axis.set_yticks([r * step + side / 2 for r in range(len(rows))], labels, fontsize=8, parse_math=False)
     axis.tick_params(length=0, labeltop=True, labelbottom=False)
     png = BytesIO()
-    with quietly(UserWarning):  # long names, or letters missing in the font
+    with warnings_ignored(UserWarning):  # long names, or letters missing in the font
         figure.tight_layout(pad=0.4)
         figure.savefig(png, format="png", metadata={"Software": None})
     path.parent.mkdir(parents=True, exist_ok=True)

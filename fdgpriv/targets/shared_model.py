@@ -14,7 +14,7 @@ from fdgpriv.defense import Defense
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.local_engine import LocalEngine
-from fdgpriv.federation.partition import Population, set_aside
+from fdgpriv.federation.partition import Population, held_out_split
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Diverged, Wire
 from fdgpriv.targets.recorded_styles import each_halfway
@@ -49,7 +49,7 @@ class SharedModelSimulator(TrainingSimulator):
         return list({id(model): model for model in models.values()}.values())
 
     def _client(self, name: str, images: Tensor, labels: Tensor, rng: torch.Generator) -> ClientData:
-        out, kept = set_aside(len(labels), rng)
+        out, kept = held_out_split(len(labels), rng)
         own = replace(self.like, client=name, images=images[kept], labels=labels[kept])
         return replace(own, held_out_images=images[out], held_out_labels=labels[out])
 
