@@ -113,4 +113,4 @@ def _last_rounds(adversary_trials: AdversaryTrials, simulator: RepeatedStyles, c
     ]
     calibration = [replace(trial, one=cut(trial.one)) for trial in adversary_trials.calibration]
     adversary = replace(adversary_trials.adversary, _simulator=simulator.last(count), cache=Cache())
-    return AdversaryTrials(adversary, trials, calibration)
+    return AdversaryTrials(adversary, trials, calibration, adversary_trials.shifted)

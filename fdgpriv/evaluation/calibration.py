@@ -14,6 +14,7 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import ClientData, Domain
+from fdgpriv.data.looks import other_look
 from fdgpriv.evaluation.trial import CalibrationTrial, ScoredObservation, TrialNeeds
 from fdgpriv.evaluation.trial_layout import TrialLayout
 from fdgpriv.federation.partition import Population
@@ -116,20 +117,6 @@ class CalibrationLayout:
         )
 
 
-def other_look(images: Tensor, rng: torch.Generator) -> Tensor:
-    """The images (N, 3, H, W) as another domain might show them: one random look for all of them.
-
-    Inverted with probability 0.5; contrast, brightness and color balance drawn at random; blurred with probability 0.5.
-    """
-    invert, blur = (torch.rand(2, generator=rng) < 0.5).tolist()
-    scale = 0.4 + 0.6 * torch.rand(3, 1, 1, generator=rng)
-    offset = (1 - scale) * torch.rand(3, 1, 1, generator=rng)
-    changed = (1 - images if invert else images) * scale + offset
-    if blur:
-        changed = torch.nn.functional.avg_pool2d(changed, 3, stride=1, padding=1, count_include_pad=False)
-    return changed.clamp(0, 1)
-
-
 def _moved(one: ScoredObservation, offset: int, pool: Tensor) -> ScoredObservation:
     """The same with indices into the joint pool."""
     observation = replace(
@@ -147,11 +134,17 @@ def _moved(one: ScoredObservation, offset: int, pool: Tensor) -> ScoredObservati
 
 
 def trust(
-    task: Task, adversary: Adversary, trials: Sequence[CalibrationTrial], predictions: Sequence[Prediction]
+    task: Task,
+    adversary: Adversary,
+    trials: Sequence[CalibrationTrial],
+    predictions: Sequence[Prediction],
+    shifted: bool,
 ) -> Trust:
-    """By number of images of the artifact, the weight whose blend with the artifact-free prediction scores best.
+    """By number of images of the artifact, the weight whose blend with the artifact-free prediction gains most.
 
-    Where the number of images is the secret there is one weight for all. Of equal weights the largest is taken.
+    Where the simulated clients' looks differ, most in the lower quartile of these clients: the look of the evaluated
+    clients is unknown. Where the number of images is the secret there is one weight for all. Of equal weights the largest
+    is taken.
 
     Returns: Empty where the task is never blended or nothing was simulated.
     """
@@ -165,15 +158,21 @@ def trust(
         unaided = [task.unaided(adversary, one) for one in told]
         if any(one is None for one in unaided):
             return {}
-        truths = [trials[i].one.truth for i in places]
-        pairs = list(zip(told, unaided, strict=True))
+        truths, pairs = [trials[i].one.truth for i in places], list(zip(told, unaided, strict=True))
         mixed = [[blended(task, one, without, w) for one, without in pairs] for w in WEIGHTS]
-        scores = [float(task.score(predictions, truths).mean()) for predictions in mixed]
-        oriented = torch.tensor(scores, dtype=torch.float64) * (1 if task.higher_leaks else -1)
-        found[size] = max(
-            w for w, score in zip(WEIGHTS, oriented.tolist(), strict=True) if score >= oriented.max() - 1e-9
-        )
+        scores = torch.stack([task.score(blends, truths).double() for blends in mixed])
+        gains = _by_client(scores - scores[:1], [trials[i].client for i in places]) * (1 if task.higher_leaks else -1)
+        gain = gains.quantile(0.25, dim=1) if shifted else gains.mean(1)
+        found[size] = max(w for w, value in zip(WEIGHTS, gain.tolist(), strict=True) if value >= gain.max() - 1e-9)
     return found
+
+
+def _by_client(values: Tensor, clients: Sequence[str]) -> Tensor:
+    """(W, C): the mean of values (W, n) over each client's artifacts."""
+    names = list(dict.fromkeys(clients))
+    place = torch.tensor([names.index(client) for client in clients])
+    total = torch.zeros(len(values), len(names), dtype=values.dtype).index_add_(1, place, values)
+    return total / place.bincount()
 
 
 def blended(task: Task, prediction: Prediction, unaided: Prediction | None, weight: float | None) -> Prediction:

@@ -185,7 +185,7 @@ class Evaluator:
             shifted=len(held_back) == 1,
         )
         adversary = self._adversary(laid_out, threat, sizes, holder, pool if found.pool is None else found.pool)
-        return AdversaryTrials(adversary, trials, found.trials)
+        return AdversaryTrials(adversary, trials, found.trials, len(held_back) == 1)
 
     def _lay_out(
         self,

@@ -1,6 +1,6 @@
 """Would the attack have found a leak? A leak of relevant size is planted in the evaluated artifacts and looked for.
 
-A planted artifact is (1 - w) times an evaluated one plus w times the artifact of one image, whose secret is then asked
+A planted artifact is (1 - w) times an evaluated one plus w times the artifact of few images, whose secret is then asked
 for. The adversary calibrates on artifacts with the same leak, so that all it chooses is chosen anew. At the w where the
 mean lead equals the relevant effect, units are drawn anew many times; the share of draws with p <= 0.025 is the answer.
 """
@@ -24,7 +24,8 @@ from fdgpriv.statistics.resolution import power
 from fdgpriv.statistics.rule import Hypothesis
 
 WEIGHTS = (0.0, 0.15, 0.4, 1.0)
-_PER_CLIENT = 2  # planted artifacts per client
+_CLEARLY = 1.5  # relevant effects
+_FIRST = 1000
 
 
 def undecided(one: AttackScores, tests: AttackTests) -> list[str]:
@@ -58,12 +59,27 @@ def planted_power(
         scopes: Which are wanted.
         rng: Of the attack.
     """
-    planted = [with_leak for adversary in adversaries if (with_leak := _planted(adversary, one.size)).trials]
+    few = _leaking_size(one, scopes)
+    planted = [with_leak for adversary in adversaries if (with_leak := _planted(adversary, one.size, few)).trials]
     if not planted or not scopes:
         return {}
     by_weight = evaluate_trials(trials.attack, planted, (), rng)[0]
-    scores = [by_weight[i] for i in range(2, 2 + len(WEIGHTS))]
+    scores = [by_weight[i] for i in range(_FIRST, _FIRST + len(WEIGHTS))]
     return {scope: _found(one, scope, scores, trials.evaluator.seed) for scope in scopes}
+
+
+def _leaking_size(one: AttackScores, scopes: Sequence[str]) -> int:
+    """The largest number of images whose artifacts leak clearly more than the relevant effect; 1 where none do."""
+    found = 1
+    for size, scores in one.by_size.items():
+        leads = [
+            float(unit_leads(hypothesis).mean(0).min())
+            for scope in scopes
+            if isinstance(hypothesis := one.hypothesis(scope, scores), Hypothesis)
+        ]
+        if size is not None and leads and min(leads) >= _CLEARLY * one.relevant_effect(scores):
+            found = max(found, size)
+    return found
 
 
 def _found(one: AttackScores, scope: str, by_weight: Sequence[Scores], seed: int) -> float:
@@ -90,18 +106,21 @@ def unit_leads(hypothesis: Hypothesis) -> Array:
     return np.stack(columns, axis=1)
 
 
-def _planted(adversary_trials: AdversaryTrials, size: int | None) -> AdversaryTrials:
-    """The trials with planted leaks of every weight, which stands in the place of the number of images, from 2 on."""
+def _planted(adversary_trials: AdversaryTrials, size: int | None, few: int) -> AdversaryTrials:
+    """The trials with planted leaks of artifacts of `few` images, at every weight.
+
+    The weight's number, from `_FIRST` on, stands in the place of the number of images.
+    """
     bases = _bases({}, adversary_trials.trials, size)
     chosen: dict[str, list[Trial]] = {}
     for trial in adversary_trials.trials:
-        if trial.size == 1 and trial.client in bases:
+        if trial.size == few and trial.client in bases:
             chosen.setdefault(trial.client, []).append(trial)
     trials = [
         _mixed_trial(trial, bases[client], weight, i)
-        for i, weight in enumerate(WEIGHTS, start=2)
+        for i, weight in enumerate(WEIGHTS, start=_FIRST)
         for client, some in chosen.items()
-        for trial in some[:_PER_CLIENT]
+        for trial in some
     ]
     known = {c.client: c.one for c in adversary_trials.calibration if c.size == size}
     if size == 1:
@@ -109,9 +128,9 @@ def _planted(adversary_trials: AdversaryTrials, size: int | None) -> AdversaryTr
         known = {name: known[names[i - 1]] for i, name in enumerate(names)}
     calibration = [
         CalibrationTrial(c.client, i, _mixed(c.one, known[c.client], weight))
-        for i, weight in enumerate(WEIGHTS, start=2)
+        for i, weight in enumerate(WEIGHTS, start=_FIRST)
         for c in adversary_trials.calibration
-        if c.size == 1 and c.client in known
+        if c.size == few and c.client in known
     ]
     return replace(adversary_trials, trials=trials, calibration=calibration)
 
@@ -136,7 +155,7 @@ def _bases(
 
 def _mixed_trial(trial: Trial, bases: Mapping[str, Sequence[ScoredObservation]], weight: float, size: int) -> Trial:
     asked = {
-        name: [_mixed(ones[0], bases[name][0], weight)]
+        name: [_mixed(one, base, weight) for one, base in zip(ones, bases[name], strict=False)]
         for name, ones in trial.asked.items()
         if name in bases and name != "autoencoder"
     }

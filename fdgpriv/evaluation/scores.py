@@ -90,7 +90,7 @@ def evaluate_trials(
         adversary = adversary_trials.adversary
         found = Predictions.of(attack.infer(adversary, [*place, *(c.one.observation for c in calibration)], rng))
         predictions = replace(found, values=list(found.values)[: len(place)])
-        trusted = trust(attack.task, adversary, calibration, list(found.values)[len(place) :])
+        trusted = trust(attack.task, adversary, calibration, list(found.values)[len(place) :], adversary_trials.shifted)
         for trial in adversary_trials.trials:
             if (weight := weight_of(trusted, trial.size)) is not None:
                 weights[trial.size].append(weight)

@@ -75,8 +75,12 @@ class CalibrationTrial:
 
 @dataclass(frozen=True, eq=False)
 class AdversaryTrials:
-    """One adversary, the trials it is evaluated on, and those it calibrates with."""
+    """One adversary, the trials it is evaluated on, and those it calibrates with.
+
+    `shifted` says that each simulated client of the calibration has a look of its own.
+    """
 
     adversary: Adversary
     trials: Sequence[Trial]
     calibration: Sequence[CalibrationTrial] = ()
+    shifted: bool = False
