@@ -153,7 +153,7 @@ def test_what_beats_every_control_is_a_leak_in_both_scopes() -> None:
         assert test.marked
         assert test.verdict == LEAK
         assert question.strongest is not None
-        assert (question.strongest.attack, question.strongest.metric) == ("reader", "accuracy")
+        assert (question.strongest.attack, question.strongest.metric) == (found.finding.attack, "accuracy")
         assert question.strongest.control == test.control
         assert test.lead is not None
         assert test.lead.ci95 is not None
@@ -204,7 +204,7 @@ def test_what_was_significant_before_the_correction_only_is_inconclusive() -> No
     """One weak leak alone is a leak; among many questions of a report it is not, nor is it excluded."""
     weak = attack_scores(scores(7, 0.4))
     assert judged(weak).client[0].verdict == LEAK
-    nulls = {f"{i}": attack_scores(scores(100 + i, 0.0), single=FAILS) for i in range(3)}
+    nulls = {f"{i}": attack_scores(scores(100 + i, 0.0), single=FAILS) for i in range(30)}
     beside = {name: one.model_copy(update={"kind": f"kind_{name}"}) for name, one in nulls.items()}
     question, test = judged(weak, beside=beside).client
     assert question.p is not None
@@ -236,7 +236,7 @@ def test_what_was_not_evaluated_is_not_applicable_with_the_reason_and_does_not_w
     assert {question.reason for question in found.questions.values()} == {said}
     assert found.finding.reason == said
     assert (found.finding.n, found.finding.metrics, found.finding.units) == (0, {}, None)
-    alone, among = (judged(attack_scores(LEAKS), beside={str(i): one for i in range(n)}) for n in (0, 50))
+    alone, among = (judged(attack_scores(scores(3, 2.0)), beside={str(i): one for i in range(n)}) for n in (0, 50))
     assert alone.client[0].q == pytest.approx(among.client[0].q, rel=1e-6)
 
 
@@ -310,7 +310,7 @@ def test_hits_without_a_miss_can_be_judged() -> None:
 
 def test_an_attack_that_always_answers_its_baseline_finds_no_leak_only_where_it_finds_a_planted_one() -> None:
     """Its leads are all exactly 0, so that larger ones are excluded; but that says nothing of the artifact."""
-    whole = scores(15, 0.5)
+    whole = scores(15, 0.5, {**dict.fromkeys(CLIENT_CONTROLS, -2.0), "mean_image": 0.0})
     whole.headline["attack"] = whole.headline["mean_image"]
     for planted, verdict in ((0.9, NO_LEAK), (0.1, UNSURE)):
         found = judged(attack_scores(whole, planted=dict.fromkeys(FOUND, planted)))
