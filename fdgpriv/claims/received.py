@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fdgpriv.artifacts.style import StyleStatistics
-from fdgpriv.claims.hypothesis import Case, Decision, apart, figure, refused, why, wire_line
+from fdgpriv.claims.hypothesis import Case, Decision, apart, figure, refused, together, why, wire_line
 from fdgpriv.evaluation.comparison import Compared, RunComparison
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.statistics.measured import Measured
@@ -42,18 +42,21 @@ def more_received(case: Case) -> Decision:
 
 def _decided(found: Sequence[Compared], evidence: tuple[str, ...]) -> Decision:
     """By what was read of one of three styles, `mine`, and of one alone, `theirs`."""
+    p = together(row.main.p for one in found for row in (one.mine, one.theirs) if row.main)
     if leaks := [one for one in found if wire_line(one.mine) == "leak"]:
         more = any(wire_line(one.theirs) != "leak" or one.rises for one in leaks)
         each = "more is shown of each than where one is sent" if more else "as much of each as where one is sent"
-        return Decision("refuted", f"whoever is sent three styles reads three clients', {each}", evidence)
+        return Decision("refuted", f"whoever is sent three styles reads three clients', {each}", evidence, p, leak=True)
     if any(wire_line(one.theirs) == "leak" for one in found):
-        return Decision("undecided", "inconclusive: one style leaks, and one of three is not shown to", evidence)
+        return Decision("undecided", "inconclusive: one style leaks, and one of three is not shown to", evidence, p)
     if unsure := [one.mine for one in found if wire_line(one.mine) != "no_leak_found"]:
-        return Decision("undecided", f"inconclusive: {why(unsure[0])}", evidence)
+        return Decision("undecided", f"inconclusive: {why(unsure[0])}", evidence, p)
     if any(one.rises for one in found):
-        return Decision("undecided", "inconclusive: no leak found, but the figures rise with the styles sent", evidence)
+        return Decision(
+            "undecided", "inconclusive: no leak found, but the figures rise with the styles sent", evidence, p
+        )
     reason = "no leak found from one of three styles, nor more than from one, by attacks that succeed where they must"
-    return Decision("supported", reason, evidence)
+    return Decision("supported", reason, evidence, p)
 
 
 def _readings(other: RunComparison, three: bool) -> list[Compared]:

@@ -1,10 +1,9 @@
 """What the StableFDG paper (Park et al., NeurIPS 2023) claims."""
 
 from fdgpriv.artifacts.artifact import SERVER
-from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, bytes_per_client_round, no_leak_by
+from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, bytes_per_client_round, no_leak_by, together
 from fdgpriv.claims.received import more_received
 from fdgpriv.results.attack_finding import AttackFinding, RoundsPoint
-from fdgpriv.statistics.multiplicity import simes
 from fdgpriv.statistics.paired import LEVEL
 
 CLAIMED_EXTRA = 0.0045  # Table 6
@@ -52,22 +51,23 @@ def _sent_again(case: Case) -> Decision:
     read = sorted({point.rounds for _, point in points})
     received_model = len({r.round for r in case.records if r.kind == "style_statistics" and r.receiver == SERVER})
     looked = f"{_listed(read)} of {received_model} rounds read together"
+    p = together(p for _, point in points for p in (point.p, point.p_rise))
     told = [one for one in points if one[1].verdict == "leak" or _rises(one[1])]
     if told:
         leaks, rises = any(point.verdict == "leak" for _, point in told), any(_rises(point) for _, point in told)
         what = ["membership in a client's own styles leaks"] if leaks else []
         what += ["membership is found better from more rounds than from one"] if rises else []
         evidence = tuple(_over_rounds(*one) for one in told)
-        p = simes([p for _, point in points for p in (point.p, point.p_rise) if p is not None])
         return Decision("refuted", f"{looked}: {', and '.join(what)}", evidence, p, leak=True)
     most = [one for one in points if one[1].rounds == one[0].rounds[-1].rounds]
     unsure = [point for _, point in most if point.verdict not in (None, "no_leak_found")]
     if unsure:
-        return Decision("undecided", f"{looked}; inconclusive: {unsure[0].reason}")
+        return Decision("undecided", f"{looked}; inconclusive: {unsure[0].reason}", p=p)
     if read[-1] < received_model:
-        return Decision("undecided", f"{looked}: no more leaks from them, but --keep all with every round would decide")
+        reason = f"{looked}: no more leaks from them, but --keep all with every round would decide"
+        return Decision("undecided", reason, p=p)
     reason = f"{looked}: none leaks by an attack that succeeds on its positive control, nor more than one round does"
-    return Decision("supported", reason, tuple(_over_rounds(*one) for one in most))
+    return Decision("supported", reason, tuple(_over_rounds(*one) for one in most), p)
 
 
 def _rises(point: RoundsPoint) -> bool:
