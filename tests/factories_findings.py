@@ -16,7 +16,7 @@ def figure(value: float, half: float = 0.07, direction: Any = "higher_leaks", n:
     return Measured(value=value, ci95=(value - half, value + half), n=n, direction=direction)
 
 
-def tested(verdict: Verdict, **given: Any) -> Leakage:
+def outcome(verdict: Verdict, **given: Any) -> Leakage:
     """A test with this verdict, and a lead that goes with it."""
     why = None if verdict == "leak" else "too few units" if verdict == "inconclusive" else "tested"
     usual = {"value": None, "reason": "no decoder", "p": P[verdict], "verdict": verdict, "why": why}
@@ -40,7 +40,7 @@ def finding(attack: str, headline: str, value: float, verdict: Verdict, **given:
         "metrics": {headline: figure(value)},
         "controls": {"noise": {headline: figure(0.5)}},
         "positive_control": {"value": figure(0.85, 0.06), "p": 0.0004, "lead": 0.35, "succeeded": True},
-        "leakage": {scope: tested(verdict) for scope in ("client", "domain")},
+        "leakage": {scope: outcome(verdict) for scope in ("client", "domain")},
     }
     return AttackFinding.model_validate({**usual, **given})
 
