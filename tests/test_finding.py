@@ -22,6 +22,7 @@ from fdgpriv.results.attack_finding import AttackFinding, CurvePoint, Leakage
 from fdgpriv.results.finding import Privacy, Results, Run, RunFigure, schema_text
 from fdgpriv.results.question import Question
 from fdgpriv.statistics.measured import Measured
+from fdgpriv.statistics.questions import Verdict
 
 SCHEMA = Path(finding.__file__).with_name("schema.json")
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -202,7 +203,7 @@ def test_a_verdict_that_its_numbers_do_not_carry_is_refused(verdict: Any, given:
 
 
 def _asked(verdict: Any) -> dict[str, Any]:
-    known = verdict if verdict != "certain" else "leak"
+    known: Verdict = verdict if verdict != "certain" else "leak"
     return {**question(known).model_dump(), "verdict": verdict}
 
 

@@ -117,7 +117,7 @@ class Judged:
     def verdicts(self) -> tuple[str | None, str | None]:
         """In the client and the domain scope; None where that is not asked."""
         one, other = (self.questions.get(scope) for scope in ("client", "domain"))
-        return one and one.verdict, other and other.verdict
+        return one.verdict if one else None, other.verdict if other else None
 
     @property
     def client(self) -> tuple[Question, Leakage]:
@@ -401,7 +401,8 @@ def test_a_rise_over_rounds_is_tested_by_itself_and_so_is_what_all_rounds_leak()
     assert [p.verdict for p in found.rounds] == [None, None, None, "leak"]
     rise = found.rounds[-1].rise
     assert rise is not None
-    assert (rise.n, rise.value) == (12, pytest.approx(1.5, abs=0.3))
+    assert rise.n == 12
+    assert rise.value == pytest.approx(1.5, abs=0.3)
 
 
 def test_no_rise_is_found_where_rounds_say_the_same_and_rounds_change_no_other_score() -> None:
