@@ -33,5 +33,6 @@ if __name__ == "__main__":
         attacks=["identification", "domain_inference"],
         preset="quick",
     )
-    for row in results.to_records():
-        print(row["defense"], row["target_accuracy"], row["attack"], row["threat"], row["value"], row["verdict"])
+    for asked in results.questions():
+        question = asked.question
+        print(asked.defense, question.adversary, question.secret, question.scope, question.verdict, question.p)

@@ -170,7 +170,7 @@ def test_truth_is_sealed(little: Fitted, tiny: Dataset, name: str, role: str) ->
     for domains in copy.domain_of.values():
         domains.fill_(-1)
     for adversary_trials in sealed:
-        if attack.task.family not in ("identification", "membership"):
+        if attack.task.secret != "membership":
             adversary_trials.adversary.candidates.fill_(torch.nan)
         for secret in truths(adversary_trials):
             for images in (secret.images, secret.histogram, *([] if id(secret.pool) in candidates else [secret.pool])):

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from _results import inference, measured, missing
+from _results import measured, missing
 from conftest import audits_of, fit, shortened
 from factories_core import crossing
 from factories_core import style as shared
+from factories_findings import finding
 from scipy import stats
 from test_judge import FAILS, LOWER, Reader, of
 
@@ -29,9 +30,10 @@ from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.comparison import Compared, RunComparison, difference, settings_of
 from fdgpriv.evaluation.scores import Scores
 from fdgpriv.federation.transcript import Record
-from fdgpriv.results.attack_finding import AttackFinding, Threat, Verdict
+from fdgpriv.results.attack_finding import AttackFinding, Threat
 from fdgpriv.results.finding import Claim, Results
 from fdgpriv.statistics.measured import Measured
+from fdgpriv.statistics.questions import Verdict
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.threat import threat
 
@@ -159,16 +161,15 @@ def test_two_methods_are_asked_about_the_same_images(
 def row(verdict: Verdict, value: float, attack: str = "membership", **given: Any) -> AttackFinding:
     """A finding of a client: membership in the model that it was sent, or another attack on styles it was sent."""
     settings = {"artifact": "global_model:group"} if attack == "membership" else {}
-    reason = "too few units" if verdict == "inconclusive" else None
-    whole: dict[str, Any] = {"threat": Threat(role="client", auxiliary="A3"), "reason": reason, **settings, **given}
-    return inference(attack, "auc", value, 0.5, verdict, verdict, **whole)
+    whole: dict[str, Any] = {"threat": Threat(role="client", auxiliary="A3"), **settings, **given}
+    return finding(attack, "auc", value, verdict, **whole)
 
 
-def failing(finding: AttackFinding) -> AttackFinding:
+def failing(row: AttackFinding) -> AttackFinding:
     """The same, its positive control without success."""
-    assert finding.positive_control is not None
-    weak = finding.positive_control.model_copy(update={"p_corrected": 0.5, "succeeded": False})
-    return finding.model_copy(update={"positive_control": weak})
+    assert row.positive_control is not None
+    weak = row.positive_control.model_copy(update={"p": 0.5, "succeeded": False})
+    return row.model_copy(update={"positive_control": weak})
 
 
 def beside(

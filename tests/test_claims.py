@@ -8,19 +8,28 @@ from typing import Any
 
 import pytest
 import torch
-from _results import inference, measured, reconstruction
 from conftest import Fitted
 from factories_core import crossing, model_state, style
+from factories_findings import figure, finding, outcome
 
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.attack import Attack
 from fdgpriv.claims import PAPERS, Case, claims, hypotheses
-from fdgpriv.claims.hypothesis import Decision, bytes_per_client_round, needs, no_leak_by, statistics_layers
+from fdgpriv.claims.hypothesis import (
+    Decision,
+    Hypothesis,
+    bytes_per_client_round,
+    decided,
+    needs,
+    no_leak_by,
+    statistics_layers,
+)
 from fdgpriv.claims.style_space import style_space
 from fdgpriv.federation.transcript import Record
 from fdgpriv.method import Method
 from fdgpriv.results.attack_finding import AttackFinding
+from fdgpriv.statistics.questions import Verdict
 
 NUMBERS = {
     "stablefdg": ("S", 0, 6),
@@ -64,14 +73,30 @@ def test_every_method_with_a_paper_of_claims_is_known() -> None:
 # Rules
 
 
-LEAK = reconstruction("insider", 15.9, 0.0006, "leak", True)
-QUIET = reconstruction("third_party", 13.4, 0.31, "no_leak_found", True)
-DOMAIN = inference("domain_inference", "accuracy", 0.96, 0.33, "not_applicable", "leak", reason="asks for the domain")
-UNSHARED = inference(
-    "class_probe", "balanced_accuracy", 0.38, 0.1, "leak", "leak", artifact="style_statistics:image", shared=False
+def gan(role: str, psnr: float, verdict: Verdict, **given: Any) -> AttackFinding:
+    """A reconstruction from whole clients' styles, whose positive control succeeded."""
+    control = {
+        "value": figure(20.2, 0.6),
+        "controls": {"mean_image": figure(13.5, 0.2)},
+        "p": 0.0004,
+        "succeeded": True,
+    }
+    usual = {
+        "task": "images",
+        "secret": "content",
+        "metrics": {"psnr": figure(psnr, 0.42)},
+        "positive_control": control,
+    }
+    return finding("gan", "psnr", psnr, verdict, **{**usual, "threat": {"role": role, "auxiliary": "A3"}, **given})
+
+
+LEAK, QUIET = gan("insider", 15.9, "leak"), gan("third_party", 13.4, "no_leak_found")
+DOMAIN = finding("domain_inference", "accuracy", 0.96, "leak", secret="domain", leakage={"domain": outcome("leak")})
+UNSHARED = finding(
+    "class_probe", "balanced_accuracy", 0.38, "leak", artifact="style_statistics:image", shared=False, secret="labels"
 )
-UNSURE = inference("gan", "psnr", 0.3, 0.1, "inconclusive", "inconclusive", reason="too few units")
-SINGLE = inference("identification", "top-1", 0.02, 0.02, "no_leak_found", "no_leak_found")
+UNSURE = gan("server", 14.1, "inconclusive")
+SINGLE = finding("identification", "top-1", 0.02, "no_leak_found")
 
 
 @pytest.mark.parametrize(
@@ -109,6 +134,54 @@ def test_evidence_names_the_row_and_what_is_needed_is_said() -> None:
     assert needs("membership")(case()) == Decision("undecided", "not measured: needs membership")
 
 
+def test_a_row_that_asks_nothing_is_no_evidence() -> None:
+    said = {"p": None, "why": "the public prior already answers this exactly"}
+    nothing = gan("server", 14.1, "leak", leakage={"client": outcome("not_applicable", **said)})
+    assert no_leak_by("gan")(case(nothing)).reason.startswith("not measured")
+    assert no_leak_by("gan")(case(nothing, QUIET)).verdict == "supported"
+
+
+# Corrected over the claims of a paper
+
+
+def resting_on(*decisions: Decision) -> list[str]:
+    """The verdicts on as many claims after the correction."""
+    claims = [Hypothesis(f"H-{i}", "", "", lambda case, one=one: one) for i, one in enumerate(decisions)]  # type: ignore[misc]
+    return [one.verdict for one in decided(claims, case())]
+
+
+def leaking(p: float) -> Decision:
+    return Decision("refuted", "leaks", ("a row",), p, leak=True)
+
+
+def quiet(p: float | None) -> Decision:
+    return Decision("supported", "none found", ("a row",), p)
+
+
+@pytest.mark.parametrize(
+    ("decisions", "verdicts"),
+    [
+        ([leaking(0.05)], ["refuted"]),
+        ([leaking(0.025), quiet(0.5)], ["refuted", "supported"]),  # .05
+        ([leaking(0.026), quiet(0.5)], ["undecided", "supported"]),  # .052
+        ([leaking(0.026), quiet(None)], ["refuted", "supported"]),  # bytes and layers have no p
+        ([leaking(0.01), leaking(0.04), quiet(0.9)], ["refuted", "undecided", "supported"]),  # .03, .08
+        ([quiet(0.001), quiet(0.9)], ["supported", "supported"]),
+    ],
+)
+def test_a_claim_that_rests_on_a_leak_must_pass_holm_over_the_claims_of_the_paper(
+    decisions: list[Decision], verdicts: list[str]
+) -> None:
+    assert resting_on(*decisions) == verdicts
+
+
+def test_the_p_of_a_claim_is_simes_over_the_rows_it_rests_on() -> None:
+    one, other = (gan("server", 14.1, "leak", leakage={"client": outcome("leak", p=p)}) for p in (0.01, 0.015))
+    assert no_leak_by("gan")(case(one, other)).p == pytest.approx(0.015)
+    assert no_leak_by("gan")(case(QUIET)).p == QUIET.leakage["client"].p
+    assert no_leak_by("identification", image=True)(case(SINGLE)).p == 0.0004  # its positive control's
+
+
 # Several rounds
 
 
@@ -119,15 +192,15 @@ def rounds(p_leak: float, p_rise: float, kept: tuple[int, ...] = (1, 2, 3)) -> A
             "rounds": count,
             "images": images,
             "units": 12,
-            "value": measured(0.5 + count / 100, 0.04),
-            **({"rise": measured(count / 100, 0.004)} if count > 1 else {}),
-            **({"p_rise": p_rise / 9, "p_rise_corrected": p_rise} if count == kept[-1] else {}),
+            "value": figure(0.5 + count / 100, 0.04),
+            **({"rise": figure(count / 100, 0.004)} if count > 1 else {}),
+            **({"p_rise": p_rise} if count == kept[-1] else {}),
         }
         for count in kept
         for images in (5, None)
     ]
-    points[-1] |= {"verdict": "leak" if p_leak <= 0.025 else "no_leak_found", "p_corrected": p_leak, "reason": "tested"}
-    return inference("style_membership", "auc", 0.52, 0.5, "no_leak_found", "no_leak_found", rounds=points)
+    points[-1] |= {"verdict": "leak" if p_leak <= 0.025 else "no_leak_found", "p": p_leak, "reason": "tested"}
+    return finding("style_membership", "auc", 0.52, "no_leak_found", rounds=points)
 
 
 SENT_THRICE = tuple(
@@ -139,7 +212,7 @@ def sent_again(*rows: AttackFinding) -> Any:
     return next(row for row in claims("stablefdg", case(*rows, records=SENT_THRICE)) if row.id == "H-S5")
 
 
-@pytest.mark.parametrize(("p_leak", "p_rise", "said"), [(0.01, 1.0, "leaks"), (1.0, 0.01, "found better")])
+@pytest.mark.parametrize(("p_leak", "p_rise", "said"), [(0.001, 1.0, "leaks"), (1.0, 0.001, "found better")])
 def test_repetition_is_refuted_by_a_leak_from_all_rounds_or_by_a_rise(p_leak: float, p_rise: float, said: str) -> None:
     found = sent_again(rounds(p_leak, p_rise))
     assert found.verdict == "refuted"
@@ -155,7 +228,7 @@ def test_repetition_is_supported_only_where_every_round_was_read() -> None:
     assert few.verdict == "undecided"
     assert "1 and 2 of 3 rounds" in few.reason
     assert "--keep all" in few.reason
-    row = inference("style_membership", "auc", 0.9, 0.5, "leak", "leak")  # one round's says nothing of repetition
+    row = finding("style_membership", "auc", 0.9, "leak")  # one round's says nothing of repetition
     assert sent_again(row).verdict == "undecided"
     assert "--keep all" in sent_again(row).reason
 
@@ -236,7 +309,7 @@ GAIN = {"translated_error": 1.0, "untranslated_error": 2.0, "elsewhere_error": 1
 def test_claims_of_heads_and_translator_are_refused_where_these_did_not_learn(
     changed: dict[str, float | None], told: str | None
 ) -> None:
-    inverted = reconstruction("server", 15.0, 0.5, "no_leak_found", True).model_copy(update={"verdict": "leak"})
+    inverted = gan("server", 15.0, "leak")
     head = inverted.model_copy(update={"attack": "latent_inversion", "artifact": "classifier_head:client"})
     deep = inverted.model_copy(update={"attack": "deep_inversion", "artifact": "model_state:client"})
     labels = head.model_copy(update={"attack": "label_histogram"})
@@ -260,16 +333,16 @@ def test_the_style_of_all_conceals_where_a_reader_that_finds_one_of_two_finds_no
 
 
 def test_one_layer_and_all_stand_side_by_side_whoever_leaks() -> None:
-    plain = reconstruction("server", 15.0, 0.5, "no_leak_found", True)
+    plain = gan("server", 15.0, "no_leak_found")
     head = plain.model_copy(update={"attack": "latent_inversion", "artifact": "classifier_head:client"})
-    every = {"psnr@k=1": measured(16.8, 0.5), "psnr@k=all": measured(15.9, 0.25), "psnr": measured(14, 1)}
+    every = {"psnr@k=1": figure(16.8, 0.5), "psnr@k=all": figure(15.9, 0.25), "psnr": figure(14, 1)}
     deep = plain.model_copy(update={"attack": "deep_inversion", "artifact": "model_state:client", "metrics": every})
     (row,) = (row for row in claims("lsi", case(head, deep, facts=LEARNED)) if row.id == "H-L1")
     assert row.evidence[-1] == (
         "one image's PSNR in dB by the statistics inverted: k=1 16.8 [16.3, 17.3]; k=all 15.9 [15.7, 16.1]; the head's 20.2 "
         "[19.6, 20.8]; strongest control (mean_image) 13.5 [13.3, 13.7]"
     )
-    leaks = deep.model_copy(update={"verdict": "leak"})
+    leaks = deep.model_copy(update={"leakage": {"client": outcome("leak")}})
     found, reason = verdict_of("lsi", "H-L1", case(head, leaks, facts=LEARNED))
     assert (found, reason.split(",")[0]) == ("refuted", "statistics of all layers are sent as well")
 

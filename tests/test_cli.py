@@ -157,7 +157,7 @@ def test_a_single_image_leaks_also_in_a_defended_run_and_a_defended_client_is_no
     assert plain.positive_control is not None
     assert plain.positive_control.p is not None
     assert plain.positive_control.p < 0.005
-    assert defended.verdict != "leak"
+    assert not any(test.marked for test in defended.leakage.values())
 
 
 # The same again
@@ -371,8 +371,9 @@ def test_an_out_folder_that_is_taken_is_left_alone_and_resume_wants_one(
 
 def test_a_method_that_shares_no_style_is_not_applicable(tmp_path: Path) -> None:
     assert main([*SHORT, "--method", "fedavg", "--attack", "identification", "--out", str(tmp_path / "out")]) == 0
-    ((row, *_),) = (run.attacks for run in results(tmp_path / "out").runs)
-    assert (row.verdict, row.verdict_domain) == ("not_applicable", "not_applicable")
+    (run,) = results(tmp_path / "out").runs
+    row = run.attacks[0]
+    assert (row.leakage, run.questions) == ({}, ())  # nothing crossed that could be asked about
     assert "fedavg shares no style statistics" in (row.reason or "")
 
 
@@ -423,8 +424,9 @@ def test_verdicts_and_report_are_named_and_without_out_each_run_has_a_folder_of_
         assert (tmp_path / "runs" / folder).is_dir()
         captured = capsys.readouterr()
         lines = captured.out.splitlines()
-        for row in (row for run in canned.runs for row in run.attacks):
-            wanted = (row.attack, row.threat.role, row.verdict.replace("_", " "))
+        for asked in canned.questions():
+            one = asked.question
+            wanted = (one.artifact, one.adversary, one.secret, one.scope, one.verdict.replace("_", " "))
             assert any(all(word in line for word in wanted) for line in lines)
         assert lines[-1] == f"report: {Path('runs') / folder / 'report.html'}"
         assert "\x1b" not in captured.err + captured.out  # piped: plain lines

@@ -422,7 +422,7 @@ def test_a_malicious_client_is_not_asked_about_shadows_and_the_last_style_with_i
 class FirstPixel(Task):
     """Scored by the distance to the first pixel."""
 
-    secret, family, metric, relevant = "first pixel", "property", "score", 0.1
+    secret, metric, relevant = "content", "score", 0.1
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
         return torch.stack(

@@ -101,8 +101,10 @@ def test_a_domain_that_shows_is_a_leak_and_one_that_does_not_is_none(
     results = audited(tmp_path, made(60, apart=apart), "--groups", "30+30")
     (run,) = results.runs
     rows = {row.attack: row for row in run.attacks}
-    assert rows["domain_inference"].verdict_domain == verdict
-    assert {row.verdict for row in run.attacks} == {"not_applicable"}
+    assert [name for name, row in rows.items() if row.leakage] == ["domain_inference"]
+    (asked,) = (question for question in run.questions if question.secret == "domain")
+    assert (asked.verdict, asked.scope) == (verdict, "domain")
+    assert {question.verdict for question in run.questions if question is not asked} == {"not_applicable"}
     assert (tmp_path / "out" / "report.html").is_file()
 
 

@@ -10,15 +10,19 @@ from typing import Any
 
 import jsonschema
 import pytest
-from _results import HOSTILE, line, measured, missing, reconstruction, results
+from _results import HOSTILE, missing, results
+from factories_findings import finding as row
+from factories_findings import question
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fdgpriv.results import finding
-from fdgpriv.results.attack_finding import AttackFinding, CurvePoint, Leakage, PositiveControl
+from fdgpriv.results.attack_finding import AttackFinding, CurvePoint, Leakage
 from fdgpriv.results.finding import Privacy, Results, Run, RunFigure, schema_text
+from fdgpriv.results.question import Question
 from fdgpriv.statistics.measured import Measured
+from fdgpriv.statistics.questions import Verdict
 
 SCHEMA = Path(finding.__file__).with_name("schema.json")
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -55,12 +59,15 @@ def test_the_shipped_schema_is_the_generated_one_and_a_second_validator_agrees_a
 
 NAMES = {
     "runs.0": "method dataset target seed defense utility artifacts attacks privacy claims figures images not_measured"
-    " training failed",
+    " training failed questions",
     "runs.0.artifacts.0": "kind level verb from to via per_client_per_round_bytes shape dtype times samples_behind"
     " visible_to",
-    "runs.0.attacks.0": "attack family artifact threat adaptive n metrics controls upper_bounds units leakage verdict"
-    " verdict_domain reason figures shared headline chance curve positive_control",
-    "runs.0.attacks.0.leakage": "value ci95 p p_corrected",
+    "runs.0.questions.0": "artifact level adversary secret scope verdict strongest p q p_holm beyond_doubt resolution"
+    " upper_bound relevant inconclusive_because reason recovered attacks",
+    "runs.0.attacks.0": "attack task secret artifact shared threat n headline chance metrics controls upper_bounds"
+    " positive_control curve rounds units trust leakage reason figures",
+    "runs.0.attacks.0.leakage.client": "value ci95 p control lead resolution upper_bound relevant against planted marked"
+    " verdict why reason",
     "runs.0.attacks.0.curve.0": "images units value controls",
     "runs.0.attacks.0.units": "kind n federated shadows",
     "runs.0.attacks.0.metrics.psnr": "value ci95 n direction reason",
@@ -72,14 +79,13 @@ NAMES = {
 
 def test_the_names_are_those_of_the_contract() -> None:
     data = raw()
-    assert data["schema"] == 1
+    assert data["schema"] == 2
     assert {"fdgpriv", "config", "environment", "timing", "runs", "dataset", "interrupted"} <= set(data)
     for place, names in NAMES.items():
         at = data
         for step in place.split("."):
             at = at[int(step) if step.isdigit() else step]
-        more = place.endswith(("attacks.0", "leakage"))  # these may hold more
-        assert set(names.split()) == (set(at) & set(names.split()) if more else set(at)), place
+        assert set(names.split()) == set(at), place
 
 
 def test_a_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
@@ -153,7 +159,7 @@ def test_no_number_is_nan_or_infinite() -> None:
         with pytest.raises(ValidationError):
             Measured(value=0.0, ci95=(0.0, value), direction="neutral")
         with pytest.raises(ValidationError):
-            Leakage(value=0.0, p=value)
+            Leakage(value=0.0, p=value, verdict="leak")
         with pytest.raises(ValidationError, match="finite"):
             Results.model_validate({**raw(), "config": {"deep": [{"lr": value}]}})
 
@@ -168,45 +174,60 @@ def test_null_wants_a_reason_and_no_interval() -> None:
     assert missing("no weights").value is None
 
 
-def _changed(**given: Any) -> dict[str, Any]:
-    good = reconstruction("insider", 15.9, 0.0006, "leak", True).model_dump()
-    return {**good, **given}
+NO_LEAD = {"p": None, "q": None, "p_holm": None, "strongest": None}
 
 
-UNCORRECTED = line(0.02, times=2)
-WEAK = PositiveControl(value=measured(14.0, 1.0), p=0.2, p_corrected=0.9, succeeded=False).model_dump()
+@pytest.mark.parametrize(
+    ("verdict", "given", "wanted"),
+    [
+        ("leak", {"p": 0.0251}, "want p <= 0.025 and q <= 0.05 for a leak"),
+        ("leak", {"q": 0.0501}, "want p <= 0.025 and q <= 0.05 for a leak"),
+        ("leak", NO_LEAD, "for a leak, got None"),
+        ("leak", {"strongest": None}, "want the strongest attack"),
+        ("leak", {"inconclusive_because": "too_coarse"}, "exactly where inconclusive"),
+        ("no_leak_found", {"p": 0.025}, "want p > 0.025 and q > 0.05"),
+        ("no_leak_found", {"q": 0.05}, "want p > 0.025 and q > 0.05"),
+        ("no_leak_found", {"upper_bound": 0.1}, "want upper_bound < relevant"),
+        ("no_leak_found", {"upper_bound": None}, "want upper_bound < relevant"),
+        ("no_leak_found", {"strongest": None}, "want the strongest attack"),
+        ("inconclusive", {"inconclusive_because": None}, "exactly where inconclusive"),
+        ("inconclusive", {"inconclusive_because": "bad_luck"}, "weak_attack"),
+        ("certain", {}, "leak"),
+    ],
+)
+def test_a_verdict_that_its_numbers_do_not_carry_is_refused(verdict: Any, given: dict[str, Any], wanted: str) -> None:
+    with pytest.raises(ValidationError, match=wanted):
+        Question.model_validate({**_asked(verdict), **given})
+    if verdict != "certain":
+        assert Question.model_validate(_asked(verdict)).verdict == verdict
+
+
+def _asked(verdict: Any) -> dict[str, Any]:
+    known: Verdict = verdict if verdict != "certain" else "leak"
+    return {**question(known).model_dump(), "verdict": verdict}
+
+
+def test_a_question_that_was_not_tested_needs_no_numbers() -> None:
+    for verdict in ("inconclusive", "not_applicable"):
+        assert Question.model_validate({**_asked(verdict), **NO_LEAD}).strongest is None
 
 
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
-        ({"leakage": UNCORRECTED.model_dump()}, "p_corrected <= 0.025 for the client"),
-        ({"leakage_domain": UNCORRECTED.model_dump()}, "p_corrected <= 0.025 for the domain"),
-        ({"leakage_domain": None}, "want a p-value for the domain"),
-        ({"leakage": Leakage(value=0.4).model_dump()}, "want a p-value for the client"),
-        ({"leakage": Leakage(value=None, p=0.001, p_corrected=0.001).model_dump()}, "leakage is null"),
-        ({"controls": {}}, "want a control"),
         ({"headline": "ssimm"}, "among the metrics"),
-        ({"verdict": "no_leak_found"}, "want p > 0.025"),
-        ({"verdict": "no_leak_found", "leakage": line(0.3).model_dump(), "positive_control": WEAK}, "that succeeded"),
-        ({"verdict": "no_leak_found", "leakage": line(0.3).model_dump(), "positive_control": None}, "that succeeded"),
-        ({"verdict": "inconclusive"}, "want a reason"),
-        ({"verdict_domain": "not_applicable"}, "want a reason"),
-        ({"verdict": "certain"}, "leak"),
+        ({"leakage": {}}, "want tests by scope, or a reason"),
+        ({"leakage": {"client": {"value": None, "verdict": "inconclusive"}}}, "want a reason for the client verdict"),
+        ({"leakage": {"client": {"value": None, "ci95": (0.0, 1.0), "verdict": "leak"}}}, "want no interval"),
+        ({"secret": "weather"}, "domain"),
         ({"figures": ["../secret.png"]}, "relative"),
     ],
 )
-def test_a_verdict_that_its_numbers_do_not_carry_is_refused(given: dict[str, Any], wanted: str) -> None:
+def test_an_attack_whose_entry_is_not_whole_is_refused(given: dict[str, Any], wanted: str) -> None:
+    good = row("gan", "psnr", 15.9, "leak").model_dump()
     with pytest.raises(ValidationError, match=wanted):
-        AttackFinding.model_validate(_changed(**given))
-    assert AttackFinding.model_validate(_changed()).verdict == "leak"
-
-
-def test_a_correction_never_lowers_p_and_a_positive_control_needs_its_own() -> None:
-    with pytest.raises(ValidationError, match="at least p"):
-        Leakage(value=0.1, p=0.02, p_corrected=0.01)
-    with pytest.raises(ValidationError, match="positive control succeeded"):
-        PositiveControl(value=measured(20.0, 1.0), p=0.01, p_corrected=0.04, succeeded=True)
+        AttackFinding.model_validate({**good, **given})
+    assert AttackFinding.model_validate(good).main == AttackFinding.model_validate(good).leakage["client"]
 
 
 def test_no_epsilon_without_a_proof() -> None:
@@ -246,7 +267,7 @@ DAMAGED: dict[str, Callable[[], str]] = {
     "not an object": lambda: "[1, 2]",
     "deep": lambda: "[" * 50_000,
     "deep settings": lambda: '{"config": {"a": ' + "[" * 50_000,
-    "another schema": lambda: _with(lambda d: d.update(schema=2)),
+    "another schema": lambda: _with(lambda d: d.update(schema=1)),
     "unknown name": lambda: _with(lambda d: d["runs"][0].update({"x\n\ny": 1})),
     "missing name": lambda: _with(lambda d: d["runs"][0].pop("privacy")),
     "text for a number": lambda: _with(lambda d: d["runs"][0].update(seed="0")),

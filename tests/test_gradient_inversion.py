@@ -21,7 +21,7 @@ from fdgpriv.defense import Defense
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.scores import Scores, evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials
-from fdgpriv.evaluation.verdicts import attack_findings
+from fdgpriv.evaluation.verdicts import judge
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.partition import populate
@@ -93,7 +93,7 @@ def adversaries_of(evaluator: Evaluator) -> list[AdversaryTrials]:
 def finding_of(evaluator: Evaluator, part: Attack, adversaries: list[AdversaryTrials]) -> tuple[Any, Scores]:
     scores = evaluate_trials(part, adversaries, (1,), generator(3))[0][1]
     one = AttackScores.of(part, threat("server"), ModelState.kind, level="image", shared=True, by_size={1: scores})
-    return attack_findings({"one": one}, 0)["one"], scores
+    return judge({"run/one": one}, 0).findings["run/one"], scores
 
 
 def test_one_image_of_one_step_is_recovered_with_its_label(evaluator: Evaluator) -> None:
@@ -101,12 +101,12 @@ def test_one_image_of_one_step_is_recovered_with_its_label(evaluator: Evaluator)
     found, scores = finding_of(evaluator, attack(steps=60), adversaries_of(evaluator))
     assert np.mean(scores.headline["attack"]) > 20
     assert set(scores.details["labels_right"]["attack"]) == {1.0}
-    assert found.verdict == "leak"
+    assert found.leakage["client"].verdict == "leak"
 
 
 def test_with_one_step_it_says_inconclusive(evaluator: Evaluator) -> None:
     found, _ = finding_of(evaluator, attack(steps=1), adversaries_of(evaluator))
-    assert found.verdict == "inconclusive"
+    assert found.leakage["client"].verdict == "inconclusive"
     assert found.positive_control is not None
     assert not found.positive_control.succeeded
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, GroundTruth, Observation, Prediction
@@ -14,8 +15,9 @@ from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.evaluation.attack_scores import CLIENT_CONTROLS, DOMAIN_CONTROLS, AttackScores
 from fdgpriv.evaluation.scores import Scores, ScoresByName
-from fdgpriv.evaluation.verdicts import attack_findings
-from fdgpriv.results.attack_finding import AttackFinding
+from fdgpriv.evaluation.verdicts import judge
+from fdgpriv.results.attack_finding import AttackFinding, Leakage
+from fdgpriv.results.question import Question
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.rule import NO_OTHER_CLIENT
 from fdgpriv.tasks.task import Baselines, Predictions, Task
@@ -28,7 +30,7 @@ CHANCE = dict.fromkeys(CLIENT_CONTROLS, 0.0)
 class MadeUp(Task):
     """Its scores are made up."""
 
-    secret, family, metric, relevant = "nothing", "property", "accuracy", 0.1
+    secret, metric, relevant = "content", "accuracy", 1.0
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
         raise NotImplementedError
@@ -84,13 +86,19 @@ LEAKS = scores(1, 2.0, per_client=4)
 FAILS = scores(2, 0.0, per_client=4)
 
 STYLES = "style_statistics"
+FOUND = {"client": 0.9, "domain": 0.9}  # planted leaks
 
 
 def attack_scores(
     whole: Scores | None, single: Scores | None = LEAKS, attack: Attack | None = None, role: str = "server", **more: Any
 ) -> AttackScores:
     sizes = {1: single, None: whole}
-    found = {"by_size": {size: at for size, at in sizes.items() if at is not None}, "auxiliary_images": 1234, **more}
+    found = {
+        "by_size": {size: at for size, at in sizes.items() if at is not None},
+        "auxiliary_images": 1234,
+        "planted": FOUND,
+        **more,
+    }
     return of(attack or Reader(), role, **found)
 
 
@@ -98,15 +106,36 @@ def of(attack: Attack, role: str = "server", **found: Any) -> AttackScores:
     return AttackScores.of(attack, threat(role), STYLES, **{"level": "client", "shared": True, **found})
 
 
-def judged(one: AttackScores, seed: int = 0) -> AttackFinding:
-    return attack_findings({"x": one}, seed)["x"]
+@dataclass(frozen=True)
+class Judged:
+    """The entry of one attack that is a report by itself, and its questions by scope."""
+
+    finding: AttackFinding
+    questions: Mapping[str, Question]
+
+    @property
+    def verdicts(self) -> tuple[str | None, str | None]:
+        """In the client and the domain scope; None where that is not asked."""
+        one, other = (self.questions.get(scope) for scope in ("client", "domain"))
+        return one.verdict if one else None, other.verdict if other else None
+
+    @property
+    def client(self) -> tuple[Question, Leakage]:
+        return self.questions["client"], self.finding.leakage["client"]
+
+    @property
+    def domain(self) -> tuple[Question, Leakage]:
+        return self.questions["domain"], self.finding.leakage["domain"]
+
+
+def judged(one: AttackScores, seed: int = 0, beside: Mapping[str, AttackScores] | None = None) -> Judged:
+    """The attack, judged beside others of its report."""
+    verdicts = judge({"run/x": one, **{f"other/{name}": more for name, more in (beside or {}).items()}}, seed)
+    questions = verdicts.questions.of_cell("run", ["run/x"])
+    return Judged(verdicts.findings["run/x"], {question.scope: question for question in questions})
 
 
 LEAK, NO_LEAK, UNSURE = "leak", "no_leak_found", "inconclusive"
-
-
-def words(found: AttackFinding) -> tuple[str, str]:
-    return found.verdict, found.verdict_domain
 
 
 # The four words
@@ -114,68 +143,101 @@ def words(found: AttackFinding) -> tuple[str, str]:
 
 def test_what_beats_every_control_is_a_leak_in_both_scopes() -> None:
     found = judged(attack_scores(scores(3, 2.0)))
-    assert words(found) == (LEAK, LEAK)
-    for line in (found.leakage, found.leakage_domain):
-        assert line is not None
-        assert line.p is not None
-        assert line.p_corrected is not None
-        assert line.p <= line.p_corrected <= LEVEL
-        assert line.margin is not None
-        assert 1.5 < line.margin[0] < 2 < line.margin[1] < 2.8
-    assert "beats every control" in (found.reason or "")
-    assert found.leakage.value is None  # there is no bound
-    assert found.leakage.reason
+    assert found.verdicts == (LEAK, LEAK)
+    for question, test in (found.client, found.domain):
+        assert question.p is not None
+        assert question.q is not None
+        assert question.p == test.p  # one attack: Simes changes nothing
+        assert question.p <= question.q <= LEVEL
+        assert question.beyond_doubt
+        assert test.marked
+        assert test.verdict == LEAK
+        assert question.strongest is not None
+        assert (question.strongest.attack, question.strongest.metric) == (found.finding.attack, "accuracy")
+        assert question.strongest.control == test.control
+        assert test.lead is not None
+        assert test.lead.ci95 is not None
+        assert 1.5 < test.lead.ci95[0] < 2 < test.lead.ci95[1] < 2.8
+        assert "beats every control" in question.reason
+        assert test.value is None  # there is no bound
+        assert test.reason
 
 
-def test_what_beats_no_control_is_no_leak_found_where_the_positive_control_leaks() -> None:
+def test_what_beats_no_control_is_no_leak_found_where_the_attack_would_have_found_one() -> None:
     found = judged(attack_scores(scores(4, -0.1)))
-    assert words(found) == (NO_LEAK, NO_LEAK)
-    assert found.positive_control is not None
-    assert found.positive_control.succeeded is True
-    assert found.positive_control.value.value == pytest.approx(2.0, abs=0.3)
-    assert "excluded" in (found.reason or "")
+    assert found.verdicts == (NO_LEAK, NO_LEAK)
+    assert found.finding.positive_control is not None
+    assert found.finding.positive_control.succeeded is True
+    assert found.finding.positive_control.value.value == pytest.approx(2.0, abs=0.3)
+    question, test = found.client
+    assert "excluded" in question.reason
+    assert question.upper_bound is not None
+    assert question.upper_bound < 1.0 == question.relevant
+    assert (question.upper_bound, question.resolution, test.planted) == (test.upper_bound, test.resolution, 0.9)
+    assert not test.marked
     for name in DOMAIN_CONTROLS:  # intersection-union: the attack must beat every control
-        assert words(judged(attack_scores(scores(5, 2.0, {**CHANCE, name: 2.1})))) == (NO_LEAK, NO_LEAK)
+        assert judged(attack_scores(scores(5, 2.0, {**CHANCE, name: 2.1}))).verdicts == (NO_LEAK, NO_LEAK)
 
 
 def test_a_failure_proves_nothing_where_the_positive_control_fails_too_or_there_is_none() -> None:
     found = judged(attack_scores(scores(6, -0.1), single=FAILS))
-    assert words(found) == (UNSURE, UNSURE)
-    assert found.positive_control is not None
-    assert found.positive_control.succeeded is False
+    assert found.verdicts == (UNSURE, UNSURE)
+    assert found.finding.positive_control is not None
+    assert found.finding.positive_control.succeeded is False
+    question, _ = found.client
+    assert question.inconclusive_because == "weak_attack"
     for said in ("positive control", "strength=3", "1,234 auxiliary images"):  # and what budget it had
-        assert said in (found.reason or "")
+        assert said in question.reason
     none = judged(attack_scores(scores(6, -0.1), single=None))
-    assert words(none) == (UNSURE, UNSURE)
-    assert none.positive_control is None
+    assert none.verdicts == (UNSURE, UNSURE)
+    assert none.finding.positive_control is None
+
+
+def test_a_leak_that_no_one_would_have_found_is_not_excluded() -> None:
+    """The planted leak counts by scope."""
+    found = judged(attack_scores(scores(4, -0.1), planted={"client": 0.9}))
+    assert found.verdicts == (NO_LEAK, UNSURE)
+    assert found.domain[0].inconclusive_because == "weak_attack"
 
 
 def test_what_was_significant_before_the_correction_only_is_inconclusive() -> None:
-    """One weak leak alone is a leak; among many attacks of a report it is not, nor is it excluded."""
-    weak = scores(7, 0.4)
-    alone = judged(attack_scores(weak))
-    assert alone.verdict == "leak"
-    nulls = {f"null {i}": attack_scores(scores(100 + i, 0.0), single=FAILS) for i in range(20)}
-    found = attack_findings({"x": attack_scores(weak), **nulls}, 0)["x"]
-    assert found.leakage.p is not None
-    assert found.leakage.p_corrected is not None
-    assert found.leakage.p <= LEVEL < found.leakage.p_corrected
-    assert found.verdict == "inconclusive"
-    assert "correction" in (found.reason or "")
+    """One weak leak alone is a leak; among many questions of a report it is not, nor is it excluded."""
+    weak = attack_scores(scores(7, 0.4))
+    assert judged(weak).client[0].verdict == LEAK
+    nulls = {f"{i}": attack_scores(scores(100 + i, 0.0), single=FAILS) for i in range(30)}
+    beside = {name: one.model_copy(update={"kind": f"kind_{name}"}) for name, one in nulls.items()}
+    question, test = judged(weak, beside=beside).client
+    assert question.p is not None
+    assert question.q is not None
+    assert question.p <= LEVEL < 0.05 < question.q
+    assert (question.verdict, question.inconclusive_because) == (UNSURE, "not_after_correction")
+    assert "correction" in question.reason
+    assert (test.verdict, test.marked) == (LEAK, False)  # by itself it is one; claims correct that over claims
+
+
+def test_a_called_leak_s_interval_is_widened_for_selection_and_the_row_s_is_not() -> None:
+    nulls = {f"{i}": attack_scores(scores(100 + i, 0.0)) for i in range(4)}
+    beside = {name: one.model_copy(update={"kind": f"kind_{name}"}) for name, one in nulls.items()}
+    whole = scores(3, 2.0)
+    question, test = judged(attack_scores(whole, attack=reader(scopes=("client",))), beside=beside).client
+    assert question.strongest is not None
+    d = np.asarray(whole.headline["attack"]) - np.asarray(whole.headline[question.strongest.control])
+    level = 1 - 0.05 * 1 / 9  # one of 9 questions leaks
+    assert question.strongest.lead.ci95 == pytest.approx(tuple(stats.ttest_1samp(d, 0).confidence_interval(level)))
+    assert test.lead is not None
+    assert test.lead.ci95 == pytest.approx(tuple(stats.ttest_1samp(d, 0).confidence_interval(0.95)))
 
 
 def test_what_was_not_evaluated_is_not_applicable_with_the_reason_and_does_not_weigh_on_the_rest() -> None:
     said = "fedavg shares no style_statistics"
-    one = of(Reader(), shared=False, not_applicable=said)
+    one = of(Reader(), not_applicable=said)
     found = judged(one)
-    assert words(found) == ("not_applicable", "not_applicable")
-    assert found.reason == found.reason_domain == said
-    assert (found.n, found.metrics, found.units) == (0, {}, None)
-    alone, among = (
-        judged(attack_scores(LEAKS)),
-        attack_findings({"x": attack_scores(LEAKS), **{f"n{i}": one for i in range(50)}}, 0)["x"],
-    )
-    assert alone.leakage.p_corrected == among.leakage.p_corrected
+    assert found.verdicts == ("not_applicable", "not_applicable")
+    assert {question.reason for question in found.questions.values()} == {said}
+    assert found.finding.reason == said
+    assert (found.finding.n, found.finding.metrics, found.finding.units) == (0, {}, None)
+    alone, among = (judged(attack_scores(scores(3, 2.0)), beside={str(i): one for i in range(n)}) for n in (0, 50))
+    assert alone.client[0].q == pytest.approx(among.client[0].q, rel=1e-6)
 
 
 # The two scopes
@@ -188,45 +250,41 @@ def test_a_pure_domain_leak_is_no_leak_of_the_client_and_its_scope_does_not_read
     absurd.headline["other_client"] = [1e9] * len(CLIENTS)
     for whole in (scores(8, 2.0, {**CHANCE, "other_client": 2.1, "domain_mean": 2.0}), absurd):
         found = judged(attack_scores(whole))
-        assert words(found) == (NO_LEAK, LEAK)
-        assert "other_client" in found.leakage.against
-        assert found.leakage_domain is not None
-        assert set(found.leakage_domain.against) == set(DOMAIN_CONTROLS)
-        assert {"other_client", "domain_mean"}.isdisjoint(found.leakage_domain.against)
-    assert plain.leakage_domain is not None
-    assert (found.leakage_domain.p, found.leakage_domain.margin) == (
-        plain.leakage_domain.p,
-        plain.leakage_domain.margin,
-    )
+        assert found.verdicts == (NO_LEAK, LEAK)
+        assert "other_client" in found.client[1].against
+        assert set(found.domain[1].against) == set(DOMAIN_CONTROLS)
+    assert (found.domain[1].p, found.domain[1].lead) == (plain.domain[1].p, plain.domain[1].lead)
 
 
 def test_without_another_client_or_another_domain_its_scope_is_inconclusive() -> None:
-    def without(name: str) -> AttackFinding:
+    def without(name: str) -> Judged:
         return judged(
             attack_scores(scores(10, 2.0, {other: level for other, level in CHANCE.items() if other != name}))
         )
 
     found = without("other_client")
-    assert (*words(found), found.reason) == (UNSURE, LEAK, NO_OTHER_CLIENT)
+    assert found.verdicts == (UNSURE, LEAK)
+    assert found.client[0].reason == found.client[1].reason == NO_OTHER_CLIENT
     found = without("other_domain")
-    assert found.verdict_domain == UNSURE
-    assert "domain" in (found.reason_domain or "")
+    assert found.verdicts[1] == UNSURE
+    assert "domain" in found.domain[0].reason
 
 
 def test_an_attack_that_asks_for_the_domain_has_no_client_scope() -> None:
-    found = judged(attack_scores(scores(11, 2.0), attack=reader(scopes=("domain",))))
-    assert (found.verdict, found.verdict_domain) == ("not_applicable", "leak")
-    assert found.reason
-    assert found.positive_control is not None
-    assert set(found.positive_control.controls) == set(DOMAIN_CONTROLS)
+    found = judged(attack_scores(scores(11, 2.0), attack=reader(secret="domain", scopes=("domain",))))
+    assert found.verdicts == (None, LEAK)
+    assert set(found.finding.leakage) == {"domain"}
+    assert found.finding.main == found.finding.leakage["domain"]
+    assert found.finding.positive_control is not None
+    assert set(found.finding.positive_control.controls) == set(DOMAIN_CONTROLS)
 
 
 def test_only_who_knows_the_domain_is_tested_against_its_mean() -> None:
     strong = {**CHANCE, "domain_mean": 3.0}
-    assert judged(attack_scores(scores(12, 2.0, strong), role="server")).verdict == "no_leak_found"
+    assert judged(attack_scores(scores(12, 2.0, strong), role="server")).verdicts[0] == NO_LEAK
     ignorant = judged(attack_scores(scores(12, 2.0, strong), role="third_party"))
-    assert ignorant.verdict == "leak"
-    assert "domain_mean" not in ignorant.leakage.against
+    assert ignorant.verdicts[0] == LEAK
+    assert "domain_mean" not in ignorant.client[1].against
 
 
 # Signs, units, tables
@@ -235,15 +293,30 @@ def test_only_who_knows_the_domain_is_tested_against_its_mean() -> None:
 def test_lower_leaks_more_where_the_metric_says_so() -> None:
     single = scores(1, 2.0, per_client=4, sign=-1)
     leak = judged(attack_scores(scores(13, 2.0, sign=-1), single, LOWER))
-    assert words(leak) == (LEAK, LEAK)
-    assert leak.metrics["accuracy"].direction == "lower_leaks"
-    assert words(judged(attack_scores(scores(13, 2.0, sign=1), single, LOWER))) == (NO_LEAK, NO_LEAK)
+    assert leak.verdicts == (LEAK, LEAK)
+    assert leak.finding.metrics["accuracy"].direction == "lower_leaks"
+    lead = leak.client[1].lead
+    assert lead is not None
+    assert lead.direction == "higher_leaks"  # a lead is oriented
+    assert (lead.value or 0.0) > 1
+    assert judged(attack_scores(scores(13, 2.0, sign=1), single, LOWER)).verdicts == (NO_LEAK, NO_LEAK)
 
 
 def test_hits_without_a_miss_can_be_judged() -> None:
     """0 and 1 only: the interval comes from the bounds of the metric."""
     whole, single = scores(14, 1.0, spread=0.0), scores(14, 1.0, per_client=4, spread=0.0)
-    assert words(judged(attack_scores(whole, single, reader(bounds=(0.0, 1.0))))) == (LEAK, LEAK)
+    assert judged(attack_scores(whole, single, reader(bounds=(0.0, 1.0), relevant=0.2))).verdicts == (LEAK, LEAK)
+
+
+def test_an_attack_that_always_answers_its_baseline_finds_no_leak_only_where_it_finds_a_planted_one() -> None:
+    """Its leads are all exactly 0, so that larger ones are excluded; but that says nothing of the artifact."""
+    whole = scores(15, 0.5, {**dict.fromkeys(CLIENT_CONTROLS, -2.0), "mean_image": 0.0})
+    whole.headline["attack"] = whole.headline["mean_image"]
+    for planted, verdict in ((0.9, NO_LEAK), (0.1, UNSURE)):
+        found = judged(attack_scores(whole, planted=dict.fromkeys(FOUND, planted)))
+        assert found.verdicts == (verdict, verdict)
+        assert found.client[1].upper_bound == 0.0
+        assert found.client[1].p == 1.0
 
 
 def test_images_of_one_client_are_one_unit() -> None:
@@ -253,16 +326,17 @@ def test_images_of_one_client_are_one_unit() -> None:
     headline: ScoresByName = {"attack": (2 + 0.1 * rng.normal(size=30)).tolist()}
     headline |= {name: (0.1 * rng.normal(size=30)).tolist() for name in CLIENT_CONTROLS}
     found = judged(attack_scores(Scores(units=clients, clients=clients, headline=headline)))
-    assert found.units is not None
-    assert found.units.n == 3
-    assert found.verdict == "inconclusive"  # three units cannot reach p <= 0.025
+    assert found.finding.units is not None
+    assert found.finding.units.n == 3
+    assert found.verdicts[0] == UNSURE  # three units cannot reach p <= 0.025
 
 
 def test_the_verdict_is_about_the_artifact_on_the_wire_and_shadows_are_counted() -> None:
     """A client-level style is judged by whole clients; the single image beside it is the positive control."""
     shadows = (*CLIENTS[:5], "shadow-99")
     for level, kind, n in (("client", "client", 12), ("image", "target", 48)):
-        found = judged(attack_scores(scores(16, 0.0), level=level, shadows=shadows))
+        one = judged(attack_scores(scores(16, 0.0), level=level, shadows=shadows))
+        found = one.finding
         assert found.artifact == f"style_statistics:{level}"
         assert found.units is not None
         assert (found.units.kind, found.units.n, found.units.federated, found.units.shadows) == (kind, n, 7, 5)
@@ -270,13 +344,13 @@ def test_the_verdict_is_about_the_artifact_on_the_wire_and_shadows_are_counted()
             assert found.metrics["accuracy"].value == pytest.approx(0.0, abs=0.3)
             assert found.upper_bounds["single_image"]["accuracy"].value == pytest.approx(2.0, abs=0.2)
             assert [point.images for point in found.curve] == [1, None]
-    assert found.verdict == LEAK
+    assert one.verdicts[0] == LEAK
 
 
 def test_the_tables_hold_the_scores() -> None:
     whole = scores(17, 2.0, {**CHANCE, "autoencoder": 4.0, "nearest_own": 3.0})
     whole.details = {"lpips[x]": {"attack": [0.5] * 12, "noise": [0.9] * 12}}
-    found = judged(attack_scores(whole))
+    found = judged(attack_scores(whole)).finding
     assert found.metrics["accuracy"].value == pytest.approx(np.mean(whole.headline["attack"]))
     assert found.metrics["accuracy"].n == 12
     assert found.metrics["lpips[x]"].value == 0.5
@@ -286,30 +360,23 @@ def test_the_tables_hold_the_scores() -> None:
     for name in CLIENT_CONTROLS:
         assert found.controls[name]["accuracy"].value == pytest.approx(np.mean(whole.headline[name]))
     assert {"autoencoder", "nearest_own", "single_image"} == set(found.upper_bounds)
-    assert found.leakage.value == pytest.approx(0.5, abs=0.15)  # half way from the controls to the autoencoder
+    assert found.leakage["client"].value == pytest.approx(
+        0.5, abs=0.15
+    )  # half way from the controls to the autoencoder
     assert found.threat.role == "server"
     assert found.headline == "accuracy"
 
 
 def test_an_attack_on_every_layer_is_proved_on_the_deepest() -> None:
     layers = {"layer1": FAILS, "layer4": LEAKS}
-    found = judged(of(Reader(), level="image", shared=False, by_size={1: FAILS}, ablations=layers))
-    assert found.verdict == "no_leak_found"
+    one = of(Reader(), level="image", shared=False, by_size={1: FAILS}, ablations=layers, planted=FOUND)
+    found = judged(one).finding
+    assert found.leakage["client"].verdict == NO_LEAK
     assert found.positive_control is not None
     assert found.positive_control.succeeded
     assert found.metrics["accuracy@layer4"].value == pytest.approx(2.0, abs=0.2)
     assert found.metrics["accuracy@layer1"].value == pytest.approx(0.0, abs=0.2)
     assert found.shared is False
-
-
-@pytest.mark.slow
-def test_a_report_of_null_attacks_rarely_says_leak() -> None:
-    """No more than 4 in 100 reports of five attacks in which nothing leaks."""
-    alarms = 0
-    for seed in range(100):
-        attacks = {str(i): attack_scores(scores(1000 * seed + i, 0.0), single=FAILS) for i in range(5)}
-        alarms += any(LEAK in words(row) for row in attack_findings(attacks, seed).values())
-    assert alarms <= 4
 
 
 # Several rounds
@@ -325,21 +392,22 @@ def over_rounds(level: float) -> AttackScores:
     return attack_scores(scores(3, 0.0), by_rounds=points)
 
 
-def test_a_rise_over_rounds_is_tested_with_the_family_and_so_is_what_all_rounds_leak() -> None:
-    found = judged(over_rounds(1.5))
-    assert found.verdict != "leak"
+def test_a_rise_over_rounds_is_tested_by_itself_and_so_is_what_all_rounds_leak() -> None:
+    one = judged(over_rounds(1.5))
+    found = one.finding
+    assert one.verdicts == (NO_LEAK, NO_LEAK)
     assert [(p.rounds, p.images) for p in found.rounds] == [(1, 5), (1, None), (3, 5), (3, None)]
-    assert [p.p_rise_corrected is not None and p.p_rise_corrected <= LEVEL for p in found.rounds] == [False] * 2 + [
-        True
-    ] * 2
+    assert [p.p_rise is not None and p.p_rise <= LEVEL for p in found.rounds] == [False] * 2 + [True] * 2
     assert [p.verdict for p in found.rounds] == [None, None, None, "leak"]
     rise = found.rounds[-1].rise
     assert rise is not None
-    assert (rise.n, rise.value) == (12, pytest.approx(1.5, abs=0.3))
+    assert rise.n == 12
+    assert rise.value == pytest.approx(1.5, abs=0.3)
 
 
 def test_no_rise_is_found_where_rounds_say_the_same_and_rounds_change_no_other_score() -> None:
-    found, without, again = judged(over_rounds(0.0)), judged(attack_scores(scores(3, 0.0))), judged(over_rounds(0.0))
+    rounds, alone = over_rounds(0.0), attack_scores(scores(3, 0.0))
+    found, without, again = (judged(one).finding for one in (rounds, alone, rounds))
     assert all(p.p_rise is None or p.p_rise > LEVEL for p in found.rounds)
     assert found.rounds[-1].verdict == NO_LEAK
     assert (found.metrics, found.curve) == (without.metrics, without.curve)

@@ -406,7 +406,7 @@ def test_hits_at_few_false_accusations_stand_beside_the_verdict(memorised: Evalu
     attack = attack_of(statistic="loss")
     scores = scores_of(memorised, "model_state", "server", (1, None), attack)
     stored = AttackScores.of(attack, threat("server"), "model_state", shared=True, by_size=scores, chance=0.5)
-    finding = verdicts.attack_findings({"x": stored}, 0)["x"]
+    finding = verdicts.judge({"run/x": stored}, 0).findings["run/x"]
     for name in ("tpr_at_fpr_0.01", "single_image tpr_at_fpr_0.001"):
         assert finding.metrics[name].value is None  # twelve clients hold out too few
         assert "non-members" in str(finding.metrics[name].reason)

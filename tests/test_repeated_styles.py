@@ -22,7 +22,7 @@ from fdgpriv.data.dataset import Dataset, Domain
 from fdgpriv.defense import Defense
 from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
 from fdgpriv.evaluation.attack_trials import AttackTrials
-from fdgpriv.evaluation.verdicts import attack_findings
+from fdgpriv.evaluation.verdicts import judge
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.targets.repeated_styles import RepeatedStyles
@@ -167,7 +167,7 @@ def evaluated(fitted: Fitted, role: str, out: Path, few: bool = False) -> Attack
     evaluator = replace(fitted.evaluator(), per_client={1: 1, 5: 1})
     trials = AttackTrials(evaluator, attack, threat(role))
     asked = AttackEvaluation(trials, "style_membership", "style_statistics", few, out, "cell")
-    return attack_findings({"x": asked.run()}, 0)["x"]
+    return judge({"run/x": asked.run()}, 0).findings["run/x"]
 
 
 def test_figures_come_by_number_of_rounds_and_images(thrice: Fitted, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_figures_come_by_number_of_rounds_and_images(thrice: Fitted, tmp_path: P
     for point in found.rounds:
         assert point.value.ci95 is not None
         assert (point.rise is None) == (point.rounds == 1)
-        assert (point.p_rise_corrected is not None) == (point.rounds == 3)
+        assert (point.p_rise is not None) == (point.rounds == 3)
         assert (point.verdict is not None) == (point.rounds == 3 and point.images is None)
     assert evaluated(thrice, "server", tmp_path) == found  # read from disk
 

@@ -1,6 +1,5 @@
-"""The decision rule: its level where nothing leaks, its power where something does, and its words."""
+"""The test of one attack against its controls: its level where nothing leaks, its power where something does, its bounds."""
 
-import re
 from collections.abc import Callable
 
 import numpy as np
@@ -8,9 +7,7 @@ import pytest
 from scipy import stats
 
 from fdgpriv import selftest
-from fdgpriv.statistics import interval, multiplicity, rule
-from fdgpriv.statistics.multiplicity import Absent, TestedHypothesis
-from fdgpriv.statistics.paired import Comparison
+from fdgpriv.statistics import interval, rule
 from fdgpriv.statistics.rule import Hypothesis
 
 RESAMPLES = 400
@@ -19,12 +16,6 @@ RESAMPLES = 400
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
-
-
-def found(p: float | None, units: int = 12, upper: float | None = 0.2) -> rule.Test:
-    """A test with the given outcome."""
-    reason = None if p is not None else "want at least 2 units, got 1"
-    return rule.Test(0.1, 0.05, upper, p, units, "noise", {"noise": Comparison(0.1, 0.05, upper, p)}, reason)
 
 
 # Level and power
@@ -44,15 +35,6 @@ def test_testing_only_the_control_that_came_out_best_is_caught(rng: np.random.Ge
 
 def test_resampling_images_is_caught(rng: np.random.Generator) -> None:
     assert selftest.verdict_alarms(selftest.clients, selftest.resample_images, 300, rng) > 0.2 * 300
-
-
-def test_a_report_of_ten_null_lines_says_leak_in_at_most_4_percent(rng: np.random.Generator) -> None:
-    def report() -> bool:
-        values = rng.normal(size=(10, 2, 12))
-        hypotheses = {str(i): TestedHypothesis(Hypothesis(attack, {"b": b})) for i, (attack, b) in enumerate(values)}
-        return any(outcome.verdict == "leak" for outcome in multiplicity.family(hypotheses, rng).values())
-
-    assert sum(report() for _ in range(500)) <= 20
 
 
 @pytest.mark.parametrize("units", [12, 60])
@@ -116,7 +98,7 @@ def test_from_20_units_it_is_the_more_careful_of_bootstrap_and_t(rng: np.random.
         t_test = stats.ttest_1samp(column, 0, alternative="greater").pvalue
         p = max((t >= mean / se).mean(), t_test)
         lower = mean - max(np.quantile(t, 0.975), stats.t.isf(0.025, 23)) * se
-        upper = mean - min(np.quantile(t, 0.0125), stats.t.ppf(0.0125, 23)) * se
+        upper = mean - min(np.quantile(t, 0.025), stats.t.ppf(0.025, 23)) * se
         one = shown.per_control[name]
         assert one.p == pytest.approx(p, rel=0.2, abs=1e-3)
         assert (one.lower, one.upper) == pytest.approx((lower, upper), abs=0.3 * se)
@@ -147,9 +129,15 @@ def test_hits_against_none_have_the_p_of_mcnemar_and_what_favours_no_attack_has_
         hits = np.array([1.0] * wins + [0.0] * (12 - wins))
         shown = rule.test(Hypothesis(hits, {"b": np.zeros(12)}, bounds=(0, 1)), rng, 100_000)
         assert shown.p == pytest.approx(p, rel=0.1, abs=1e-4)
-    for value in (0.0, -0.3):
-        shown = rule.test(Hypothesis(np.full(15, value), {"b": np.zeros(15)}), rng, RESAMPLES)
-        assert (shown.p, shown.lower, shown.upper) == (1.0, None, None)
+
+
+def test_what_answers_as_its_control_does_has_p_1_and_no_lead_is_left_open(rng: np.random.Generator) -> None:
+    scores = rng.random(15).round()
+    for bounds in (None, (0.0, 1.0)):
+        shown = rule.test(Hypothesis(scores, {"b": scores}, bounds=bounds), rng, RESAMPLES)
+        assert (shown.p, shown.difference, shown.lower, shown.upper, shown.resolution) == (1.0, 0.0, 0.0, 0.0, None)
+    worse = rule.test(Hypothesis(np.full(15, -0.3), {"b": np.zeros(15)}), rng, RESAMPLES)
+    assert (worse.p, worse.lower, worse.upper) == (1.0, None, None)  # constant, but not the control's answers
 
 
 def test_constant_differences_that_favour_the_attack_have_the_sign_flip_floor(rng: np.random.Generator) -> None:
@@ -161,7 +149,7 @@ def test_constant_differences_that_favour_the_attack_have_the_sign_flip_floor(rn
 
 
 def test_the_upper_bound_of_rare_hits_is_clopper_pearson(rng: np.random.Generator) -> None:
-    for wins, units in ((0, 12), (1, 20), (3, 40), (0, 40)):
+    for wins, units in ((1, 12), (1, 20), (3, 40)):
         hits = np.array([1.0] * wins + [0.0] * (units - wins))
         shown = rule.test(Hypothesis(hits, {"b": np.zeros(units)}, bounds=(0, 1)), rng, 100_000)
         assert shown.upper == pytest.approx(stats.beta.ppf(0.975, wins + 1, units - wins), rel=0.03)
@@ -199,8 +187,6 @@ TWO, BEYOND, NORMAL = np.zeros(2), np.full(12, 2.0), np.random.default_rng(0).no
             lambda: rule.test(Hypothesis(NORMAL, {"b": np.zeros(30)}), np.random.default_rng(0), 20),
             "want resamples",
         ),
-        (lambda: multiplicity.holm([1.5]), "want p in"),
-        (lambda: Absent(""), "with a reason"),
         (lambda: interval.clopper_pearson(11, 10), "want 0 <= successes"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
@@ -210,85 +196,31 @@ def test_what_cannot_be_tested_is_an_error(ask: Callable[[], object], told: str)
         ask()
 
 
-# Words
-
-
-@pytest.mark.parametrize(
-    ("p", "corrected", "positive", "word", "reason"),
-    [
-        (0.001, 0.025, None, "leak", "beats every control, the strongest \\(noise\\) by 0.1, at least 0.05"),
-        (0.01, 0.026, 0.001, "inconclusive", "before the correction for multiplicity, 0.026 after"),
-        (0.025, 0.5, 0.001, "inconclusive", "before the correction"),
-        (0.026, 0.026, 0.025, "no_leak_found", "leakage above 0.2 is excluded"),
-        (0.3, 1.0, 0.026, "inconclusive", "failed even on its positive control with 200 steps"),
-        (0.3, 1.0, None, "inconclusive", "no positive control"),
-        (None, None, 0.001, "inconclusive", "want at least 2 units, got 1"),
-    ],
-)
-def test_the_words(p: float, corrected: float, positive: float | None, word: str, reason: str) -> None:
-    said, why = rule.decide(found(p), corrected, positive, "200 steps")
-    assert said == word
-    assert re.search(reason, why)
-
-
-def test_five_units_cannot_say_that_no_leak_was_found() -> None:
-    assert rule.decide(found(0.5, units=5), 0.5, 0.001)[0] == "inconclusive"
-    assert rule.decide(found(0.5, units=6), 0.5, 0.001)[0] == "no_leak_found"
-
-
-def test_holm_rejects_what_the_step_down_procedure_rejects(rng: np.random.Generator) -> None:
-    assert multiplicity.holm([0.001, 0.01, 0.02, 0.04]) == pytest.approx([0.004, 0.03, 0.04, 0.04])
-    assert multiplicity.holm([0.04, 0.001, 0.02, 0.01]) == pytest.approx([0.04, 0.004, 0.04, 0.03])
-    assert multiplicity.holm([]) == []
-    for _ in range(200):
-        p = rng.random(6) ** 3
-        left = sorted(p)
-        rejected = []
-        while left and left[0] <= 0.025 / len(left):  # the procedure as Holm states it
-            rejected.append(left.pop(0))
-        assert {x for x, adjusted in zip(p, multiplicity.holm(list(p)), strict=True) if adjusted <= 0.025} == set(
-            rejected
-        )
-
-
-def test_a_family_answers_every_question(rng: np.random.Generator) -> None:
-    noise = {"noise": rng.normal(size=30)}
-    hypotheses = {
-        "gan/one image": TestedHypothesis(Hypothesis(rng.normal(size=30) + 3, noise)),
-        "gan/client": TestedHypothesis(Hypothesis(rng.normal(size=30), noise), "gan/one image"),
-        "bad/one image": TestedHypothesis(Hypothesis(rng.normal(size=30), noise)),
-        "bad/client": TestedHypothesis(Hypothesis(rng.normal(size=30), noise), "bad/one image", "5 steps"),
-        "lone/client": TestedHypothesis(Absent(rule.NO_OTHER_CLIENT), "gan/one image"),
-        "none/client": TestedHypothesis(Absent("reads no update", "not_applicable")),
-    }
-    outcomes = multiplicity.family(hypotheses, rng)
-    assert list(outcomes) == list(hypotheses)
-    assert {key: outcome.verdict for key, outcome in outcomes.items()} == {
-        "gan/one image": "leak",
-        "gan/client": "no_leak_found",
-        "bad/one image": "inconclusive",
-        "bad/client": "inconclusive",
-        "lone/client": "inconclusive",
-        "none/client": "not_applicable",
-    }
-    assert "5 steps" in outcomes["bad/client"].reason
-    assert outcomes["lone/client"].reason == rule.NO_OTHER_CLIENT
-    asked = [a for a in outcomes.values() if a.test is not None]
-    raw = [a.test.p for a in asked if a.test is not None and a.test.p is not None]
-    assert [a.p_corrected for a in asked] == pytest.approx(multiplicity.holm(raw))
-    assert len(raw) == 4
-
-
-def test_a_family_refuses_what_it_cannot_honour(rng: np.random.Generator) -> None:
-    line = Hypothesis(rng.normal(size=30), {"b": np.zeros(30)})
-    with pytest.raises(ValueError, match="want resamples >= 400 M = 800, got 799"):
-        multiplicity.family({"a": TestedHypothesis(line), "b": TestedHypothesis(line)}, rng, 799)
-    with pytest.raises(ValueError, match="want the positive control of 'a'"):
-        multiplicity.family({"a": TestedHypothesis(line, "b")}, rng)
-    assert multiplicity.family({}, rng) == {}
-
-
 # Intervals
+
+
+def test_the_interval_of_a_lead_is_that_of_t_over_the_strongest_control_at_the_level_asked(
+    rng: np.random.Generator,
+) -> None:
+    attack, near = rng.normal(size=(2, 12)) + np.array([[1.0], [0.5]])
+    shown = rule.test(Hypothesis(attack, {"near": near, "far": near - 5}), rng, RESAMPLES)
+    assert shown.strongest_control == "near"
+    for error in (0.05, 0.01):
+        wanted = stats.ttest_1samp(attack - near, 0).confidence_interval(1 - error)
+        assert shown.interval(error) == pytest.approx(tuple(wanted))
+
+
+def test_the_interval_of_a_lead_stays_within_the_metric_and_is_never_narrower_than_the_bounds(
+    rng: np.random.Generator,
+) -> None:
+    half = Hypothesis(np.array([1.0] * 12 + [0.0] * 2), {"b": np.zeros(14)}, bounds=(0, 1))
+    assert (rule.test(half, rng, RESAMPLES).interval(1e-6) or (0, 0))[1] == 1.0
+    sure = rule.test(Hypothesis(np.ones(15), {"b": np.zeros(15)}, bounds=(0, 1)), rng, RESAMPLES)
+    assert sure.interval(0.05) == (sure.lower, 1.0)  # 15 of 15 hits do not prove a rate of 1
+    assert sure.lower is not None
+    assert sure.lower < 0.9
+    without = rule.test(Hypothesis(np.ones(15), {"b": np.zeros(15)}), rng, RESAMPLES)
+    assert without.interval(0.05) is None
 
 
 def test_the_interval_of_a_mean_is_that_of_t_over_units(rng: np.random.Generator) -> None:

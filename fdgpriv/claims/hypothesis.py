@@ -1,6 +1,6 @@
 """A paper's claim as a hypothesis, and the rules by which evidence decides one."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -136,8 +136,7 @@ def no_leak_by(
             and (not by or row.threat.role in by)
         ]
         verdicts = [(row, _image_verdict(row)) if image else (row, wire_verdict(row)) for row in rows]
-        ps = [p for row in rows if (p := _p(row, image)) is not None]
-        p = simes(ps) if ps else None
+        p = together(_p(row, image) for row in rows)
         leaks = tuple(finding_text(row, image) for row, verdict in verdicts if verdict == "leak")
         if leaks:
             return Decision(leak, "an attack beats every control that lacks the artifact", leaks, p, leak=True)
@@ -153,6 +152,12 @@ def no_leak_by(
     return decide
 
 
+def together(ps: Iterable[float | None]) -> float | None:
+    """Simes' p over those tests that have a p; None where none has."""
+    known = [p for p in ps if p is not None]
+    return simes(known) if known else None
+
+
 def why(row: AttackFinding) -> str:
     """The reason of what `wire_verdict` says."""
     return (row.main.why if row.main else row.reason) or "see the attack"
@@ -160,7 +165,7 @@ def why(row: AttackFinding) -> str:
 
 def refused(row: AttackFinding) -> bool:
     """Whether nothing was attacked."""
-    return not row.leakage
+    return all(one.verdict == "not_applicable" for one in row.leakage.values())
 
 
 def _p(row: AttackFinding, image: bool) -> float | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fdgpriv.artifacts.style import StyleStatistics
-from fdgpriv.claims.hypothesis import Case, Decision, difference_text, figure, refused, why, wire_verdict
+from fdgpriv.claims.hypothesis import Case, Decision, difference_text, figure, refused, together, why, wire_verdict
 from fdgpriv.evaluation.comparison import Compared, RunComparison
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.statistics.measured import Measured
@@ -42,26 +42,32 @@ def more_received(case: Case) -> Decision:
 
 def _decided(found: Sequence[Compared], evidence: tuple[str, ...]) -> Decision:
     """Decision from findings with three styles received, `mine`, and with one, `theirs`."""
+    p = together(row.main.p for one in found for row in (one.mine, one.theirs) if row.main)
     if leaks := [one for one in found if wire_verdict(one.mine) == "leak"]:
         more = any(wire_verdict(one.theirs) != "leak" or one.rises for one in leaks)
         each = "more of each than with one" if more else "as much of each as with one"
         return Decision(
-            "refuted", f"a client that receives three styles infers secrets of three clients, {each}", evidence
+            "refuted",
+            f"a client that receives three styles infers secrets of three clients, {each}",
+            evidence,
+            p,
+            leak=True,
         )
     if any(wire_verdict(one.theirs) == "leak" for one in found):
         return Decision(
             "undecided",
             "inconclusive: one style leaks if one is received, but none is found to leak if three are",
             evidence,
+            p,
         )
     if unsure := [one.mine for one in found if wire_verdict(one.mine) != "no_leak_found"]:
-        return Decision("undecided", f"inconclusive: {why(unsure[0])}", evidence)
+        return Decision("undecided", f"inconclusive: {why(unsure[0])}", evidence, p)
     if any(one.rises for one in found):
         return Decision(
-            "undecided", "inconclusive: no leak found, but the figures rise with the number of styles", evidence
+            "undecided", "inconclusive: no leak found, but the figures rise with the number of styles", evidence, p
         )
     reason = "no leak found from three styles, nor higher figures than from one, by attacks with successful positive controls"
-    return Decision("supported", reason, evidence)
+    return Decision("supported", reason, evidence, p)
 
 
 def _readings(other: RunComparison, three: bool) -> list[Compared]:

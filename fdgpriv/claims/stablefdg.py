@@ -1,10 +1,9 @@
 """Privacy claims of the StableFDG paper (Park et al., NeurIPS 2023)."""
 
 from fdgpriv.artifacts.artifact import SERVER
-from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, bytes_per_client_round, no_leak_by
+from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, bytes_per_client_round, no_leak_by, together
 from fdgpriv.claims.received import more_received
 from fdgpriv.results.attack_finding import AttackFinding, RoundsPoint
-from fdgpriv.statistics.multiplicity import simes
 from fdgpriv.statistics.paired import LEVEL
 
 CLAIMED_EXTRA = 0.0045  # Table 6
@@ -52,6 +51,7 @@ def _sent_again(case: Case) -> Decision:
     read = sorted({point.rounds for _, point in points})
     rounds_shared = len({r.round for r in case.records if r.kind == "style_statistics" and r.receiver == SERVER})
     evaluated = f"{_listed(read)} of {rounds_shared} rounds read together"
+    p = together(p for _, point in points for p in (point.p, point.p_rise))
     significant = [one for one in points if one[1].verdict == "leak" or _rises(one[1])]
     if significant:
         leaks, rises = (
@@ -61,20 +61,19 @@ def _sent_again(case: Case) -> Decision:
         effects = ["membership in a client's own styles leaks"] if leaks else []
         effects += ["membership is found better from more rounds than from one"] if rises else []
         evidence = tuple(_over_rounds(*one) for one in significant)
-        p = simes([p for _, point in points for p in (point.p, point.p_rise) if p is not None])
         return Decision("refuted", f"{evaluated}: {', and '.join(effects)}", evidence, p, leak=True)
     most = [one for one in points if one[1].rounds == one[0].rounds[-1].rounds]
     unsure = [point for _, point in most if point.verdict not in (None, "no_leak_found")]
     if unsure:
-        return Decision("undecided", f"{evaluated}; inconclusive: {unsure[0].reason}")
+        return Decision("undecided", f"{evaluated}; inconclusive: {unsure[0].reason}", p=p)
     if read[-1] < rounds_shared:
         return Decision(
-            "undecided", f"{evaluated}: no additional leak; --keep all, which records every round, would decide"
+            "undecided", f"{evaluated}: no additional leak; --keep all, which records every round, would decide", p=p
         )
     reason = (
         f"{evaluated}: no leak, and no more than from one round, by an attack that succeeds on its positive control"
     )
-    return Decision("supported", reason, tuple(_over_rounds(*one) for one in most))
+    return Decision("supported", reason, tuple(_over_rounds(*one) for one in most), p)
 
 
 def _rises(point: RoundsPoint) -> bool:

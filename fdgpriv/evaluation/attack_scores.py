@@ -161,6 +161,8 @@ class AttackScores(Entry):
             return Absent(self.not_applicable or "nothing was evaluated at this level", "not_applicable")
         if scope not in self.scopes:
             return Absent(f"the {self.secret} is not asked for in the {scope} scope", "not_applicable")
+        if self.relative and not any(scores.headline.get("mean_image", [1.0])):
+            return Absent("the public prior already answers this exactly", "not_applicable")
         controls = self.controls(scope, scores)
         needed = "other_client" if scope == "client" else "other_domain"
         if needed not in controls:

@@ -71,4 +71,12 @@ class _Tester:
             return hypothesis
         budget = f"{one.budget}, {one.auxiliary_images:,} auxiliary images"
         relevant = one.relevant_effect(one.by_size[one.size])
-        return Evidence(test(hypothesis, self.rng, self.resamples), relevant, positive, one.planted.get(scope), budget)
+        proof = one.positive()
+        return Evidence(
+            test(hypothesis, self.rng, self.resamples),
+            relevant,
+            positive,
+            one.planted.get(scope),
+            budget,
+            None if proof is None else one.relevant_effect(proof),
+        )

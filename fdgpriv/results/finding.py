@@ -200,7 +200,10 @@ class Results(Entry):
         return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     def to_records(self) -> list[dict[str, str | int | float | bool | None]]:
-        """One flat row for each attack of each run and each scope: who, on what, its metric with interval, and its test."""
+        """One flat row for each attack of each run and each scope: who, on what, its metric with interval, and its test.
+
+        An attack that was not evaluated has one row without scope.
+        """
         return [
             {
                 "method": run.method,
@@ -219,14 +222,14 @@ class Results(Entry):
                 "high": figure.ci95[1] if figure and figure.ci95 else None,
                 "n": found.n,
                 "scope": scope,
-                "p": test.p,
-                "lead": test.lead.value if test.lead else None,
-                "marked": test.marked,
+                "p": test.p if test else None,
+                "lead": test.lead.value if test and test.lead else None,
+                "marked": test is not None and test.marked,
             }
             for run in self.runs
             for found in run.attacks
             for figure in (found.metrics.get(found.headline),)
-            for scope, test in found.leakage.items()
+            for scope, test in (found.leakage.items() or [(None, None)])
         ]
 
     def questions(self) -> list[AskedQuestion]:

@@ -39,7 +39,8 @@ def compare(
     From 20 units on by the more careful of a studentised bootstrap and t, below by t. Where so many differences are
     equal that a resample is constant with probability above `tail` (0/1 metrics with rare or near-certain success),
     neither is honest: then by Gaffke's bound if the reach is known, else by t without an upper bound. Gaffke's bound also
-    serves where the reach is known and more than half of the differences are one value, as for hits. p never falls
+    serves where the reach is known and more than half of the differences are one value, as for hits. Differences that are
+    all exactly 0 have both bounds 0 and p = 1: the attack answers what the control answers. p never falls
     below the sign-flip floor 2^-(differences that are not 0), and lower is never above 0 where p is above `LEVEL`.
 
     Args:
@@ -59,7 +60,9 @@ def compare(
     bootstraps = dict(zip(booted, _bootstrap(snapped[:, booted], tail, rng, resamples), strict=True))
     found = []
     for b, d in enumerate(snapped.T):
-        if tied[b] and reach is not None:
+        if not d.any():
+            shown = Comparison(0.0, 0.0, 0.0, 1.0)
+        elif tied[b] and reach is not None:
             shown = _gaffke(d, tail, rng, resamples, reach)
         elif b in bootstraps:
             shown = _wider(bootstraps[b], _student(d, tail, bounded=True))

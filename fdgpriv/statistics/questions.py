@@ -29,6 +29,8 @@ class Evidence:
         positive: The same attack with the same budget on artifacts that are known to leak; None where there are none.
         planted: How often it finds a leak of relevant size planted in these artifacts; None where that was not tried.
         budget: Its settings in words.
+        relevant_there: The least lead that matters on the positive control, where it differs from `relevant`: a relative
+            one is a share of what the public prior scores there.
     """
 
     test: Test
@@ -36,6 +38,7 @@ class Evidence:
     positive: Test | None = None
     planted: float | None = None
     budget: str = ""
+    relevant_there: float | None = None
 
     @property
     def p(self) -> float | None:
@@ -43,15 +46,20 @@ class Evidence:
         return self.test.p
 
     @property
+    def wanted(self) -> float:
+        """The least lead on the positive control with which it succeeds."""
+        return self.relevant if self.relevant_there is None else self.relevant_there
+
+    @property
     def works(self) -> bool:
         """Whether it succeeds on its positive control, with a lead that matters."""
         one = self.positive
-        return one is not None and one.p is not None and one.p <= LEVEL and one.difference >= self.relevant
+        return one is not None and one.p is not None and one.p <= LEVEL and one.difference >= self.wanted
 
     @property
     def strength(self) -> float:
         """The lead on the positive control in relevant effects; 0 where there is none."""
-        return 0.0 if self.positive is None or not self.relevant else self.positive.difference / self.relevant
+        return 0.0 if self.positive is None or not self.wanted else self.positive.difference / self.wanted
 
 
 @dataclass(frozen=True)
@@ -134,7 +142,7 @@ def absence(evidence: Evidence) -> tuple[Verdict, Because | None, str]:
             "weak_attack",
             (
                 f"the attack does not succeed on its positive control{with_budget}: its lead there is {lead:.3g} ({said}), "
-                f"want {relevant:.3g} at p <= {LEVEL}; a larger budget or more auxiliary images would help"
+                f"want {evidence.wanted:.3g} at p <= {LEVEL}; a larger budget or more auxiliary images would help"
             ),
         )
     if test.upper is None or test.upper >= relevant:

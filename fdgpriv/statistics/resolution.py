@@ -28,12 +28,11 @@ def resolution(attack: Array, controls: Mapping[str, Array], bounds: tuple[float
 
     Returns: None where no lead has any variance, or with fewer than 2 units.
     """
-    if len(attack) < 2:
+    if len(attack) < 2 or not any(np.ptp(attack - control) for control in controls.values()):
         return None
     if bounds == (0.0, 1.0) and set(attack.tolist()) <= {0.0, 1.0}:
         return max(_of_hits(control) for control in controls.values())
-    found = [smallest_found(attack - control) for control in controls.values()]
-    return max(found) if any(found) else None
+    return max(smallest_found(attack - control) for control in controls.values())
 
 
 def smallest_found(leads: Array) -> float:

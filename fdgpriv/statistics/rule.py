@@ -72,13 +72,16 @@ class Test:
     reason: str | None = None
 
     def interval(self, error: float) -> tuple[float, float] | None:
-        """Two-sided t interval of the lead over the strongest control at level 1 - `error`, cut to the metric's reach."""
-        se = self.per_control[self.strongest_control].se
-        if se is None:
+        """Two-sided interval of the lead over the strongest control at level 1 - `error`, cut to the metric's reach.
+
+        Student's t, widened to the bounds of the test; None where the test has no bounds, as of constant leads.
+        """
+        one = self.per_control[self.strongest_control]
+        if one.se is None or one.lower is None or one.upper is None:
             return None
-        half = -float(special.stdtrit(self.units - 1, error / 2)) * se
+        half = -float(special.stdtrit(self.units - 1, error / 2)) * one.se
         low, high = self.reach or (-math.inf, math.inf)
-        return max(low, self.difference - half), min(high, self.difference + half)
+        return max(low, min(one.lower, self.difference - half)), min(high, max(one.upper, self.difference + half))
 
 
 def test(hypothesis: Hypothesis, rng: np.random.Generator, resamples: int, *, sharp: bool = True) -> Test:  # noqa: PT028

@@ -1,0 +1,492 @@
+"""Questions: corrections, resolution, the verdicts at their borders, who belongs to the family, and how often all err."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from test_judge import attack_scores, reader, scores
+
+from fdgpriv.attack import Attack
+from fdgpriv.evaluation.attack_scores import AttackScores
+from fdgpriv.evaluation.attack_tests import attack_tests
+from fdgpriv.evaluation.verdicts import Verdicts, judge
+from fdgpriv.results.question import Question
+from fdgpriv.statistics import rule
+from fdgpriv.statistics.interval import Array
+from fdgpriv.statistics.multiplicity import benjamini_hochberg, holm, simes
+from fdgpriv.statistics.paired import Comparison
+from fdgpriv.statistics.questions import Absent, Answer, Asked, Evidence, answers
+from fdgpriv.statistics.resolution import resolution
+from fdgpriv.statistics.rule import Hypothesis
+
+RESAMPLES = 400
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+# Corrections
+
+
+def test_the_corrections_are_those_computed_by_hand() -> None:
+    p = [0.001, 0.01, 0.02, 0.04]
+    assert benjamini_hochberg(p) == pytest.approx([0.004, 0.02, 0.08 / 3, 0.04])
+    assert holm(p) == pytest.approx([0.004, 0.03, 0.04, 0.04])
+    assert benjamini_hochberg(p[::-1]) == pytest.approx([0.04, 0.08 / 3, 0.02, 0.004])
+    assert holm(p[::-1]) == pytest.approx([0.04, 0.04, 0.03, 0.004])
+    assert benjamini_hochberg([0.5, 0.9, 0.9]) == pytest.approx([0.9, 0.9, 0.9])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert (benjamini_hochberg([]), holm([])) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("p", "wanted"),
+    [
+        ([0.3], 0.3),
+        ([0.04, 0.01], 0.02),
+        ([0.03, 0.03, 0.03], 0.03),  # many weak ones count as one of them, where Bonferroni says .09
+        ([0.001, 0.9, 0.9, 0.9], 0.004),
+        ([1.0, 1.0], 1.0),
+    ],
+)
+def test_simes_is_the_least_of_n_p_over_rank(p: list[float], wanted: float) -> None:
+    assert simes(p) == pytest.approx(wanted)
+
+
+def test_holm_and_benjamini_hochberg_reject_what_their_step_procedures_reject(rng: np.random.Generator) -> None:
+    for _ in range(200):
+        p = (rng.random(6) ** 3).tolist()
+        ascending = sorted(p)
+        down = 0
+        while down < 6 and ascending[down] <= 0.05 / (6 - down):  # as Holm states it: step down until one fails
+            down += 1
+        up = max((k for k in range(1, 7) if ascending[k - 1] <= 0.05 * k / 6), default=0)  # the last that passes
+        assert {x for x, one in zip(p, holm(p), strict=True) if one <= 0.05} == set(ascending[:down])
+        assert {x for x, one in zip(p, benjamini_hochberg(p), strict=True) if one <= 0.05} == set(ascending[:up])
+
+
+def test_a_p_outside_0_and_1_is_an_error() -> None:
+    for correct in (holm, benjamini_hochberg, simes):
+        with pytest.raises(ValueError, match="want p in"):
+            correct([0.5, 1.5])
+    with pytest.raises(ValueError, match="at least one p"):
+        simes([])
+
+
+# Resolution
+
+
+def test_a_lead_of_the_printed_resolution_is_found_with_probability_80_percent(rng: np.random.Generator) -> None:
+    drawn = rng.normal(size=20)
+    leads = 3 * (drawn - drawn.mean()) / drawn.std(ddof=1)  # standard deviation 3
+    control = rng.normal(size=20)
+    least = resolution(control + leads, {"b": control}, None)
+    assert least is not None
+    p = stats.ttest_1samp(rng.normal(least, 3, (4000, 20)), 0, axis=1, alternative="greater").pvalue
+    assert np.mean(p <= 0.025) == pytest.approx(0.80, abs=0.04)
+
+
+def test_the_resolution_is_that_against_the_control_with_the_noisiest_lead(rng: np.random.Generator) -> None:
+    attack, near, far = rng.normal(size=(3, 20))
+    alone = [resolution(attack, {"b": control}, None) or 0.0 for control in (near, attack + 9 * far)]
+    assert resolution(attack, {"a": near, "b": attack + 9 * far}, None) == max(alone) == alone[1]
+
+
+def test_a_lead_of_hits_of_the_printed_resolution_is_found_with_probability_80_percent(
+    rng: np.random.Generator,
+) -> None:
+    control = np.array([1.0] * 6 + [0.0] * 24)
+    least = resolution(control[::-1].copy(), {"b": control}, (0.0, 1.0))
+    assert least is not None
+
+    def power(lead: float) -> float:
+        """By the rule's own p, against a control of rate 6/30."""
+        found = []
+        for _ in range(300):
+            hits = (rng.random(30) < 0.2 + lead).astype(float)
+            line = Hypothesis(hits, {"b": control}, bounds=(0.0, 1.0))
+            found.append((rule.test(line, rng, RESAMPLES, sharp=False).p or 0.0) <= 0.025)
+        return float(np.mean(found))
+
+    assert power(least) >= 0.75
+    assert power(least - 0.075) < 0.80
+
+
+@pytest.mark.parametrize("bounds", [None, (0.0, 1.0)])
+def test_where_no_lead_varies_there_is_no_resolution(
+    bounds: tuple[float, float] | None, rng: np.random.Generator
+) -> None:
+    hits = rng.random(20).round()
+    assert resolution(hits, {"a": hits, "b": hits}, bounds) is None
+    assert resolution(hits, {"a": hits, "b": 1 - hits}, bounds) is not None
+    assert resolution(np.ones(1), {"a": np.zeros(1)}, bounds) is None
+
+
+# Verdicts at their borders
+
+
+def outcome(p: float | None, lead: float = 0.05, upper: float | None = 0.09, least: float | None = 0.2) -> rule.Test:
+    """A test over 12 units with this outcome."""
+    one = Comparison(lead, 0.0, upper, p, 0.02)
+    return rule.Test(lead, 0.0, upper, p, 12, "noise", {"noise": one}, least, None, None if p else "one unit")
+
+
+def evidence(
+    p: float | None = 0.4,
+    *,
+    upper: float | None = 0.09,
+    positive: float | None = 0.025,
+    positive_lead: float = 0.1,
+    planted: float | None = 0.8,
+    relevant: float = 0.1,
+) -> Evidence:
+    """An attack that just about says that no leak was found, but for what is given."""
+    proof = None if positive is None else outcome(positive, positive_lead)
+    return Evidence(outcome(p, upper=upper), relevant, proof, planted, "5 steps")
+
+
+def answered(*ps: float, **more: Any) -> Answer:
+    """The answer to the first of several questions of one attack each."""
+    return answers({str(i): {"attack": evidence(p, **more)} for i, p in enumerate(ps)})["0"]
+
+
+@pytest.mark.parametrize(
+    ("ps", "verdict", "because"),
+    [
+        ([0.025], "leak", None),
+        ([0.0251], "inconclusive", "too_coarse"),  # q <= .05, so it is not "no leak" either
+        ([0.05], "inconclusive", "too_coarse"),
+        ([0.0501], "no_leak_found", None),
+        ([0.025, 1], "leak", None),  # q = .05
+        ([0.0166, 1, 1], "leak", None),  # q = .0498
+        ([0.0167, 1, 1], "inconclusive", "not_after_correction"),  # q = .0501
+        ([0.026, 0.001], "inconclusive", "too_coarse"),  # q = .026, p > .025
+        ([0.026, 1], "no_leak_found", None),  # q = .052
+        ([0.02, 0.02, 0.02, 0.02], "leak", None),  # each alone has q = .02; Holm would say .08
+    ],
+)
+def test_a_leak_has_q_of_at_most_05_and_p_of_at_most_025(ps: list[float], verdict: str, because: str | None) -> None:
+    found = answered(*ps)
+    assert (found.verdict, found.because) == (verdict, because)
+    assert found.p == ps[0]
+    assert found.q == pytest.approx(benjamini_hochberg(ps)[0])
+    assert found.p_holm == pytest.approx(holm(ps)[0])
+
+
+@pytest.mark.parametrize(
+    ("given", "verdict", "because"),
+    [
+        ({}, "no_leak_found", None),
+        ({"positive": None}, "inconclusive", "weak_attack"),
+        ({"positive": 0.0251}, "inconclusive", "weak_attack"),
+        ({"positive_lead": 0.0999}, "inconclusive", "weak_attack"),
+        ({"upper": 0.0999}, "no_leak_found", None),
+        ({"upper": 0.1}, "inconclusive", "too_coarse"),
+        ({"upper": None}, "inconclusive", "too_coarse"),
+        ({"upper": 0.0}, "no_leak_found", None),
+        ({"planted": None}, "inconclusive", "weak_attack"),
+        ({"planted": 0.79}, "inconclusive", "weak_attack"),
+    ],
+)
+def test_no_leak_found_wants_an_attack_that_would_have_found_one(
+    given: dict[str, Any], verdict: str, because: str | None
+) -> None:
+    found = answered(0.4, **given)
+    assert (found.verdict, found.because) == (verdict, because)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, ["leakage above 0.09 is excluded", "80%"]),
+        ({"positive": 0.3}, ["positive control", "5 steps", "p = 0.3", "want 0.1"]),
+        ({"upper": 0.3}, ["leads up to 0.3 are not excluded", "about 48 units"]),  # 12 (.2 / .1)^2
+        ({"planted": 0.5}, ["planted", "50%", "want 80%"]),
+    ],
+)
+def test_the_reason_says_what_is_excluded_or_what_would_decide(given: dict[str, Any], said: list[str]) -> None:
+    reason = answered(0.4, **given).reason
+    assert all(words in reason for words in said), reason
+
+
+def test_what_cannot_be_tested_keeps_its_reason_and_is_not_in_the_family() -> None:
+    one: dict[str, Asked] = {"tested": {"a": evidence(0.02)}, "alone": {"a": evidence(None)}}
+    found = answers({**one, "lone": Absent(rule.NO_OTHER_CLIENT), "none": Absent("reads no update", "not_applicable")})
+    assert {key: (one.verdict, one.reason) for key, one in found.items() if key != "tested"} == {
+        "alone": ("inconclusive", "one unit"),
+        "lone": ("inconclusive", rule.NO_OTHER_CLIENT),
+        "none": ("not_applicable", "reads no update"),
+    }
+    assert (found["tested"].q, found["lone"].q, found["alone"].p) == (0.02, None, None)
+    assert answers({}) == {}
+
+
+def test_no_leak_is_said_by_the_attack_with_the_largest_lead_on_its_positive_control_in_relevant_effects() -> None:
+    accuracy = evidence(0.6, positive=0.001, positive_lead=0.9)  # 9 relevant effects
+    decibels = evidence(0.3, positive=0.001, positive_lead=5.0, relevant=1.0, upper=0.9)  # 5
+    found = answers({"x": {"decibels": decibels, "accuracy": accuracy}})["x"]
+    assert (found.verdict, found.speaker) == ("no_leak_found", "accuracy")
+    blind = evidence(0.6, positive=0.001, positive_lead=0.9, planted=0.1)  # what the others say does not help
+    found = answers({"x": {"decibels": decibels, "accuracy": blind}})["x"]
+    assert (found.verdict, found.because, found.speaker) == ("inconclusive", "weak_attack", "accuracy")
+
+
+def test_a_relative_effect_on_the_positive_control_is_measured_there() -> None:
+    """A tenth of the prior's error is less on clients than on single images."""
+    one = Evidence(outcome(0.4), 0.1, outcome(0.001, lead=0.15), 0.9)
+    assert answers({"x": {"a": one}})["x"].verdict == "no_leak_found"
+    strict = Evidence(outcome(0.4), 0.1, outcome(0.001, lead=0.15), 0.9, relevant_there=0.16)
+    assert answers({"x": {"a": strict}})["x"].because == "weak_attack"
+
+
+# Within a question, and beyond doubt
+
+
+def asked(*ps: Sequence[float]) -> dict[str, Answer]:
+    """The answers to questions 0, 1, ... of attacks a, b, ... with these p."""
+    return answers({str(i): dict(zip("abcd", map(evidence, some), strict=False)) for i, some in enumerate(ps)})
+
+
+def test_the_p_of_a_question_is_simes_over_its_attacks_and_its_leak_is_the_strongest_attack_s() -> None:
+    found = asked([0.9, 0.004, 0.012], [0.8])["0"]
+    assert (found.verdict, found.speaker) == ("leak", "b")
+    assert found.p == pytest.approx(0.012)  # 3 x .004
+    assert found.q == pytest.approx(0.024)  # 2 x .012
+
+
+@pytest.mark.parametrize(
+    ("questions", "marked"),
+    [
+        (([0.001, 0.0250], [1.0]), "ab"),  # Holm (.002, .025), level .05 x 1/2
+        (([0.001, 0.0251], [1.0]), "a"),
+        (([0.001, 0.0251], [0.001]), "ab"),  # level .05 x 2/2
+        (([0.001, 0.02, 0.03, 0.6], [1.0]), "a"),  # Holm (.004, .06, .06, .6)
+        (([0.024, 0.024], [0.001]), "ab"),  # Holm (.048, .048)
+        (([0.024, 0.024], [0.001], [1.0]), ""),  # level .033: a leak of the question, of no attack by itself
+        (([0.3, 0.9], [0.001]), ""),  # no leak, no mark
+    ],
+)
+def test_rows_of_a_leaking_question_are_marked_by_holm_at_5_percent_of_the_share_that_leaks(
+    questions: Sequence[Sequence[float]], marked: str
+) -> None:
+    found = asked(*questions)["0"]
+    assert found.marked == set(marked)
+    assert (found.verdict == "leak") == (questions[0][0] < 0.1)
+
+
+def test_the_interval_of_a_leak_is_widened_to_the_share_of_questions_that_leak() -> None:
+    found = asked([0.001], [0.002], [0.5], [0.6], [0.7])
+    assert [found[key].error for key in "01"] == [pytest.approx(0.02)] * 2  # .05 x 2/5
+    assert [found[key].error for key in "234"] == [0.05] * 3
+
+
+@pytest.mark.parametrize(("p", "sure"), [(0.0125, True), (0.0126, False)])
+def test_a_leak_is_beyond_doubt_where_it_passes_holm_too(p: float, sure: bool) -> None:
+    found = answered(p, 1.0)
+    assert (found.verdict, found.beyond_doubt) == ("leak", sure)
+
+
+# The questions of a report
+
+
+def secret(name: str, *scopes: str, **facts: Any) -> Attack:
+    return reader(secret=name, scopes=scopes, **facts)
+
+
+def of_report(**more: AttackScores) -> Verdicts:
+    return judge({f"run/{name}": one for name, one in more.items()}, 0)
+
+
+def questions(verdicts: Verdicts, **more: AttackScores) -> tuple[Question, ...]:
+    return verdicts.questions.of_cell("run", [f"run/{name}" for name in more])
+
+
+LEAKING, NULL = scores(3, 3.0), scores(4, 0.0)
+
+
+def test_attacks_are_grouped_by_artifact_level_adversary_secret_and_scope() -> None:
+    member = secret("membership", "client")
+    attacks = {
+        "one": attack_scores(NULL, attack=member),
+        "two": attack_scores(NULL, attack=member),
+        "insider": attack_scores(NULL, attack=member, role="insider"),
+        "image": attack_scores(NULL, attack=member, level="image"),
+        "model": attack_scores(NULL, attack=member).model_copy(update={"kind": "model_state"}),
+        "content": attack_scores(NULL, attack=secret("content", "client", "domain")),
+    }
+    found = questions(of_report(**attacks), **attacks)
+    assert {(q.artifact, q.level, q.adversary, q.secret, q.scope): q.attacks for q in found} == {
+        ("style_statistics", "client", "server", "membership", "client"): (0, 1),
+        ("style_statistics", "client", "insider", "membership", "client"): (2,),
+        ("style_statistics", "image", "server", "membership", "client"): (3,),
+        ("model_state", "client", "server", "membership", "client"): (4,),
+        ("style_statistics", "client", "server", "content", "client"): (5,),
+        ("style_statistics", "client", "server", "content", "domain"): (5,),
+    }
+
+
+def test_the_family_is_what_crossed_the_wire_without_positive_controls_and_exact_recovery() -> None:
+    one = attack_scores(LEAKING, attack=secret("membership", "client"))
+    alone = {"one": one}
+    more = {
+        "one": one,
+        **{f"unshared{i}": attack_scores(NULL, shared=False) for i in range(3)},
+        "exact": attack_scores(NULL, attack=secret("content", "client", "domain", exact=True)),
+        "nothing": attack_scores(None, None, attack=secret("identity", "client"), not_applicable="reads no update"),
+    }
+    found = {(q.secret, q.scope): q for q in questions(of_report(**more), **more)}
+    asks = found["membership", "client"]
+    assert asks.p is not None
+    assert asks.p == asks.q == asks.p_holm  # one test in the family: what is beside it costs nothing
+    assert asks.p == pytest.approx(questions(of_report(**alone), **alone)[0].p or 0.0, abs=1e-3)
+    assert set(found) == {
+        ("membership", "client"),
+        ("content", "client"),
+        ("content", "domain"),
+        ("identity", "client"),
+    }
+    assert {found[key].verdict for key in found if key[0] != "membership"} == {"not_applicable"}
+    assert found["identity", "client"].reason == "reads no update"
+
+
+def test_exact_recovery_answers_its_question_with_the_share_that_it_recovered() -> None:
+    exact = scores(5, 0.0)
+    exact.details = {"recovered": {"attack": [1.0] * 3 + [0.0] * 9}}
+    attacks = {
+        "exact": attack_scores(exact, attack=secret("content", "client", "domain", exact=True)),
+        "gan": attack_scores(LEAKING, attack=secret("content", "client", "domain")),
+    }
+    for question in questions(of_report(**attacks), **attacks):
+        assert question.verdict == "leak"
+        assert question.attacks == (0, 1)
+        assert question.recovered is not None
+        wanted = stats.binomtest(3, 12).proportion_ci(0.95, method="exact")
+        assert question.recovered.value == 0.25
+        assert question.recovered.ci95 == pytest.approx((wanted.low, wanted.high))
+
+
+SCOPES = {
+    "domain": ("domain",),
+    "membership": ("client",),
+    "identity": ("client",),
+    "size": ("client",),
+    "labels": ("client", "domain"),
+    "content": ("client", "domain"),
+}
+ASKED = {
+    "domain_inference": "domain",
+    "membership": "membership",
+    "style_membership": "membership",
+    "importance_membership": "membership",
+    "identification": "membership",
+    "linkage": "identity",
+    "layout_probe": "content",
+    "exact_recovery": "content",
+}
+
+
+@pytest.mark.parametrize("name", Attack.names())
+def test_every_attack_asks_for_one_secret_in_the_scopes_of_that_secret(name: str) -> None:
+    task = Attack.named(name).task
+    assert task.scopes == SCOPES[task.secret]
+    assert task.secret == ASKED.get(name, task.secret)
+    if task.draws_images:
+        assert task.secret == "content"
+
+
+def test_every_secret_is_asked_for_by_some_attack_and_only_exact_recovery_is_exact() -> None:
+    tasks = {name: Attack.named(name).task for name in Attack.names()}
+    assert {task.secret for task in tasks.values()} == set(SCOPES)
+    assert {name for name, task in tasks.items() if task.exact} == {"exact_recovery"}
+
+
+@pytest.mark.parametrize(
+    ("metric", "relevant", "relative"),
+    [
+        ("psnr", 1.0, False),
+        ("auc", 0.10, False),
+        ("top1", 0.10, False),
+        ("accuracy", 0.20, False),
+        ("balanced_accuracy", 0.20, False),
+        ("l1", 0.10, True),
+        ("relative_error", 0.10, True),
+    ],
+)
+def test_the_least_lead_that_matters_is_the_task_s(metric: str, relevant: float, relative: bool) -> None:
+    tasks = [Attack.named(name).task for name in Attack.names()]
+    some = [task for task in tasks if task.metric == metric and task.secret != "identity"]
+    assert {(task.relevant, task.relative) for task in some} == {(relevant, relative)}
+    assert {task.relevant for task in tasks if task.secret == "identity"} == {0.15}
+
+
+SIZE: dict[str, Any] = {"higher_leaks": False, "relative": True, "relevant": 0.1}
+
+
+def test_a_relative_effect_is_a_share_of_what_the_public_prior_scores() -> None:
+    whole = scores(6, 0.5)
+    whole.headline["mean_image"] = [0.5, 0.7] * 6
+    one = attack_scores(whole, attack=secret("size", "client", **SIZE))
+    found = questions(of_report(one=one), one=one)[0]
+    assert found.relevant == pytest.approx(0.06)  # a tenth of .6
+    absolute = attack_scores(whole, attack=secret("size", "client", **{**SIZE, "relative": False}))
+    assert questions(of_report(one=absolute), one=absolute)[0].relevant == 0.1
+
+
+def test_what_the_public_prior_answers_exactly_is_not_applicable() -> None:
+    whole = scores(6, 0.5)
+    whole.headline["mean_image"] = [0.0] * 12
+    one = attack_scores(whole, attack=secret("size", "client", **SIZE))
+    found = questions(of_report(one=one), one=one)[0]
+    assert (found.verdict, found.reason) == ("not_applicable", "the public prior already answers this exactly")
+
+
+def test_resampling_uses_400_draws_for_each_test_of_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def spy(hypothesis: Hypothesis, rng: np.random.Generator, resamples: int, *, sharp: bool = True) -> rule.Test:
+        seen.append(resamples)
+        return rule.test(hypothesis, rng, resamples, sharp=sharp)
+
+    monkeypatch.setattr("fdgpriv.evaluation.attack_tests.test", spy)
+    attack_tests({f"run/{i}": attack_scores(NULL) for i in range(10)}, 0)
+    assert min(seen) >= 400 * len(seen)
+
+
+# How often a whole report errs
+
+
+REPORTS = 200
+
+
+def leaks(truth: Array, rng: np.random.Generator) -> list[bool]:
+    """The questions that a report calls leaks, with these true leads: 2 attacks each, 3 controls, 15 units, noise in common."""
+    units = rng.normal(size=15)  # how hard a unit is, for every attack and control
+    asked: dict[str, Asked] = {}
+    for i, lead in enumerate(truth):
+        own = rng.normal(size=15)  # and for those of this question
+        evidence = {}
+        for name in ("a", "b"):
+            attack, *others = (units + own + rng.normal(size=(4, 15))) / 3**0.5
+            controls = {str(j): values for j, values in enumerate(others)}
+            line = Hypothesis(attack + lead, controls)
+            evidence[name] = Evidence(rule.test(line, rng, RESAMPLES, sharp=False), 0.5)
+        asked[str(i)] = evidence
+    return [one.verdict == "leak" for one in answers(asked).values()]
+
+
+def test_where_nothing_leaks_at_most_16_of_200_reports_call_any_leak(rng: np.random.Generator) -> None:
+    assert sum(any(leaks(np.zeros(10), rng)) for _ in range(REPORTS)) <= 16
+
+
+def test_where_half_leaks_at_most_5_percent_of_the_leaks_called_are_false_and_most_are_found(
+    rng: np.random.Generator,
+) -> None:
+    truth = np.array([1.2, 0.0] * 5)
+    found = np.array([leaks(truth, rng) for _ in range(REPORTS)])
+    false = found[:, truth == 0].sum(axis=1) / np.maximum(1, found.sum(axis=1))
+    assert false.mean() <= 0.05
+    assert found[:, truth > 0].mean() >= 0.7
