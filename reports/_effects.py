@@ -1,9 +1,13 @@
 """What an attack achieves in words that a reviewer understands: one function for each metric."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ._numbers import number, percent
+from fdgpriv.results.finding import Run
+from fdgpriv.results.question import Question
+
+from ._numbers import number, percent, pooled
 
 _CONTROLS = {
     "mean_image": "the public mean image",
@@ -41,6 +45,34 @@ class Effect:
     clients: int | None = None
     choices: int | None = None
     upper: float | None = None
+
+
+def of_questions(asked: Sequence[tuple[Run, Question]]) -> Effect | None:
+    """The figures of the first question's scope, averaged over the runs whose verdict rests on the same metric."""
+    first = asked[0][1]
+    same = [(run, q, q.strongest) for run, q in asked if q.scope == first.scope and q.strongest]
+    if not same:
+        return None
+    metric = Counter(one.metric for _, _, one in same).most_common(1)[0][0]
+    kept = [(run, q, one) for run, q, one in same if one.metric == metric]
+    figures = [pooled([getattr(one, name) for _, _, one in kept]) for name in ("value", "control_value", "lead")]
+    value, control, lead = (figure.value if figure else None for figure in figures)
+    if value is None or control is None:
+        return None
+    run, question, one = kept[0]
+    row = next((run.attacks[i] for i in question.attacks if run.attacks[i].attack == one.attack), None)
+    units, chance = (row.units, row.chance and row.chance.value) if row else (None, None)
+    return Effect(
+        metric=metric,
+        secret=first.secret,
+        value=value,
+        control=control,
+        control_name=one.control,
+        lead=lead or 0.0,
+        clients=units.n if len(kept) == 1 and units and units.kind == "client" else None,
+        choices=round(1 / chance) if chance else None,
+        upper=max((q.upper_bound for _, q, _ in kept if q.upper_bound is not None), default=None),
+    )
 
 
 def effect(found: Effect) -> str:

@@ -137,7 +137,7 @@ def artifact(name: str) -> str:
 
 def asked_of(question: Question) -> str:
     """The artifact of a question, as attacks call it."""
-    return f"{question.artifact}:{question.level}"
+    return f"{question.artifact}:{question.level}" if question.level else question.artifact
 
 
 def scope(question: Question) -> str:
@@ -169,6 +169,7 @@ def unique(names: Iterable[str]) -> list[str]:
 
 
 def called(row: ArtifactRow) -> set[str]:
-    """What attacks call the artifacts of this row of the ledger: kinds with the level."""
-    names = {f"{kind}:{row.level}" for kind in (row.kind, *_HOLDS.get(row.kind, ()))}
+    """What attacks call the artifacts of this row of the ledger: kinds, and kinds with the level."""
+    kinds = (row.kind, *_HOLDS.get(row.kind, ()))
+    names = {name for kind in kinds for name in (kind, f"{kind}:{row.level}")}
     return names | {_ALSO_CALLED[name] for name in names & _ALSO_CALLED.keys()}
