@@ -1,6 +1,6 @@
 """What a report tells, in the order in which it tells it; each format only sets it in type."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fdgpriv.results.attack_finding import AttackFinding, CurvePoint
@@ -13,7 +13,21 @@ from ._evidence import Entry, Figures, entries, figures
 from ._figures import Drawing, Series, lines
 from ._matrix import Arm, arms, matrix
 from ._numbers import plain, pooled
-from ._tables import Picture, Section, Table, claims, count, ledger, number, privacy, settings, text, verdict
+from ._tables import (
+    Picture,
+    Section,
+    Table,
+    claims,
+    count,
+    grouped,
+    images,
+    ledger,
+    number,
+    privacy,
+    settings,
+    text,
+    verdict,
+)
 from ._words import SECRETS, artifact, defense, joined, metric, role, spoken, title, unique
 
 MOST_ARMS = 5  # lines that a reader can still tell apart
@@ -85,22 +99,22 @@ def story(results: Results) -> Story:
         compares=len({run.defense for run in runs}) > 1,
         frontier=section,
         frontier_drawings=drawings,
-        ledgers=_same(runs, lambda run: Section("", ledger(run.artifacts)) if run.artifacts else None),
+        ledgers=grouped(runs, lambda run: Section("", ledger(run.artifacts)) if run.artifacts else None),
         parts=tuple(_part(run) for run in runs if run.attacks),
-        pictures=_same(
+        pictures=grouped(
             runs,
             lambda run: (
                 Section("", pictures=tuple(Picture(f.file, f.caption) for f in run.figures)) if run.figures else None
             ),
         ),
-        claims=_same(runs, lambda run: Section("", claims(run.claims)) if run.claims else None),
+        claims=grouped(runs, lambda run: Section("", claims(run.claims)) if run.claims else None),
         trainings=over_trainings(results),
         accuracy=each_run(runs),
         rounds=over_rounds(runs),
         privacy=privacy(runs),
-        not_measured=_same(runs, lambda run: Section("", lines=run.not_measured) if run.not_measured else None),
+        not_measured=grouped(runs, lambda run: Section("", lines=run.not_measured) if run.not_measured else None),
         dataset=(results.dataset.name, results.dataset.about, results.dataset.limits),
-        images=_same(runs, _images),
+        images=grouped(runs, images),
         config=settings(results.config),
         environment=settings(results.environment),
         timing=f"{plain(timing.total_s, ' s')} in all, {plain(timing.train_s, ' s')} training, "
@@ -187,29 +201,3 @@ def _part(run: Run) -> Part:
         for a in refused
     )
     return Part(title(run), entries(run), figures(run), Table(heads, rows))
-
-
-def _images(run: Run) -> Section | None:
-    """What the images of the source domains are used for, in one line; None where the run does not say."""
-    used = run.images
-    if used is None:
-        return None
-    each = ", ".join(f"{name} {of.train:,}" for name, of in used.domains.items())
-    said = f"Images of the source domains: {used.train:,} train ({each}), {used.held_out:,} are held out for validation, "
-    if not used.public + used.shadow:
-        return Section("", lines=(said + "none is withheld for attacks.",))
-    return Section(
-        "", lines=(said + f"{used.public:,} are public, for adversaries to hold, {used.shadow:,} are shadow clients'.",)
-    )
-
-
-def _same(runs: Sequence[Run], make: Callable[[Run], Section | None]) -> tuple[Section, ...]:
-    """One section for all runs of which the same is said, titled by the runs unless it is of all."""
-    groups: dict[Section, list[str]] = {}
-    for run in runs:
-        if (section := make(run)) is not None:
-            groups.setdefault(section, []).append(title(run))
-    return tuple(
-        Section("" if len(names) == len(runs) else "; ".join(names), one.table, one.lines, one.pictures)
-        for one, names in groups.items()
-    )

@@ -1,7 +1,7 @@
 """Tables: cells that know what they are, and the tables of ledger, epsilon, claims and settings."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from fdgpriv.results.finding import ArtifactRow, Claim, Run
 
 from ._numbers import plain, rounded_bytes
-from ._words import VERDICTS, defense, joined, role, spoken
+from ._words import VERDICTS, defense, joined, role, spoken, title
 
 
 @dataclass(frozen=True)
@@ -142,3 +142,29 @@ def settings(values: Mapping[str, JsonValue]) -> Table:
     """Names and values as JSON."""
     rows = ((code(name), code(json.dumps(value, ensure_ascii=False))) for name, value in values.items())
     return Table(("Name", "Value"), tuple(rows))
+
+
+def images(run: Run) -> Section | None:
+    """What the images of the source domains are used for, in one line; None where the run does not say."""
+    used = run.images
+    if used is None:
+        return None
+    each = ", ".join(f"{name} {of.train:,}" for name, of in used.domains.items())
+    said = f"Images of the source domains: {used.train:,} train ({each}), {used.held_out:,} are held out for validation, "
+    if not used.public + used.shadow:
+        return Section("", lines=(said + "none is withheld for attacks.",))
+    return Section(
+        "", lines=(said + f"{used.public:,} are public, for adversaries to hold, {used.shadow:,} are shadow clients'.",)
+    )
+
+
+def grouped(runs: Sequence[Run], make: Callable[[Run], Section | None]) -> tuple[Section, ...]:
+    """One section for all runs of which the same is said, titled by the runs unless it is of all."""
+    groups: dict[Section, list[str]] = {}
+    for run in runs:
+        if (section := make(run)) is not None:
+            groups.setdefault(section, []).append(title(run))
+    return tuple(
+        Section("" if len(names) == len(runs) else "; ".join(names), one.table, one.lines, one.pictures)
+        for one, names in groups.items()
+    )
