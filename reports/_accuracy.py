@@ -14,7 +14,7 @@ from ._matrix import Arm, arms
 from ._numbers import interval, measured, plain, pooled, share
 from ._numbers import number as decimal
 from ._tables import Cell, Section, Table, count, number, text
-from ._words import artifact, asked_of, defense, metric, role, spoken
+from ._words import artifact, asked_of, defense, joined, metric, role, spoken
 
 _RULES = ("last round", "best source accuracy", "mean of the last five")
 
@@ -41,13 +41,11 @@ class Benchmark:
 
 def benchmark(runs: Sequence[Run]) -> Benchmark | None:
     """Of the questions without a defense (of all, where every run has one) that with the largest lead that matters."""
-    asked = [(q.verdict != "leak", -(q.strongest.lead.value or 0) / (q.relevant or 1), run.defense != "none", i, q)
-             for run in runs for i, q in enumerate(run.questions) if q.strongest]  # fmt: skip
+    asked = [(run.defense != "none", q, q.strongest) for run in runs for q in run.questions if q.strongest]
     if not asked:
         return None
-    question = min(asked, key=lambda one: (one[2], *one[:2], one[3]))[4]
-    assert question.strongest is not None
-    one = question.strongest
+    found = min(asked, key=lambda e: (e[0], e[1].verdict != "leak", -(e[2].lead.value or 0.0) / (e[1].relevant or 1.0)))
+    _, question, one = found
     return Benchmark(one.attack, asked_of(question), question.adversary, question.scope, one.metric)
 
 
@@ -102,15 +100,14 @@ def over_rounds(runs: Sequence[Run]) -> tuple[Drawing, ...]:
         for run in first:
             known = {at.round: at for at in run.utility.rounds} if run.utility else {}
             more = f", {defense(run.defense)}" if len(first) > 1 else ""
-            for label, field in (("target", "target_accuracy"), ("source", "source_accuracy")):
-                values = tuple(getattr(known[at], field) if at in known else None for at in places)
-                series.append(Series(label + more, values))
+            for name in ("target", "source"):
+                values = tuple(getattr(known.get(at), f"{name}_accuracy", None) for at in places)
+                series.append(Series(name + more, values))
         caption = f"Accuracy after each round: {method}, target {target}, seed {group[0].seed}"
-        last = [f"{one.name} {one.values[-1]:.3f}" for one in series if one.values[-1] is not None]
+        last = joined([f"{one.name} {one.values[-1]:.3f}" for one in series if one.values[-1] is not None])
         step = max(1, -(-len(places) // 8))
         ticks = [str(at) if k % step == 0 else " " for k, at in enumerate(places)]
-        alt = f"{caption}. At the end: {', '.join(last)}"
-        found.append(lines(f"rounds-{i}", caption, alt, "round", "accuracy", ticks, series))
+        found.append(lines(f"rounds-{i}", caption, f"{caption}; at last {last}", "round", "accuracy", ticks, series))
     return tuple(found)
 
 

@@ -11,16 +11,16 @@ from ._matrix import Arm, arms
 from ._numbers import percent, pooled
 from ._words import LEARNT, WORST_FIRST, artifact, asked_of, defense, joined, role, role_order, unique, upper
 
+_IMAGES = "Compute it from more images, or add noise with a proved epsilon, before it leaves the client."
 _DO = {
-    "domain": "Every client's own copy tells its domain where domains differ: if that is secret, share sums (secure "
-    "aggregation) or add noise.",
-    "labels": "Share it only summed over clients, or with noise; fewer and larger updates tell less.",
+    "domain": "Clients' own copies tell their domain apart, as domains differ: if that is secret, share sums over clients "
+    "(secure aggregation) or add noise.",
+    "labels": "Share it only summed over clients, or with noise, so that no single client's labels show.",
     "size": "Share rounded counts, or none.",
-    "membership": "Compute it from more images, or add noise with a proved epsilon, before it leaves the client.",
-    "content": "Compute it from more images, add noise, or keep it on the client.",
-    "identity": "Removing names does not hide senders: share sums, or refresh what makes uploads alike.",
+    "membership": _IMAGES,
+    "content": _IMAGES,
+    "identity": "Removing names does not hide senders: share sums over clients, or add noise.",
 }
-_DOMAIN_ONLY = "What leaks is about the client's domain, not shown to be about the client itself."
 _OPEN = {
     "weak_attack": "try stronger attacks or a larger preset",
     "too_coarse": "test more clients",
@@ -61,13 +61,12 @@ def _advice(name: str, asked: Sequence[tuple[Run, Question]], several: bool) -> 
     leaks = [(run, q) for run, q in asked if q.verdict == "leak"]
     lines = []
     if leaks:
-        to = joined([role(one) for one in role_order(q.adversary for _, q in leaks)])
-        what = f"tells {to} {_learnt([q for _, q in leaks])}"
+        what = f"tells {_learnt([q for _, q in leaks])}"
         if several:
             what += f" ({joined([arm.name for arm in arms([run for run, _ in leaks])])})"
-        lines = unique(_DO[secret] for secret in _DO if secret in {q.secret for _, q in leaks})
-        scopes = {q.scope for _, q in leaks if q.secret != "domain"}
-        lines += [_DOMAIN_ONLY] if scopes == {"domain"} else []
+        own = {q.secret for _, q in leaks if q.scope == "client"}
+        causes = {q.secret if q.secret in own else "domain" for _, q in leaks}  # else it tells of the domain alone
+        lines = unique(_DO[secret] for secret in _DO if secret in causes)
     elif word == "inconclusive":
         what = "shown neither to leak nor to be safe"
     elif word == "no_leak_found":
@@ -81,14 +80,18 @@ def _advice(name: str, asked: Sequence[tuple[Run, Question]], several: bool) -> 
 def _undecided(asked: Sequence[Question]) -> Iterator[str]:
     """How many questions are open, and what would decide most of them."""
     reasons = Counter(_OPEN[q.inconclusive_because] for q in asked if q.inconclusive_because)
-    if reasons:
-        steps = joined([upper(step) if i == 0 else step for i, (step, _) in enumerate(reasons.most_common())])
-        yield f"{steps}: {reasons.total()} of {len(asked)} questions are open."
+    if n := reasons.total():
+        verb = "is" if n == 1 else "are"
+        yield f"{n} of {len(asked)} questions on it {verb} open: {joined([step for step, _ in reasons.most_common()])}."
 
 
 def _learnt(leaks: Sequence[Question]) -> str:
-    """What leaks, in words; of secrets that leak in the domain scope alone that is said where they stand."""
-    return joined([LEARNT[secret] for secret in LEARNT if secret in {q.secret for q in leaks}])
+    """Who learns what."""
+    groups: dict[str, list[str]] = {}
+    for name in role_order(q.adversary for q in leaks):
+        secrets = {q.secret for q in leaks if q.adversary == name}
+        groups.setdefault(joined([LEARNT[one] for one in LEARNT if one in secrets]), []).append(role(name))
+    return "; ".join(f"{joined(names)} {what}" for what, names in groups.items())
 
 
 @dataclass(frozen=True)
@@ -176,10 +179,9 @@ def _single(one: Score, dataset: str) -> str:
         return f"Training of {who} failed, so nothing was attacked."
     if not one.asked:
         return f"Nothing was attacked, so this says nothing about what {arm.method} gives away."
-    over = f" over {seeds} seeds" if seeds > 1 else ""
-    counted = f"of {one.asked} questions about what crossed the wire{over}"
-    rest = [f"{n} {word}" for n, word in ((one.clear, "show none"), (one.undecided, "could not be decided")) if n]
-    if not one.leaks:
-        return f"{who} was not shown to leak, which is no proof of privacy: {counted}, {joined(rest)}{worth}."
-    shown = f"{one.leaks} {'show' if one.leaks > 1 else 'shows'} a leak"
-    return f"{who} leaks: {counted}, {joined([shown, *rest])}{worth}."
+    over = f", {seeds} seeds," if seeds > 1 else ""
+    verb, clear = ("is", "are")[one.leaks > 1], one.clear or "none"
+    answers = f"{one.leaks} {verb} answered with a leak, {clear} with no leak found"
+    rest = f"{one.undecided} could not be decided" if one.undecided else "none is undecided"
+    start = "leaks" if one.leaks else "was not shown to leak, which is no proof of privacy"
+    return f"{who} {start}: of {one.asked} questions about what crossed the wire{over} {answers}, and {rest}{worth}."

@@ -137,11 +137,15 @@ def _relative_error(found: Effect) -> str:
 
 
 def _balanced_accuracy(found: Effect) -> str:
-    return f"names an image's class in {percent(found.value)} of cases, balanced (best control: {percent(found.control)})"
+    return (
+        f"names an image's class in {percent(found.value)} of cases, balanced (best control: {percent(found.control)})"
+    )
 
 
 def _r2(found: Effect) -> str:
-    return f"explains {percent(found.value)} of where images are light and dark (best control: {percent(found.control)})"
+    return (
+        f"explains {percent(found.value)} of where images are light and dark (best control: {percent(found.control)})"
+    )
 
 
 def _max_abs_error(found: Effect) -> str:

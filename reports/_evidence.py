@@ -1,4 +1,4 @@
-"""The evidence behind each question: its test and resolution, its attacks with their controls, and every figure of each attack."""
+"""The evidence behind each question: its test and resolution, its attacks and their controls, every figure of each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -73,7 +73,16 @@ def _resolution(question: Question, name: str) -> str:
 
 def tests(attacks: Sequence[AttackFinding], asked: str) -> Table:
     """What each attack's test in one scope found, with the control that it is held against."""
-    heads = ("Attack", "Its figure", "Best control", "Lead", "p", "Alone", "Where it must succeed", "Planted leak found")
+    heads = (
+        "Attack",
+        "Its figure",
+        "Best control",
+        "Lead",
+        "p",
+        "Alone",
+        "Where it must succeed",
+        "Planted leak found",
+    )
     return Table(heads, tuple(_test(attack, attack.leakage.get(asked)) for attack in attacks))
 
 
@@ -128,7 +137,9 @@ def _figures(attack: AttackFinding) -> Figures:
 
 
 def _against(test: Leakage) -> str:
-    said = f"{joined([spoken(name) for name in test.against])}: {VERDICTS[test.verdict].lower()}" if test.against else ""
+    said = (
+        f"{joined([spoken(name) for name in test.against])}: {VERDICTS[test.verdict].lower()}" if test.against else ""
+    )
     if test.value is not None:
         ends = f" [{plain(test.ci95[0])}, {plain(test.ci95[1])}]" if test.ci95 else ""
         said += f"; {plain(test.value)}{ends} of the way from the best control to the upper bound"
@@ -188,4 +199,6 @@ def _rounds(attack: AttackFinding) -> Table:
         )
 
     heads = ("Rounds", "Images", "Units", "Figure", "Over one round", "p, that it rises", "Against every control")
-    return Table(heads, tuple(row(point) for point in attack.rounds), f"{metric(attack.headline)} by rounds read together")
+    return Table(
+        heads, tuple(row(point) for point in attack.rounds), f"{metric(attack.headline)} by rounds read together"
+    )

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -17,7 +18,7 @@ INK, SOFT, FAINT = "#010101", "#020202", "#030303"
 _SERIES = tuple(f"#0a0a0{i}" for i in range(6))
 _VARIABLES = {INK: "ink", SOFT: "soft", FAINT: "faint"} | {colour: f"s{i}" for i, colour in enumerate(_SERIES)}
 _MARKS, _DASHES = ("o", "s", "^", "D", "v", "P"), ("-", "--", "-.", (0, (1, 1)), (0, (5, 1)), (0, (3, 1, 1, 1)))
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.size": 11,
@@ -76,10 +77,10 @@ def lines(
             dash = (0, (4, 3)) if one.control else _DASHES[looks % len(_DASHES)]
             mark = "" if one.control else _MARKS[looks % len(_MARKS)]
             looks += not one.control
-            places = [i for i, value in enumerate(one.values) if value is not None]
+            known = [(i, value) for i, value in enumerate(one.values) if value is not None]
             axes.plot(
-                places,
-                [one.values[i] for i in places],
+                [i for i, _ in known],
+                [value for _, value in known],
                 color=colour,
                 linestyle=dash,
                 marker=mark,
@@ -87,10 +88,9 @@ def lines(
                 linewidth=1.4 if one.control else 2,
                 label=short(one.name),
             )
-            banded = [(i, ends) for i, ends in enumerate(one.intervals) if ends and one.values[i] is not None]
-            if banded and not one.control:
-                spans = [(i, *ends) for i, ends in banded]
-                axes.fill_between(*zip(*spans, strict=True), color=colour, alpha=0.15, linewidth=0)
+            banded = [(i, *ends) for i, ends in enumerate(one.intervals) if ends and one.values[i] is not None]
+            at, low, high = ([span[k] for span in banded] for k in range(3))
+            axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
         axes.set_xticks(range(len(ticks)), [short(tick) for tick in ticks])
         axes.set_xlabel(short(across, 40))
         axes.set_ylabel(short(along, 40))

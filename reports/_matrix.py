@@ -86,9 +86,7 @@ def places(runs: Sequence[Run]) -> list[Place]:
     found = list(dict.fromkeys(Place(q.adversary, asked_of(q), q.secret) for _, q in asked))
     roles = role_order([place.adversary for place in found])
     artifacts, secrets = unique([place.artifact for place in found]), list(SECRETS)
-    return sorted(
-        found, key=lambda p: (roles.index(p.adversary), artifacts.index(p.artifact), secrets.index(p.secret))
-    )
+    return sorted(found, key=lambda p: (roles.index(p.adversary), artifacts.index(p.artifact), secrets.index(p.secret)))
 
 
 def find(arm: Arm, place: Place) -> Found | None:
@@ -187,6 +185,4 @@ def _artifact(name: str, runs: Sequence[Run]) -> Cell:
     kind, _, level = name.partition(":")
     behind = [row.samples_behind for run in runs for row in run.artifacts if name in called(row) and row.samples_behind]
     images = f"from {min(behind):,} images" if behind else ""
-    return text(
-        upper(spoken(kind)), ", ".join(said for said in (LEVELS.get(level, spoken(level)), images) if said)
-    )
+    return text(upper(spoken(kind)), ", ".join(said for said in (LEVELS.get(level, spoken(level)), images) if said))

@@ -5,16 +5,15 @@ from dataclasses import dataclass
 
 from fdgpriv.results.attack_finding import AttackFinding, CurvePoint
 from fdgpriv.results.finding import Results, Run
-from fdgpriv.statistics.measured import Measured
 
 from ._accuracy import each_run, frontier, over_rounds, over_trainings
 from ._advice import Advice, Score, advice, scores, sentence
 from ._evidence import Entry, Figures, entries, figures
 from ._figures import Drawing, Series, lines
 from ._matrix import Arm, arms, matrix
-from ._numbers import plain, pooled
+from ._numbers import percent, plain, pooled
 from ._tables import (
-    Picture,
+    Cell,
     Section,
     Table,
     claims,
@@ -23,6 +22,7 @@ from ._tables import (
     images,
     ledger,
     number,
+    pictures,
     privacy,
     settings,
     text,
@@ -101,12 +101,7 @@ def story(results: Results) -> Story:
         frontier_drawings=drawings,
         ledgers=grouped(runs, lambda run: Section("", ledger(run.artifacts)) if run.artifacts else None),
         parts=tuple(_part(run) for run in runs if run.attacks),
-        pictures=grouped(
-            runs,
-            lambda run: (
-                Section("", pictures=tuple(Picture(f.file, f.caption) for f in run.figures)) if run.figures else None
-            ),
-        ),
+        pictures=grouped(runs, pictures),
         claims=grouped(runs, lambda run: Section("", claims(run.claims)) if run.claims else None),
         trainings=over_trainings(results),
         accuracy=each_run(runs),
@@ -137,17 +132,17 @@ def curves(runs: Sequence[Run]) -> tuple[Drawing, ...]:
 
 def _start(row: AttackFinding) -> float:
     """The lead over the best control where fewest images stand behind the artifact, in relevant effects."""
-    value, control = row.curve[0].value.value, _best(row.curve[0]).value
+    value, control = row.curve[0].value.value, _best(row, row.curve[0])
     relevant = row.main.relevant if row.main else None
     return abs((value or 0.0) - (control or 0.0)) / (relevant or 1.0)
 
 
-def _best(point: CurvePoint) -> Measured:
-    """The control that comes closest to the truth."""
-    sign = -1.0 if point.value.direction == "lower_leaks" else 1.0
-    known = [figure for figure in point.controls.values() if figure.value is not None]
-    nothing = Measured(value=None, direction=point.value.direction, reason="no control")
-    return max(known, key=lambda figure: sign * (figure.value or 0.0), default=nothing)
+def _best(row: AttackFinding, point: CurvePoint) -> float | None:
+    """The control that comes closest to the truth, of those that the test that leaks (or the main one) is held against."""
+    test = next((one for one in row.leakage.values() if one.marked), row.main)
+    against = set(test.against if test else ()) & set(point.controls) or set(point.controls)
+    known = [value for name in against if (value := point.controls[name].value) is not None]
+    return (min if point.value.direction == "lower_leaks" else max)(known, default=None)
 
 
 def _drawing(best: AttackFinding, every: Sequence[Arm]) -> Drawing:
@@ -158,9 +153,13 @@ def _drawing(best: AttackFinding, every: Sequence[Arm]) -> Drawing:
         values = [pooled([p.value for a in same for p in a.curve if p.images == images]) for images in ticks]
         name = arm.name if len(every) > 1 else spoken(best.attack)
         if any(value and value.value is not None for value in values):
-            series.append(Series(name, tuple(v and v.value for v in values), tuple(v and v.ci95 for v in values)))
+            series.append(
+                Series(
+                    name, tuple(v.value if v else None for v in values), tuple(v.ci95 if v else None for v in values)
+                )
+            )
     left = f" Drawn are {MOST_ARMS} of {len(series)}." if len(series) > MOST_ARMS else ""
-    control = tuple(_best(point).value for point in best.curve)
+    control = tuple(_best(best, point) for point in best.curve)
     series = [*series[:MOST_ARMS], Series("best control", control, control=True)]
     names = ["all" if images is None else str(images) for images in ticks]
     asked = SECRETS[best.secret]
@@ -181,23 +180,20 @@ def _like(row: AttackFinding) -> tuple[str, str, str]:
 
 def _scores(told: Sequence[Score]) -> Table:
     heads = ("Compared", "Verdict", "Leaks", "No leak found", "Inconclusive", "Unseen-domain accuracy")
-    body = (
-        (
-            text(one.arm.name),
-            verdict(one.word),
-            *(count(str(n)) for n in (one.leaks, one.clear, one.undecided)),
-            number("–" if one.accuracy is None else f"{100 * one.accuracy:.1f}%"),
-        )
-        for one in told
-    )
-    return Table(heads, tuple(body))
+
+    def row(one: Score) -> tuple[Cell, ...]:
+        counts = (count(str(n)) for n in (one.leaks, one.clear, one.undecided))
+        worth = "–" if one.accuracy is None else percent(one.accuracy, 1)
+        return (text(one.arm.name), verdict(one.word), *counts, number(worth))
+
+    return Table(heads, tuple(row(one) for one in told))
 
 
 def _part(run: Run) -> Part:
     heads = ("Attack", "Would read", "Adversary", "Why it does not apply")
-    refused = [a for a in run.attacks if not a.leakage and not a.metrics]
-    rows = tuple(
+    rows = (
         (text(spoken(a.attack)), text(artifact(a.artifact)), text(role(a.threat.role)), text(a.reason or "–"))
-        for a in refused
+        for a in run.attacks
+        if not a.leakage and not a.metrics
     )
-    return Part(title(run), entries(run), figures(run), Table(heads, rows))
+    return Part(title(run), entries(run), figures(run), Table(heads, tuple(rows)))

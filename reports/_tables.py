@@ -84,7 +84,15 @@ def verdict(word: str, sub: str = "") -> Cell:
 
 def ledger(artifacts: Sequence[ArtifactRow]) -> Table:
     """What crossed the wire: kind, way, size, count, who can read it."""
-    heads = ("Artifact", "Describes", "From → to", "Bytes per client and round", "Times", "Samples behind", "Visible to")
+    heads = (
+        "Artifact",
+        "Describes",
+        "From → to",
+        "Bytes per client and round",
+        "Times",
+        "Samples behind",
+        "Visible to",
+    )
     return Table(
         heads,
         tuple(
@@ -150,12 +158,20 @@ def images(run: Run) -> Section | None:
     if used is None:
         return None
     each = ", ".join(f"{name} {of.train:,}" for name, of in used.domains.items())
-    said = f"Images of the source domains: {used.train:,} train ({each}), {used.held_out:,} are held out for validation, "
+    said = (
+        f"Images of the source domains: {used.train:,} train ({each}), {used.held_out:,} are held out for validation, "
+    )
     if not used.public + used.shadow:
         return Section("", lines=(said + "none is withheld for attacks.",))
     return Section(
         "", lines=(said + f"{used.public:,} are public, for adversaries to hold, {used.shadow:,} are shadow clients'.",)
     )
+
+
+def pictures(run: Run) -> Section | None:
+    """What the run itself drew."""
+    found = tuple(Picture(figure.file, figure.caption) for figure in run.figures)
+    return Section("", pictures=found) if found else None
 
 
 def grouped(runs: Sequence[Run], make: Callable[[Run], Section | None]) -> tuple[Section, ...]:
