@@ -179,7 +179,7 @@ def _single(one: Score, dataset: str) -> str:
         return f"Training of {who} failed, so nothing was attacked."
     if not one.asked:
         return f"Nothing was attacked, so this says nothing about what {arm.method} gives away."
-    over = f", {seeds} seeds," if seeds > 1 else ""
+    over = f" ({seeds} seeds, each question by its worst answer)" if seeds > 1 else ""
     verb, clear = ("is", "are")[one.leaks > 1], one.clear or "none"
     answers = f"{one.leaks} {verb} answered with a leak, {clear} with no leak found"
     rest = f"{one.undecided} could not be decided" if one.undecided else "none is undecided"

@@ -105,13 +105,13 @@ def _test(attack: AttackFinding, test: Leakage | None) -> tuple[Cell, ...]:
     )
 
 
-def figures(run: Run) -> tuple[Figures, ...]:
-    """Every attack that was evaluated, those on what crossed the wire first."""
+def figures(run: Run, shown: bool) -> tuple[Figures, ...]:
+    """Every attack that was evaluated, those on what crossed the wire first; pictures where they are to be shown."""
     told = sorted((a for a in run.attacks if a.leakage or a.metrics), key=lambda a: not a.shared)
-    return tuple(_figures(attack) for attack in told)
+    return tuple(_figures(attack, shown) for attack in told)
 
 
-def _figures(attack: AttackFinding) -> Figures:
+def _figures(attack: AttackFinding, shown: bool) -> Figures:
     threat, units, trust = attack.threat, attack.units, attack.trust.items()
     parts = ((units.federated, "federated"), (units.shadows, "shadows")) if units else ()
     of = joined([f"{n} {kind}" for n, kind in parts if n])
@@ -124,6 +124,7 @@ def _figures(attack: AttackFinding) -> Figures:
         ("Trust in the artifact", ", ".join(f"{plain(weight)} at {images} images" for images, weight in trust)),
         *((f"Tested against, {name}", _against(test)) for name, test in attack.leakage.items()),
         ("Note", attack.reason or ""),
+        ("Pictures", "" if shown else ", ".join(attack.figures)),
     )
     who = f"{spoken(attack.attack)} by {role(threat.role)} on {artifact(attack.artifact)}"
     caption = f"Truth, reconstruction and baselines: {who}"
@@ -132,7 +133,7 @@ def _figures(attack: AttackFinding) -> Figures:
         upper(who) + ("" if attack.shared else " (not on the wire)"),
         tuple((label, value) for label, value in facts if value),
         tuple(table for table in tables if table.rows),
-        tuple(Picture(file, caption) for file in attack.figures),
+        tuple(Picture(file, caption) for file in attack.figures if shown),
     )
 
 

@@ -21,7 +21,6 @@ from ._tables import (
     grouped,
     images,
     ledger,
-    number,
     pictures,
     privacy,
     settings,
@@ -85,6 +84,7 @@ def story(results: Results) -> Story:
     defenses = joined(unique(defense(run.defense) for run in runs)) or "nothing finished"
     told = scores(runs)
     section, drawings = frontier(runs)
+    first = [arm.runs[0] for arm in arms(runs)]  # whose pictures are shown
     order = ("leak", "inconclusive", "no_leak_found", "not_attacked")
     return Story(
         title=f"{joined(methods) or 'No run'} on {results.dataset.name}{aimed}",
@@ -100,7 +100,7 @@ def story(results: Results) -> Story:
         frontier=section,
         frontier_drawings=drawings,
         ledgers=grouped(runs, lambda run: Section("", ledger(run.artifacts)) if run.artifacts else None),
-        parts=tuple(_part(run) for run in runs if run.attacks),
+        parts=tuple(_part(run, run in first) for run in runs if run.attacks),
         pictures=grouped(runs, pictures),
         claims=grouped(runs, lambda run: Section("", claims(run.claims)) if run.claims else None),
         trainings=over_trainings(results),
@@ -184,16 +184,16 @@ def _scores(told: Sequence[Score]) -> Table:
     def row(one: Score) -> tuple[Cell, ...]:
         counts = (count(str(n)) for n in (one.leaks, one.clear, one.undecided))
         worth = "–" if one.accuracy is None else percent(one.accuracy, 1)
-        return (text(one.arm.name), verdict(one.word), *counts, number(worth))
+        return (text(one.arm.name), verdict(one.word), *counts, count(worth))
 
     return Table(heads, tuple(row(one) for one in told))
 
 
-def _part(run: Run) -> Part:
+def _part(run: Run, shown: bool) -> Part:
     heads = ("Attack", "Would read", "Adversary", "Why it does not apply")
     rows = (
         (text(spoken(a.attack)), text(artifact(a.artifact)), text(role(a.threat.role)), text(a.reason or "–"))
         for a in run.attacks
         if not a.leakage and not a.metrics
     )
-    return Part(title(run), entries(run), figures(run), Table(heads, tuple(rows)))
+    return Part(title(run), entries(run), figures(run, shown), Table(heads, tuple(rows)))
