@@ -184,4 +184,4 @@ def _single(one: Score, dataset: str) -> str:
     answers = f"{one.leaks} {verb} answered with a leak, {clear} with no leak found"
     rest = f"{one.undecided} could not be decided" if one.undecided else "none is undecided"
     start = "leaks" if one.leaks else "was not shown to leak, which is no proof of privacy"
-    return f"{who} {start}: of {one.asked} questions about what crossed the wire{over} {answers}, and {rest}{worth}."
+    return f"{who} {start}: of {one.asked} questions about what crossed the wire{over}, {answers}, and {rest}{worth}."

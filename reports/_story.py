@@ -164,7 +164,7 @@ def _drawing(best: AttackFinding, every: Sequence[Arm]) -> Drawing:
     names = ["all" if images is None else str(images) for images in ticks]
     asked = SECRETS[best.secret]
     lower = "; lower leaks" if best.curve[0].value.direction == "lower_leaks" else ""
-    caption = f"{asked} {spoken(best.attack)} by {role(best.threat.role)} on {artifact(best.artifact)}{lower}.{left}"
+    caption = f"{asked} ({spoken(best.attack)} by {role(best.threat.role)} on {artifact(best.artifact)}{lower}){left}"
     ends = [
         f"{one.name}: " + ", ".join(f"{v:.3g} at {n}" for n, v in zip(names, one.values, strict=True) if v is not None)
         for one in series
