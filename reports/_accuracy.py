@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fdgpriv.results.accuracy import RETURNED, RULES, Accuracy, accuracies, several_trainings
-from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.finding import Results, Run
 from fdgpriv.statistics.measured import Measured
 
@@ -31,12 +30,9 @@ class Benchmark:
 
     def lead(self, arm: Arm) -> Measured | None:
         """Over its best control, pooled over the runs of this arm."""
-        rows = [a for run in arm.runs for a in run.attacks if self.is_of(a) and self.scope in a.leakage]
-        return pooled([a.leakage[self.scope].lead for a in rows])
-
-    def is_of(self, attack: AttackFinding) -> bool:
-        """Whether this attack is meant."""
-        return (attack.attack, attack.artifact, attack.threat.role) == (self.attack, self.artifact, self.role)
+        rows = [a for run in arm.runs for a in run.attacks if self.scope in a.leakage]
+        own = (self.attack, self.artifact, self.role)
+        return pooled([a.leakage[self.scope].lead for a in rows if (a.attack, a.artifact, a.threat.role) == own])
 
 
 def benchmark(runs: Sequence[Run]) -> Benchmark | None:
@@ -77,11 +73,11 @@ def frontier(runs: Sequence[Run]) -> tuple[Section, tuple[Drawing, ...]]:
             told.append((arm.name, target.value, target.ci95, lead.value, lead.ci95))
     leaks = ("Lead over the best control", "Leaks") if mark else ()
     heads = ("", "Runs", "Target accuracy", "Source accuracy", "Calibration error", *leaks, "Proved ε")
-    section = Section("Privacy against utility", Table(heads, tuple(body)), tuple(said))
+    section = Section("", Table(heads, tuple(body)), tuple(said))
     if len(told) < 2 or mark is None:
         return section, ()
     alt = "; ".join(f"{one}: lead {y:.3g} at accuracy {x:.3f}" for one, x, _, y, _ in told)
-    what = f"lead, {metric(mark.headline)}"
+    what = f"lead over best control ({metric(mark.headline)})"
     caption = f"Lead of {name} against accuracy on the unseen domain. Better is lower and further right."
     return section, (points("frontier", caption, alt, "accuracy on the unseen domain", what, told),)
 

@@ -144,16 +144,15 @@ def sentence(results: Results) -> str:
     if not asked:
         return f"Nothing was attacked, so this says nothing about what {_methods(told)} give away."
     most, least = max(one.leaks for one in asked), min(one.leaks for one in asked)
+    where, one_method = f"on {results.dataset.name}", len({one.arm.method for one in told}) == 1
+    subject, for_ = (f"{told[0].arm.method} {where}", "under") if one_method else (upper(where), "for")
     if not most:
-        open_ = sum(one.undecided for one in asked)
-        return f"No leak was shown in any of {len(asked)} compared; {open_} of {sum(o.asked for o in asked)} answers stay open."
+        counts = f"{sum(one.undecided for one in asked)} of {sum(one.asked for one in asked)}"
+        return f"{subject}: no leak was shown {for_} any of {len(asked)} compared; {counts} questions stay open."
     if most == least:
-        return f"On {results.dataset.name} each of {len(asked)} compared leaks in {most} of its questions."
-    return (
-        f"On {results.dataset.name}, {_those(asked, most)}; {_those(asked, least)}."
-        if least
-        else f"On {results.dataset.name}, {_those(asked, most)}; none was shown for {_names(asked, 0)}, which proves nothing."
-    )
+        return f"{subject}: {most} questions are answered with a leak {for_} each of {len(asked)} compared."
+    few = f"fewest {for_} {_names(asked, least)}" + ("" if least else ", which proves nothing")
+    return f"{subject}: most questions are answered with a leak {for_} {_names(asked, most)}, {few}."
 
 
 def _methods(told: Sequence[Score]) -> str:
@@ -161,14 +160,8 @@ def _methods(told: Sequence[Score]) -> str:
 
 
 def _names(told: Sequence[Score], leaks: int) -> str:
-    names = [one.arm.name for one in told if one.leaks == leaks]
-    return joined(names) if len(names) < 4 else f"{len(names)} others"
-
-
-def _those(told: Sequence[Score], leaks: int) -> str:
-    those = [one for one in told if one.leaks == leaks]
-    of = f" of {those[0].asked}" if len({one.asked for one in those}) == 1 else ""
-    return f"{_names(told, leaks)} {'leaks' if len(those) == 1 else 'leak'} in {leaks}{of} questions"
+    names = [f"{one.arm.name} ({leaks} of {one.asked})" for one in told if one.leaks == leaks]
+    return joined(names) if len(names) < 4 else f"{len(names)} of them ({leaks} each)"
 
 
 def _single(one: Score, dataset: str) -> str:

@@ -143,9 +143,8 @@ def _balanced_accuracy(found: Effect) -> str:
 
 
 def _r2(found: Effect) -> str:
-    return (
-        f"explains {percent(found.value)} of where images are light and dark (best control: {percent(found.control)})"
-    )
+    what = "where images are light and dark" if found.secret == "content" else "what varies"
+    return f"explains {percent(found.value)} of {what} (best control: {percent(found.control)})"
 
 
 def _max_abs_error(found: Effect) -> str:

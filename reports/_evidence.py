@@ -56,19 +56,17 @@ def _entry(run: Run, question: Question) -> Entry:
         ("Excluded", upper(bound(found)) if found and question.verdict == "no_leak_found" else ""),
         ("Recovered exactly", measured(question.recovered) if question.recovered else ""),
     )
-    about = scope(question)
-    title = f"{upper(role(question.adversary))} on {artifact(asked_of(question))}: {SECRETS[question.secret]}"
+    about = f" ({scope(question)})" if scope(question) else ""
+    title = f"{upper(role(question.adversary))} on {artifact(asked_of(question))}: {SECRETS[question.secret]}{about}"
     said = tuple((label, value) for label, value in facts if value)
-    return Entry(question.verdict, title + (f" ({about})" if about else ""), said, tests(own, question.scope))
+    return Entry(question.verdict, title, said, tests(own, question.scope))
 
 
 def _resolution(question: Question, name: str) -> str:
     if question.resolution is None or question.relevant is None:
         return ""
-    return (
-        f"a true lead of {amount(name, question.resolution)} would be found in 80% of repeats; "
-        f"{amount(name, question.relevant)} matters"
-    )
+    found, matters = amount(name, question.resolution), amount(name, question.relevant)
+    return f"a true lead of {found} would be found in 80% of repeats; {matters} matters"
 
 
 def tests(attacks: Sequence[AttackFinding], asked: str) -> Table:
@@ -156,10 +154,8 @@ def metrics(attack: AttackFinding) -> Table:
     rows += [(f"{spoken(name)} (upper bound)", table) for name, table in attack.upper_bounds.items()]
     columns = {name: [table.get(name) for _, table in rows] for name in names}
     places = {name: decimals([figure for figure in column if figure]) for name, column in columns.items()}
-    body = tuple(
-        (text(label), *(number(measured(columns[name][i], places[name])) for name in names))
-        for i, (label, _) in enumerate(rows)
-    )
+    cells = ((number(measured(columns[name][i], places[name])) for name in names) for i in range(len(rows)))
+    body = tuple((text(label), *own) for (label, _), own in zip(rows, cells, strict=True))
     return Table(("", *(_column(name, attack.metrics[name]) for name in names)), body if names else ())
 
 
@@ -200,6 +196,5 @@ def _rounds(attack: AttackFinding) -> Table:
         )
 
     heads = ("Rounds", "Images", "Units", "Figure", "Over one round", "p, that it rises", "Against every control")
-    return Table(
-        heads, tuple(row(point) for point in attack.rounds), f"{metric(attack.headline)} by rounds read together"
-    )
+    note = f"{metric(attack.headline)} by rounds read together"
+    return Table(heads, tuple(row(point) for point in attack.rounds), note)

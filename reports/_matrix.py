@@ -168,6 +168,8 @@ def _because(found: Found) -> str:
 
 def _about(found: Found) -> str:
     own = scope(found.questions[0][1])
+    if found.verdict != "leak" and len({q.scope for _, q in found.questions}) > 1:
+        own = "about the client and its domain"
     return upper("; ".join(said for said in (own, found.others) if said))
 
 

@@ -14,7 +14,6 @@ from fdgpriv.results.attack_finding import (
     RoundsPoint,
     Threat,
     Units,
-    Verdict,
 )
 from fdgpriv.results.finding import (
     ArtifactRow,
@@ -31,6 +30,7 @@ from fdgpriv.results.finding import (
 from fdgpriv.results.question import Question, Scope, Secret, Strongest
 from fdgpriv.results.utility_finding import RoundUtility, Utility
 from fdgpriv.statistics.measured import Direction, Measured
+from fdgpriv.statistics.questions import Verdict
 
 HOSTILE = (
     '"><script>alert(1)</script> & <img src=x onerror=alert(2)> | `x` {{7*7}} https://evil.example/a.js \u202ekcab'

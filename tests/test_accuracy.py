@@ -44,7 +44,7 @@ def worth(target: float, source: float, own: float | None = None) -> Utility:
 def trained(values: Values, method: str = "fedavg", defense: str = "none", own: float | None = None) -> list[Run]:
     """Runs without attacks; source accuracy is target accuracy plus 0.1, own accuracy target accuracy plus `own`."""
     (run,) = results(defenses=("none",)).runs
-    run = run.model_copy(update={"method": method, "defense": defense, "attacks": (), "claims": ()})
+    run = run.model_copy(update={"method": method, "defense": defense, "attacks": (), "questions": (), "claims": ()})
     found = []
     for (target, seed), v in values.items():
         utility = None if v is None else worth(v, v + 0.1, None if own is None else v + own)
