@@ -56,10 +56,9 @@ def _entry(run: Run, question: Question) -> Entry:
         ("Excluded", upper(bound(found)) if found and question.verdict == "no_leak_found" else ""),
         ("Recovered exactly", measured(question.recovered) if question.recovered else ""),
     )
-    about = f" ({scope(question)})" if scope(question) else ""
+    about = f" ({one})" if (one := scope(question)) else ""
     title = f"{upper(role(question.adversary))} on {artifact(asked_of(question))}: {SECRETS[question.secret]}{about}"
-    said = tuple((label, value) for label, value in facts if value)
-    return Entry(question.verdict, title, said, tests(own, question.scope))
+    return Entry(question.verdict, title, tuple(fact for fact in facts if fact[1]), tests(own, question.scope))
 
 
 def _resolution(question: Question, name: str) -> str:
@@ -129,7 +128,7 @@ def _figures(attack: AttackFinding, shown: bool) -> Figures:
     tables = (metrics(attack), _curve(attack), _rounds(attack))
     return Figures(
         upper(who) + ("" if attack.shared else " (not on the wire)"),
-        tuple((label, value) for label, value in facts if value),
+        tuple(fact for fact in facts if fact[1]),
         tuple(table for table in tables if table.rows),
         tuple(Picture(file, caption) for file in attack.figures if shown),
     )

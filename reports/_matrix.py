@@ -26,7 +26,8 @@ from ._words import (
     upper,
 )
 
-TALKATIVE, TERSE = 40, 120  # up to so many cells say effect or reason; up to so many those of leaks
+MOST_WORDS = 850  # of all tables; a larger matrix says less in each cell
+BARE, LEAKS, ALL = 0, 1, 2  # which cells say more than their verdict
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,19 @@ def find(arm: Arm, place: Place) -> Found | None:
 
 def matrix(runs: Sequence[Run]) -> tuple[Section, ...]:
     """A table for each adversary: with one arm artifacts by secrets, with several a column for each arm."""
+    detail = ALL
+    while _words(found := _sections(runs, detail)) > MOST_WORDS and detail > BARE:
+        detail -= 1
+    return found
+
+
+def _words(sections: Sequence[Section]) -> int:
+    rows = [row for section in sections if section.table for row in section.table.rows]
+    return sum(len(f"{cell.text} {cell.sub}".split()) for row in rows for cell in row)
+
+
+def _sections(runs: Sequence[Run], detail: int) -> tuple[Section, ...]:
     every, cells = arms(runs), places(runs)
-    size = sum(find(arm, place) is not None for arm in every for place in cells)
     sections = []
     for adversary in unique([place.adversary for place in cells]):
         own = [place for place in cells if place.adversary == adversary]
@@ -114,21 +126,12 @@ def matrix(runs: Sequence[Run]) -> tuple[Section, ...]:
         secrets = [secret for secret in SECRETS if any(place.secret == secret for place in own)]
         if len(every) == 1:
             body = tuple(
-                (
-                    _artifact(name, runs),
-                    *(_cell(every[0], Place(adversary, name, secret), size) for secret in secrets),
-                )
+                (_artifact(name, runs), *(_cell(every[0], Place(adversary, name, one), detail) for one in secrets))
                 for name in rows
             )
             table = Table(("What it reads", *(SECRETS[secret] for secret in secrets)), body)
         else:
-            body = tuple(
-                (
-                    text(SECRETS[place.secret], upper(_named(place.artifact))),
-                    *(_cell(arm, place, size) for arm in every),
-                )
-                for place in own
-            )
+            body = tuple((_asked(place), *(_cell(arm, place, detail) for arm in every)) for place in own)
             table = Table(("What it asks", *(arm.name for arm in every)), body)
         sections.append(Section(f"What {role(adversary)} learns", table))
     return tuple(sections)
@@ -142,19 +145,19 @@ def told(found: Found) -> str:
     return (found.verdict == "no_leak_found" and bound(known)) or effect(known)
 
 
-def _cell(arm: Arm, place: Place, size: int) -> Cell:
+def _cell(arm: Arm, place: Place, detail: int) -> Cell:
     found = find(arm, place)
     if found is None:
         return text("–")
     lines, leaks = [], found.verdict == "leak"
-    if size <= TALKATIVE or (leaks and size <= TERSE):
+    if detail == ALL or (leaks and detail == LEAKS):
         if found.verdict == "inconclusive":
             lines += [upper(_because(found)), _about(found) if found.others else ""]
         elif found.verdict != "not_applicable":
             lines += [upper(told(found)), _about(found)]
     elif leaks and found.questions[0][1].scope == "domain":
         lines.append(upper(scope(found.questions[0][1])))
-    if (calls := found.calls)[1] > 1 and (leaks or calls[0] < calls[1]):
+    if (calls := found.calls)[1] > 1 and (calls[0] < calls[1] or (leaks and detail > BARE)):
         lines.append(f"In {calls[0]} of {calls[1]} {_units(arm)}")
     recovered = [q.recovered.value for _, q in found.questions if q.recovered and q.recovered.value]
     lines += [f"{max(recovered):.0%} of artifacts recovered exactly"] if recovered else []
@@ -177,9 +180,10 @@ def _units(arm: Arm) -> str:
     return "seeds" if len({run.target for run in arm.runs}) == 1 else "runs"
 
 
-def _named(artifact: str) -> str:
-    kind, _, level = artifact.partition(":")
-    return spoken(kind) + (f", {LEVELS.get(level, spoken(level))}" if level else "")
+def _asked(place: Place) -> Cell:
+    kind, _, level = place.artifact.partition(":")
+    of = f", {LEVELS.get(level, spoken(level))}" if level else ""
+    return text(SECRETS[place.secret], upper(spoken(kind)) + of)
 
 
 def _artifact(name: str, runs: Sequence[Run]) -> Cell:
