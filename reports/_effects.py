@@ -157,7 +157,7 @@ def _other(found: Effect) -> str:
 
 
 def _points(value: float) -> str:
-    return f"{number(100 * value, 0 if abs(value) >= 0.015 else 1)} points"
+    return f"{number(100 * value, 0 if abs(value) >= 0.015 or not value else 1)} points"
 
 
 _WORDS: dict[str, Callable[[Effect], str]] = {

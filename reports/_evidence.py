@@ -11,7 +11,7 @@ from fdgpriv.statistics.measured import Measured
 from ._effects import amount, bound, effect, of_questions
 from ._numbers import decimals, measured, p_value, plain
 from ._tables import Cell, Picture, Table, count, number, text, verdict
-from ._words import SECRETS, VERDICTS, artifact, asked_of, joined, metric, role, scope, spoken, upper
+from ._words import SECRETS, VERDICTS, WORST_FIRST, artifact, asked_of, joined, metric, role, scope, spoken, upper
 
 Facts = tuple[tuple[str, str], ...]
 
@@ -37,8 +37,9 @@ class Figures:
 
 
 def entries(run: Run) -> tuple[Entry, ...]:
-    """One for each question of the run."""
-    return tuple(_entry(run, question) for question in run.questions)
+    """One for each question of the run, leaks first."""
+    told = sorted(run.questions, key=lambda question: WORST_FIRST.index(question.verdict))
+    return tuple(_entry(run, question) for question in told)
 
 
 def _entry(run: Run, question: Question) -> Entry:
@@ -49,7 +50,7 @@ def _entry(run: Run, question: Question) -> Entry:
     tested = f"p {p_value(question.p)}, corrected over all questions q {p_value(question.q)}, Holm {p_value(question.p_holm)}"
     facts = (
         ("Effect", upper(effect(found)) if found else ""),
-        ("By", spoken(question.strongest.attack) if question.strongest else ""),
+        ("Strongest attack", spoken(question.strongest.attack) if question.strongest else ""),
         ("What would decide it" if question.verdict == "inconclusive" else "Why", upper(question.reason)),
         ("Test", tested + holm if question.p is not None else ""),
         ("Resolution", _resolution(question, name)),
@@ -110,8 +111,7 @@ def figures(run: Run, shown: bool) -> tuple[Figures, ...]:
 
 def _figures(attack: AttackFinding, shown: bool) -> Figures:
     threat, units, trust = attack.threat, attack.units, attack.trust.items()
-    parts = ((units.federated, "federated"), (units.shadows, "shadows")) if units else ()
-    of = joined([f"{n} {kind}" for n, kind in parts if n])
+    of = joined([f"{n} {kind}" for kind in ("federated", "shadows") if (n := getattr(units, kind, None))])
     facts = (
         ("On the wire", "" if attack.shared else "no: a positive control, or what decides a paper's claim"),
         ("Adversary", f"{role(threat.role)}, holding {threat.auxiliary}"),

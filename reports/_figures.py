@@ -21,7 +21,7 @@ _MARKS, _DASHES = ("o", "s", "^", "D", "v", "P"), ("-", "--", "-.", (0, (1, 1)),
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
-    "font.size": 11,
+    "font.size": 12,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": SOFT,
@@ -30,7 +30,7 @@ _STYLE: dict[Any, Any] = {
     "ytick.color": SOFT,
     "text.color": INK,
     "legend.frameon": False,
-    "legend.fontsize": 10,
+    "legend.fontsize": 11,
     "axes.unicode_minus": True,
 }
 

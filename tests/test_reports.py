@@ -181,7 +181,7 @@ def test_the_first_screen_has_sentence_matrix_curve_and_advice_and_the_rest_is_f
         page.index(mark) for mark in ('class="said', "What the server learns", '<h2 id="curves">', '<h2 id="advice">')
     ]
     assert order == sorted(order)
-    folded = re.findall(r"<details><summary>(.*?)</summary>", page)
+    folded = re.findall(r"<details(?: class=.bulk.)?><summary>(.*?)</summary>", page)
     assert folded == [
         *("How to read this", "In figures", "What left the client: the ledger", "Evidence, question by question"),
         *("Every attack in figures: controls, bounds, curves, pictures", "Pictures of the run", "The paper’s claims"),
