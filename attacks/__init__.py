@@ -1,0 +1,1 @@
+"""Privacy attacks on shared artifacts, one class per file."""

@@ -1,7 +1,9 @@
-"""Linear predictors from artifact vectors: discriminant analysis and ridge regression.
+"""Predictors from artifact vectors: discriminant analysis, ridge regression and kernel ridge regression.
 
 All have closed forms, so that thousands cost seconds; covariances are shrunk as Ledoit and Wolf (2004) do.
 """
+
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,6 +14,9 @@ from torch import Tensor
 
 from ._simulation import Vectors
 
+_WIDTHS = (0.5, 2.0, 8.0)  # of the kernel, in median squared distances
+_PENALTIES = tuple(10.0**e for e in range(-4, 4))  # in mean eigenvalues
+_CHECKED = 64  # targets that width and penalty are chosen by
 _WIDE = 4  # ratio of dimensions to training artifacts above which the dual solution is used
 
 
@@ -89,6 +94,51 @@ def regressed_shares(simulated: Vectors, shares: Tensor, vectors: Tensor, n_imag
         predicted = torch.from_numpy(model.predict(((vectors[some] - center) / spread).numpy())).float().clamp_min(0)
         found[some] = predicted / predicted.sum(1, keepdim=True).clamp_min(1e-9)
     return found
+
+
+class KernelRidge:
+    """Kernel ridge regression from vectors (D,) to targets (P,); kernel width and penalty by leave-one-out error.
+
+    Args:
+        inputs: (M, D) standardised vectors of simulated artifacts.
+        targets: (M, P).
+        kernel: ``linear`` (ridge regression), or ``rbf`` with a width around the median distance.
+
+    Attributes:
+        left_out: (M, P) the prediction for each input by the regression on the others.
+    """
+
+    def __init__(self, inputs: Tensor, targets: Tensor, kernel: Literal["linear", "rbf"]) -> None:
+        self.inputs, self.kernel = inputs, kernel
+        squares = torch.cdist(inputs, inputs).square()
+        median = float(squares[squares > 0].median()) if bool((squares > 0).any()) else 1.0
+        widths = [1.0] if kernel == "linear" else [width * median for width in _WIDTHS]
+        self.center = targets.mean(0)
+        rest = (targets - self.center).double()
+        some = rest[:, :: max(1, rest.shape[1] // _CHECKED)]  # enough targets to choose by
+        found = []
+        for width in widths:
+            values, vectors = torch.linalg.eigh(self._gram(inputs, width).double())
+            turned, squared = vectors.T @ some, vectors.square()
+            for penalty in _PENALTIES:
+                inverse = 1 / (values.clamp_min(0) + penalty * float(values.mean()))
+                error = (vectors @ (inverse[:, None] * turned)) / (squared @ inverse)[:, None]
+                found.append((float(error.square().mean()), width, inverse, vectors))
+        _, self.width, inverse, vectors = min(found, key=lambda one: one[0])
+        weights = vectors @ (inverse[:, None] * (vectors.T @ rest))
+        self.left_out = (targets - (weights / (vectors.square() @ inverse)[:, None])).float()
+        self.weights = weights.float()
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """The predictions (N, P) for vectors (N, D)."""
+        found: Tensor = self._gram(inputs, self.width) @ self.weights + self.center
+        return found
+
+    def _gram(self, inputs: Tensor, width: float) -> Tensor:
+        """(N, M): the kernel between vectors (N, D) and the simulated ones."""
+        if self.kernel == "linear":
+            return inputs @ self.inputs.T
+        return (-torch.cdist(inputs, self.inputs).square() / width).exp()
 
 
 def ridge_regression(inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

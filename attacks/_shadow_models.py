@@ -203,7 +203,7 @@ def shadow_federations(adversary: Adversary, count: int) -> list[ShadowFederatio
         parties = [(images[index], labels[index]) for index in parts]
         return ShadowFederation(simulator.trained_from_start(parties, generator(adversary.seed, 18, turn)), saw)
 
-    return [adversary.learned.get((shadow_federations, turn), partial(made, turn)) for turn in range(count)]
+    return [adversary.cache.get((shadow_federations, turn), partial(made, turn)) for turn in range(count)]
 
 
 def _parts(adversary: Adversary, clients: int, turn: int) -> Iterator[Tensor]:

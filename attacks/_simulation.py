@@ -85,10 +85,10 @@ def simulate(adversary: Adversary, per_size: int, received_model: ModelState | N
         return index, made(index, rng)
 
     wanted = [(size, turn) for size in adversary.sizes if size > 1 for turn in range(per_size)]
-    groups = [adversary.learned.get((simulate, *which, received_model), partial(group, *which)) for which in wanted]
+    groups = [adversary.cache.get((simulate, *which, received_model), partial(group, *which)) for which in wanted]
     members = [*single, *(index for index, _ in groups)]
     inputs = [
-        *adversary.learned.get((simulate, len(single), received_model), singles),
+        *adversary.cache.get((simulate, len(single), received_model), singles),
         *(vector for _, vector in groups),
     ]
     sizes = torch.tensor([len(index) for index in members])
@@ -236,7 +236,7 @@ def simulated(
 
     every = [tuple(range(count))] if adversary.joint else [(turn,) for turn in range(count)]
     learned = [
-        adversary.learned.get((simulated, size, turns, alphas, received_model), partial(made, turns)) for turns in every
+        adversary.cache.get((simulated, size, turns, alphas, received_model), partial(made, turns)) for turns in every
     ]
     return [client for clients in learned for client in clients]
 

@@ -87,7 +87,7 @@ def uploads(
         estimator = LabelEstimator(adversary, model, received_model, n_images, rng)
         shares = [estimator(change) for change in changes]
         labels = torch.stack([labels_of(share, min(most, n_images)) for share in shares])
-        prior = adversary.learned.get((ImagePrior, received_model, own), partial(ImagePrior, adversary, model, own))
+        prior = adversary.cache.get((ImagePrior, received_model, own), partial(ImagePrior, adversary, model, own))
         start, prediction = prior.of_class(labels), prior(moments, labels)
         yield Uploads(places, changes, shares, labels, moments, start, prediction, own)
 
@@ -109,7 +109,7 @@ def recomputed_statistics(
         }
         names = [name for name in revealed_moments[0] if name not in kept][layers]
         moments = {name: _stacked([one[name] for one in revealed_moments]) for name in names}
-        prior = adversary.learned.get((ImagePrior, received_model, True), partial(ImagePrior, adversary, model, True))
+        prior = adversary.cache.get((ImagePrior, received_model, True), partial(ImagePrior, adversary, model, True))
         shares = prior.shares(moments)
         labels = torch.stack([labels_of(share, min(most, n_images)) for share in shares])
         yield Uploads(places, [], list(shares), labels, moments, prior.of_class(labels), prior(moments, labels), True)
@@ -153,7 +153,7 @@ class LabelEstimator:
         self.layer = simulator.last_layer
         if images == 1:
             return
-        self.pull = adversary.learned.get((_pull, received_model), lambda: _pull(adversary, model))
+        self.pull = adversary.cache.get((_pull, received_model), lambda: _pull(adversary, model))
         domain = max(adversary.held, key=len)
         index = torch.randperm(len(domain), generator=rng)[:images]
         simulated = adversary.make(domain.images, domain.labels, index, rng, received_model)

@@ -21,7 +21,7 @@ from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt, TwoOrMore
 
-from ._probe import ridge_regression
+from ._probe import KernelRidge
 from ._simulation import SimulatedArtifacts, simulate
 
 LOSSES = ("mse", "lpips", "mse+lpips")
@@ -41,6 +41,7 @@ class Gan(Attack):
             in the same time on a CPU; ``auto`` is small at 32 px.
         width: Of ``fastgan``.
         loss: mse, lpips, or mse+lpips.
+        regression: That the generator starts from: ``linear``, or ``rbf``, kernel ridge regression.
     """
 
     reads = (StyleStatistics, InterpolationStyle)
@@ -55,6 +56,7 @@ class Gan(Attack):
     generator: Literal["auto", "small", "fastgan"] = "auto"
     width: PositiveFloat = 1 / 16
     loss: Literal["mse", "lpips", "mse+lpips"] = "mse"
+    regression: Literal["linear", "rbf"] = "rbf"
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
         simulated = simulate(adversary, 60)
@@ -67,7 +69,10 @@ class Gan(Attack):
 
     def _trained(self, simulated: SimulatedArtifacts, image_size: int, rng: torch.Generator) -> nn.Module:
         inputs = simulated.standardised(simulated.inputs)
-        network = _WarmStarted(inputs, _targets(simulated), self._generator(inputs.shape[1], image_size, rng))
+        targets = _targets(simulated)
+        regression = KernelRidge(inputs, targets.flatten(1), self.regression)
+        expected = regression.left_out.view_as(targets)
+        network = _WarmStarted(regression, self._generator(inputs.shape[1], image_size, rng), targets.shape[1:])
         optimizer = torch.optim.Adam(network.generator.parameters(), self.lr, betas=(0.9, 0.99))
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
         loss = distance(self.loss)
@@ -77,7 +82,7 @@ class Gan(Attack):
             index = _half_single(single, pooled, self.batch_size, rng)
             truth = simulated.images[torch.stack([_one_of(simulated.members[i], rng) for i in index.tolist()])]
             optimizer.zero_grad()
-            loss(network(inputs[index], rng), truth).backward()
+            loss(expected[index] + network.generator(inputs[index], rng), truth).backward()
             optimizer.step()
             schedule.step()
         return network.eval()
@@ -110,32 +115,28 @@ def _targets(simulated: SimulatedArtifacts) -> Tensor:
 
 
 class _WarmStarted(nn.Module):
-    """A ridge regression from style to image, plus a generator that learns a correction to it.
+    """A regression from style to image, plus a generator that learns a correction to it.
 
-    Most of what a style reveals of its image is linear; with this start, a few hundred steps on a CPU reach the quality
-    that the generator alone needs many thousands for.
+    A regression learns most of what a style reveals of its image in seconds on a CPU; the generator alone needs
+    thousands of steps for that. It learns from the regression's errors on artifacts that are left out.
 
     Args:
-        inputs: (M, D) standardised vectors of simulated artifacts.
-        targets: (M, 3, H, W) their images.
+        regression: Vectors (B, D) to flattened images (B, P).
         generator: Vectors (B, D) to images; its last layer is set to 0, so that its initial correction is 0.
+        shape: Of an image.
     """
 
-    def __init__(self, inputs: Tensor, targets: Tensor, generator: nn.Module) -> None:
+    def __init__(self, regression: KernelRidge, generator: nn.Module, shape: torch.Size) -> None:
         super().__init__()
-        weight, bias = ridge_regression(inputs, targets)
-        self.shape = targets.shape[1:]
-        self.linear = nn.utils.skip_init(nn.Linear, inputs.shape[1], targets[0].numel()).requires_grad_(False)
-        self.linear.weight.copy_(weight)
-        self.linear.bias.copy_(bias)
-        self.generator = generator
+        self.regression, self.generator, self.shape = regression, generator, shape
         last = [module for module in generator.modules() if isinstance(module, nn.Conv2d)][-1]
         nn.init.zeros_(last.weight)
         if last.bias is not None:
             nn.init.zeros_(last.bias)
 
-    def forward(self, z: Tensor, rng: torch.Generator | None = None) -> Tensor:
-        drawn: Tensor = self.linear(z).unflatten(1, self.shape) + self.generator(z, rng)
+    def forward(self, z: Tensor) -> Tensor:
+        correction: Tensor = self.generator(z, None)
+        drawn: Tensor = self.regression(z).unflatten(1, self.shape) + correction
         return drawn
 
 

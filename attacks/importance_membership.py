@@ -76,9 +76,9 @@ class ImportanceMembership(Attack):
                 public, candidates = [], []
                 for images in some:
                     both = torch.cat([images, adversary.candidates[index]])
-                    gradients = simulator.slopes(both, group[0].artifact, received_model, images[:n]).nan_to_num(
-                        0.0, 1e6, -1e6
-                    )
+                    gradients = simulator.last_layer_gradients(
+                        both, group[0].artifact, received_model, images[:n]
+                    ).nan_to_num(0.0, 1e6, -1e6)
                     public.append(gradients[: len(images)])
                     candidates.append(gradients[len(images) :])
                 found[n] = Simulated(simulator, public, n, self.draws, rng).log_ratio(own, candidates)

@@ -42,10 +42,11 @@ class LabelHistogram(Attack):
     )
     task = LabelShares()
     threats = ("server", "client", "third_party")
+    group_sizes = (1, 5, None)
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"simulations": 30, "expensive_simulations": 6}}
 
-    simulations: TwoOrMore = 300
+    simulations: TwoOrMore = 200
     expensive_simulations: TwoOrMore = 20
     alphas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = ALPHAS
 

@@ -4,7 +4,7 @@ The objective is the style loss of Gatys, Ecker and Bethge (CVPR 2016) in the mo
 Eq. 13), each channel in units of its spread over public images.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -20,7 +20,7 @@ from fdgpriv.threat import Capability
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt
 
 from ._optimisation import around, descend, total_variation
-from ._probe import ridge_regression
+from ._probe import KernelRidge
 
 _TOGETHER = 64
 
@@ -35,7 +35,7 @@ class StyleInversion(Attack):
         restarts: Random starts; the one with the least objective is kept.
         tv: Weight of the total variation.
         prior: Weight of the squared distance from the expected image.
-        expected: ``linear``, ridge regression from style to public images; or ``mean``, the public images' mean.
+        expected: ``regression``, kernel ridge regression from style to public images; or ``mean``, the public images' mean.
     """
 
     reads = (StyleStatistics, InterpolationStyle)
@@ -50,7 +50,7 @@ class StyleInversion(Attack):
     restarts: PositiveInt = 1
     tv: float = 0.02
     prior: float = 100.0
-    expected: Literal["linear", "mean"] = "linear"
+    expected: Literal["regression", "mean"] = "regression"
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
         simulator = adversary.simulator(StyleSimulator, Capability.KNOWS_ENCODER)
@@ -76,8 +76,9 @@ class StyleInversion(Attack):
         center, spread = styles.mean(0), styles.std(0) + 1e-3 * styles.std(0).mean() + 1e-8
         targets, place = vectors[:, : styles.shape[1]].unique(dim=0, return_inverse=True)
         drawn = []
+        regression = self._regression((styles - center) / spread, images)
         for some in targets.split(_TOGETHER):
-            expected = self._expected_images(images, (styles - center) / spread, (some - center) / spread)
+            expected = regression((some - center) / spread)
             starts = around(images.mean(0).expand_as(expected), self.restarts, rng)
 
             def objective(images: Tensor, some: Tensor = some, expected: Tensor = expected) -> Tensor:
@@ -89,9 +90,9 @@ class StyleInversion(Attack):
             drawn.append(descend(objective, starts, self.steps, self.lr))
         return torch.cat(drawn)[place]
 
-    def _expected_images(self, images: Tensor, styles: Tensor, targets: Tensor) -> Tensor:
-        """Expected images (M, 3, H, W) of target styles (M, D), given public images (P, 3, H, W) and their styles (P, D)."""
+    def _regression(self, styles: Tensor, images: Tensor) -> Callable[[Tensor], Tensor]:
+        """From style vectors (M, D) to expected images (M, 3, H, W), by images (P, 3, H, W) and their styles (P, D)."""
         if self.expected == "mean":
-            return images.mean(0).expand(len(targets), -1, -1, -1)
-        weight, bias = ridge_regression(styles, images)
-        return (targets @ weight.T + bias).view(-1, *images.shape[1:]).clamp(0, 1)
+            return lambda targets: images.mean(0).expand(len(targets), -1, -1, -1)
+        regression = KernelRidge(styles, images.flatten(1), "rbf")
+        return lambda targets: regression(targets).view(-1, *images.shape[1:]).clamp(0, 1)

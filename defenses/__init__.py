@@ -1,0 +1,1 @@
+"""Defenses applied on the client to the artifacts it shares, one class per file."""

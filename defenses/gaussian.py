@@ -1,4 +1,4 @@
-"""The Gaussian mechanism on style statistics: clip each image's moments, noise their mean, rebuild the style.
+"""Gaussian mechanism on style statistics: clips per-image moments, adds noise to their mean, and recomputes the style.
 
 Reference: Balle and Wang, "Improving the Gaussian mechanism", ICML 2018 (exact calibration).
 """
@@ -17,30 +17,30 @@ from fdgpriv.privacy.accounting import noise_multiplier
 from fdgpriv.privacy.sensitivity import mean_replace_one, whole_vector
 from fdgpriv.utils.fields import OpenFraction, PositiveFloat, PositiveInt
 
-_N = 20  # images in the worlds that epsilon is measured on; the bound is the same for every n
+_N = 20  # images per neighbouring dataset for measuring epsilon; the bound is the same for every n
 
 
 @dataclass(frozen=True)
 class Gaussian(Defense):
-    """(epsilon, delta)-differential privacy of one client's style statistics over a whole run, and of nothing else.
+    """(epsilon, delta)-differential privacy of one client's style statistics over a whole run.
 
-    An image's moments are v = (mean, std, mean^2 / scale, std^2 / scale), of which the last two stand only where
-    variances are shared. Where the std is taken over all pixels of all images (CCST), which has no sensitivity of C / n,
-    v = (mean, (mean^2 + std^2) / scale), and that std is read off the noised second moment. v is clipped to norm `clip`;
-    the mean over images gets N(0, (z Delta)^2) noise on each entry; the style is read off the noised moments
-    (post-processing). z is calibrated exactly so that all releases of the run together cost epsilon. Delta is 2 clip / n
-    for the unit ``image`` (replace one image, n public), 2 clip for the unit ``client`` (replace all of a client's
-    images; also where only the finished style is at hand). Of images that are clustered first (PARDON) only the unit
-    ``client`` is bounded: their finished style is clipped.
+    An image's moments are v = (mean, std, mean^2 / scale, std^2 / scale), the last two only if variances are shared. If
+    the std is over all pixels of all images (CCST), its sensitivity is not O(1 / n); then v = (mean, (mean^2 + std^2) /
+    scale), and the std is computed from the noised second moment. v is clipped to norm `clip`, N(0, (z Delta)^2) noise is
+    added to each entry of the mean over images, and the style is computed from the noised moments (post-processing). z is
+    calibrated exactly so that all releases of the run together cost epsilon. The sensitivity Delta is 2 clip / n for the
+    unit ``image`` (replace one image, n public), and 2 clip for the unit ``client`` (replace all of a client's images;
+    also if only the final style is available). If images are clustered first (PARDON), only the unit ``client`` is
+    supported: the final style is clipped.
 
-    What it does not protect: model states, sample counts, anything but style statistics.
+    Model states, sample counts and all other artifacts are not protected.
 
     Attributes:
         epsilon, delta: The budget of the whole run.
-        clip: C, in units of the moments; public, not taken from data.
+        clip: C, in units of the moments; public, not computed from data.
         scale: Public divisor of the squared moments.
-        unit: What one neighbour may change, image or client.
-        releases: How often the style is sent; set by `bound_to`.
+        unit: What neighbouring datasets differ in: one image, or all images of a client.
+        releases: Number of releases of the style in a run; set by `bound_to`.
     """
 
     epsilon: PositiveFloat = 4.0
@@ -56,7 +56,7 @@ class Gaussian(Defense):
                 f"gaussian.unit: want image where {sharing.method} shares styles of single images, as many as a client's "
                 "size makes it; got 'client', whose budget they would overrun"
             )
-        self._want_bounded(sharing.style_rule, sharing.method)
+        self._check_bounded(sharing.style_rule, sharing.method)
         return replace(self, releases=max(1, sharing.releases(StyleStatistics.kind)))
 
     @property
@@ -66,7 +66,7 @@ class Gaussian(Defense):
 
     def protect(self, outgoing: Artifact | StyleDraft, rng: torch.Generator) -> Artifact:
         if isinstance(outgoing, StyleDraft) and RULES[outgoing.rule].clustering is not None:
-            self._want_bounded(RULES[outgoing.rule], outgoing.rule)
+            self._check_bounded(RULES[outgoing.rule], outgoing.rule)
             outgoing = outgoing.finish()
         if isinstance(outgoing, StyleDraft) and _over_pixels(outgoing.rule):
             mean, second = outgoing.mean, outgoing.mean.square() + outgoing.std.square()
@@ -88,18 +88,18 @@ class Gaussian(Defense):
         return outgoing
 
     def moments(self, mean: Tensor, std: Tensor, variances: bool) -> Tensor:
-        """What is clipped and averaged: (n, 2C) or (n, 4C), of styles (n, C)."""
+        """Per-image moments before clipping: (n, 2C) or (n, 4C), from styles (n, C)."""
         parts = [mean, std]
         if variances:
             parts += [mean.square() / self.scale, std.square() / self.scale]
         return torch.cat(parts, dim=1)
 
     def sensitivity(self, n: int) -> float:
-        """How far the released mean can move between neighbours."""
+        """L2 sensitivity of the released mean."""
         return mean_replace_one(self.clip, n) if self.unit == "image" else whole_vector(self.clip)
 
     def center(self, moments: Tensor) -> Tensor:
-        """The noiseless release (D,): the mean of clipped moments (n, D), clipped as a whole for the unit client."""
+        """The noiseless release (D,): mean of clipped moments (n, D), or clipped mean for the unit ``client``."""
         if self.unit == "client":
             return _clipped(moments.mean(0, keepdim=True), self.clip)[0]
         return _clipped(moments, self.clip).mean(0)
@@ -111,9 +111,10 @@ class Gaussian(Defense):
         return center + std * torch.randn(draws, len(center), generator=rng)
 
     def worlds(self, dim: int, draws: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """One of `_N` images (or all, for the unit client) lies at the clip on one side of 0, or on the other.
+        """Scores (draws,) of two neighbouring datasets, for an empirical lower bound on epsilon.
 
-        The score is the inner product of the run's summed releases with the noiseless difference of the worlds.
+        One of `_N` images (or all, for the unit ``client``) is at +clip or at -clip along one direction. The score is the
+        inner product of the run's summed releases with the noiseless difference of the datasets.
         """
         direction = torch.ones(dim) / dim**0.5
         worlds = []
@@ -143,8 +144,8 @@ class Gaussian(Defense):
             (StyleStatistics.kind,),
         )
 
-    def _want_bounded(self, rule: StyleRule | None, name: str) -> None:
-        """Refuse the unit image where one image can move a client's style by more than 2 clip / n."""
+    def _check_bounded(self, rule: StyleRule | None, name: str) -> None:
+        """Raises ValueError for the unit ``image`` with clustering, whose sensitivity exceeds 2 clip / n."""
         if self.unit == "image" and rule is not None and rule.clustering is not None:
             raise ValueError(
                 f"gaussian.unit: want client for {name}, whose clustered styles one image can move far; got image"
@@ -153,8 +154,8 @@ class Gaussian(Defense):
     def _rebuild(self, released: Tensor, variances: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         if not variances:
             mean, std = released.chunk(2)
-            nothing = mean.new_empty(0)
-            return mean, std.clamp_min(0), nothing, nothing
+            empty = mean.new_empty(0)
+            return mean, std.clamp_min(0), empty, empty
         mean, std, mean_square, std_square = released.chunk(4)
         std = std.clamp_min(0)
         mean_var = (self.scale * mean_square - mean.square()).clamp_min(0)
@@ -172,12 +173,12 @@ class Gaussian(Defense):
 
 
 def _over_pixels(rule: str) -> bool:
-    """Whether the rule's std is that of all pixels of all images."""
+    """Whether the rule's std is over all pixels of all images."""
     return RULES[rule].pool is over_pixels and RULES[rule].clustering is None
 
 
 def _clipped(moments: Tensor, norm: float) -> Tensor:
-    """Rows (n, D) shortened to at most `norm`."""
+    """Rows (n, D) clipped to L2 norm at most `norm`."""
     length = moments.norm(dim=1, keepdim=True).clamp_min(1e-12)
     clipped: Tensor = moments * (norm / length).clamp_max(1)
     return clipped

@@ -1,4 +1,4 @@
-"""No defense: what the method shares is what it computes."""
+"""No defense: artifacts are shared unchanged."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from fdgpriv.defense import Defense, Guarantee
 
 @dataclass(frozen=True)
 class None_(Defense):
-    """Guarantees nothing."""
+    """Shares artifacts unchanged; gives no guarantee."""
 
     def protect(self, outgoing: Artifact | StyleDraft, rng: torch.Generator) -> Artifact:
         return outgoing.finish() if isinstance(outgoing, StyleDraft) else outgoing

@@ -1,4 +1,4 @@
-"""fdgpriv: what does a federated domain generalization method's sharing give away, to whom, and at what cost?"""
+"""fdgpriv: privacy auditing of federated domain generalization methods and their defenses."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from fdgpriv._version import __version__
 __all__ = ["__version__", "run_audit"]
 
 _ROOT = Path(__file__).resolve().parent.parent
-if (_ROOT / "pyproject.toml").is_file():  # a source checkout: attacks/ and the rest lie beside us
+if (_ROOT / "pyproject.toml").is_file():  # source checkout: attacks/, defenses/, methods/ and reports/ are siblings
     __path__.append(str(_ROOT))
 
 

@@ -4,13 +4,13 @@ import sys
 from importlib import import_module
 
 COMMANDS = {
-    "audit": "train a federation, attack what it shared, judge, report",
-    "selftest": "check the false alarms of the statistics themselves",
+    "audit": "train a federation, attack the shared artifacts, report the leaks",
+    "selftest": "check the false alarm rate of the statistical tests",
 }
 
 
 def main() -> int:
-    """Run the command that the first argument names; without one, list them."""
+    """Run the command named by the first argument; without arguments, list the commands."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("-h", "--help"):
         lines = [f"  fdgpriv {command:10} {what}" for command, what in COMMANDS.items()]

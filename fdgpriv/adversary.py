@@ -1,4 +1,4 @@
-"""Types of an evaluation: observations and adversaries, and the ground truth that adversaries never see."""
+"""Observations, adversaries, and the ground truth that predictions are scored against."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,8 +16,8 @@ from fdgpriv.targets.target import HeldImages, Simulator
 from fdgpriv.threat import Capability, ThreatModel
 from fdgpriv.utils.cache import Cache
 
-# an image (3, H, W), images (M, 3, H, W), scores of candidates (T, N), of membership candidates (N,), of domains (D,),
-# of classes (K,), a distribution (K,), a layout of cells (L,), a number ()
+# By task: an image (3, H, W), images (M, 3, H, W), scores of candidates (T, N), of membership candidates (N,), of domains
+# (D,) or classes (K,), a distribution (K,), a layout of cells (L,), a number ().
 Prediction = Tensor
 
 
@@ -29,11 +29,11 @@ class Observation:
     """One artifact to infer from.
 
     Attributes:
-        artifact: Its sender is hidden.
-        n_images: Number of images of the artifact (public, as in privacy accounting); 0 where this is the secret.
+        artifact: The artifact, with its sender's name hidden.
+        n_images: Number of images of the artifact (public, as in privacy accounting); 0 if it is the secret.
         candidates: (T, N) indices into `Adversary.candidates`: T line-ups, each with at most one image of the artifact.
         membership_candidates: (N,) indices into `Adversary.candidates`; some are images of the artifact.
-        received_model: The model that its sender received in that round, where the artifact depends on it.
+        received_model: The model that its sender received in that round, if the artifact depends on it.
     """
 
     artifact: Artifact
@@ -48,19 +48,19 @@ class GroundTruth:
     """The truth that the prediction for an observation is scored against.
 
     Attributes:
-        images: (n, 3, H, W) the artifact's images, or a fixed sample of them where there are many.
+        images: (n, 3, H, W) the artifact's images, or a fixed sample of them if there are many.
         labels: (n,) of those images.
         histogram: (K,) label distribution of all of the artifact's images.
         domain: Index of the main domain among the sources.
         positions: (T,) position of the true image in each line-up.
         candidates: (T, N) indices into the pool: the line-ups.
-        pool: (P, 3, H, W) all candidate images, one tensor for all truths.
+        pool: (P, 3, H, W) all candidate images, shared by all ground truths.
         members: (N,) whether each membership candidate is an image of the artifact.
         count: Number of images of the artifact.
-        place: Position of the client's own earlier artifact in `Adversary.earlier`; -1 where there is none.
+        place: Position of the client's own earlier artifact in `Adversary.earlier`; -1 if there is none.
         membership_candidates: (N,) indices into the pool.
-        contributions: (n, D) contribution of each of `images` to the artifact, before any defense; (0, 0) where the
-            task does not need it.
+        contributions: (n, D) contribution of each of `images` to the artifact, before any defense; (0, 0) if the task
+            does not need it.
     """
 
     images: Tensor
@@ -84,7 +84,7 @@ class GroundTruth:
 
 @dataclass(frozen=True, eq=False)
 class Adversary:
-    """One adversary: public facts, auxiliary data, and no more than its threat model grants.
+    """One adversary: public facts, auxiliary data, and the capabilities of its threat model.
 
     Attributes:
         threat: The threat model.
@@ -95,7 +95,8 @@ class Adversary:
         typical: The median number of images of a client of this federation.
         expensive: Whether simulating an artifact is expensive, so that attacks simulate fewer.
         seed: Of cached computations.
-        learned: Cache, by name, of what adversaries with the same images computed with this simulator.
+        held_back: Further labelled images by domain, which are kept for calibration.
+        cache: Cached computations, shared by adversaries with the same images and simulator.
         output_cache: Cache of model outputs on candidates, which do not depend on the adversary's data.
     """
 
@@ -111,12 +112,13 @@ class Adversary:
     typical: int = 0
     expensive: bool = False
     seed: int = 0
-    learned: Cache[Any] = field(default_factory=Cache)
+    held_back: tuple[Domain, ...] = ()
+    cache: Cache[Any] = field(default_factory=Cache)
     output_cache: OutputCache = field(default_factory=OutputCache)
 
     @property
     def auxiliary(self) -> tuple[Domain, ...]:
-        """Labelled images by domain, including leaked ones of the clients where the threat model has them."""
+        """Labelled images by domain, including leaked client images if the threat model has them."""
         return self._auxiliary
 
     @property
@@ -139,13 +141,14 @@ class Adversary:
         def concatenated() -> tuple[Tensor, Tensor]:
             return torch.cat([d.images for d in self.held]), torch.cat([d.labels for d in self.held])
 
-        found: tuple[Tensor, Tensor] = self.learned.get("public images", concatenated)
+        found: tuple[Tensor, Tensor] = self.cache.get("public images", concatenated)
         return found
 
     @property
     def public_shares(self) -> Tensor:
-        """(K,): the share of each class among the auxiliary images."""
-        count = self.public_images[1].bincount(minlength=self.classes).float()
+        """(K,): the share of each class among all its images, those held back for calibration included."""
+        labels = torch.cat([self.public_images[1], *(domain.labels for domain in self.held_back)])
+        count = labels.bincount(minlength=self.classes).float()
         return count / count.sum()
 
     @property

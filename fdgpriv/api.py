@@ -1,4 +1,4 @@
-"""The audit from Python: `run_audit` for scripts, `audit` for the command line, which is a thin caller of it."""
+"""Python interface of the audit: `run_audit` for scripts, `audit` for the command line."""
 
 import json
 from collections.abc import Sequence
@@ -33,24 +33,24 @@ def run_audit(
     progress: bool = False,
     **options: Any,
 ) -> Results:
-    """Trains a federation, attacks what it shared and judges, as ``python -m fdgpriv.audit`` does.
+    """Trains federations, attacks the shared artifacts and evaluates the leaks, as ``python -m fdgpriv.audit`` does.
 
-    Parts are named as on the command line (``"gan:steps=30"``) or are instances, also of classes of your own.
+    Parts are specifications as on the command line (``"gan:steps=30"``) or instances, also of user-defined classes.
 
     Args:
-        method: One or several, each a run.
+        method: One or several; one run each.
         attacks: One or several, ``"all"``, or ``"none"`` to train only.
-        defenses: One or several, each a run.
-        seeds: One or several, each a run.
-        out: A new folder for transcript, scores, figures and reports; None keeps nothing on disk.
-        resume: Go on in `out`.
-        progress: Say on stderr what is going on.
+        defenses: One or several; one run each.
+        seeds: One or several; one run each.
+        out: A new folder for transcript, scores, figures and reports; None to store nothing.
+        resume: Continue the run in `out`.
+        progress: Print progress on stderr.
         options: Any other field of `fdgpriv.cli.options.Options`: ``preset="quick"``, ``targets=("scan",)``, ...
 
     Raises:
-        ValueError: An option cannot be; one line says what was wanted and what came.
+        ValueError: An option is invalid.
     """
-    asked = Options(
+    audit_options = Options(
         methods=_specs(method),
         attacks=_specs(attacks),
         defenses=_specs(defenses),
@@ -58,33 +58,33 @@ def run_audit(
         **options,
     )
     if out is not None:
-        return audit(asked, Path(out), resume=resume, progress=progress)[0]
+        return audit(audit_options, Path(out), resume=resume, progress=progress)[0]
     if resume:
-        raise ValueError("resume: want out, the folder to go on in")
+        raise ValueError("resume: want out, the folder to continue in")
     with TemporaryDirectory() as folder:
-        return audit(asked, Path(folder) / "run", progress=progress)[0]
+        return audit(audit_options, Path(folder) / "run", progress=progress)[0]
 
 
 def audit(
     options: Options, out: Path | None, *, resume: bool = False, command: str | None = None, progress: bool = True
 ) -> tuple[Results, Path]:
-    """The results of an audit, and the folder that they were written to with every report.
+    """Runs an audit; returns the results and the output folder.
 
     Args:
-        options: What is asked for.
-        out: The folder; None for a new one in runs/.
-        resume: Go on in `out`.
-        command: The command line that does it again, for the report.
-        progress: Say on stderr what is going on.
+        options: The options.
+        out: The output folder; None for a new one in runs/.
+        resume: Continue the run in `out`.
+        command: The command line that reproduces the run, for the report.
+        progress: Print progress on stderr.
     """
     options.check()
     config = AuditConfig(**vars(options)).checked()
     with ProgressLog(quiet=not progress) as log:
         dataset, config = config.load()
-        out = run_folder.free(_named(config)) if out is None else out
+        out = run_folder.free(_folder_name(config)) if out is None else out
         runner = Runner(config, dataset, out, log)
         check_files(out, runner.files())
-        config.rehearse(dataset)
+        config.dry_run(dataset)
         settings = json.dumps(config.as_config(len(dataset.domains) - 1), indent=1, sort_keys=True) + "\n"
         with run_folder.resumed(out, settings) if resume else run_folder.new(out, settings):
             log.say(f"{config.dataset}: {sum(map(len, dataset.domains)):,} images in {len(dataset.domains)} domains")
@@ -95,7 +95,7 @@ def audit(
 
 
 def write(results: Results, out: Path) -> list[Path]:
-    """Writes results.json and every report, each whole or not at all."""
+    """Writes results.json and every report atomically; returns the paths."""
     results.save(out)
     paths = [out / "results.json"]
     for name in Report.names():
@@ -111,7 +111,7 @@ def _specs(parts: str | Role | Sequence[str | Role]) -> tuple[str, ...]:
     return tuple(part if isinstance(part, str) else part.spec() for part in several)
 
 
-def _named(config: AuditConfig) -> str:
-    """The name of a run's folder."""
-    methods, targets = ("+".join(map(slug, some)) for some in (config.methods, config.targets))
+def _folder_name(config: AuditConfig) -> str:
+    """The default name of a run's folder."""
+    methods, targets = ("+".join(map(slug, names)) for names in (config.methods, config.targets))
     return f"{methods}-{config.dataset}-{targets}-{config.preset}"

@@ -22,15 +22,15 @@ class Attack(Role):
     """An algorithm that infers private facts from artifacts, as an adversary could.
 
     Attributes:
-        reads: The kinds of artifact it uses, as classes, or names of targets; the first is the one it is best known
-            for. It is evaluated on each that a run shared.
+        reads: The kinds of artifact it uses, as classes, or names of targets; the first is its main one. It is evaluated
+            on each that a run shared.
         task: The secret that it infers, with metric, chance and artifact-free baselines.
         threats: The adversaries that can run it, as in fdgpriv/threat.py.
-        presets: Fields that a preset of the audit sets.
-        group_sizes: Numbers of images of the artifacts that it is evaluated on, None for the whole client. None for
-            `GROUP_SIZES`, or `FEW_GROUP_SIZES` where simulating an artifact is expensive.
-        ablations: ``layer``: evaluated on single images at every layer too; ``rounds``: on several rounds' artifacts of
-            one client combined.
+        presets: By preset of the audit, the fields that it sets.
+        group_sizes: Numbers of images of the artifacts that it is evaluated on, None for the whole client. If None,
+            `GROUP_SIZES`, or `FEW_GROUP_SIZES` if simulating an artifact is expensive.
+        ablations: Additional evaluations; ``layer``: single images at every layer; ``rounds``: artifacts of one client
+            from several rounds combined.
     """
 
     folder = "attacks"
@@ -56,25 +56,24 @@ class Attack(Role):
     def sizes(cls, target: Target[Simulator]) -> GroupSizes:
         """The numbers of images of this target's artifacts that it is evaluated on.
 
-        Where clients received models of their own, no simulation can be shared between them, so that few sizes are
-        used.
+        Few sizes are used if clients receive different models, since simulations cannot be shared between them.
         """
         wanted = cls.group_sizes or (FEW_GROUP_SIZES if target.expensive else GROUP_SIZES)
         return tuple(size for size in wanted if size in FEW_GROUP_SIZES or not target.own_models)
 
     def inapplicable(self, target: Target[Simulator]) -> str | None:
-        """Why it cannot be applied to artifacts of this target, in one sentence; None where it can."""
+        """Why it cannot be applied to artifacts of this target, in one sentence; None if it can."""
         return None
 
     def variants(self, kind: str) -> Mapping[str, "Attack"]:
-        """By name, further configurations of this attack that are evaluated on single images, the strongest last.
+        """By name, further configurations that are evaluated on single images, the strongest last.
 
         Args:
-            kind: Of the artifacts.
+            kind: Kind of the artifacts.
         """
         return {}
 
     def budget(self) -> str:
-        """Its configuration, in words, for the reason of a verdict."""
+        """Its configuration as text, for the reason of a verdict."""
         settings: Sequence[Any] = fields(self) if is_dataclass(self) else ()
         return ", ".join(f"{f.name}={getattr(self, f.name)}" for f in settings) or "no settings"

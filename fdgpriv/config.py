@@ -1,4 +1,4 @@
-"""What a call of the audit asks for, checked before anything is written."""
+"""The validated configuration of an audit."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,18 +24,18 @@ from fdgpriv.threat import THREATS
 from fdgpriv.utils.fields import kinds
 from fdgpriv.utils.seeds import generator
 
-LARGE = 64  # pixels; smaller images are trained on with the small network unless --backbone says otherwise
+LARGE = 64  # pixels; smaller images use small_resnet unless --backbone is given, and stems without downsampling
 
 
-IMAGES = {"quick": 200}  # of each domain, at most
+IMAGES = {"quick": 200}  # maximum number of images of each domain, by preset
 
 
 @dataclass(frozen=True)
 class AuditConfig(Options):
-    """Options whose parts are imported and checked against each other, and what follows from them."""
+    """Options with imported parts, consistency checks and derived settings."""
 
     def checked(self) -> "AuditConfig":
-        """This plan with "all" spelled out and every name, field and value checked; ValueError says what is wrong."""
+        """This configuration with "all" expanded; ValueError if a name, field or value is invalid."""
         self.check()
         config = replace(
             self,
@@ -45,45 +45,45 @@ class AuditConfig(Options):
             device=_device(self.device),
         )
         parts = [config.method(spec) for spec in config.methods]
-        played = {spec: config.attack(spec).threats for spec in config.attacks}
+        threats = {spec: config.attack(spec).threats for spec in config.attacks}
         for spec in self.defenses:
             for part in parts:
                 Defense.parse(spec).bound_to(part.disclosure())
         for i, part in enumerate(parts):
             if (same := parts.index(part)) < i:
                 raise ValueError(
-                    f"--method: want each method once, got {config.methods[same]} and {config.methods[i]}, which are alike"
+                    f"--method: want each method once, got {config.methods[same]} and {config.methods[i]}, which are equal"
                 )
         for role in self.threats:
-            if not any(role in roles for roles in played.values()):
-                raise ValueError(f"--threat: want a role in which an attack that is asked for is played, got {role}")
-        for spec, roles in played.items():
+            if not any(role in roles for roles in threats.values()):
+                raise ValueError(f"--threat: want a role of one of the attacks, got {role}")
+        for spec, roles in threats.items():
             if self.attacks != ("all",) and not set(roles) & set(config.threats):
                 raise ValueError(
-                    f"--attack: {spec} is played by {', '.join(roles)}; got --threat {' '.join(self.threats)}"
+                    f"--attack: {spec} has the roles {', '.join(roles)}; got --threat {' '.join(self.threats)}"
                 )
         return config
 
     @property
     def artifacts_per_client(self) -> Mapping[int, int]:
-        """By number of images behind an artifact, how many such artifacts of each client are evaluated."""
+        """Artifacts evaluated per client, by number of images per artifact."""
         return {1: 1} if self.preset == "quick" else ARTIFACTS_PER_CLIENT
 
     @property
     def alternatives(self) -> int:
-        """How many artifacts stand in for each control."""
+        """Number of artifacts per control."""
         return 1 if self.preset == "quick" else ALTERNATIVES
 
     def setup(self, spec: str, domains: int) -> Federated:
-        """The federation in which the method that `spec` means is trained.
+        """The set-up of the federation for the method `spec`.
 
         Args:
-            spec: The method, as written.
-            domains: How many source domains there are.
+            spec: Specification of the method.
+            domains: Number of source domains.
         """
-        said = Setup(clients=self.clients, partition=self.partition, backbone=self.backbone, image_size=self.image_size)
-        papers = self.method(spec).paper_setup if self.preset == "paper" else Setup()
-        found = said.over(papers).over(SETUPS[self.preset])
+        own = Setup(clients=self.clients, partition=self.partition, backbone=self.backbone, image_size=self.image_size)
+        paper = self.method(spec).paper_setup if self.preset == "paper" else Setup()
+        found = own.over(paper).over(SETUPS[self.preset])
         clients = found.clients if found.clients_per_domain is None else found.clients_per_domain * domains
         size = data.DEFAULT_SIZE if self.dataset == "digits" else found.image_size
         assert clients is not None
@@ -94,7 +94,7 @@ class AuditConfig(Options):
         return Federated(clients, found.partition, network, size)
 
     def method(self, spec: str) -> Method:
-        """The method that `spec` means; fields it does not name are the call's settings, or else the preset's."""
+        """The method `spec`; fields not in it come from `settings`, then from the preset."""
         part, named = Method.described(spec)
         given = {**part.presets[self.preset], **self.settings, **named}
         if self.weights is not None and self.weights.is_dir() and self._takes_weights(spec):
@@ -103,17 +103,17 @@ class AuditConfig(Options):
 
     @staticmethod
     def _takes_weights(spec: str) -> bool:
-        """Whether the method has a style encoder whose weights the user may have."""
+        """Whether the method has a style encoder with weights from the user."""
         part, _ = Method.described(spec)
         return "codec_weights" in kinds(part)
 
     def attack(self, spec: str) -> Attack:
-        """The attack that `spec` means; fields it does not name are the preset's."""
+        """The attack `spec`; fields not in it come from the preset."""
         part, named = Attack.described(spec)
         return part.configured({**part.presets.get(self.preset, {}), **named})
 
     def load(self) -> tuple[Dataset, "AuditConfig"]:
-        """The dataset, and this plan with its targets spelled out and checked against it."""
+        """The dataset, and this configuration with its targets expanded and checked against it."""
         size = self._image_size()
         dataset = data.load(self.dataset, root=self.data_root, image_size=None if self.dataset == "digits" else size)
         if self.preset in IMAGES:
@@ -127,54 +127,54 @@ class AuditConfig(Options):
         return dataset, replace(self, targets=targets)
 
     def _image_size(self) -> int:
-        """The one side that the images of all methods have; ValueError where their papers differ."""
+        """The image side common to all methods; ValueError if their papers differ."""
         sizes = {spec: self.setup(spec, 1).image_size for spec in self.methods}
         if len(set(sizes.values())) > 1:
-            told = ", ".join(f"{spec} {size}" for spec, size in sizes.items())
+            listed = ", ".join(f"{spec} {size}" for spec, size in sizes.items())
             raise ValueError(
-                f"--image-size: want one size for all methods, but their papers have {told} pixels; "
+                f"--image-size: want one size for all methods, but their papers have {listed} pixels; "
                 "run these methods one at a time, or give --image-size"
             )
         return next(iter(sizes.values()))
 
     def populate(self, dataset: Dataset, spec: str, target: str, seed: int) -> Population:
-        """The population that the method that `spec` means is trained on."""
+        """The partitioned dataset on which the method `spec` is trained."""
         setup = self.setup(spec, len(dataset.domains) - 1)
         return populate(dataset, target, setup.partition, setup.clients, seed, attacked=bool(self.attacks))
 
-    def rehearse(self, dataset: Dataset) -> None:
-        """Deal every population and build every model once, so that what cannot be fails before anything is written."""
+    def dry_run(self, dataset: Dataset) -> None:
+        """Builds every partition and model once, so that invalid settings fail before anything is written."""
         built = []
 
-        def noted(build: Callable[[torch.Generator], Backbone], rng: torch.Generator) -> Backbone:
+        def recorded(build: Callable[[torch.Generator], Backbone], rng: torch.Generator) -> Backbone:
             built.append(rng)
             return build(rng)
 
         for target in self.targets:
             for seed in self.seeds:
-                for written in self.methods:
-                    clients = self.populate(dataset, written, target, seed).clients
-                    method = self.method(written)
-                    federation = self.federation(dataset, list(clients), seed, written)
-                    federation = replace(federation, backbone=partial(noted, federation.backbone))
+                for spec in self.methods:
+                    clients = self.populate(dataset, spec, target, seed).clients
+                    method = self.method(spec)
+                    federation = self.federation(dataset, list(clients), seed, spec)
+                    federation = replace(federation, backbone=partial(recorded, federation.backbone))
                     method.check(method.model(federation, generator(seed)))
-                    for held in clients.values():
-                        method.check_data(held)
-                    for spec in self.defenses:
-                        Defense.parse(spec).bound_to(method.disclosure())
+                    for client_data in clients.values():
+                        method.check_data(client_data)
+                    for defense in self.defenses:
+                        Defense.parse(defense).bound_to(method.disclosure())
         if not built and self.backbone is not None:
-            raise ValueError(f"--backbone: has no effect: {', '.join(self.methods)} have networks of their own")
+            raise ValueError(f"--backbone: has no effect: {', '.join(self.methods)} use other networks")
         if not built and self.weights is not None and not any(map(self._takes_weights, self.methods)):
-            raise ValueError(f"--weights: has no effect: {', '.join(self.methods)} have networks of their own")
+            raise ValueError(f"--weights: has no effect: {', '.join(self.methods)} use other networks")
 
     def federation(self, dataset: Dataset, clients: Sequence[str], seed: int, spec: str | None = None) -> Federation:
-        """What everybody may know of the federation of these clients that trains `spec`, or else the first method."""
+        """The public facts of the federation of these clients for the method `spec`, by default the first."""
         size = dataset.domains[0].images.shape[-1]
         photographs = self.dataset != "digits"
         mean, std = (IMAGENET_MEAN, IMAGENET_STD) if photographs else ((0.5,) * 3, (0.5,) * 3)
         name, weights = self.setup(spec or self.methods[0], len(dataset.domains) - 1).backbone, self.weights
         if weights is None and self.preset == "paper" and name != "small_resnet":
-            weights = Path()  # the paper starts from ImageNet weights: look where torch keeps them
+            weights = Path()  # the papers use ImageNet weights: search torch's checkpoints
 
         def build(rng: torch.Generator) -> Backbone:
             return backbone(name, mean=mean, std=std, rng=rng, weights=weights, small_input=size < LARGE)
@@ -189,7 +189,7 @@ class AuditConfig(Options):
         )
 
     def as_config(self, domains: int) -> dict[str, Any]:
-        """What results.json says of this plan with so many source domains: words and numbers only, no folder of ours."""
+        """The configuration stored in results.json, without local paths; `domains` is the number of source domains."""
         return {
             "methods": list(self.methods),
             "dataset": self.dataset,

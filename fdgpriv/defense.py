@@ -1,4 +1,4 @@
-"""The role Defense: what a client does to an artifact before sharing it, and what that guarantees."""
+"""The role Defense: transforms a client's artifact before it is shared, and states the privacy guarantee."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from fdgpriv.registry import Role
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What a defense proves.
+    """The differential privacy guarantee of a defense.
 
     Attributes:
-        epsilon: For one unit over the whole run, or None where it proves nothing.
-        delta: Beside epsilon.
-        statement: In words: of which artifact, for which unit, under which adjacency, over how many releases.
-        protects: The kinds of artifact the proof covers.
+        epsilon: For one unit over the whole run; None if nothing is proved.
+        delta: Of the (epsilon, delta) guarantee; None if nothing is proved.
+        statement: In words: artifact, unit, adjacency and number of releases.
+        protects: The kinds of artifact that the guarantee covers.
     """
 
     epsilon: float | None
@@ -30,7 +30,7 @@ class Guarantee:
 
 
 class Sharing(Protocol):
-    """What a defense may know of a method: how often and how its artifacts leave a client."""
+    """The facts about a method that defenses use: number of releases and style definition."""
 
     @property
     def method(self) -> str:
@@ -38,41 +38,40 @@ class Sharing(Protocol):
 
     @property
     def style_rule(self) -> StyleRule | None:
-        """How shared styles are taken and pooled; None where none are shared, or plain averages."""
+        """Definition of the shared styles; None if none are shared, or plain averages."""
 
     def releases(self, kind: str) -> int:
-        """At most how often one client's artifact of this kind leaves it in a run."""
+        """Maximum number of releases of this kind per client and run."""
 
     def per_image(self, kind: str) -> bool:
         """Whether an artifact of this kind describes one image."""
 
 
 class Defense(Role):
-    """What a client does before it shares. Same kind in, same kind out."""
+    """Transforms a client's artifact before it is shared; the kind of artifact is preserved."""
 
     folder = "defenses"
 
     def bound_to(self, sharing: Sharing) -> Self:
-        """This defense, calibrated to how often `sharing` says artifacts leave; unchanged where nothing depends on it."""
+        """This defense, calibrated to the number of releases; unchanged if nothing depends on it."""
         return self
 
     @abstractmethod
     def protect(self, outgoing: Artifact | StyleDraft, rng: torch.Generator) -> Artifact:
-        """What leaves the client instead of `outgoing`; runs on the client, before the wire."""
+        """The artifact that is shared instead of `outgoing`; runs on the client."""
 
     def worlds(self, dim: int, draws: int, rng: torch.Generator) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Scores (draws,) of the whole run's releases in two neighbouring worlds, the first with the canary.
+        """Membership scores (draws,) of a run's releases in two neighbouring worlds, the first with the canary.
 
-        None where the defense proves nothing that two worlds could contradict. The worlds are the defense's own worst
-        case, drawn through the code that protects.
+        The worlds are the worst case for the defense, simulated with `protect`. None if the defense proves nothing.
 
         Args:
-            dim: Length of the vector that is released.
-            draws: Independent runs of each world.
+            dim: Length of one released vector.
+            draws: Number of independent runs of each world.
             rng: Of the noise.
         """
         return None
 
     @abstractmethod
     def guarantee(self) -> Guarantee:
-        """What it proves, or that it proves nothing."""
+        """The guarantee, with epsilon None if nothing is proved."""

@@ -16,16 +16,16 @@ from fdgpriv.registry import Role
 
 
 class Method(Role):
-    """A federated learning method: what the server does with answers, and what a client answers.
+    """A federated learning method: its server and client algorithms.
 
-    `model`, `server`, `client`, `presets` and `rounds` suffice to train it and to attack what it shares; a fuller
-    `disclosure` opens more attacks.
+    `model`, `server`, `client`, `presets` and `rounds` suffice to train it and to attack its artifacts; a more complete
+    `disclosure` enables more attacks.
 
     Attributes:
         presets: By preset of the audit, the fields that it sets.
         paper_setup: The federation of the paper's experiments, for the preset ``paper``.
-        personal: Whether each client is sent a model of its own.
-        rounds: How many.
+        personal: Whether clients receive different, personalised models.
+        rounds: Number of rounds.
     """
 
     folder = "methods"
@@ -37,32 +37,32 @@ class Method(Role):
 
     @abstractmethod
     def model(self, federation: Federation, rng: torch.Generator) -> nn.Module:
-        """The global model as it starts: a public fact."""
+        """The initial global model, which is public."""
 
     @abstractmethod
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
-        """The paper's server: yields Ask, receives answers, returns the trained global model."""
+        """The paper's server algorithm: yields Ask, receives answers, returns the trained global model."""
 
     @abstractmethod
     def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> object:
-        """The paper's client: an object with one method for each verb."""
+        """The paper's client: an object with one method per verb."""
 
     def disclosure(self) -> Disclosure:
-        """What else an audit may know of it: how often its artifacts leave a client, and how they come to be."""
+        """Further public facts for the audit: numbers of releases, style computation, client training."""
         return Disclosure(self.name(), self.rounds)
 
     def model_of(self, model: nn.Module, client: str) -> nn.Module:
-        """The model that `client` ends with, of what the server returned: here the global one."""
+        """The final model of `client`, given the server's result; by default the global model."""
         return model
 
     def check(self, model: nn.Module) -> None:
-        """Raises ValueError where a setting does not fit the model that was built."""
+        """Raises ValueError if a setting does not fit the model."""
         return
 
     def check_data(self, data: ClientData) -> None:
-        """Raises ValueError where a setting does not fit what a client holds; asked before anything is trained."""
+        """Raises ValueError if a setting does not fit a client's data; called before training."""
         return
 
     def cut_to(self, clients: int) -> Self:
-        """This method for a federation of so few clients, with what presumes more of them cut, as adversaries train it."""
+        """This method, adapted to the number of clients of a federation that an adversary simulates."""
         return self

@@ -1,7 +1,7 @@
-"""How parts are found and configured: one class in one file of its role's folder.
+"""Registry: finds and configures parts, each one class in one file of its role's folder.
 
-No part is imported by name. `Attack.named("gan")` finds the class Gan in attacks/gan.py, in the entry-point group
-``fdgpriv.attacks`` of an installed third-party package, or among the classes that were registered in this process.
+`Attack.named("gan")` finds the class Gan in attacks/gan.py, in the entry-point group ``fdgpriv.attacks`` of an installed
+third-party package, or among the classes registered in this process.
 """
 
 import pkgutil
@@ -19,29 +19,29 @@ from fdgpriv.utils.fields import check, kinds
 
 
 class Role(ABC):
-    """A kind of part, and the folder where its parts lie."""
+    """Base class of the roles (attack, defense, method, report), with the folder of their parts."""
 
     folder: ClassVar[str]
     installed_as: ClassVar[str]
 
     def __post_init__(self) -> None:
-        """Check every field by its annotated type; a part that checks more calls this first."""
+        """Checks every field against its annotated type; overriding methods call this first."""
         check(self, self.name())
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
-        """The names of all parts of this role, as the command line writes them."""
+        """The names of all parts of this role, as on the command line."""
         return names_in(cls.folder)
 
     @classmethod
     def named(cls, name: str) -> type[Self]:
         """The part called `name`; a ValueError lists the known ones."""
-        want_part(cls.folder, name)
+        check_part(cls.folder, name)
         for point in installed(f"fdgpriv.{cls.folder}"):
             if point.name == name:
-                joined = point.load()
-                joined.installed_as = name
-                found: type[Self] = _of_role(joined, cls, name)
+                loaded = point.load()
+                loaded.installed_as = name
+                found: type[Self] = _of_role(loaded, cls, name)
                 return found
         module = import_module(f"fdgpriv.{cls.folder}.{name}")
         for attribute, part in vars(module).items():
@@ -51,12 +51,12 @@ class Role(ABC):
 
     @classmethod
     def name(cls) -> str:
-        """This part's own name: its file's, or that under which it was installed."""
+        """This part's name: its file name, or the name under which it was installed."""
         return cls.__dict__.get("installed_as") or cls.__module__.rpartition(".")[2]
 
     @classmethod
     def register(cls) -> str:
-        """Makes a class of your own known in this process under its name in snake case, which is returned.
+        """Registers a user-defined class in this process; returns its name, the class name in snake case.
 
         Raises:
             ValueError: Another part has this name.
@@ -70,9 +70,9 @@ class Role(ABC):
         return name
 
     def spec(self) -> str:
-        """As the command line names it: ``name:field=value,...``, with the fields that differ from their defaults.
+        """Its specification ``name:field=value,...``, with the fields that differ from their defaults.
 
-        A class that is not known yet is registered.
+        Registers the class if necessary.
         """
         name = self.name()
         if name not in names_in(self.folder) or self.named(name) is not type(self):
@@ -84,35 +84,35 @@ class Role(ABC):
 
     @classmethod
     def parse(cls, spec: str) -> Self:
-        """The part that a command line's ``name`` or ``name:field=value,field=value`` means."""
+        """The part of the specification ``name`` or ``name:field=value,field=value``."""
         part, settings = cls.described(spec)
         return part.configured(settings)
 
     @classmethod
     def described(cls, spec: str) -> tuple[type[Self], dict[str, str]]:
-        """The part that such a specification names, and the fields that it sets, as written."""
+        """The class and the field texts of a specification."""
         name, settings = split(spec)
         return cls.named(name), settings
 
     @classmethod
     def configured(cls, settings: Mapping[str, Any]) -> Self:
-        """The part with these fields set; text is read as the field's type, an unknown field lists the known ones."""
+        """The part with these fields; text is converted to the field's type. ValueError for unknown fields."""
         known, given = kinds(cls), {}
         for name, value in settings.items():
-            want_field(cls.name(), name, known)
+            check_field(cls.name(), name, known)
             given[name] = known[name].read(value, f"{cls.name()}.{name}")
         return cls(**given)
 
 
 class Registered(NamedTuple):
-    """A part that this process brought, in the form of an entry point."""
+    """A part registered in this process, with the interface of an entry point."""
 
     name: str
     part: type[Any]
 
     @property
     def module(self) -> str:
-        """Where its class is defined."""
+        """The module that defines its class."""
         return self.part.__module__
 
     def load(self) -> type[Any]:
@@ -124,26 +124,26 @@ _REGISTERED: dict[str, dict[str, Registered]] = {}
 
 
 def names_in(folder: str) -> tuple[str, ...]:
-    """The names of the parts in this folder and of those installed beside them, as the command line writes them."""
+    """The names of the parts in this folder and of installed ones, as on the command line."""
     package = import_module(f"fdgpriv.{folder}")
     own = {module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_")}
-    joined = {point.name for point in installed(f"fdgpriv.{folder}")}
-    return tuple(sorted(own | joined))
+    others = {point.name for point in installed(f"fdgpriv.{folder}")}
+    return tuple(sorted(own | others))
 
 
 def is_class_of(attribute: str, name: str) -> bool:
-    """Whether this class name is that of the part `name`; it may end in _ where Python has the name: None_."""
+    """Whether this is the class name of the part `name`; a trailing _ is ignored, as in None_."""
     return attribute.lower().rstrip("_") == name.replace("_", "")
 
 
-def want_part(folder: str, name: str) -> None:
-    """Raise ValueError, listing the known ones, where no part in this folder has this name."""
+def check_part(folder: str, name: str) -> None:
+    """Raises ValueError, with the known names, if no part in this folder has this name."""
     if name not in (known := names_in(folder)):
         raise ValueError(f"want one of the {folder} {', '.join(known)}; got {name!r}")
 
 
-def want_field(part: str, name: str, known: Collection[str]) -> None:
-    """Raise ValueError, listing the known ones, where the part has no such field."""
+def check_field(part: str, name: str, known: Collection[str]) -> None:
+    """Raises ValueError, with the known names, if the part has no such field."""
     if name not in known:
         near = "".join(f", did you mean {close}?" for close in get_close_matches(name, known, 1))
         raise ValueError(f"{part}: want a field of {', '.join(known) or '(none)'}; got {name!r}{near}")
@@ -164,18 +164,18 @@ def split(spec: str) -> tuple[str, dict[str, str]]:
 
 
 def installed(group: str) -> tuple[EntryPoint | Registered, ...]:
-    """The parts of this group that do not lie in our own folders: of installed packages, and registered ones."""
+    """The parts of this group outside fdgpriv's folders: of installed packages, and registered ones."""
     return (*_entry_points(group), *_REGISTERED.get(group, {}).values())
 
 
 @cache
 def _entry_points(group: str) -> tuple[EntryPoint, ...]:
-    """Read from disk once."""
+    """The entry points of this group, read once."""
     return tuple(entry_points(group=group))
 
 
 def _written(value: Any) -> str:
-    """A field's value as a command line writes it."""
+    """A field's value as command line text."""
     return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

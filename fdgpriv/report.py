@@ -1,4 +1,4 @@
-"""The role Report: turns the results of an audit into one document."""
+"""The role Report: renders the results of an audit as one document."""
 
 from abc import abstractmethod
 from pathlib import Path
@@ -9,11 +9,11 @@ from fdgpriv.results.finding import Results
 
 
 class Report(Role):
-    """Findings in, one document out."""
+    """Renders the findings as one document."""
 
     folder = "reports"
     filename: ClassVar[str]
 
     @abstractmethod
     def render(self, results: "Results", folder: Path) -> str:
-        """The document; `folder` holds the figures that the findings name."""
+        """The document; `folder` contains the figures that the findings refer to."""

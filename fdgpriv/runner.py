@@ -1,4 +1,4 @@
-"""The conductor: trains each federation, examines it, judges everything together; with `resume`, only what is missing."""
+"""Runs an audit: trains every federation, evaluates all attacks and assembles the results; continues earlier runs."""
 
 import os
 import platform
@@ -36,15 +36,15 @@ from fdgpriv.results.ledger import ledger
 from fdgpriv.threat import ThreatModel, threat
 from fdgpriv.training import Cell, Trained, train, trained_file
 from fdgpriv.utils.console import ProgressLog
-from fdgpriv.utils.memory import give_back
+from fdgpriv.utils.memory import release_memory
 from fdgpriv.utils.work_queue import WorkQueue
 
-_NOT_YET = "interrupted before it"
+_PENDING = "interrupted before it"
 
 
 @dataclass(eq=False)
-class Done:
-    """What is kept of one cell once it is done; its images and models are let go."""
+class CompletedCell:
+    """The results of one cell; its images and models are released."""
 
     cell: Cell
     trained: Trained
@@ -60,14 +60,14 @@ class Done:
 
 @dataclass
 class Runner:
-    """Carries out a plan in a folder.
+    """Runs the audit of one configuration in one folder.
 
     Attributes:
-        config: Checked and with its targets.
-        dataset: Loaded.
-        out: Where everything goes.
-        progress: Says what is going on.
-        workers: Threads that compute side by side, each on one core.
+        config: Validated, with its targets.
+        dataset: The dataset.
+        out: The output folder.
+        progress: Prints progress.
+        workers: Number of parallel threads, one core each.
     """
 
     config: AuditConfig
@@ -78,7 +78,7 @@ class Runner:
     _start: float = field(default_factory=perf_counter, init=False)
 
     def cells(self) -> list[Cell]:
-        """All runs of the plan, in order."""
+        """All runs, in order."""
         return [
             Cell(method, target, seed, defense)
             for method in self.config.methods
@@ -88,7 +88,7 @@ class Runner:
         ]
 
     def files(self) -> list[Path]:
-        """Relative to `out`, the file that ends each training, and that of each evaluation with any kind of artifact."""
+        """Relative to `out`, the final file of each training, and the scores of each evaluation for any kind of artifact."""
         trained = [trained_file(Path(), cell) for cell in self.cells()]
         evaluated = [
             scores_file(Path(), cell.folder, spec, role, kind)
@@ -100,29 +100,29 @@ class Runner:
         return trained + evaluated
 
     def run(self, command: str | None) -> Results:
-        """Do what is not yet done; on Ctrl-C, what is done is judged and returned as interrupted."""
+        """Trains and evaluates what is missing; after Ctrl-C, the results of the finished work, marked as interrupted."""
         torch.set_num_threads(1)
-        done: list[Done] = []
+        completed: list[CompletedCell] = []
         interrupted = False
         try:
             for cell in self.cells():
-                self._do(cell, done)
-                give_back()
+                self._run_cell(cell, completed)
+                release_memory()
         except KeyboardInterrupt:
             interrupted = True
-            self.progress.say("interrupted: keeping what is done")
-        return self._results(done, interrupted, command)
+            self.progress.say("interrupted: keeping finished work")
+        return self._results(completed, interrupted, command)
 
-    def _do(self, cell: Cell, done: list[Done]) -> None:
-        """Train and evaluate one cell; its evaluator, with the artifacts that it made, is let go at the end."""
+    def _run_cell(self, cell: Cell, completed: list[CompletedCell]) -> None:
+        """Trains and evaluates one cell; its evaluator and simulated artifacts are released at the end."""
         trained, evaluator = train(self.config, self.dataset, cell, self.out, self.progress, self.workers)
-        done.append(self._begun(cell, trained, evaluator))
+        completed.append(self._after_training(cell, trained, evaluator))
         if trained.utility is not None and self.config.attacks:
-            self._examine(done[-1], evaluator)
+            self._evaluate_attacks(completed[-1], evaluator)
 
-    def _begun(self, cell: Cell, trained: Trained, evaluator: Evaluator) -> Done:
+    def _after_training(self, cell: Cell, trained: Trained, evaluator: Evaluator) -> CompletedCell:
         dim = len(evaluator.template.vector()) if evaluator.shares_styles else 1
-        return Done(
+        return CompletedCell(
             cell=cell,
             trained=trained,
             images=_images(evaluator.population),
@@ -140,10 +140,10 @@ class Runner:
             records=evaluator.transcript.records,
         )
 
-    def _examine(self, done: Done, evaluator: Evaluator) -> None:
-        folder, scores = done.cell.folder, done.scores
+    def _evaluate_attacks(self, completed: CompletedCell, evaluator: Evaluator) -> None:
+        folder, scores = completed.cell.folder, completed.scores
         few = self.config.preset == "quick"
-        asked = [
+        evaluations = [
             AttackEvaluation(AttackTrials(evaluator, attack, threat(role)), spec, kind, few, self.out, folder)
             for spec in self.config.attacks
             for attack in (self.config.attack(spec),)
@@ -151,35 +151,36 @@ class Runner:
             if role in attack.threats
             for kind in _readable(attack, threat(role), evaluator)
         ]
-        task = self.progress.task(f"attacking {folder}", len(asked))
+        task = self.progress.task(f"attacking {folder}", len(evaluations))
         pool = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
         measured = pool.submit(facts, evaluator, self.out / "scores" / folder)
         try:
-            for one in asked:
-                scores[one.key] = one.pending(_NOT_YET)
-            row = WorkQueue(_heavy_outside(asked))
-            for finished in as_completed([pool.submit(_next, row) for _ in asked]):
+            for one in evaluations:
+                scores[one.key] = one.pending(_PENDING)
+            queue = WorkQueue(_scheduled(evaluations))
+            for finished in as_completed([pool.submit(_run_next, queue) for _ in evaluations]):
                 one, found = finished.result()
                 scores[one.key] = found
-                done.attack_s += found.attack_s
+                completed.attack_s += found.attack_s
                 self.progress.step(task, f"{one.key} in {found.attack_s:.1f} s")
         except KeyboardInterrupt:
-            for key in [key for key, one in scores.items() if one.not_applicable == _NOT_YET]:
+            for key in [key for key, one in scores.items() if one.not_applicable == _PENDING]:
                 del scores[key]
             self.progress.say("finishing the attacks in progress")
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
             if not measured.cancelled():
-                done.facts = measured.result()
-        self.progress.done(task, f"{folder}: {len(asked)} attacks")
+                completed.facts = measured.result()
+        self.progress.done(task, f"{folder}: {len(evaluations)} attacks")
 
-    def _results(self, done: Sequence[Done], interrupted: bool, command: str | None) -> Results:
-        self.progress.say("judging")
-        verdicts = judge({key: p for one in done for key, p in one.scores.items()}, self.config.seeds[0])
+    def _results(self, completed: Sequence[CompletedCell], interrupted: bool, command: str | None) -> Results:
+        self.progress.say("computing verdicts")
+        scores = {key: found for one in completed for key, found in one.scores.items()}
+        verdicts = judge(scores, self.config.seeds[0])
         findings = verdicts.findings
-        pictures = self._codec_figure() if done else ()
-        stated = privacies([one.measurement for one in done])
+        codec_figures = self._codec_figure() if completed else ()
+        guarantees = privacies([one.measurement for one in completed])
         runs = [
             Run(
                 method=one.cell.method,
@@ -194,12 +195,12 @@ class Runner:
                 questions=verdicts.questions.of_cell(one.cell.folder, list(one.scores)),
                 attacks=tuple(findings[key] for key in one.scores),
                 privacy=privacy,
-                claims=self._claims(one, [run for run in done if run.trained.failed is None], findings),
-                figures=pictures,
+                claims=self._claims(one, [run for run in completed if run.trained.failed is None], findings),
+                figures=codec_figures,
                 not_measured=one.not_measured,
                 training=one.trained.log,
             )
-            for one, privacy in zip(done, stated, strict=True)
+            for one, privacy in zip(completed, guarantees, strict=True)
         ]
         return Results(
             fdgpriv=__version__,
@@ -208,8 +209,8 @@ class Runner:
             environment=environment(self.config, self.workers),
             timing=Timing(
                 total_s=perf_counter() - self._start,
-                train_s=sum(one.trained.train_s for one in done),
-                attack_s=sum(one.attack_s for one in done),
+                train_s=sum(one.trained.train_s for one in completed),
+                attack_s=sum(one.attack_s for one in completed),
                 peak_rss_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             ),
             dataset=DatasetNote(name=self.dataset.name, about=self.dataset.about, limits=self.dataset.limits),
@@ -217,16 +218,18 @@ class Runner:
             runs=tuple(runs),
         )
 
-    def _claims(self, one: Done, done: Sequence[Done], findings: Mapping[str, AttackFinding]) -> tuple[Claim, ...]:
-        """The ledger of this run, with what the others of its target, seed and defense say beside it.
+    def _claims(
+        self, one: CompletedCell, completed: Sequence[CompletedCell], findings: Mapping[str, AttackFinding]
+    ) -> tuple[Claim, ...]:
+        """The claims about this run, compared with other methods' runs of the same target, seed and defense.
 
-        Of a run that failed none: what crossed is not all that its method sends.
+        None for a failed run, whose transcript is incomplete.
         """
         if one.trained.failed is not None:
             return ()
         attacks, method = [findings[key] for key in one.scores], self.config.method(one.cell.method)
-        others = [run for run in done if run is not one and replace(run.cell, method=one.cell.method) == one.cell]
-        beside = [
+        others = [run for run in completed if run is not one and replace(run.cell, method=one.cell.method) == one.cell]
+        comparisons = [
             RunComparison(
                 other.cell.method,
                 part.name(),
@@ -238,7 +241,7 @@ class Runner:
             for part in (self.config.method(other.cell.method),)
         ]
         known = one.trained.log | one.facts
-        return claims(method.name(), Case(attacks, one.records, known, method.name(), settings_of(method), beside))
+        return claims(method.name(), Case(attacks, one.records, known, method.name(), settings_of(method), comparisons))
 
     def _codec_figure(self) -> tuple[RunFigure, ...]:
         path = Path("figures") / "style_encoder.png"
@@ -258,29 +261,29 @@ def _images(population: Population) -> Images:
     return Images(**total, domains={name: ImageCount(**count) for name, count in counts.items()})
 
 
-def _readable(attack: Attack, who: ThreatModel, evaluator: Evaluator) -> Sequence[str]:
-    """The kinds that this adversary reads here; where there is none, the one of which it is said why."""
-    there = [kind for kind in attack.kinds() if kind in evaluator.targets]
-    seen = [kind for kind in there if evaluator.targets[kind].refused(who) is None]
-    return seen or there[:1] or attack.kinds()[:1]
+def _readable(attack: Attack, adversary: ThreatModel, evaluator: Evaluator) -> Sequence[str]:
+    """The kinds of artifact that this adversary reads; if there are none, one for which the reason is reported."""
+    shared = [kind for kind in attack.kinds() if kind in evaluator.targets]
+    readable = [kind for kind in shared if evaluator.targets[kind].refused(adversary) is None]
+    return readable or shared[:1] or attack.kinds()[:1]
 
 
-def _heavy_outside(asked: Sequence[AttackEvaluation]) -> list[AttackEvaluation]:
-    """By kind, so that what was made for one serves the next; what draws images takes longest and stands at the ends."""
-    kinds = list(dict.fromkeys(one.kind for one in asked))
-    row = sorted(asked, key=lambda one: kinds.index(one.kind))
-    first, last = row[: len(row) // 2], row[len(row) // 2 :]
+def _scheduled(evaluations: Sequence[AttackEvaluation]) -> list[AttackEvaluation]:
+    """Ordered by kind, to reuse intermediates; evaluations that generate images take longest and are put at the ends."""
+    kinds = list(dict.fromkeys(one.kind for one in evaluations))
+    by_kind = sorted(evaluations, key=lambda one: kinds.index(one.kind))
+    first, last = by_kind[: len(by_kind) // 2], by_kind[len(by_kind) // 2 :]
     return sorted(first, key=lambda one: not one.draws_images) + sorted(last, key=lambda one: one.draws_images)
 
 
-def _next(row: WorkQueue[AttackEvaluation]) -> tuple[AttackEvaluation, AttackScores]:
-    """The evaluation that this thread takes, and its paper."""
-    one = row.take()
+def _run_next(queue: WorkQueue[AttackEvaluation]) -> tuple[AttackEvaluation, AttackScores]:
+    """Takes the next evaluation and runs it."""
+    one = queue.take()
     return one, one.run()
 
 
 def environment(config: AuditConfig, workers: int) -> dict[str, Any]:
-    """What the figures were measured on."""
+    """Software and hardware of the run, for results.json."""
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,

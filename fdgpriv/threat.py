@@ -1,11 +1,11 @@
-"""Who attacks, what it sees, and what it holds besides: threat models whose limits are enforced."""
+"""Threat models: role, capabilities and auxiliary data of adversaries, enforced at run time."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Capability(StrEnum):
-    """What an adversary may have or do; an attack that uses one it was not granted is stopped."""
+    """Knowledge and access of an adversary; using one that is not granted raises NotGranted."""
 
     SEES_INDIVIDUAL_ARTIFACT = "sees_individual_artifact"
     SEES_ALL_ROUNDS = "sees_all_rounds"
@@ -19,7 +19,7 @@ class Capability(StrEnum):
 
 
 class Auxiliary(StrEnum):
-    """The data an adversary holds besides the artifact."""
+    """Data that an adversary has in addition to the artifact."""
 
     NONE = "A0 none"
     OTHER_DOMAIN = "A2 public images of the same classes in a domain that no client has"
@@ -30,7 +30,7 @@ class Auxiliary(StrEnum):
 
 
 class NotGranted(PermissionError):
-    """An attack asked for what its threat model does not grant."""
+    """An attack used a capability that its threat model does not grant."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class ThreatModel:
 
     Attributes:
         role: Its name on the command line.
-        summary: Who that is, in one sentence.
-        auxiliary: The data it holds besides.
+        summary: Description in one sentence.
+        auxiliary: Its data in addition to the artifact.
         capabilities: What it may use.
     """
 
@@ -50,10 +50,10 @@ class ThreatModel:
     capabilities: frozenset[Capability]
 
     def require(self, capability: Capability) -> None:
-        """Raise NotGranted, naming the capability, where this adversary does not have it."""
+        """Raises NotGranted if this adversary does not have the capability."""
         if capability not in self.capabilities:
-            held = ", ".join(sorted(self.capabilities)) or "nothing"
-            raise NotGranted(f"the threat model {self.role!r} does not grant {capability}; it grants {held}")
+            granted = ", ".join(sorted(self.capabilities)) or "nothing"
+            raise NotGranted(f"the threat model {self.role!r} does not grant {capability}; it grants {granted}")
 
 
 _COMMON = frozenset(

@@ -1,8 +1,7 @@
-"""Trains one cell of a plan and keeps what crossed on disk; what lies there already is read instead.
+"""Trains one federation and stores its transcript, or loads it if it is already trained.
 
-One cell is one method, target, seed and defense. A finished training lies in ``transcript/CELL``: the transcript, the
-final model, and ``trained.json``. One that was interrupted, or in which a client failed, leaves nothing there and begins
-anew.
+A cell is one combination of method, target, seed and defense. A finished training is stored in ``transcript/CELL``: the
+transcript, the final model, and ``trained.json``. An interrupted or failed training stores nothing and is repeated.
 """
 
 from collections.abc import Mapping
@@ -34,12 +33,12 @@ from fdgpriv.utils.records import Amount, Entry, Text
 from fdgpriv.utils.seeds import generator
 
 MODEL = "model.safetensors"
-SHARE = 3  # during training each client's own model is tried on every third target image
+SHARE = 3  # during training, each client's personalised model is evaluated on every third target image
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run: what is trained, method and defense as the command line has them."""
+    """One run: method and defense as specifications, target domain and seed."""
 
     method: str
     target: str
@@ -48,17 +47,19 @@ class Cell:
 
     @property
     def folder(self) -> str:
-        """A name for it on disk."""
+        """Its folder name."""
         return slug(f"{self.method}-{self.target}-{self.seed}-{self.defense}")
 
 
 class Trained(Entry):
-    """What is known of a finished training besides its transcript.
+    """The result of a training besides its transcript.
 
     Attributes:
-        utility: None where the training diverged or failed.
-        diverged, failed: Why, in one line. A training that failed is not saved, so that --resume tries it again.
-        files: SHA-256 of each file beside it.
+        utility: None if the training diverged or failed.
+        diverged, failed: The reason, in one line. A failed training is not saved, so --resume repeats it.
+        train_s, wire_s: Seconds of training, and of message exchange.
+        log: Diagnostics of the training.
+        files: SHA-256 of the other files in its folder.
     """
 
     utility: Utility | None
@@ -71,41 +72,41 @@ class Trained(Entry):
 
 
 def trained_file(out: Path, cell: Cell) -> Path:
-    """What is written last of a training; the rest lies beside it."""
+    """The file that is written last; its folder contains the others."""
     return out / "transcript" / cell.folder / "trained.json"
 
 
 def train(
     config: AuditConfig, dataset: Dataset, cell: Cell, out: Path, progress: ProgressLog, workers: int
 ) -> tuple[Trained, Evaluator]:
-    """The training of `cell`, done now or read from `out`, and its evaluator."""
+    """The training of `cell`, run now or loaded from `out`, and its evaluator."""
     population = config.populate(dataset, cell.method, cell.target, cell.seed)
     federation = config.federation(dataset, list(population.clients), cell.seed, cell.method)
     method = config.method(cell.method)
     defense = Defense.parse(cell.defense).bound_to(method.disclosure())
-    note = trained_file(out, cell)
-    folder = note.parent
+    file = trained_file(out, cell)
+    folder = file.parent
 
     def evaluator(transcript: Transcript) -> Evaluator:
-        known = (population, method, federation, defense, transcript, cell.seed)
-        return Evaluator(*known, per_client=config.artifacts_per_client, alternatives=config.alternatives)
+        arguments = (population, method, federation, defense, transcript, cell.seed)
+        return Evaluator(*arguments, per_client=config.artifacts_per_client, alternatives=config.alternatives)
 
-    if note.is_file():
+    if file.is_file():
         progress.say(f"{cell.folder}: already trained")
-        before = read_json(note, _TRAINED)
-        check_files(folder, before.files)
-        return before, evaluator(Transcript.load(folder))
-    for name in (TENSORS, MANIFEST, MODEL):  # of a training that could not be saved whole
+        stored = read_json(file, _TRAINED)
+        check_files(folder, stored.files)
+        return stored, evaluator(Transcript.load(folder))
+    for name in (TENSORS, MANIFEST, MODEL):  # of an incompletely saved training
         (folder / name).unlink(missing_ok=True)
     task = progress.task(f"training {cell.folder}", method.rounds)
     wire = Wire({name: len(data) for name, data in population.clients.items()}, defense, Transcript(config.keep))
-    evaluated: dict[int, Utility | PersonalUtility] = {}  # by the number of rounds after which
-    stages: dict[str, TaskID] = {}  # by verb, what is asked once before any model is sent
-    begun = False
-    watcher = method.model(federation, generator(cell.seed, 7)).to(federation.device)
+    evaluated: dict[int, Utility | PersonalUtility] = {}  # by number of completed rounds
+    stages: dict[str, TaskID] = {}  # by verb, requests before any model is sent
+    started = False
+    evaluation_model = method.model(federation, generator(cell.seed, 7)).to(federation.device)
 
-    def count(verb: str, answered: int, asked: int) -> None:
-        if begun:
+    def on_answer(verb: str, answered: int, asked: int) -> None:
+        if started:
             return
         if verb not in stages:
             stages[verb] = progress.task(f"{cell.folder}: {verb}", asked)
@@ -114,33 +115,33 @@ def train(
             progress.done(stages[verb], f"{cell.folder}: {verb}, {asked} clients")
 
     def sent(models: Mapping[str, ModelState], client: str) -> nn.Module:
-        models[client].load_into(watcher)
-        return watcher
+        models[client].load_into(evaluation_model)
+        return evaluation_model
 
-    tried = rounds_to_try(method.rounds, method.personal)
+    evaluated_rounds = rounds_to_try(method.rounds, method.personal)
 
-    def watch(round: int, models: Mapping[str, ModelState]) -> None:
-        nonlocal begun
-        begun = True
-        if round in tried:
+    def on_round(round: int, models: Mapping[str, ModelState]) -> None:
+        nonlocal started
+        started = True
+        if round in evaluated_rounds:
             if method.personal:
-                known = (list(models), population, federation.device)
-                evaluated[round] = personal_utility(lambda name: sent(models, name), *known, every=SHARE)
+                arguments = (list(models), population, federation.device)
+                evaluated[round] = personal_utility(lambda name: sent(models, name), *arguments, every=SHARE)
             else:
                 evaluated[round] = utility(sent(models, next(iter(models))), population, federation.device)
-            progress.step(task, f"{cell.folder}: round {round} of {method.rounds}, {_told(evaluated[round])}")
+            progress.step(task, f"{cell.folder}: round {round} of {method.rounds}, {_accuracies(evaluated[round])}")
         elif round > 0:
             progress.step(task, f"{cell.folder}: round {round} of {method.rounds}")
 
     start = perf_counter()
-    engine = LocalEngine(workers, watch, count)
+    engine = LocalEngine(workers, on_round, on_answer)
     try:
         model = engine.run(method, federation, population.clients, wire).to(federation.device)
         final, own = utility(model, population, federation.device), None
         if method.personal:
             names = list(population.clients)
             own = personal_utility(lambda name: method.model_of(model, name), names, population, federation.device)
-        evaluated.setdefault(method.rounds, own or final)  # where the last model was sent to be measured, it is there
+        evaluated.setdefault(method.rounds, own or final)  # already present if the final model was sent to clients
         rounds = tuple(_round(round, found) for round, found in sorted(evaluated.items()))
         trained = Trained(
             utility=final.model_copy(update={"rounds": rounds, "personal": own, **chosen(evaluated)}),
@@ -150,7 +151,7 @@ def train(
         )
         wire.transcript.save(folder)
         write_tensors(folder / MODEL, {name: t.cpu().contiguous() for name, t in model.state_dict().items()})
-        progress.done(task, f"{cell.folder}: trained in {trained.train_s:.1f} s, {_told(own or final)}")
+        progress.done(task, f"{cell.folder}: trained in {trained.train_s:.1f} s, {_accuracies(own or final)}")
     except Diverged as error:
         trained = Trained(utility=None, diverged=str(error), train_s=perf_counter() - start, wire_s=engine.wire_s)
         wire.transcript.save(folder)
@@ -161,7 +162,7 @@ def train(
         return trained, evaluator(wire.transcript)
     files = {name: digest(folder / name) for name in (TENSORS, MANIFEST, MODEL) if (folder / name).is_file()}
     trained = trained.model_copy(update={"files": files})
-    write_json(note, trained.model_dump_json().encode())
+    write_json(file, trained.model_dump_json().encode())
     return trained, evaluator(wire.transcript)
 
 
@@ -174,5 +175,6 @@ def _round(round: int, found: Utility | PersonalUtility) -> RoundUtility:
     )
 
 
-def _told(found: Utility | PersonalUtility) -> str:
+def _accuracies(found: Utility | PersonalUtility) -> str:
+    """The accuracies as text, for progress lines."""
     return f"source {found.source_accuracy.value:.3f}, target {found.target_accuracy.value:.3f}"

@@ -1,0 +1,1 @@
+"""Federated domain generalization methods, one class per file."""

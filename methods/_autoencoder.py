@@ -1,4 +1,4 @@
-"""The autoencoder that makes embeddings of clients' data (Bartholet et al., 2024, App. C.2, Table 6)."""
+"""Convolutional autoencoder that computes client embeddings (Bartholet et al., 2024, App. C.2, Table 6)."""
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ class Autoencoder(nn.Module):
     Args:
         dim: e.
         image_size: H = W, divisible by 4; the paper's is 32.
-        rng: Of the initialisation.
+        rng: For the initialisation.
     """
 
     def __init__(self, dim: int, image_size: int, rng: torch.Generator) -> None:
@@ -43,6 +43,6 @@ class Autoencoder(nn.Module):
             )
 
     def forward(self, images: Tensor) -> Tensor:
-        """The images (B, 3, H, W) in [0, 1] that the latents tell of."""
-        images_again: Tensor = self.decoder(self.encoder(images))
-        return images_again
+        """Reconstructed images (B, 3, H, W) in [0, 1]."""
+        reconstructed: Tensor = self.decoder(self.encoder(images))
+        return reconstructed

@@ -1,4 +1,4 @@
-"""The rounds of FedAvg: clients train, the server averages; optionally the best model by validation is kept."""
+"""Rounds of federated averaging, with optional selection of the best model by validation accuracy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from fdgpriv.federation.upload import Wanted
 from fdgpriv.models.backbone import Classifier
 from fdgpriv.results.utility import logits
 
-from . import _wanted
+from . import _expected_answers
 from ._federation import Batch, FederatedSGD, load_average, model_state, shared_state, train
 
 Weighting = Literal["samples", "uniform"]
@@ -26,13 +26,13 @@ Selection = Literal["last", "validation"]
 
 @dataclass(frozen=True)
 class FederatedAveraging(FederatedSGD):
-    """What FedAvg and the methods that end in it share.
+    """Server loop of FedAvg and of methods that end in it.
 
     Attributes:
-        weighting: ``samples`` weighs clients by n_k, which they then share; ``uniform`` does not.
-        selection: The server returns the ``last`` global model, or that of the best mean accuracy on the clients'
-            held-out images (``validation``). Clients then share the accuracy of each global model they are sent, and
-            the last one is sent out once more, to be measured.
+        weighting: ``samples`` weights clients by their sample counts n_k, which they then share; ``uniform`` equally.
+        selection: The server returns the ``last`` global model, or the one with the best mean accuracy on the clients'
+            held-out images (``validation``). Clients then share the accuracy of each global model they receive, and
+            the last global model is sent once more for validation.
     """
 
     weighting: Weighting = "samples"
@@ -47,27 +47,27 @@ class FederatedAveraging(FederatedSGD):
         for round in range(self.rounds):
             clients = federation.sample(self.participants, rng)
             state = shared_state(model, SERVER, round, self)
-            wanted = self._wanted_fit(state)
-            answers = yield Ask("fit", {client: [state] for client in clients}, reduce="mean", wanted=wanted)
-            best.see(state, answers)
+            expected = self._expected_fit(state)
+            answers = yield Ask("fit", {client: [state] for client in clients}, reduce="mean", wanted=expected)
+            best.update(state, answers)
             load_average(model, list(model_state(answers).values()), self._weights(answers))
         if self.selection == "validation":
             state = shared_state(model, SERVER, self.rounds - 1, self)
             clients = federation.sample(self.participants, rng)
-            wanted = [_wanted.accuracy(torch.float32)]
+            expected = [_expected_answers.accuracy(torch.float32)]
             message: dict[str, Message] = {client: [state] for client in clients}
-            best.see(state, (yield Ask("validate", message, reduce="mean", after=self.rounds, wanted=wanted)))
+            best.update(state, (yield Ask("validate", message, reduce="mean", after=self.rounds, wanted=expected)))
             best.state.load_into(model)
         return model
 
-    def _wanted_fit(self, state: ModelState) -> list[Wanted]:
-        """What a client that is sent this model to train answers with."""
-        wanted = [Wanted(state)]
+    def _expected_fit(self, state: ModelState) -> list[Wanted]:
+        """Expected artifacts in a client's answer to ``fit``."""
+        expected = [Wanted(state)]
         if self.weighting == "samples":
-            wanted.append(_wanted.sample_count())
+            expected.append(_expected_answers.sample_count())
         if self.selection == "validation" and state.round > 0:
-            wanted.append(_wanted.accuracy(torch.float32))
-        return wanted
+            expected.append(_expected_answers.accuracy(torch.float32))
+        return expected
 
     def _weights(self, answers: Mapping[str, Message]) -> list[float] | None:
         if self.weighting == "uniform":
@@ -80,7 +80,7 @@ class FederatedAveraging(FederatedSGD):
 
 @dataclass
 class _Best:
-    """The global model of the highest mean accuracy so far, the earlier one of two that are level."""
+    """The global model with the highest mean accuracy so far; the earlier one of equals."""
 
     accuracy: float = -1.0
     states: list[ModelState] = field(default_factory=list)
@@ -89,15 +89,15 @@ class _Best:
     def state(self) -> ModelState:
         return self.states[0]
 
-    def see(self, state: ModelState, answers: Mapping[str, Message]) -> None:
-        """Compare the model that was sent with the best one, by what clients answer of it, if they do."""
-        told = [float(a.accuracy) for m in answers.values() for a in m if isinstance(a, ValidationMetrics)]
-        if told and (mean := sum(told) / len(told)) > self.accuracy:
+    def update(self, state: ModelState, answers: Mapping[str, Message]) -> None:
+        """Keeps `state` if the accuracies in the answers, if any, have a higher mean."""
+        accuracies = [float(a.accuracy) for m in answers.values() for a in m if isinstance(a, ValidationMetrics)]
+        if accuracies and (mean := sum(accuracies) / len(accuracies)) > self.accuracy:
             self.accuracy, self.states = mean, [state]
 
 
 class AveragingClient:
-    """Answers ``fit``: trains the global model on its own data; and ``validate``: its accuracy on held-out images."""
+    """Answers ``fit`` with the model trained on local data, and ``validate`` with its accuracy on held-out images."""
 
     def __init__(
         self, method: FederatedAveraging, federation: Federation, data: ClientData, rng: torch.Generator
@@ -111,19 +111,19 @@ class AveragingClient:
             )
 
     def fit(self, message: Message) -> Message:
-        """The model after E local epochs, n_k where the average is weighted by it, and the accuracy it began with."""
+        """The model after E local epochs, n_k for weighting, and the received model's accuracy for selection."""
         (state,) = (artifact for artifact in message if isinstance(artifact, ModelState))
-        told = self.validate(message) if self.method.selection == "validation" and state.round > 0 else []
+        validation = self.validate(message) if self.method.selection == "validation" and state.round > 0 else []
         state.load_into(self.model)
         train(self.model, self._loss, self.data, self.method, state.round, self.rng, self.device)
         answer: Message = [shared_state(self.model, self.data.client, state.round, self.method)]
         if self.method.weighting == "samples":
             count = torch.tensor(len(self.data))
             answer.append(SampleCount(client=self.data.client, round=state.round, count=count))
-        return answer + told
+        return answer + validation
 
     def validate(self, message: Message) -> Message:
-        """The accuracy of the model it is sent on its held-out images."""
+        """Accuracy of the received model on the client's held-out images."""
         (state,) = (artifact for artifact in message if isinstance(artifact, ModelState))
         state.load_into(self.model)
         found = logits(self.model, self.data.held_out_images, self.device).argmax(1)

@@ -1,4 +1,4 @@
-"""What CCST calls a style, and how an image is given another's: statistics of features and AdaIN, or amplitudes.
+"""Style representations of CCST and their transfer: feature statistics with AdaIN, or Fourier amplitudes.
 
 Reference: Chen et al., "Federated Domain Generalization for Image Recognition via Cross-Client Style Transfer", WACV 2023,
 Eq. 1-8 and Appendix E.
@@ -18,38 +18,38 @@ from fdgpriv.artifacts.style import AmplitudeSpectrum, Outgoing, StyleDraft, Sty
 from fdgpriv.federation.upload import Wanted
 from fdgpriv.models.style_codec import StyleCodec
 
-from . import _wanted
+from . import _expected_answers
 
 Codec = Literal["small", "adain_vgg"]
-# By name: what must divide an image's side, and the least side.
+# By name: required divisor of an image's side, and the smallest side.
 CODECS: dict[Codec, tuple[int, int]] = {"small": (4, 8), "adain_vgg": (1, 16)}
-_MOST = 64  # images that are encoded at once
+_MOST = 64  # images encoded at once
 
 
 class Style(ABC):
-    """A notion of style: what of it a client shares, and how an image takes it on."""
+    """A style representation: what a client shares, and how a style is applied to an image."""
 
     @abstractmethod
     def share(self, client: str, images: Tensor, groups: Sequence[Tensor], granularity: str) -> Outgoing:
-        """The style of each group (indices) of images (N, 3, H, W), taken over all its images and pixels."""
+        """The style of each group (indices) of images (N, 3, H, W), pooled over the group's images and pixels."""
 
     @abstractmethod
-    def wanted(self, image_size: int, granularity: str, most: int) -> Wanted:
-        """One to `most` of what `share` gives of images of this side."""
+    def expected(self, image_size: int, granularity: str, most: int) -> Wanted:
+        """Template of a client's answer: one to `most` styles of images of this side."""
 
     @abstractmethod
-    def redraw(self, images: Tensor, styles: Sequence[Artifact], alpha: float) -> Tensor:
-        """Each image (N, 3, H, W) in its style, in [0, 1]; `alpha` is how far to go there."""
+    def apply(self, images: Tensor, styles: Sequence[Artifact], alpha: float) -> Tensor:
+        """Stylised images (N, 3, H, W) in [0, 1], one style per image; `alpha` in [0, 1] is the transfer strength."""
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureStyle(Style):
-    """Mean and std of a codec's deepest features, pooled over images and pixels (Eq. 8); taken on by AdaIN (Eq. 5).
+    """Mean and std of a codec's deepest features, pooled over images and pixels (Eq. 8); applied by AdaIN (Eq. 5).
 
     Attributes:
         codec: Frozen.
-        side: To which images are resized before they are encoded; None leaves them as they are.
-        device: Where.
+        side: Side in pixels to which images are resized before encoding; None keeps their size.
+        device: Device of the codec.
     """
 
     codec: StyleCodec
@@ -58,7 +58,7 @@ class FeatureStyle(Style):
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The codec's stages: of AdaIN's VGG, stage4 is relu4_1."""
+        """Names of the codec's stages; for AdaIN's VGG, stage4 is relu4_1."""
         return tuple(f"stage{number}" for number in range(1, len(self.codec.ends) + 1))
 
     def features(self, images: Tensor, layer: str) -> Tensor:
@@ -87,22 +87,22 @@ class FeatureStyle(Style):
             for mean, std in zip(*(moment.split(sizes) for moment in moments), strict=True)
         ]
 
-    def wanted(self, image_size: int, granularity: str, most: int) -> Wanted:
-        return _wanted.style(self.codec.channels, self.layers[-1], POOLED.name, granularity, most=most)
+    def expected(self, image_size: int, granularity: str, most: int) -> Wanted:
+        return _expected_answers.style(self.codec.channels, self.layers[-1], POOLED.name, granularity, most=most)
 
     @torch.no_grad()
-    def redraw(self, images: Tensor, styles: Sequence[Artifact], alpha: float) -> Tensor:
+    def apply(self, images: Tensor, styles: Sequence[Artifact], alpha: float) -> Tensor:
         given = [style for style in styles if isinstance(style, StyleStatistics)]
         mean = torch.stack([style.mean for style in given])
         std = torch.stack([style.std for style in given])
         side = images.shape[-1]
-        drawn = []
+        stylised = []
         parts = (rows.split(self._at_once(images)) for rows in (images, mean, std))
         for part, to_mean, to_std in zip(*parts, strict=True):
             content = resized(part.to(self.device), self.side)
-            made = self.codec.stylise(content, to_mean.to(self.device), to_std.to(self.device), alpha)
-            drawn.append(resized(made, side).clamp(0, 1).cpu())
-        return torch.cat(drawn)
+            decoded = self.codec.stylise(content, to_mean.to(self.device), to_std.to(self.device), alpha)
+            stylised.append(resized(decoded, side).clamp(0, 1).cpu())
+        return torch.cat(stylised)
 
     def _at_once(self, images: Tensor) -> int:
         side = self.side or images.shape[-1]
@@ -111,11 +111,11 @@ class FeatureStyle(Style):
 
 @dataclass(frozen=True)
 class AmplitudeStyle(Style):
-    """The amplitude of an image's spectrum, averaged over images; taken on by exchange, the phase staying (Appendix E).
+    """Mean Fourier amplitude over images; applied by replacing an image's amplitude and keeping its phase (Appendix E).
 
     Attributes:
-        window: Half the side of the square of low frequencies that is exchanged, as a share of the image's side: 0 is
-            frequency 0 alone, which is the mean colour; 0.5 is all.
+        window: Half the side of the square of low frequencies exchanged, as a share of the image's side: 0 is frequency 0
+            alone (the mean colour), 0.5 is all frequencies.
     """
 
     window: float
@@ -129,26 +129,26 @@ class AmplitudeStyle(Style):
             shared.append(AmplitudeSpectrum(client=client, round=0, amplitude=mean.float(), granularity=granularity))
         return shared
 
-    def wanted(self, image_size: int, granularity: str, most: int) -> Wanted:
+    def expected(self, image_size: int, granularity: str, most: int) -> Wanted:
         zeros = torch.zeros(3, image_size, image_size)
         return Wanted(AmplitudeSpectrum(client=SERVER, round=0, amplitude=zeros, granularity=granularity), most=most)
 
-    def redraw(self, images: Tensor, styles: Sequence[Artifact], alpha: float) -> Tensor:
+    def apply(self, images: Tensor, styles: Sequence[Artifact], alpha: float) -> Tensor:
         given = torch.stack([style.amplitude for style in styles if isinstance(style, AmplitudeSpectrum)])
         own = torch.fft.fft2(images)
         low = self._low(images.shape[-2])[:, None] & self._low(images.shape[-1])
         amplitude = torch.where(low, alpha * given + (1 - alpha) * own.abs(), own.abs())
-        made: Tensor = torch.fft.ifft2(torch.polar(amplitude.clamp_min(0), own.angle())).real
-        return made.clamp(0, 1)
+        stylised: Tensor = torch.fft.ifft2(torch.polar(amplitude.clamp_min(0), own.angle())).real
+        return stylised.clamp(0, 1)
 
     def _low(self, side: int) -> Tensor:
-        """(side,): which frequencies are low."""
+        """Mask (side,) of the low frequencies."""
         low: Tensor = torch.fft.fftfreq(side, d=1 / side).abs() <= int(self.window * side + 1e-6)
         return low
 
 
 def resized(images: Tensor, side: int | None) -> Tensor:
-    """Images (N, 3, H, W) at side x side; as they are where they have it or None is wanted."""
+    """Images (N, 3, H, W) resized to side x side; unchanged if they have that size or `side` is None."""
     if side is None or images.shape[-2:] == (side, side):
         return images
     return nn.functional.interpolate(images, size=(side, side), mode="bilinear", antialias=True)

@@ -1,4 +1,4 @@
-"""The client network of hFedF: Inception modules on 32 px, without BatchNorm (Bartholet et al., 2024, Table 9)."""
+"""Client network of hFedF: Inception modules for 32 px images, without BatchNorm (Bartholet et al., 2024, Table 9)."""
 
 import torch
 from torch import Tensor, nn
@@ -8,11 +8,11 @@ from fdgpriv.utils.global_rng import drawing_from
 
 _CHANNELS = {"stem": 32, "layer1": 32, "layer2": 64, "layer3": 176, "layer4": 288}
 _SIDE, _HIDDEN, _DROPOUT = 3, 256, 0.2
-_SMALLEST = 4  # pixels that two poolings leave one of
+_SMALLEST = 4  # px; two poolings reduce this side to one pixel
 
 
 class Inception(nn.Module):
-    """1x1, 3x3 and 5x5 convolutions and a 3x3 maximum side by side: (B, C, H, W) to (B, C + 112, H, W)."""
+    """Parallel 1x1, 3x3 and 5x5 convolutions and 3x3 max pooling: (B, C, H, W) to (B, C + 112, H, W)."""
 
     def __init__(self, inputs: int) -> None:
         super().__init__()
@@ -22,20 +22,20 @@ class Inception(nn.Module):
         self.highest = nn.MaxPool2d(3, stride=1, padding=1)
 
     def forward(self, features: Tensor) -> Tensor:
-        """The branches' maps, one after the other, rectified."""
+        """ReLU of the concatenated branch outputs."""
         branches = [self.one(features), self.three(features), self.five(features), self.highest(features)]
         return torch.relu(torch.cat(branches, dim=1))
 
 
 class Dropout(nn.Module):
-    """Dropout whose masks come from a generator of its own, so that clients trained side by side stay reproducible."""
+    """Dropout with its own random generator, so that clients trained in parallel are reproducible."""
 
     def __init__(self, rate: float, rng: torch.Generator) -> None:
         super().__init__()
         self.rate, self.rng = rate, rng
 
     def forward(self, features: Tensor) -> Tensor:
-        """Each entry 0 with probability `rate` and otherwise enlarged to keep the mean; unchanged in evaluation mode."""
+        """Inverted dropout with probability `rate`; the identity in evaluation mode."""
         if not self.training:
             return features
         kept = torch.rand(features.shape, generator=self.rng) >= self.rate
@@ -43,12 +43,12 @@ class Dropout(nn.Module):
 
 
 class ClientNetwork(nn.Module):
-    """928,199 parameters for 7 classes, and no buffers; images in [0, 1] are moved to [-1, 1] first.
+    """Classifier with 928,199 parameters for 7 classes and no buffers; images in [0, 1] are first scaled to [-1, 1].
 
     Args:
         classes: K.
-        image_size: H = W of the images, at least 4; the paper's is 32.
-        rng: Draws the parameters now, and the dropout of each training step.
+        image_size: H = W of the images, at least 4; 32 in the paper.
+        rng: For the initialisation, and for dropout in each training step.
     """
 
     def __init__(self, classes: int, image_size: int, rng: torch.Generator) -> None:

@@ -1,4 +1,4 @@
-"""The frozen style encoder and decoder that all clients of a run hold, loaded once for all of them."""
+"""Loads the frozen public style codec (encoder and decoder) once for all clients of a run."""
 
 from collections.abc import Callable
 from functools import cache
@@ -15,9 +15,9 @@ from fdgpriv.models.style_codec import StyleCodec, digits_codec
 
 @cache
 def codec_on(device: torch.device, name: str, weights: Path | None) -> StyleCodec:
-    """AdaIN's codec for ``adain_vgg``, from its two files in the folder `weights`; for any other name our own."""
-    made = adain_vgg(weights, weights) if name == "adain_vgg" else digits_codec()
-    return made.to(device)
+    """The codec of this name: ``adain_vgg`` from its two files in the folder `weights`, otherwise fdgpriv's own codec."""
+    codec = adain_vgg(weights, weights) if name == "adain_vgg" else digits_codec()
+    return codec.to(device)
 
 
 class Encoder(Protocol):
@@ -25,17 +25,17 @@ class Encoder(Protocol):
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """Their names, from the image up."""
+        """Layer names, from input to output."""
 
     def features(self, images: Tensor, layer: str) -> Tensor:
         """Features (B, C, h, w) of images (B, 3, H, W)."""
 
 
 class EncodedStyles(StyleSource):
-    """Styles of a frozen public encoder's features.
+    """Styles computed from the features of a frozen public encoder.
 
     Args:
-        encoder: Builds it beside the global model.
+        encoder: Builds the encoder for a given global model.
     """
 
     frozen_encoder = True

@@ -1,6 +1,6 @@
-"""PARDON's embeddings and the losses on them: triplets across styles, and a pull of all embeddings towards zero.
+"""PARDON's embedding network and losses: triplet loss across styles, and L2 regularisation of embeddings.
 
-Reference: Nguyen et al., "PARDON", Eq. 7-8. Functions of tensors; randomness is an argument.
+Reference: Nguyen et al., "PARDON", Eq. 7-8.
 """
 
 import torch
@@ -12,7 +12,7 @@ from fdgpriv.utils.global_rng import drawing_from
 
 
 class EmbeddingClassifier(Classifier):
-    """A classifier whose head reads a linear map of the pooled features, as wide as they are: the embedding z."""
+    """Classifier on an embedding z: a linear projection of the pooled features, of the same width."""
 
     def __init__(self, backbone: Backbone, classes: int, rng: torch.Generator) -> None:
         super().__init__(backbone, classes, rng)
@@ -27,19 +27,19 @@ class EmbeddingClassifier(Classifier):
 def contrast(
     own: Tensor, styled: Tensor, labels: Tensor, margin: float, rng: torch.Generator, same_class: bool = False
 ) -> tuple[Tensor, int]:
-    """Mean triplet loss () of anchors `own` (B, D), and how many anchors had no negative and were skipped.
+    """Mean triplet loss () of anchors `own` (B, D), and the number of anchors skipped for lack of a negative.
 
-    Lengths are normalised to 1. Each anchor's negative is the stylised embedding of a sample of another class, drawn
-    uniformly from the batch; where no anchor has one, the loss is 0.
+    Embeddings are L2-normalised. Each anchor's negative is the stylised embedding of a sample of another class, drawn
+    uniformly from the batch; if no anchor has one, the loss is 0.
 
     Args:
-        own: Embeddings of a batch.
-        styled: (B, D) embeddings of the same samples, stylised.
-        labels: (B,).
-        margin: How much nearer the positive should be.
-        rng: Of the draws.
-        same_class: Draw the positive from all other embeddings of the anchor's class, stylised or not; else it is the
-            anchor's own stylised embedding.
+        own: Embeddings (B, D) of a batch.
+        styled: Embeddings (B, D) of the same samples, stylised.
+        labels: Classes (B,).
+        margin: Of the triplet loss.
+        rng: For drawing positives and negatives.
+        same_class: Draw the positive from all other embeddings of the anchor's class, stylised or not; otherwise the
+            positive is the anchor's own stylised embedding.
     """
     labels = labels.cpu()
     same = labels[:, None] == labels
@@ -62,12 +62,12 @@ def contrast(
     return loss, skipped
 
 
-def pull(embeddings: Tensor, summed: bool = False) -> Tensor:
-    """Squared embeddings (M, D), as mean over samples and dimensions, or summed over both (Eq. 8 as printed)."""
+def embedding_penalty(embeddings: Tensor, summed: bool = False) -> Tensor:
+    """Mean squared embedding (M, D) over samples and dimensions, or the sum over both (Eq. 8 as printed)."""
     square = embeddings.square()
     return square.sum() if summed else square.mean()
 
 
 def _one_of(allowed: Tensor, rng: torch.Generator) -> Tensor:
-    """For each row of allowed (A, M), one of its true columns, uniformly: (A,)."""
+    """One true column of each row of `allowed` (A, M), drawn uniformly: (A,)."""
     return torch.multinomial(allowed.float(), 1, generator=rng)[:, 0]

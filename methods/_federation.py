@@ -1,4 +1,4 @@
-"""The local step, the average and the schedule: what every method that averages models does in the same way."""
+"""Local SGD, model averaging and learning-rate schedules, shared by all methods."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,16 +37,16 @@ class FederatedSGD(Method):
 
     Attributes:
         rounds: T.
-        participants: Clients that take part in a round; None for all.
-        local_epochs: E, passes over the local data in a round.
+        participants: Clients per round; None for all.
+        local_epochs: E, passes over the local data per round.
         batch_size: B.
         lr, momentum, weight_decay: Of SGD.
-        schedule: Of the learning rate over the global rounds: constant, cosine, or step20 (x 0.1 after every 20).
-        buffers: BatchNorm statistics are shared (``share``), stay with each client (``keep_local``: the global model then
-            has the initial ones only), or are never updated (``freeze``: BatchNorm in evaluation mode throughout).
-        image_changes: Of training images: ``flip_translate`` (flips and translations that the dataset allows), ``crop``
-            (random crops of at least .8 of the area, and flips), ``crop_colour`` (of at least .7, flips, jittered colours,
-            some grey), or ``none``.
+        schedule: Of the learning rate over rounds: constant, cosine, or step20 (x 0.1 every 20 rounds).
+        buffers: BatchNorm statistics are shared (``share``), kept by each client (``keep_local``: the global model keeps the
+            initial ones), or never updated (``freeze``: BatchNorm always in evaluation mode).
+        image_changes: Augmentation of training images: ``flip_translate`` (if the dataset allows them), ``crop`` (random
+            crops of at least 0.8 of the area, flips), ``crop_colour`` (crops of at least 0.7, flips, colour jitter,
+            grayscale), or ``none``.
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -86,17 +86,17 @@ class FederatedSGD(Method):
         return Disclosure(self.name(), self.rounds, training=self)
 
     def lr_at(self, round: int) -> float:
-        """The learning rate of this round."""
+        """Learning rate in this round."""
         return self.lr * SCHEDULES[self.schedule](round, self.rounds)
 
     def new_optimizer(self, model: nn.Module, round: int) -> torch.optim.Optimizer:
-        """What a client trains with in this round, afresh."""
+        """A new client optimiser for this round."""
         return torch.optim.SGD(model.parameters(), self.lr_at(round), self.momentum, weight_decay=self.weight_decay)
 
     def train_plainly(
         self, model: nn.Module, data: ClientData, round: int, rng: torch.Generator, device: torch.device
     ) -> None:
-        """Trains `model` in place as a client does in this round, on cross-entropy alone."""
+        """Trains `model` in place as a client does in this round, with cross-entropy only."""
 
         def loss(batch: Batch) -> Tensor:
             return nn.functional.cross_entropy(model(batch.images), batch.labels)
@@ -104,14 +104,14 @@ class FederatedSGD(Method):
         train(model, loss, data, self, round, rng, device)
 
     def plain_batches(self, data: ClientData, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """The augmented batches that `train_plainly` makes a step of each: images (B, 3, H, W) and labels (B,)."""
+        """The augmented batches of `train_plainly`, one per step: images (B, 3, H, W) and labels (B,)."""
         for batch in mini_batches(data, self, rng):
             yield batch.images, batch.labels
 
     def ready(self, model: nn.Module, n: int) -> None:
-        """Puts `model` into the mode in which a client with n images trains it.
+        """Sets `model` to the training mode of a client with n images.
 
-        BatchNorm never normalises a batch of one image by that image: it stays in evaluation mode there.
+        BatchNorm stays in evaluation mode if batches have one image, which has no batch statistics.
         """
         model.train()
         if self.buffers == "freeze" or min(self.batch_size, n) == 1:
@@ -120,7 +120,7 @@ class FederatedSGD(Method):
                     module.eval()
 
     def steps(self, n: int) -> int:
-        """How many mini-batches a client that has n images trains on in a round."""
+        """Mini-batches per round of a client with n images."""
         return sum(1 for _ in self.passes(n, torch.Generator()))
 
     def passes(self, n: int, rng: torch.Generator) -> Iterator[Tensor]:
@@ -151,17 +151,17 @@ def train(
     device: torch.device,
     optimizer: torch.optim.Optimizer | None = None,
 ) -> None:
-    """The local step: E epochs of SGD on `loss(batch)`.
+    """Local training: E epochs of SGD on `loss(batch)`.
 
     Args:
         model: Trained in place, left in train mode.
-        loss: Of one mini-batch.
-        data: The client's.
-        settings: E, B and the optimiser's.
+        loss: Loss of one mini-batch.
+        data: The client's data.
+        settings: E, B and the optimiser's hyperparameters.
         round: Sets the learning rate.
-        rng: Of shuffling and augmentation.
-        device: Where.
-        optimizer: Of the model's parameters, with what it remembers of earlier rounds; None for a fresh one.
+        rng: For shuffling and augmentation.
+        device: Device of the model.
+        optimizer: Keeps its state from earlier rounds; None for a new one.
     """
     settings.ready(model, len(data))
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # 1.2 times the images/s on a CPU
@@ -183,22 +183,22 @@ def mini_batches(data: ClientData, settings: FederatedSGD, rng: torch.Generator)
 
 
 def batches(n: int, size: int, rng: torch.Generator) -> Iterator[Tensor]:
-    """A shuffled pass over n samples in batches of `size`, without the short batch at the end; one batch of n < `size`.
+    """A shuffled pass over n samples in batches of `size`, without the last incomplete batch; one batch if n < `size`.
 
-    The released loaders drop the short batch too. A batch of a few images would be a full step, with BatchNorm statistics of
-    hardly anything; the shuffle leaves out each image with the same probability.
+    The released loaders also drop it: BatchNorm statistics of a few images are unreliable. Shuffling drops each image with
+    equal probability.
     """
     whole = max(1, n // size) * size
     yield from torch.randperm(n, generator=rng)[:whole].split(size)
 
 
 def batch_count(n: int, size: int) -> int:
-    """How many batches `batches` makes of n samples."""
+    """Number of batches that `batches` yields for n samples."""
     return max(1, n // size)
 
 
 def answered(answers: Answers, kind: type[A]) -> dict[str, A]:
-    """By client, the artifact of this kind in its answer, where there is one."""
+    """By client, the artifact of this kind in its answer; clients without one are left out."""
     return {
         client: artifact for client, message in answers.items() for artifact in message if isinstance(artifact, kind)
     }
@@ -210,11 +210,11 @@ def model_state(answers: Answers) -> dict[str, dict[str, Tensor]]:
 
 
 def average(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float] | None = None) -> dict[str, Tensor]:
-    """The weighted mean of model states, buffers included; counters are averaged and cut to whole numbers.
+    """Weighted mean of model states, buffers included; integer counters are averaged and rounded down.
 
     Args:
-        states: At least one, of one network.
-        weights: Non-negative, of any positive sum; None for equal ones.
+        states: At least one, all of one architecture.
+        weights: Non-negative, with any positive sum; None for equal weights.
     """
     given = [1.0] * len(states) if weights is None else list(weights)
     total = sum(given)
@@ -231,7 +231,7 @@ def average(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float] | N
 
 
 def shared_state(model: nn.Module, sender: str, round: int, settings: FederatedSGD) -> ModelState:
-    """What `sender` shares of its model: all of it, or without BatchNorm's statistics where they stay local."""
+    """The model state that `sender` shares, without BatchNorm statistics if they are kept local."""
     whole = ModelState.of(model, sender, round)
     return whole if settings.buffers != "keep_local" else whole.without_statistics()
 
@@ -239,5 +239,5 @@ def shared_state(model: nn.Module, sender: str, round: int, settings: FederatedS
 def load_average(
     model: nn.Module, states: Sequence[Mapping[str, Tensor]], weights: Sequence[float] | None = None
 ) -> None:
-    """Give `model` the average of what was shared; what nobody shared stays as it is."""
+    """Loads the average of the shared states into `model`; entries that were not shared are unchanged."""
     model.load_state_dict(average(states, weights), strict=False)

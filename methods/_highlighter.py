@@ -1,4 +1,4 @@
-"""StableFDG's attention-based feature highlighter: where is an image like the others of its class?
+"""StableFDG's attention-based feature highlighter: attends to features common to samples of one class.
 
 Reference: Park et al., "StableFDG", NeurIPS 2023, section 3.2, Eq. 6-8.
 """
@@ -16,15 +16,15 @@ Attention = Literal["mix", "cross", "self", "conv", "off"]
 
 
 class Highlighter(nn.Module):
-    """Scores each position of z (B, C, H, W) against a query and returns the weighted average A(z) (B, C).
+    """Attention pooling: scores each position of z (B, C, H, W) against a query, returns the weighted mean A(z) (B, C).
 
     Args:
         channels: C.
         dim: d, the embedding size of queries and keys.
-        kind: ``mix`` queries with the partner and oneself (Eq. 8), ``cross`` with the partner (Eq. 6), ``self`` with
-            oneself; ``conv`` scores with two convolutions of the same size and no query (App. F.2).
+        kind: The query is the mean of the partner's and the sample's own (``mix``, Eq. 8), the partner's (``cross``, Eq. 6)
+            or its own (``self``); ``conv`` scores with two convolutions of the same size and no query (App. F.2).
         qk_norm: L2-normalise queries and keys over d per position, as the released code does; Eq. 8 does not.
-        released: With the biases, value branch and output scale of the released code, which are sent and never used.
+        released: Adds the biases, value branch and output scale of the released code, which are shared but unused.
     """
 
     def __init__(self, channels: int, dim: int, kind: str, qk_norm: bool, released: bool = False) -> None:
@@ -38,14 +38,14 @@ class Highlighter(nn.Module):
             self.out = nn.Conv2d(1, 1, 1)
 
     def scores(self, z: Tensor, partner: Tensor | None) -> Tensor:
-        """Attention a (B, HW), a >= 0 with sum 1.
+        """Attention weights (B, HW), non-negative with sum 1.
 
-        The mean over query positions is taken before the product with the keys: the same number as the mean over the
-        rows of the HW x HW similarity, without forming it.
+        Queries are averaged over positions before the product with the keys, which equals the mean over the rows of the
+        HW x HW similarity matrix without forming it.
 
         Args:
             z: (B, C, H, W).
-            partner: (B,) index of another sample of the same class; None for inference, where each asks itself.
+            partner: (B,) index of another sample of the same class; None for inference, with self-attention.
         """
         if self.kind == "conv":
             scored: Tensor = self.key(self.query(z).relu()).mean(1).flatten(1)
@@ -55,12 +55,12 @@ class Highlighter(nn.Module):
             query, key = nn.functional.normalize(query, dim=1), nn.functional.normalize(key, dim=1)
         own = query.mean(2)
         if partner is None or self.kind == "self":
-            asked = own
+            combined = own
         elif self.kind == "cross":
-            asked = own[partner]
+            combined = own[partner]
         else:
-            asked = (own[partner] + own) / 2
-        return torch.einsum("bd,bdp->bp", asked, key).softmax(1)
+            combined = (own[partner] + own) / 2
+        return torch.einsum("bd,bdp->bp", combined, key).softmax(1)
 
     def forward(self, z: Tensor, partner: Tensor | None = None) -> Tensor:
         """A(z) (B, C), Eq. 7."""
@@ -68,17 +68,17 @@ class Highlighter(nn.Module):
 
 
 class HighlightedClassifier(nn.Module):
-    """A backbone whose mean feature and attention feature are classified together: Linear(2C, K).
+    """Classifier on the concatenated mean and attention features of a backbone: Linear(2C, K).
 
     Args:
         backbone: Its last feature map is z.
         classes: K.
-        image_size: H = W of the images it will see.
-        rng: Of the initialisation.
+        image_size: H = W of the images.
+        rng: For the initialisation.
         dim, kind, qk_norm, released: Of the highlighter; ``off`` leaves it out.
 
     Raises:
-        ValueError: The last feature map has one position, where attention is 1 and learns nothing.
+        ValueError: The last feature map has one position, so attention is constant.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class HighlightedClassifier(nn.Module):
         return logits
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (B, K) of images (B, 3, H, W), by self-attention: no sample looks at another."""
+        """Logits (B, K) of images (B, 3, H, W), with self-attention."""
         return self.classify(self.backbone(images))
 
 

@@ -1,4 +1,4 @@
-"""A client of a federation with a hypernetwork: it trains the model that was made for it and answers with the change."""
+"""Client of a hypernetwork federation: trains the model generated for it and shares the update."""
 
 import torch
 from torch import Tensor, nn
@@ -12,27 +12,27 @@ from ._federation import Batch, FederatedSGD, train
 
 
 class HyperClient:
-    """Answers ``fit`` with how training changed the model it was sent, and ``use``, the final model, with nothing."""
+    """Answers ``fit`` with its model update, and ``use`` (the final model) with an empty message."""
 
     def __init__(self, method: FederatedSGD, federation: Federation, data: ClientData, rng: torch.Generator) -> None:
         self.method, self.data, self.rng, self.device = method, data, rng, federation.device
         self.model = method.model(federation, rng).to(self.device)
 
     def fit(self, message: Message) -> Message:
-        """Delta: the model it was sent minus the one it trained."""
-        sent = self._load(message)
-        train(self.model, self._loss, self.data, self.method, sent.round, self.rng, self.device)
-        return [ModelUpdate.between(sent, ModelState.of(self.model, self.data.client, sent.round))]
+        """The update Delta: received minus trained model."""
+        received = self._load(message)
+        train(self.model, self._loss, self.data, self.method, received.round, self.rng, self.device)
+        return [ModelUpdate.between(received, ModelState.of(self.model, self.data.client, received.round))]
 
     def use(self, message: Message) -> Message:
-        """Keeps the final model; the server is told nothing."""
+        """Keeps the final model and shares nothing."""
         self._load(message)
         return []
 
     def _load(self, message: Message) -> ModelState:
-        (sent,) = (artifact for artifact in message if isinstance(artifact, ModelState))
-        sent.load_into(self.model)
-        return sent
+        (received,) = (artifact for artifact in message if isinstance(artifact, ModelState))
+        received.load_into(self.model)
+        return received
 
     def _loss(self, batch: Batch) -> Tensor:
         return nn.functional.cross_entropy(self.model(batch.images), batch.labels)

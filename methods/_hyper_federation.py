@@ -1,9 +1,9 @@
-"""Federations whose server keeps a hypernetwork: what pFedHN and hFedF share, which is all but the server's weighing.
+"""Base of hypernetwork methods (pFedHN, hFedF): the server generates a personal model for each client.
 
-A client is sent the model that the hypernetwork makes of its embedding, trains it, and answers with the pseudo-gradient
-(sent minus trained); the server pulls that back through the hypernetwork that made the model, and takes a step against it.
+A client trains the model generated from its embedding and shares the pseudo-gradient (sent minus trained). The server
+backpropagates it through the hypernetwork that generated the model, and takes an optimiser step.
 
-The model sent in round r is the one after r steps of the server; the final models are those after `rounds` steps.
+The model sent in round r is generated after r server steps; the final models after `rounds` steps.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -30,8 +30,8 @@ from ._hypernetwork import Hypernetwork, Init, Pullback
 from ._moving_average import MovingAverage
 
 Optimizer = torch.optim.Optimizer
-Settling = Generator[Ask, Answers, None]
-# Presets for small images and few rounds, alike in all methods whose server keeps a hypernetwork
+EmbeddingInit = Generator[Ask, Answers, None]
+# Presets for small images and few rounds, shared by all hypernetwork methods
 _LOCAL: Mapping[str, Any] = {"local_epochs": 1, "batch_size": 16, "lr": 0.05}
 QUICK: Mapping[str, Any] = {**_LOCAL, "rounds": 2, "server_lr": 2e-3, "server_schedule": "cosine"}
 DEFAULT: Mapping[str, Any] = {**_LOCAL, "rounds": 48, "server_lr": 1e-3, "server_schedule": "cosine"}
@@ -44,12 +44,12 @@ OPTIMIZERS: dict[OptimizerName, Callable[[Any, float, float, float], Optimizer]]
 
 
 class PersonalModels(nn.Module):
-    """What a federation ends with: a model for each client, and one for everyone else, with which it classifies.
+    """Result of training: one model per client, and a common model for images of no client, used by `forward`.
 
     Args:
-        common: The model of the mean embedding, for images of no client.
-        own: By client, its model.
-        embeddings: (N, e), which never left the server.
+        common: Generated from the mean embedding.
+        own: Models by client.
+        embeddings: (N, e), never shared.
     """
 
     embeddings: Tensor
@@ -62,28 +62,28 @@ class PersonalModels(nn.Module):
         self.register_buffer("embeddings", embeddings.clone())
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (B, K) of images (B, 3, H, W) in [0, 1]."""
+        """Logits (B, K) of the common model for images (B, 3, H, W) in [0, 1]."""
         logits: Tensor = self.common(images)
         return logits
 
     def of(self, client: str) -> nn.Module:
-        """This client's model."""
+        """The model of this client."""
         return self.own[self.names.index(client)]
 
 
 @dataclass(frozen=True)
 class HyperFederation(FederatedSGD):
-    """The hyperparameters of a hypernetwork and of its step.
+    """Hyperparameters of the hypernetwork and its optimiser, and the server loop.
 
     Attributes:
-        local_steps: Mini-batches a round, each drawn afresh; none for `local_epochs` passes.
+        local_steps: Mini-batches per round, each drawn independently; none for `local_epochs` passes.
         client_optimizer: sgd (momentum 0), sgd_momentum, or adam.
         embedding_dim: e; none for 1 + N // 4.
         hidden, depth, slope, init: Of the hypernetwork (`_hypernetwork.Hypernetwork`).
-        server_optimizer, server_lr, server_momentum, server_weight_decay: Of its step.
-        server_schedule: Of the server's learning rate over the rounds: constant, cosine, or step20, as of the clients'. The
-            papers have a constant rate. With it the models of the last rounds differ widely from one round to the next.
-        clip: Largest norm of a client's gradient and of the server's.
+        server_optimizer, server_lr, server_momentum, server_weight_decay: Of the server's step.
+        server_schedule: Of the server's learning rate over rounds: constant (as in the papers), cosine, or step20. With a
+            constant rate the models of consecutive late rounds differ widely.
+        clip: Largest gradient norm, of clients and of the server.
     """
 
     personal: ClassVar[bool] = True
@@ -120,7 +120,7 @@ class HyperFederation(FederatedSGD):
         return optimizer
 
     def server_lr_at(self, round: int) -> float:
-        """The server's learning rate of this round."""
+        """The server's learning rate in this round."""
         return self.server_lr * SCHEDULES[self.server_schedule](round, self.rounds)
 
     def passes(self, n: int, rng: torch.Generator) -> Iterator[Tensor]:
@@ -142,28 +142,28 @@ class HyperFederation(FederatedSGD):
         return replace(super().disclosure(), otherwise=0, often=often, sent_as={ModelState.kind: "client_model"})
 
     def hypernetwork(self, federation: Federation, rng: torch.Generator) -> Hypernetwork:
-        """The server's network as it starts."""
+        """The initial hypernetwork."""
         clients = len(federation.clients)
         e = self.embedding_dim or 1 + clients // 4
         network = self.model(federation, rng)
-        made = Hypernetwork(clients, e, self.hidden, self.depth, self.slope, network, self.init, rng)
-        return made.to(federation.device)
+        generator = Hypernetwork(clients, e, self.hidden, self.depth, self.slope, network, self.init, rng)
+        return generator.to(federation.device)
 
-    def embed(self, hypernetwork: Hypernetwork, federation: Federation, rng: torch.Generator) -> Settling:
-        """Settle the embeddings before the first round; may ask the clients. Here they stay as drawn, to be learned."""
+    def embed(self, hypernetwork: Hypernetwork, federation: Federation, rng: torch.Generator) -> EmbeddingInit:
+        """Sets the embeddings before the first round, possibly by asking clients; here they stay random and are learned."""
         yield from ()
 
-    def weigh(self, back: Pullback) -> tuple[Tensor, Tensor]:
-        """The weights (M,) of the clients' gradients, of theta and of nu: here equal."""
+    def client_weights(self, back: Pullback) -> tuple[Tensor, Tensor]:
+        """Weights (M,) of the clients' gradients, for theta and for nu; here equal."""
         equal = back.updates.new_full((len(back.rows),), 1 / len(back.rows))
         return equal, equal
 
     def moving_average(self, hypernetwork: Hypernetwork) -> MovingAverage:
-        """What follows the hypernetwork, here nothing."""
+        """Moving average of the hypernetwork; here off."""
         return MovingAverage(hypernetwork, "off", 1.0, 0, True)
 
     def after_step(self, hypernetwork: Hypernetwork, rng: torch.Generator) -> None:
-        """What else the server does to it after its step: here nothing."""
+        """Hook after the server's step; here nothing."""
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         hypernetwork = self.hypernetwork(federation, rng)
@@ -175,20 +175,20 @@ class HyperFederation(FederatedSGD):
         for round in range(self.rounds):
             clients = federation.sample(self.participants, rng)
             rows = torch.tensor([federation.clients.index(client) for client in clients])
-            served = average.served
-            states = served.states(served.embeddings[rows])
-            wanted = [Wanted(ModelUpdate(client=SERVER, round=round, state=states[0]))]
-            answers = yield Ask("fit", _messages(clients, states, round), wanted=wanted)
+            current = average.current
+            states = current.states(current.embeddings[rows])
+            expected = [Wanted(ModelUpdate(client=SERVER, round=round, state=states[0]))]
+            answers = yield Ask("fit", _messages(clients, states, round), wanted=expected)
             updates = torch.stack([_update(hypernetwork, answers[client]) for client in clients])
-            back = served.pullback(rows, updates.to(federation.device))
-            hypernetwork.accept(back, *self.weigh(back))
+            back = current.pullback(rows, updates.to(federation.device))
+            hypernetwork.set_gradients(back, *self.client_weights(back))
             nn.utils.clip_grad_norm_(trained, self.clip)
             for group in optimizer.param_groups:
                 group["lr"] = self.server_lr_at(round)
             optimizer.step()
             self.after_step(hypernetwork, rng)
-            average.follow(round)
-        if average.final is not average.served:  # clients have never been sent what it makes
+            average.update(round)
+        if average.final is not average.current:  # its models have not been sent yet
             states = average.final.states(average.final.embeddings)
             yield Ask("use", _messages(federation.clients, states, self.rounds - 1), wanted=())
         return self._models(average.final, federation, rng)
@@ -208,7 +208,7 @@ class HyperFederation(FederatedSGD):
 
 
 def _messages(clients: Sequence[str], states: Sequence[dict[str, Tensor]], round: int) -> dict[str, Message]:
-    """By client, the model that was made for it."""
+    """Messages with each client's model."""
     return {
         client: [ModelState(client=SERVER, round=round, state=state)]
         for client, state in zip(clients, states, strict=True)

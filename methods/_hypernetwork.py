@@ -1,10 +1,10 @@
-"""A hypernetwork: from a client's embedding to all parameters of its model, and its vector-Jacobian products back.
+"""Hypernetwork that maps a client embedding to model parameters, and its vector-Jacobian products.
 
 Shamsian et al., "Personalized federated learning using hypernetworks", ICML 2021; Bartholet et al., 2024, Table 8.
 
-With P parameters in a client's model and N clients the heads weigh 51 P. One client's gradient of them is the outer
-product of its update (P,) and its code (h,), so N gradients are kept as N updates and N codes, never as N copies of 51 P:
-inner products and weighted sums are taken of the factors.
+For P parameters in a client's model the heads have (h + 1) P. A client's gradient of their weights is the outer product
+of its update (P,) and its code (h,), so gradients are stored as these factors, from which inner products and weighted
+sums are computed.
 """
 
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ _SHRUNK = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Pullback:
-    """J^T Delta of M clients, theta's in factors.
+    """Vector-Jacobian products J^T Delta of M clients, in factored form.
 
     Attributes:
-        rows: (M,) which embeddings.
-        updates: (M, P) Delta: what came back from the clients, and so the gradient of the heads' biases.
-        codes: (M, h) what the heads read; updates x codes is the gradient of their weights.
+        rows: (M,) indices of the embeddings.
+        updates: (M, P) the clients' Delta, which is also the gradient of the heads' biases.
+        codes: (M, h) inputs of the heads; updates x codes is the gradient of the heads' weights.
         trunk: (M, T) gradient of the trunk's parameters, flattened.
         embeddings: (M, e) gradient of each client's own embedding.
     """
@@ -43,25 +43,25 @@ class Pullback:
         return (self.updates @ self.updates.T) * (self.codes @ self.codes.T + 1) + self.trunk @ self.trunk.T
 
     def gram_embeddings(self) -> Tensor:
-        """Inner products (M, M) of the clients' gradients of nu (N, e): each lies in a row of its own."""
+        """Inner products (M, M) of the clients' gradients of nu (N, e): diagonal, as each has its own row."""
         return self.embeddings.square().sum(1).diag()
 
 
 class Hypernetwork(nn.Module):
-    """Embeddings nu (N, e), and theta: a trunk e -> h -> ... -> h and one linear head for each tensor of the client's model.
+    """Embeddings nu (N, e), and theta: a trunk e -> h -> ... -> h and one linear head per tensor of the client's model.
 
-    All heads read the same code (h,), so they are rows of one matrix (P, h).
+    All heads share the input code (h,), so they are rows of one matrix (P, h).
 
     Args:
         clients: N.
         embedding_dim: e.
         hidden: h.
-        depth: Hidden layers with activation; one more without follows.
+        depth: Hidden layers with activation; one more follows without.
         slope: Of LeakyReLU; 0 is ReLU.
-        network: A client's model, which gives names, shapes and, for the init ``client``, the heads' biases.
-        init: ``client``: heads' biases are `network`'s parameters and their weights a tenth of torch's, so that every
-            client starts near an ordinary model. ``default``: torch's initialisation of Linear throughout.
-        rng: Of the initialisation.
+        network: A client's model: names, shapes and, for the init ``client``, the heads' biases.
+        init: ``client``: the heads' biases are `network`'s parameters and their weights a tenth of torch's, so that every
+            client starts near `network`. ``default``: torch's initialisation of Linear throughout.
+        rng: For the initialisation.
     """
 
     def __init__(
@@ -89,26 +89,26 @@ class Hypernetwork(nn.Module):
                 self.heads.weight.mul_(_SHRUNK)
 
     def forward(self, embeddings: Tensor) -> Tensor:
-        """Client models (M, P), flat, of embeddings (M, e)."""
+        """Flattened client models (M, P) for embeddings (M, e)."""
         flat: Tensor = self.heads(self.trunk(embeddings))
         return flat
 
     def flat(self, state: Mapping[str, Tensor]) -> Tensor:
-        """(P,): the tensors of a client's model in one row."""
+        """The tensors of a client's model flattened to (P,)."""
         return torch.cat([state[name].detach().reshape(-1) for name in self.shapes])
 
     def state(self, flat: Tensor) -> dict[str, Tensor]:
-        """The tensors of a client's model, of one row (P,)."""
+        """The tensors of a client's model, from the flat vector (P,)."""
         parts = flat.split([shape.numel() for shape in self.shapes.values()])
         return {name: part.view(shape) for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)}
 
     @torch.no_grad()
     def states(self, embeddings: Tensor) -> list[dict[str, Tensor]]:
-        """The client models of embeddings (M, e), on the CPU."""
+        """Client models for embeddings (M, e), on the CPU."""
         return [self.state(flat) for flat in self(embeddings.to(self.heads.bias.device)).cpu()]
 
     def pullback(self, rows: Tensor, updates: Tensor) -> Pullback:
-        """The vector-Jacobian products J^T Delta of the models h(nu[rows]) with updates (M, P)."""
+        """Vector-Jacobian products J^T Delta of the models h(nu[rows]) with updates Delta (M, P)."""
         trunk = list(self.trunk.parameters())
         with torch.enable_grad():
             chosen = self.embeddings.detach()[rows].requires_grad_()
@@ -121,8 +121,8 @@ class Hypernetwork(nn.Module):
             of_embeddings.append(own[i])
         return Pullback(rows, updates, codes.detach(), torch.stack(of_trunk), torch.stack(of_embeddings))
 
-    def accept(self, back: Pullback, theta: Tensor, nu: Tensor) -> None:
-        """Set the gradients to the sums over clients with weights `theta` (M,) and `nu` (M,)."""
+    def set_gradients(self, back: Pullback, theta: Tensor, nu: Tensor) -> None:
+        """Sets the gradients to weighted sums over clients, with weights `theta` (M,) and `nu` (M,)."""
         if self.heads.weight.grad is None:
             self.heads.weight.grad = torch.empty_like(self.heads.weight)
         torch.mm(back.updates.T, theta[:, None] * back.codes, out=self.heads.weight.grad)

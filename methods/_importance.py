@@ -1,4 +1,4 @@
-"""Importance of parameters to a model's output (Aljundi et al., "Memory aware synapses", ECCV 2018), and averages by it."""
+"""Parameter importances (Aljundi et al., "Memory aware synapses", ECCV 2018) and importance-weighted model averaging."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -15,7 +15,7 @@ from ._latent_classifier import LatentClassifier
 Output = Literal["logits", "paper"]
 Sign = Literal["absolute", "signed"]
 _AT_ONCE = 256  # images
-DEAD = 1e-12  # a sum of importances that is no larger tells nothing: the clients weigh alike
+NEGLIGIBLE = 1e-12  # where the sum of importances is at most this, clients are weighted equally
 
 Named = Mapping[str, Tensor]
 
@@ -23,16 +23,16 @@ Named = Mapping[str, Tensor]
 def importance(
     model: LatentClassifier, images: Tensor, batch_size: int, output: Output, sign: Sign, device: torch.device
 ) -> dict[str, Tensor]:
-    """By parameter, how fast the size of the output changes with it, a mean over images; in evaluation mode.
+    """By parameter, the mean gradient over images of the output's norm, in evaluation mode.
 
     Args:
         model: Left in evaluation mode.
         images: (N, 3, H, W).
-        batch_size: Gradients of so many images are summed before their sign is dropped; 1 is the definition of MAS.
-        output: ``logits``: the squared norm of the logits, for all parameters (MAS, the released code). ``paper``: Eq. 17,
-            the norm of the latent for the encoder's and that of the logits for the head's, not squared.
-        sign: ``absolute``, or ``signed`` as Eq. 17 has it.
-        device: Where.
+        batch_size: Images over which gradients are summed before taking the absolute value; 1 in the definition of MAS.
+        output: ``logits``: squared norm of the logits, for all parameters (MAS, the released code). ``paper``: Eq. 17, norm
+            of the latent for the encoder's parameters and of the logits for the head's, not squared.
+        sign: ``absolute``, or ``signed`` as in Eq. 17.
+        device: Device of the model.
     """
     model.eval()
     named = dict(model.named_parameters())
@@ -43,32 +43,32 @@ def importance(
         latents = model.embedding(part.to(device))
         logits = model.head(latents)
         if output == "logits":
-            sizes = [(logits.square().sum(), list(named))]
+            norms = [(logits.square().sum(), list(named))]
         else:
-            sizes = [(latents.norm(dim=1).sum(), encoder), (logits.norm(dim=1).sum(), head)]
-        for size, names in sizes:
-            slopes = torch.autograd.grad(
-                size, [named[name] for name in names], retain_graph=True, materialize_grads=True
+            norms = [(latents.norm(dim=1).sum(), encoder), (logits.norm(dim=1).sum(), head)]
+        for norm, names in norms:
+            gradients = torch.autograd.grad(
+                norm, [named[name] for name in names], retain_graph=True, materialize_grads=True
             )
-            for name, slope in zip(names, slopes, strict=True):
-                total[name] += slope.abs() if sign == "absolute" else slope
+            for name, gradient in zip(names, gradients, strict=True):
+                total[name] += gradient.abs() if sign == "absolute" else gradient
     return {name: (sum_ / len(images)).cpu() for name, sum_ in total.items()}
 
 
 def with_fresh_statistics(
     model: LatentClassifier, images: Tensor, batch_size: int, device: torch.device
 ) -> LatentClassifier:
-    """A copy of `model` whose BatchNorm statistics are those of one pass of these images through it.
+    """A copy of `model` with BatchNorm statistics recomputed in one pass over these images.
 
-    After a few local steps the running statistics still lag behind the weights, and logits in evaluation mode are then
-    hundreds of times too large. Image i of N is in batch i mod k, with k = max(1, N // batch_size): each image is in one
-    batch, and no batch is smaller than `batch_size` unless N is. A single image leaves the statistics as they are.
+    After a few local steps the running statistics lag behind the weights, and logits in evaluation mode can be hundreds
+    of times too large. Image i of N is in batch i mod k, with k = max(1, N // batch_size), so no batch is smaller than
+    `batch_size` unless N is. With a single image the statistics are unchanged.
 
     Args:
-        model: Left as it is, buffers included.
+        model: Not modified.
         images: (N, 3, H, W).
-        batch_size: The least size of a batch.
-        device: Where.
+        batch_size: Smallest batch size.
+        device: Device of the model.
     """
     copy = deepcopy(model)
     count = batch_count(len(images), batch_size)
@@ -78,14 +78,14 @@ def with_fresh_statistics(
 
 
 @torch.no_grad()
-def slopes(model: LatentClassifier, images: Tensor, output: Output, device: torch.device) -> Tensor:
-    """How the size of each image's output changes with the last layer's weight (K, p) and bias (K,), in one row.
+def last_layer_gradients(model: LatentClassifier, images: Tensor, output: Output, device: torch.device) -> Tensor:
+    """Per-image gradients of the output's norm by the last layer's weight (K, p) and bias (K,), flattened.
 
     Args:
         model: Left in evaluation mode.
         images: (N, 3, H, W).
-        output: As of `importance`.
-        device: Where.
+        output: As in `importance`.
+        device: Device of the model.
 
     Returns: (N, K (p + 1)), signed.
     """
@@ -94,36 +94,36 @@ def slopes(model: LatentClassifier, images: Tensor, output: Output, device: torc
     for part in images.split(_AT_ONCE):
         inputs = model.head.norm(model.embedding(part.to(device)))
         logits = model.head.linear(inputs)
-        slope = 2 * logits if output == "logits" else nn.functional.normalize(logits, dim=1)
-        found.append(torch.cat([(slope[:, :, None] * inputs[:, None, :]).flatten(1), slope], dim=1).cpu())
+        by_bias = 2 * logits if output == "logits" else nn.functional.normalize(logits, dim=1)
+        found.append(torch.cat([(by_bias[:, :, None] * inputs[:, None, :]).flatten(1), by_bias], dim=1).cpu())
     return torch.cat(found)
 
 
-def pooled(slopes: Tensor, batch_size: int, sign: Sign) -> Tensor:
-    """The importances (..., D) of n images with these slopes (..., n, D), as `importance` takes them."""
-    sums = [part.sum(-2) for part in slopes.split(batch_size, dim=-2)]
+def pooled(gradients: Tensor, batch_size: int, sign: Sign) -> Tensor:
+    """Importances (..., D), as by `importance`, from per-image gradients (..., n, D)."""
+    sums = [part.sum(-2) for part in gradients.split(batch_size, dim=-2)]
     total = torch.stack([part.abs() if sign == "absolute" else part for part in sums]).sum(0)
-    return total / slopes.shape[-2]
+    return total / gradients.shape[-2]
 
 
 def summed(states: Sequence[Named]) -> dict[str, Tensor]:
-    """The sum of what clients shared, name by name, in double precision."""
+    """Sum of the clients' states by name, in double precision."""
     return {name: torch.stack([state[name].double() for state in states]).sum(0) for name in states[0]}
 
 
 def share(own: Named, total: Named, clients: int) -> dict[str, Tensor]:
-    """Each parameter's weight: its importance over all clients' sum, or 1 / clients where that sum is 0."""
+    """Weight of each parameter: its importance over the sum of all clients', or 1 / clients where that sum is 0."""
     return {
-        name: torch.where(total[name].abs() > DEAD, own[name].double() / total[name].double(), 1 / clients)
+        name: torch.where(total[name].abs() > NEGLIGIBLE, own[name].double() / total[name].double(), 1 / clients)
         for name in own
     }
 
 
 def effective_clients(importances: Sequence[Named]) -> float:
-    """How many clients an average by these importances is made of, between 1 and their number.
+    """Effective number of clients in an average weighted by these importances, from 1 to their number.
 
-    For each single number of a model it is 1 / (sum over clients of the squared share); the result is the median over all
-    numbers of all parameters.
+    For each scalar parameter it is 1 / (sum over clients of the squared weight); the result is the median over all scalar
+    parameters.
     """
     total = summed(importances)
     shares = [share(own, total, len(importances)) for own in importances]
@@ -132,19 +132,19 @@ def effective_clients(importances: Sequence[Named]) -> float:
 
 
 def weighted(state: Named, shares: Named) -> dict[str, Tensor]:
-    """Each parameter times its weight, in double precision."""
+    """Parameters multiplied by their weights, in double precision."""
     return {name: state[name].double() * weight for name, weight in shares.items()}
 
 
 def combined(states: Sequence[Named], weights: Sequence[Named]) -> dict[str, Tensor]:
-    """The parameters of `states`, each the mean by `weights` of the same names."""
+    """Element-wise mean of `states`, weighted by `weights`."""
     total = summed(weights)
     parts = [weighted(s, share(w, total, len(states))) for s, w in zip(states, weights, strict=True)]
     return {name: tensor.to(states[0][name].dtype) for name, tensor in summed(parts).items()}
 
 
 def buffers(states: Sequence[Named], weights: Sequence[float] | None) -> dict[str, Tensor]:
-    """BatchNorm's statistics, averaged by `weights`; its counters, the largest."""
+    """Averages BatchNorm statistics by `weights`; takes the largest of each counter."""
     kept = [{name: t for name, t in state.items() if name.rpartition(".")[2] in STATISTICS} for state in states]
     merged = average(kept, weights)
     for name in merged:
@@ -155,9 +155,9 @@ def buffers(states: Sequence[Named], weights: Sequence[float] | None) -> dict[st
 
 @torch.no_grad()
 def recalibrate(model: nn.Module, batches: Sequence[Tensor]) -> dict[str, Tensor]:
-    """The BatchNorm statistics of `model` under its own parameters: means over a pass through batches of images.
+    """Recomputes the BatchNorm statistics of `model` in place, as means over batches of images, and returns them.
 
-    A layer that saw no batch large enough keeps what it had.
+    A layer that received no large enough batch keeps its statistics.
     """
     layers = {name: m for name, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)}
     before = {name: {k: t.clone() for k, t in layer.named_buffers()} for name, layer in layers.items()}

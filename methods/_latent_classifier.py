@@ -1,4 +1,4 @@
-"""LSI's network: an encoder to a latent of p numbers, and a head of BatchNorm without affine part and one linear layer."""
+"""LSI's network: an encoder to a p-dimensional latent, and a head of non-affine BatchNorm and one linear layer."""
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from fdgpriv.utils.global_rng import drawing_from
 class Head(nn.Module):
     """h: logits (B, K) of latents (B, p).
 
-    A batch of one has no variance: in training it is normalised by the running statistics, which it then leaves alone.
+    A training batch of one image has no variance: it is normalised by the running statistics and does not update them.
     """
 
     def __init__(self, latent_dim: int, classes: int) -> None:
@@ -21,8 +21,8 @@ class Head(nn.Module):
     def forward(self, latents: Tensor) -> Tensor:
         """Logits (B, K)."""
         if self.norm.training and len(latents) == 1:
-            center, spread = self.norm.running_mean, self.norm.running_var
-            latents = nn.functional.batch_norm(latents, center, spread, eps=self.norm.eps)
+            mean, variance = self.norm.running_mean, self.norm.running_var
+            latents = nn.functional.batch_norm(latents, mean, variance, eps=self.norm.eps)
         else:
             latents = self.norm(latents)
         logits: Tensor = self.linear(latents)
@@ -30,21 +30,20 @@ class Head(nn.Module):
 
 
 class LatentClassifier(nn.Module):
-    """g and h: a backbone, the mean over the pixels of its last map, a linear layer to the latent, and the head.
+    """Encoder g and head h: backbone, global average pooling, a linear layer to the latent, and the head.
 
-    Where the published network has hidden fully connected layers (AlexNet's fc6 and fc7), they take the mean's place and
-    the latent is the last one's output before its activation. A last layer of another width than `latent_dim` is replaced
-    by one of that width.
+    If the published network has hidden fully connected layers (AlexNet's fc6 and fc7), these replace the pooling, and the
+    latent is the last one's output before its activation. A last layer whose width is not `latent_dim` is replaced.
     """
 
     def __init__(self, backbone: Backbone, latent_dim: int, classes: int, rng: torch.Generator) -> None:
         super().__init__()
         self.backbone = backbone
         self.latent_dim, self.classes = latent_dim, classes
-        self.redraw(rng)
+        self.reinitialise(rng)
 
-    def redraw(self, rng: torch.Generator) -> None:
-        """Everything after the backbone drawn anew, or as published where weights were asked for."""
+    def reinitialise(self, rng: torch.Generator) -> None:
+        """Initialises all layers after the backbone; published fully connected layers keep their published weights."""
         with drawing_from(rng):
             layers = self.backbone.fully_connected()
             hidden, project = (nn.Identity(), None) if layers is None else layers
@@ -55,7 +54,7 @@ class LatentClassifier(nn.Module):
             self.head = Head(self.latent_dim, self.classes)
 
     def embedding(self, images: Tensor, after: After | None = None) -> Tensor:
-        """z = g(x), (B, p), unbounded, of images (B, 3, H, W) in [0, 1]; `after` as in `Backbone.forward`."""
+        """Latents z = g(x), (B, p), unbounded, of images (B, 3, H, W) in [0, 1]; `after` as in `Backbone.forward`."""
         maps = self.backbone(images, after)
         pooled = maps.mean(dim=(2, 3)) if isinstance(self.hidden, nn.Identity) else self.hidden(maps)
         latents: Tensor = self.project(pooled)

@@ -1,4 +1,4 @@
-"""Latent space inversion: latents that a head assigns to given classes and whose moments are its BatchNorm's (LSI, Eq. 4-7)."""
+"""Latent space inversion: optimises latents to match given classes and the head's BatchNorm statistics (LSI, Eq. 4-7)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ HeadMode = Literal["eval", "train"]
 
 @dataclass(frozen=True)
 class Inversion:
-    """How latents are synthesised from a head. Letters: S batches, B latents in a batch, p numbers in a latent.
+    """Settings of the inversion. Shapes: C clients, S batches, B latents per batch, p dimensions per latent.
 
     Attributes:
         steps, lr: Of Adam, with betas (0.5, 0.9).
         batches, batch_size: S and B.
         class_weight, bn_weight, norm_weight: Of Eq. 4 (1 in the paper), Eq. 5 and Eq. 6.
-        distance: ``squared`` L2 norms in Eq. 5 and 6, or ``norm``, not squared (the released code).
-        mode: The head in ``eval``, or in ``train``: then its running statistics follow the latents (the released code).
+        distance: ``squared`` L2 norm in Eq. 5 and 6, or ``norm``, not squared (the released code).
+        mode: Of the head: ``eval``, or ``train``, where latents update its running statistics (the released code).
     """
 
     steps: int
@@ -37,11 +37,11 @@ class Inversion:
 
 
 class Latents:
-    """Latents (C, S, B, p) of C clients under optimisation, and Adam's memory of them.
+    """Latents (C, S, B, p) of C clients under optimisation, with Adam's state.
 
     Args:
-        how: As said there.
-        starts: (C, S, B, p), of `starts_for`.
+        how: The settings.
+        starts: Initial latents (C, S, B, p), from `starts_for`.
     """
 
     def __init__(self, how: Inversion, starts: Tensor) -> None:
@@ -49,36 +49,36 @@ class Latents:
         self.adam = torch.optim.Adam([self.value], how.lr, betas=(0.5, 0.9))
 
     def fit(self, heads: Sequence[Head], labels: Tensor) -> Tensor:
-        """Optimise them for the clients' heads and labels (C, S, B).
+        """Optimises the latents for the clients' heads and labels (C, S, B).
 
-        No batch touches another: gradients of a sum, and Adam works on each number alone, so that all clients' advance at
-        once. In train mode a client's batches meet in its running statistics, and pass its head one after another.
+        Batches are independent and Adam is elementwise, so all clients are optimised jointly. In train mode a client's
+        batches share its running statistics and pass its head sequentially.
 
-        Returns: Eq. 5 of the result by client (C,), a batch's mean, in evaluation mode.
+        Returns: Eq. 5 of the result by client (C,), averaged over batches, in evaluation mode.
         """
         trained = self.how.mode == "train"
         for head in heads:
             head.train(trained).requires_grad_(False)
-        together = _Stacked.of(heads)
+        stacked = _Stacked.of(heads)
         for _ in range(self.how.steps):
             self.adam.zero_grad()
             if trained:
-                self._one_by_one(heads, labels)
+                self._backward_sequentially(heads, labels)
             else:
-                self.loss(together.logits(self.value), together.mean, together.variance, self.value, labels).backward()
+                self.loss(stacked.logits(self.value), stacked.mean, stacked.variance, self.value, labels).backward()
             self.adam.step()
-        together = _Stacked.of([head.eval() for head in heads])
+        stacked = _Stacked.of([head.eval() for head in heads])
         with torch.no_grad():
-            return statistics_loss(together.mean, together.variance, self.value, self.how.distance).mean(-1)
+            return statistics_loss(stacked.mean, stacked.variance, self.value, self.how.distance).mean(-1)
 
-    def _one_by_one(self, heads: Sequence[Head], labels: Tensor) -> None:
+    def _backward_sequentially(self, heads: Sequence[Head], labels: Tensor) -> None:
         for head, latents, classes in zip(heads, self.value, labels, strict=True):
             for batch, of_batch in zip(latents, classes, strict=True):
-                logits = head(batch)  # its statistics follow, before Eq. 5 looks at them
+                logits = head(batch)  # updates its running statistics, which Eq. 5 then uses
                 self.loss(logits, *_running(head), batch, of_batch).backward()
 
     def loss(self, logits: Tensor, mean: Tensor, variance: Tensor, latents: Tensor, labels: Tensor) -> Tensor:
-        """Eq. 7 of batches (..., B, p), summed over them, with logits (..., B, K), statistics (..., p), labels (..., B)."""
+        """Eq. 7 summed over batches (..., B, p), with logits (..., B, K), statistics (..., p), labels (..., B)."""
         entropy = nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="sum")
         moments = statistics_loss(mean, variance, latents, self.how.distance).sum()
         size = _distance(latents, self.how.distance).mean(-1).sum()
@@ -88,7 +88,7 @@ class Latents:
 
 @dataclass(frozen=True, eq=False)
 class _Stacked:
-    """Several heads in evaluation mode as one: statistics (C, 1, p), weight (C, p, K) and bias (C, 1, K)."""
+    """Heads of C clients in evaluation mode, stacked: statistics (C, 1, p), weight (C, p, K) and bias (C, 1, K)."""
 
     mean: Tensor
     variance: Tensor
@@ -112,14 +112,14 @@ class _Stacked:
 
 
 def _running(head: Head) -> tuple[Tensor, Tensor]:
-    """Its running mean and variance (p,)."""
+    """Running mean and variance (p,)."""
     if head.norm.running_mean is None or head.norm.running_var is None:
         raise ValueError("want a BatchNorm with running statistics, got one without")
     return head.norm.running_mean, head.norm.running_var
 
 
 def statistics_loss(mean: Tensor, variance: Tensor, latents: Tensor, distance: str) -> Tensor:
-    """Eq. 5 for each batch of latents (..., B, p): from its mean and biased variance to these of a head (..., p); (...)."""
+    """Eq. 5 (...): distance of mean and biased variance of latents (..., B, p) to a head's statistics (..., p)."""
     of_mean = latents.mean(-2) - mean
     of_variance = latents.var(-2, correction=0) - variance
     return _distance(of_mean, distance) + _distance(of_variance, distance)
@@ -131,10 +131,10 @@ def _distance(difference: Tensor, distance: str) -> Tensor:
 
 
 def starts_for(how: Inversion, latent_dim: int, rng: torch.Generator) -> Tensor:
-    """Latents (S, B, p) of N(0, 1) to start from."""
+    """Initial latents (S, B, p) from N(0, 1)."""
     return torch.randn(how.batches, how.batch_size, latent_dim, generator=rng)
 
 
 def labels_for(how: Inversion, share: Tensor, rng: torch.Generator) -> Tensor:
-    """Classes (S, B) drawn from the shares (K,)."""
+    """Classes (S, B) drawn with probabilities `share` (K,)."""
     return torch.multinomial(share, how.batches * how.batch_size, replacement=True, generator=rng).view(how.batches, -1)

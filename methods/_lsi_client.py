@@ -1,4 +1,4 @@
-"""LSI's client: trains alone and shares its head, then trains with the translator and shares its model and importances."""
+"""LSI's client: pretrains and shares its head, then trains with the translator and shares its model and importances."""
 
 from dataclasses import replace
 
@@ -49,35 +49,35 @@ class LSIClient:
         self.log: dict[str, tuple[float, int]] = {}
 
     def pretrain(self, message: Message) -> Message:
-        """Stage 1: the head of a model trained on its own data, and what the server's later stages ask for."""
+        """Stage 1: trains on local data; returns the head, and label shares and sample count if the settings need them."""
         self._receive(message)
         if self.method.stage4_start == "global":
             self.start = ModelState.of(self.model, self.data.client, 0)
         if self.method.stage1_start == "own":
-            self.model.redraw(self.rng)
+            self.model.reinitialise(self.rng)
             self.model.to(self.device)
-        alone = replace(self.method, local_epochs=self.method.pretrain_epochs)
-        train(self.model, self._entropy, self.data, alone, 0, self.rng, self.device)
-        self._note_stage1()
-        who, answer = self.data.client, Message()
+        settings = replace(self.method, local_epochs=self.method.pretrain_epochs)
+        train(self.model, self._entropy, self.data, settings, 0, self.rng, self.device)
+        self._log_stage1()
+        name, answer = self.data.client, Message()
         if self.method.invariance:
-            answer.append(ClassifierHead.of(self.model.head, who, 0))
+            answer.append(ClassifierHead.of(self.model.head, name, 0))
             if self.method.inversion_labels == "marginal":
                 counts = self.data.labels.bincount(minlength=self.data.classes)
-                answer.append(LabelMarginal(client=who, round=0, share=counts / len(self.data)))
+                answer.append(LabelMarginal(client=name, round=0, share=counts / len(self.data)))
         if self.method.buffer_weights == "samples":
-            answer.append(SampleCount(client=who, round=0, count=torch.tensor(len(self.data))))
+            answer.append(SampleCount(client=name, round=0, count=torch.tensor(len(self.data))))
         return answer
 
     def adopt(self, message: Message) -> Message:
-        """Stage 3's end: keeps the translator; shares nothing."""
+        """End of stage 3: keeps the translator and shares nothing."""
         (sent,) = (artifact for artifact in message if isinstance(artifact, RepresentationTranslator))
         self.translator = self.method.received(sent, self.clients, self.rng).to(self.device)
-        self._note_identity(self.translator)
+        self._log_identity_error(self.translator)
         return []
 
     def fit(self, message: Message) -> Message:
-        """Stage 4: the model after E epochs of Eq. 16, its importances, and how well the model it was sent did."""
+        """Stage 4: the model after E epochs of Eq. 16, its importances, and the validation accuracy of the received model."""
         answer = Message()
         if message:
             self._receive(message)
@@ -97,7 +97,7 @@ class LSIClient:
         return answer
 
     def weigh(self, message: Message) -> Message:
-        """Stage 5 where clients divide: the model, its parameters times their share of all importances."""
+        """Stage 5 if clients normalise: the model, with parameters multiplied by their importance weights."""
         (total,) = (artifact for artifact in message if isinstance(artifact, ImportanceWeights))
         whole = self._shared()
         participants = min(self.method.participants or self.clients, self.clients)
@@ -105,14 +105,14 @@ class LSIClient:
         return [replace(whole, state=whole.state | {name: part.float() for name, part in parts.items()})]
 
     def recalibrate(self, message: Message) -> Message:
-        """BatchNorm statistics of the aggregated model on local data."""
+        """BatchNorm statistics of the aggregated model, recomputed on local data."""
         self._receive(message)
         index = batches(len(self.data), self.method.batch_size, self.rng)
         statistics = recalibrate(self.model, [self.data.images[i].to(self.device) for i in index])
         return [BatchNormStatistics(client=self.data.client, round=self.round, state=statistics)]
 
     def validate(self, message: Message) -> Message:
-        """How well the model it is sent does on what the client holds out."""
+        """Accuracy of the received model on held-out images."""
         self._receive(message)
         return self._validated()
 
@@ -132,15 +132,15 @@ class LSIClient:
         accuracy = (logits(self.model, images, self.device).argmax(1) == labels).double().mean()
         return [ValidationMetrics(client=self.data.client, round=self.round, accuracy=accuracy)]
 
-    def _note_stage1(self) -> None:
-        """Logs the accuracy of stage 1's model on the client's own training images, in evaluation mode."""
-        right = logits(self.model, self.data.images, self.device).argmax(1) == self.data.labels
-        accuracy = float(right.float().mean())
+    def _log_stage1(self) -> None:
+        """Logs the accuracy of the stage-1 model on the client's own training images, in evaluation mode."""
+        correct = logits(self.model, self.data.images, self.device).argmax(1) == self.data.labels
+        accuracy = float(correct.float().mean())
         self.log |= {"stage1_accuracy": (accuracy, 1), "stage1_accuracy_min": (accuracy, 1)}
 
     @torch.no_grad()
-    def _note_identity(self, translator: Translator) -> None:
-        """Logs how far real latents move where they are translated to the client that they are of."""
+    def _log_identity_error(self, translator: Translator) -> None:
+        """Logs the relative error of translating real latents to the client's own domain."""
         self.model.eval()
         parts = (part.to(self.device) for part in self.data.images.split(64))
         latents = torch.cat([self.model.embedding(part) for part in parts])
@@ -151,7 +151,7 @@ class LSIClient:
         return nn.functional.cross_entropy(self.model(batch.images), batch.labels)
 
     def _loss(self, batch: Batch) -> Tensor:
-        """Eq. 16: cross-entropy, and the distance of a latent to itself as it would be at a client drawn for it."""
+        """Eq. 16: cross-entropy, and the distance of each latent to its translation to a randomly drawn client."""
         latents = self.model.embedding(batch.images)
         loss = nn.functional.cross_entropy(self.model.head(latents), batch.labels)
         if self.translator is None:

@@ -1,4 +1,4 @@
-"""The settings of LSI: the paper's values, and an option for every formula on which paper, code and we differ."""
+"""Hyperparameters of LSI: the paper's values, with options wherever paper and released code differ."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -12,10 +12,10 @@ from fdgpriv.federation.setup import Setup
 from fdgpriv.utils.fields import NonNegativeFloat, PositiveFloat, PositiveInt, TwoOrMore
 
 from ._federation import FederatedSGD, Schedule
-from ._importance import Output, Sign, importance, pooled, slopes, with_fresh_statistics
+from ._importance import Output, Sign, importance, last_layer_gradients, pooled, with_fresh_statistics
 from ._latent_classifier import LatentClassifier
 from ._latent_inversion import Distance, HeadMode, Inversion
-from ._translator import Activation, Adversarial, Adversaries, Dropped, Minibatch, Mix, Pairing, Translator
+from ._translator import Activation, Adversarial, Dropped, Minibatch, Mix, Pairing, Translator, TranslatorSettings
 
 _RELEASED: Mapping[str, Any] = {
     "stage1_start": "own",
@@ -45,34 +45,35 @@ class LSISettings(FederatedSGD):
     Attributes:
         latent_dim: p.
         pretrain_epochs: E of stage 1.
-        stage1_start: All clients begin in a ``common`` model, or each with a latent layer and a head of its ``own``.
-        stage4_start: Round 1 goes on from a client's ``local`` stage 1, or from the ``global`` model as it began.
-        keep_momentum: SGD's momentum outlives a round.
-        inversion_steps, inversion_lr, inversion_batch, inversion_batches: Of Adam, b, and how many batches a client.
+        stage1_start: Clients start from a ``common`` model, or each with its ``own`` latent layer and head.
+        stage4_start: Round 1 starts from a client's ``local`` stage-1 model, or from the initial ``global`` model.
+        keep_momentum: Keep SGD's momentum across rounds.
+        inversion_steps, inversion_lr, inversion_batch, inversion_batches: Adam steps and learning rate, batch size and
+            batches per client.
         class_weight, bn_weight, norm_weight: Of Eq. 4, 5 and 6 in Eq. 7.
-        inversion_labels: Classes drawn ``uniform``, or from the ``marginal`` that clients then share (the paper).
-        inversion_distance: In Eq. 5 and 6, ``squared`` L2 or ``norm``.
+        inversion_labels: Classes drawn ``uniform``, or from the label ``marginal``, which clients then share (the paper).
+        inversion_distance: ``squared`` L2 norm in Eq. 5 and 6, or ``norm``, not squared.
         inversion_mode: BatchNorm in ``eval``, or in ``train``, which makes Eq. 5 vacuous (the released code).
-        inversion_start: Latents ``fresh`` for each client, or ``carried`` on from the client before, Adam's memory too.
-        hidden, out_act, dropout: Of G and D (`_translator.Adversaries`).
+        inversion_start: Initial latents ``fresh`` for each client, or ``carried`` over from the last one with Adam's state.
+        hidden, out_act, dropout: Of G and D (`_translator.TranslatorSettings`).
         translator_steps, translator_batch, translator_lr, critic_steps, translator_decay: Of their training.
         rec_weight, cls_weight, gp_weight, head_weight, adversarial, minibatch, pairing, penalty_mix: Of their losses.
-        invariance: lambda_di of Eq. 16; 0 leaves stages 2 and 3 out, and no head and no translator crosses.
-        invariance_distance: Eq. 15 as the ``sum`` of the latent's p squared differences (the paper), or their ``mean`` (the
-            released code, with an invariance of 10 instead of 1).
-        aggregation: By ``importance`` with weights that sum to 1; ``literal``, Eq. 18, which divides by m once more; or
-            the plain ``mean``, for which no importance is shared.
-        importance_output, importance_sign: Of which output, and whether absolute (`_importance.importance`).
-        importance_per: The sign is dropped after a ``batch`` (the released code) or each ``sample`` (MAS).
-        importance_statistics: BatchNorm's, under which importances are taken: ``fresh``, of one pass of the client's own images
-            through a copy of the trained model, or the ``running`` ones of training (the released code, whose rounds of 20
-            epochs hide that they lag). Where ``buffers=freeze``, the frozen ones.
-        normaliser: Who divides: the ``server``, or the ``clients``, who are then sent the sum of all importances.
-        buffer_weights: BatchNorm's statistics are averaged by ``samples`` n_d or ``uniform``.
-        recalibrate_bn: Clients take the statistics anew under each aggregated model.
-        select: The round best in ``validation``, whose accuracies clients then share, or the ``last``.
-        code_compat: Options still at their defaults take the released code's values. Numbers of epochs, steps and
-            batches do not: it has local_epochs=20, translator_steps=10000.
+        invariance: lambda_di of Eq. 16; 0 skips stages 2 and 3, and no head or translator is shared.
+        invariance_distance: Eq. 15 as the ``sum`` of the p squared differences (the paper), or their ``mean`` (the released
+            code, with invariance=10).
+        aggregation: By ``importance`` with weights that sum to 1; ``literal``, Eq. 18, which also divides by m; or the
+            plain ``mean``, without sharing importances.
+        importance_output, importance_sign: Output and sign (`_importance.importance`).
+        importance_per: Absolute values of gradients summed over a ``batch`` (the released code) or per ``sample`` (MAS).
+        importance_statistics: BatchNorm statistics for the importances: ``fresh``, recomputed on the client's images, or
+            ``running``, those of training, which lag unless a round has many epochs (the released code has 20). With
+            ``buffers=freeze``, the frozen ones.
+        normaliser: Who normalises importances: the ``server``, or the ``clients``, who are then sent their sum.
+        buffer_weights: Average BatchNorm statistics weighted by ``samples`` n_d, or ``uniform``.
+        recalibrate_bn: Clients recompute BatchNorm statistics for each aggregated model.
+        select: Return the model best in ``validation``, for which clients share accuracies, or the ``last``.
+        code_compat: Options at their defaults take the released code's values, except numbers of epochs, steps and
+            batches (there local_epochs=20, translator_steps=10000).
     """
 
     rounds: PositiveInt = 20
@@ -168,44 +169,46 @@ class LSISettings(FederatedSGD):
             raise ValueError("lsi.normaliser: want server where aggregation=mean weighs by nothing, got clients")
 
     def received(self, sent: RepresentationTranslator, clients: int, rng: torch.Generator) -> Translator:
-        """The translator that each of so many clients is sent, frozen; what `rng` draws is overwritten."""
-        translator = Translator(self.latent_dim, clients, self.adversaries, rng)
+        """The translator received by each of `clients` clients, frozen; `rng` only draws parameters that are overwritten."""
+        translator = Translator(self.latent_dim, clients, self.translator_settings, rng)
         sent.load_into(translator)
         return translator.eval().requires_grad_(False)
 
     def importances(self, model: LatentClassifier, images: Tensor, device: torch.device) -> dict[str, Tensor]:
-        """What a client with these images (N, 3, H, W) shares in stage 5, of the model it ended with."""
+        """Importances that a client with these images (N, 3, H, W) shares in stage 5, for its trained model."""
         model = self._for_importances(model, images, device)
         return importance(model, images, self.importance_batch, self.importance_output, self.importance_sign, device)
 
-    def slopes(self, model: LatentClassifier, images: Tensor, like: Tensor, device: torch.device) -> Tensor:
-        """Of each image, what its last layer's importances are made of, (N, K (p + 1)): see `_importance.slopes`.
+    def last_layer_gradients(
+        self, model: LatentClassifier, images: Tensor, like: Tensor, device: torch.device
+    ) -> Tensor:
+        """Per-image gradients (N, K (p + 1)) by the last layer: see `_importance.last_layer_gradients`.
 
         Args:
-            model: That the client ended with.
+            model: The client's trained model.
             images: (N, 3, H, W).
-            like: The client's images (M, 3, H, W), or what stands for them: fresh statistics are of these.
-            device: Where.
+            like: The client's images (M, 3, H, W) or substitutes, for fresh BatchNorm statistics.
+            device: Device of the model.
         """
-        return slopes(self._for_importances(model, like, device), images, self.importance_output, device)
+        return last_layer_gradients(self._for_importances(model, like, device), images, self.importance_output, device)
 
     def _for_importances(self, model: LatentClassifier, images: Tensor, device: torch.device) -> LatentClassifier:
         if self.importance_statistics == "running" or self.buffers == "freeze":
             return model
         return with_fresh_statistics(model, images, self.batch_size, device)
 
-    def pooled(self, slopes: Tensor) -> Tensor:
-        """The last layer's importances (..., D) of a client whose images have the slopes (..., n, D)."""
-        return pooled(slopes, self.importance_batch, self.importance_sign)
+    def pooled(self, gradients: Tensor) -> Tensor:
+        """The last layer's importances (..., D) for a client with these per-image gradients (..., n, D)."""
+        return pooled(gradients, self.importance_batch, self.importance_sign)
 
     @property
     def importance_batch(self) -> int:
-        """The sign is dropped after the gradients of so many images are summed."""
+        """Images over which gradients are summed before taking the absolute value."""
         return self.batch_size if self.importance_per == "batch" else 1
 
     @property
     def inversion(self) -> Inversion:
-        """Stage 2."""
+        """Settings of stage 2."""
         return Inversion(
             steps=self.inversion_steps,
             lr=self.inversion_lr,
@@ -219,9 +222,9 @@ class LSISettings(FederatedSGD):
         )
 
     @property
-    def adversaries(self) -> Adversaries:
-        """Stage 3."""
-        return Adversaries(
+    def translator_settings(self) -> TranslatorSettings:
+        """Settings of stage 3."""
+        return TranslatorSettings(
             hidden=self.hidden,
             activation=self.out_act,
             dropout=self.dropout,

@@ -1,13 +1,11 @@
-"""The moving average of a hypernetwork's parameters (Bartholet et al., 2024, Alg. 4), and what it is good for.
+"""Moving average of a hypernetwork's parameters (Bartholet et al., 2024, Alg. 4), with three modes of use.
 
-As the paper has it the average takes the place of the parameters (``replace``): the next step starts from it, so that with
-decay a the average of theta + step and theta is theta + a step. It scales the step by a and does nothing else. In the two
-others the parameters train on beside their average:
-
-* ``evaluate``: clients are sent models of the parameters in every round, and after the last round, once, the models of the
+* ``replace`` (the paper): the average replaces the parameters, so the next step starts from it. With decay a the average
+  of theta + step and theta is theta + a step: the average only scales the step by a.
+* ``evaluate``: clients receive models of the parameters in every round, and once, after the last round, the models of the
   average, which are the final ones.
-* ``shadow``: clients are sent models of the average in every round. Their updates are pulled back through the average,
-  which made those models, and the step so found is made by the parameters. The final models are the average's too.
+* ``shadow``: clients receive models of the average in every round. Their updates are backpropagated through the average,
+  and the parameters take the resulting step. The final models are those of the average.
 """
 
 from copy import deepcopy
@@ -21,14 +19,14 @@ EMA = Literal["replace", "evaluate", "shadow", "off"]
 
 
 class MovingAverage:
-    """Follows a hypernetwork from round to round.
+    """Moving average of a hypernetwork over rounds.
 
     Args:
-        network: Followed; in the mode ``replace`` also overwritten.
-        mode: What the average is good for.
+        network: The hypernetwork; overwritten in the mode ``replace``.
+        mode: As above, or ``off``.
         decay: a, the weight of the new parameters.
-        warmup: w: up to and including this round the average is the parameters.
-        embeddings: Whether nu is averaged too; it is copied otherwise.
+        warmup: Up to and including this round the average equals the parameters.
+        embeddings: Whether nu is averaged; otherwise it is copied.
     """
 
     def __init__(self, network: Hypernetwork, mode: EMA, decay: float, warmup: int, embeddings: bool) -> None:
@@ -36,18 +34,18 @@ class MovingAverage:
         self.average = network if mode == "off" else deepcopy(network)
 
     @property
-    def served(self) -> Hypernetwork:
-        """Makes the models that clients train; their updates are pulled back through it."""
+    def current(self) -> Hypernetwork:
+        """The hypernetwork that generates the models sent for training, and backpropagates their updates."""
         return self.average if self.mode == "shadow" else self.network
 
     @property
     def final(self) -> Hypernetwork:
-        """Makes the models that the training ends with."""
+        """The hypernetwork that generates the final models."""
         return self.average if self.mode in ("shadow", "evaluate") else self.network
 
     @torch.no_grad()
-    def follow(self, round: int) -> None:
-        """Take in the parameters after the server's step of this round."""
+    def update(self, round: int) -> None:
+        """Updates the average after the server's step of this round."""
         if self.mode == "off":
             return
         for (name, new), mean in zip(self.network.named_parameters(), self.average.parameters(), strict=True):

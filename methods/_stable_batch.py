@@ -1,4 +1,4 @@
-"""One training forward of StableFDG: styles shifted, explored and mixed between stages, partners found for attention.
+"""One training forward pass of StableFDG: style shifting, exploration and mixing between stages, attention partners.
 
 Reference: Park et al., "StableFDG", NeurIPS 2023, Algorithm 1 and section 3.
 """
@@ -14,26 +14,27 @@ from fdgpriv.artifacts.style import StyleStatistics
 
 from ._stable_style import beta, explore, kmeans_plus_plus, mix, shift, water_fill
 
-RELEASED_SHIFTS = 16  # samples of each batch that the released code shifts; the rest keep their cluster's style
+RELEASED_SHIFTS = 16  # samples per batch shifted by the released code; the rest get their cluster's style
 
 
 @dataclass(frozen=True)
 class StyleLearning:
-    """What happens to styles in training, and how often.
+    """Settings of style-based learning.
 
     Attributes:
         layer: The stage after which styles are shifted.
         explore_layers: The stages after which styles are explored and mixed.
-        p: Probability of shifting, and at each layer of exploring.
+        p: Probability of shifting, and of exploring at each layer.
         alpha: Exploration level.
-        oversample_size: O, samples appended; None for as many as the batch has.
-        balanced: Append class-balanced by water-filling, else at random.
-        kmeans: Keep the samples that k-means++ seeding picks, else random ones.
-        literal: Draw the shifted style as the text of Step 2 has it, variance times noise of one's own variance.
-        center_concat: Extrapolate around the mean style of the batch with what was appended, else of the batch.
-        clamp: Cut extrapolated stds at 0.
-        mixing: Beta(mixing, mixing) weighs a sample's own style.
-        released: As the released code has it: cluster centres are written onto the first samples, exploration happens
+        oversample_size: O, samples appended; None for the batch size.
+        balanced: Append samples class-balanced by water-filling, otherwise at random.
+        kmeans: Samples chosen by k-means++ seeding keep their style, otherwise random ones.
+        literal: Draw the shifted style as in the text of Step 2: noise with the client's own variance, times the variance
+            of the received style.
+        center_concat: Extrapolate around the mean style of batch and appended samples, otherwise of the batch.
+        clamp: Clamp extrapolated stds at 0.
+        mixing: A sample's own style has weight Beta(mixing, mixing).
+        released: As in the released code: cluster centres replace the styles of the first samples, and exploration happens
             at the first active layer only.
         classes: K.
     """
@@ -55,17 +56,17 @@ class StyleLearning:
 
 @dataclass
 class StyledBatch:
-    """The state of one forward: `after` goes to the backbone, then `labels` and `ids` tell what its rows became.
+    """State of one forward pass: `after` is passed to the backbone; then `labels` and `ids` describe the output rows.
 
     Attributes:
         how: The settings.
-        labels: (B,), grown to (B + O,) once samples are appended.
-        ids: (B,) index of each row's image in the local data, grown likewise.
-        styles: The styles received from others.
+        labels: (B,), or (B + O,) once samples are appended.
+        ids: Index of each row's image in the local data, of the same shape.
+        styles: The styles received from other clients.
         own: The client's own style information, for `literal`.
-        rng: Of all draws.
-        extras: Rows at the end that serve as attention partners only, untouched by style learning.
-        log: Running (sum, count) of what is worth knowing about a run.
+        rng: For all random draws.
+        extras: Rows at the end that are only attention partners, excluded from style learning.
+        log: Running (sum, count) of logged figures.
     """
 
     how: StyleLearning
@@ -80,23 +81,23 @@ class StyledBatch:
     _explored: bool = False
 
     def after(self) -> Mapping[str, Callable[[Tensor], Tensor]]:
-        """What to do after which stage."""
+        """Functions to apply after each stage."""
         layers = dict.fromkeys((self.how.layer, *self.how.explore_layers))
         return {layer: lambda features, layer=layer: self._at(layer, features) for layer in layers}  # type: ignore[misc]
 
     def _at(self, layer: str, features: Tensor) -> Tensor:
         body, tail = features[: len(features) - self.extras], features[len(features) - self.extras :]
-        if layer == self.how.layer and self.styles and self._happens():
+        if layer == self.how.layer and self.styles and self._active():
             body = self._shift(body)
-        if layer in self.how.explore_layers and self._happens():
+        if layer in self.how.explore_layers and self._active():
             body = self._explore_and_mix(body)
         return torch.cat([body, tail]) if self.extras else body
 
-    def _happens(self) -> bool:
+    def _active(self) -> bool:
         return bool(torch.rand((), generator=self.rng) < self.how.p)
 
     def _shift(self, features: Tensor) -> Tensor:
-        mean, std = self._foreign(len(features))
+        mean, std = self._sample_styles(len(features))
         mean, std = mean.to(features.device), std.to(features.device)
         own = torch.cat(PAPER_EPS(features.detach()), dim=1)
         if self.how.released:
@@ -110,7 +111,7 @@ class StyledBatch:
         return shift(features, kept, mean, std)
 
     def _shift_as_released(self, features: Tensor, own: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-        """One k-means step from B - 16 seeds; the centres' styles go to the first B - 16 samples, the rest are shifted."""
+        """One k-means step from B - 16 seeds; the first B - 16 samples get the centres' styles, the rest are shifted."""
         k = len(features) - RELEASED_SHIFTS
         if k < 1:
             raise ValueError(
@@ -123,8 +124,8 @@ class StyledBatch:
         mean, std = torch.cat([center_mean, mean[k:]]), torch.cat([center_std, std[k:]])
         return shift(features, torch.empty(0, dtype=torch.int64), mean, std)
 
-    def _foreign(self, size: int) -> tuple[Tensor, Tensor]:
-        """A style (size, C) for each sample, drawn around one of the received styles."""
+    def _sample_styles(self, size: int) -> tuple[Tensor, Tensor]:
+        """Mean and std (size, C) per sample, drawn around one of the received styles."""
         which = torch.randint(len(self.styles), (size,), generator=self.rng)
         center = torch.stack([torch.stack([s.mean, s.std]) for s in self.styles])[which]
         spread = torch.stack([torch.stack([s.mean_var, s.std_var]) for s in self.styles])[which]
@@ -141,7 +142,7 @@ class StyledBatch:
         batch = len(features) - self._appended
         if self._appended and not (self.how.released and self._explored):
             center = features if self.how.center_concat else features[:batch]
-            tail = explore(features[batch:], center, self.how.alpha, self.how.clamp, self._note_negative)
+            tail = explore(features[batch:], center, self.how.alpha, self.how.clamp, self._record_negative)
             features = torch.cat([features[:batch], tail])
         self._explored = True
         partner = torch.randperm(len(features), generator=self.rng)
@@ -160,17 +161,17 @@ class StyledBatch:
         self.ids = torch.cat([self.ids, self.ids[index]])
         return torch.cat([features, features[index.to(features.device)]])
 
-    def note(self, name: str, value: float) -> None:
-        """Add to the running mean of what is logged."""
+    def record(self, name: str, value: float) -> None:
+        """Adds a value to the running mean of this figure in the log."""
         total, count = self.log.get(name, (0.0, 0))
         self.log[name] = (total + value, count + 1)
 
-    def _note_negative(self, new_std: Tensor) -> None:
-        self.note("negative_std_share", float((new_std < 0).float().mean()))
+    def _record_negative(self, new_std: Tensor) -> None:
+        self.record("negative_std_share", float((new_std < 0).float().mean()))
 
 
 def partners(labels: Tensor, ids: Tensor, rng: torch.Generator) -> Tensor:
-    """For each row (B,) another of its class: of another image if there is one, else a copy, else itself."""
+    """For each row (B,) a random row of its class: of another image if possible, else a copy, else itself."""
     labels, ids = labels.cpu(), ids.cpu()
     same = labels[:, None] == labels[None, :]
     other_image = same & (ids[:, None] != ids[None, :])

@@ -1,4 +1,4 @@
-"""StableFDG's client: takes its style, and trains with styles shifted, explored and mixed, and with the highlighter.
+"""StableFDG's client: shares its style, and trains with style shifting, exploration, mixing and the highlighter.
 
 Reference: Park et al., "StableFDG", NeurIPS 2023, Algorithm 1, Steps 1-5.
 """
@@ -46,11 +46,11 @@ class StableFDGClient:
         )
 
     def style(self, message: Message) -> Outgoing:
-        """Phi_n of the global model it is sent: Eq. 2-3, over all local samples."""
+        """Style Phi_n of the local samples under the received global model (Eq. 2-3)."""
         self._receive(message)
         method, rule = self.method, DASSL if self.method.code_compat else PAPER_EPS
         self.model.eval()
-        mean, std = method.styles().of_client(self.model, self._described(), method.style_layer, rule)
+        mean, std = method.styles().of_client(self.model, self._style_images(), method.style_layer, rule)
         draft = StyleDraft(
             client=self.data.client,
             round=self.round,
@@ -86,15 +86,15 @@ class StableFDGClient:
                 artifact.load_into(self.model)
                 self.round = artifact.round
 
-    def _described(self) -> Tensor:
-        """The images (m, 3, H, W) whose style is shared: all; as released, those of one augmented, shuffled epoch."""
+    def _style_images(self) -> Tensor:
+        """Images (m, 3, H, W) whose style is shared: all, or in the released code one augmented, shuffled epoch."""
         if not self.method.code_compat:
             return self.data.images
         index = torch.cat(list(batches(len(self.data), self.method.batch_size, self.rng)))
         return augment(self.data.images[index], self.data.flip, self.data.translate, self.rng)
 
     def _loss(self, batch: Batch, styles: Sequence[StyleStatistics]) -> Tensor:
-        extra = self._lonely(batch) if self.method.attention in ("mix", "cross") else batch.index[:0]
+        extra = self._extra_partners(batch) if self.method.attention in ("mix", "cross") else batch.index[:0]
         styled = StyledBatch(
             self.how, batch.labels, batch.index, styles, self.own, self.rng, extras=len(extra), log=self.log
         )
@@ -104,16 +104,16 @@ class StableFDGClient:
         partner = partners(labels, torch.cat([styled.ids, extra]), self.rng).to(self.device)
         rows = len(styled.labels)
         if not self.method.qk_norm and self.model.highlighter is not None:
-            styled.note("attention_entropy", entropy(self.model.highlighter.scores(z.detach(), partner)))
+            styled.record("attention_entropy", entropy(self.model.highlighter.scores(z.detach(), partner)))
         return nn.functional.cross_entropy(self.model.classify(z, partner)[:rows], styled.labels)
 
-    def _lonely(self, batch: Batch) -> Tensor:
-        """Another local sample for each class that this batch holds one image of, where the client has another."""
+    def _extra_partners(self, batch: Batch) -> Tensor:
+        """For each class with one image in the batch, the index of another local sample of the class, if any."""
         counts = batch.labels.cpu().bincount(minlength=self.how.classes)
         picks = []
         for label in (counts == 1).nonzero().flatten().tolist():
-            mine = (self.data.labels == label).nonzero().flatten()
-            others = mine[~torch.isin(mine, batch.index)]
+            of_class = (self.data.labels == label).nonzero().flatten()
+            others = of_class[~torch.isin(of_class, batch.index)]
             if len(others):
                 picks.append(others[torch.randint(len(others), (1,), generator=self.rng)])
         return torch.cat(picks) if picks else batch.index[:0]
@@ -121,5 +121,5 @@ class StableFDGClient:
 
 @torch.no_grad()
 def entropy(attention: Tensor) -> float:
-    """Mean entropy in nats of attention (B, HW): 0 where one position takes all, ln HW where all are alike."""
+    """Mean entropy in nats of attention (B, HW): 0 for one-hot attention, ln HW for uniform attention."""
     return float(torch.special.entr(attention).sum(1).mean())

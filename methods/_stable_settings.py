@@ -1,4 +1,4 @@
-"""StableFDG's settings: the paper's options, what it discloses, and its network."""
+"""StableFDG's hyperparameters, disclosure and network."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -26,34 +26,34 @@ _FROM_SCRATCH = {"exploration": 1.0, "lr": 0.05}
 class StableSettings(FederatedSGD):
     """The defaults are the paper's (section 4.1, App. G).
 
-    The presets quick and default explore less far and learn more slowly: the paper's exploration of 3 presumes a
-    pre-trained network, and slows one that starts from nothing.
+    The presets quick and default use exploration=1 and lr=0.05: the paper's exploration of 3 assumes a pre-trained network
+    and slows training from scratch.
 
     Attributes:
         exploration: alpha of Eq. 4-5.
-        p: Probability of shifting, and at each layer of exploring (App. E.5).
-        received: How many other clients' styles a client is sent (App. E.2); 0 shares none.
-        sharing: ``random`` one to one without self, or ``farthest`` in style space (App. E.1).
-        shift_select: Which half keeps its style: what k-means++ seeding picks, or random (App. E.3).
+        p: Probability of shifting, and of exploring at each layer (App. E.5).
+        received: Number of other clients' styles sent to a client (App. E.2); 0 shares none.
+        sharing: ``random`` derangement, or the ``farthest`` styles (App. E.1).
+        shift_select: The half of a batch that keeps its style: chosen by k-means++ seeding, or random (App. E.3).
         oversample, oversample_size: Class-balanced or random, and how many; none for the batch size (App. E.4).
-        style_mode: BatchNorm's mode while a client takes its style. ``train``: batch statistics, as while styles are
-            shifted; in the first round styles are shared but not applied, as in the released code. ``eval``: running
-            statistics, applied from the first round on; trained from scratch these lag behind the batches, and shifted
-            features shrink.
-        style_layer: The stage whose output styles are shared and shifted at.
+        style_mode: BatchNorm's mode while a client computes its style. ``train``: batch statistics, as in training; in the
+            first round styles are shared but not applied, as in the released code. ``eval``: running statistics, and
+            styles are applied from the first round on; when training from scratch these lag behind the batches, and
+            shifted features shrink.
+        style_layer: The stage after which styles are computed and shifted.
         explore_layers: The stages after which styles are explored and mixed (App. E.6).
         attention, attention_dim, qk_norm: Of the highlighter (App. F; `_highlighter.Highlighter`).
-        style_learning: Off leaves attention only (Table 3); nothing is shared then but models.
-        mixing: Of Beta(mixing, mixing) in style mixing.
-        literal_shift: Step 2 as its text has it, noise of one's own variance times the other's variance.
+        style_learning: False keeps attention only (Table 3); then only models are shared.
+        mixing: Parameter of Beta(mixing, mixing) in style mixing.
+        literal_shift: Step 2 as in its text: noise with the client's own variance, times the received variance.
         center: Extrapolate around the styles of the ``batch`` (Eq. 4-5) or of ``concat``, batch and oversampled (text).
-        clamp_sigma: Cut extrapolated stds at 0; Eq. 5 and the released code do not.
-        code_compat: As the released code has it: styles of all clients every round, taken from augmented, shuffled whole
-            batches; cluster centres written onto samples; exploration at the first active layer only; a constant learning
-            rate; the attention's unused branch sent along. Left out of the release: the class-balanced batch of at most
-            one image per class that it passes through the network beside each batch, as partners of images alone in
-            their class (here another local image of the class), and with it the release's doubled BatchNorm counters;
-            and its faulty derangement, which gives a client its own style in 7.6 % of rounds.
+        clamp_sigma: Clamp extrapolated stds at 0; Eq. 5 and the released code do not.
+        code_compat: As in the released code: styles of all clients every round, from augmented, shuffled whole batches;
+            cluster centres replace styles of samples; exploration at the first active layer only; a constant learning
+            rate; the attention's unused branch is shared. Not reproduced: the additional class-balanced batch, which
+            provides attention partners for images that are the only ones of their class (here another local image of
+            the class) and doubles BatchNorm counters; and the faulty derangement, which gives a client its own style in
+            7.6 % of rounds.
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -85,11 +85,11 @@ class StableSettings(FederatedSGD):
 
     @property
     def shares_styles(self) -> bool:
-        """Whether clients share style information at all."""
+        """Whether clients share styles."""
         return self.style_learning and self.received > 0
 
     def styles(self) -> StyleSource:
-        """How its styles are taken: under batch statistics, as in training, where these are not frozen."""
+        """How styles are computed: with batch statistics unless BatchNorm is frozen or ``style_mode`` is eval."""
         jointly = self.style_mode == "train" and self.buffers != "freeze"
         return JointStyles(self) if jointly else StyleSource()
 

@@ -1,7 +1,7 @@
 """StableFDG's style-based learning: selective shifting, class-balanced oversampling, exploration, mixing.
 
-Reference: Park et al., "StableFDG", NeurIPS 2023, section 3.1, steps 2-5. Functions of tensors; randomness is an argument.
-Every AdaIN here takes std = sqrt(biased variance + 1e-6): dead channels have no spread, and Eq. 1 would divide by it.
+Reference: Park et al., "StableFDG", NeurIPS 2023, section 3.1, steps 2-5. Every AdaIN here
+uses std = sqrt(biased variance + 1e-6), as Eq. 1 would divide by the zero std of dead channels.
 """
 
 from collections.abc import Callable
@@ -13,9 +13,9 @@ from fdgpriv.artifacts.moments import PAPER_EPS, adain
 
 
 def kmeans_plus_plus(points: Tensor, k: int, rng: torch.Generator) -> Tensor:
-    """Indices (k,) of points (B, D) chosen by k-means++ seeding: each next one with probability ~ squared distance.
+    """Indices (k,) of points (B, D) chosen by k-means++ seeding: each with probability ~ squared distance to those chosen.
 
-    Where all remaining distances are 0, the next is drawn uniformly from what is not yet chosen.
+    If all remaining distances are 0, the next is drawn uniformly from the points not yet chosen.
     """
     if not 0 <= k <= len(points):
         raise ValueError(f"want 0 <= k <= {len(points)} points, got {k}")
@@ -35,10 +35,10 @@ def kmeans_plus_plus(points: Tensor, k: int, rng: torch.Generator) -> Tensor:
 
 
 def water_fill(labels: Tensor, size: int, classes: int, rng: torch.Generator) -> Tensor:
-    """Indices (size,) of samples to add so that the classes present become as even as possible.
+    """Indices (size,) of samples to add so that the classes present become as balanced as possible.
 
-    Each addition is a random sample of the class that is rarest so far (Step 3 and App. G: counts 3, 2, 1 and size 6
-    give 1, 2, 3 additions). Which of several equally rare classes is filled first is drawn.
+    Each addition is a random sample of the currently rarest class (Step 3 and App. G: counts 3, 2, 1 and size 6 give 1, 2,
+    3 additions). Ties are broken at random.
     """
     labels = labels.cpu()
     counts = labels.bincount(minlength=classes).float()
@@ -58,9 +58,9 @@ def water_fill(labels: Tensor, size: int, classes: int, rng: torch.Generator) ->
 
 
 def shift(features: Tensor, kept: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Features (B, C, H, W) with all samples but those at `kept` (k,) given the style mean, std (B, C); Step 2.
+    """Features (B, C, H, W) whose styles are replaced by mean, std (B, C), except at `kept` (k,); Step 2.
 
-    The normaliser is detached, as the new style is: gradients pass through the scale only.
+    Original and new statistics are detached: gradients pass through the scale only.
     """
     own_mean, own_std = PAPER_EPS(features.detach())
     scale = std.clamp_min(0) / own_std
@@ -75,24 +75,24 @@ def explore(
     center: Tensor,
     alpha: float,
     clamp: bool = False,
-    told: Callable[[Tensor], None] = lambda new_std: None,
+    on_std: Callable[[Tensor], None] = lambda new_std: None,
 ) -> Tensor:
     """Features (B, C, H, W) whose styles are extrapolated away from the mean style of `center` (M, C, H, W); Eq. 4-5.
 
-    The new std may be negative for alpha > 0, as Eq. 5 and the released code have it; `clamp` cuts it at 0. `told` hears
-    the new std (B, C) as Eq. 5 gives it.
+    The new std may be negative for alpha > 0, as in Eq. 5 and the released code; `clamp` sets the minimum to 0.
+    `on_std` is called with the new std (B, C) before clamping.
     """
     own = PAPER_EPS(features)
     mean, std = own[0].detach(), own[1].detach()
     center_mean, center_std = (moment.mean(0) for moment in PAPER_EPS(center.detach()))
     new_mean = mean + alpha * (mean - center_mean)
     new_std = std + alpha * (std - center_std)
-    told(new_std)
+    on_std(new_std)
     return adain(features, new_mean, new_std.clamp_min(0) if clamp else new_std, own=own)
 
 
 def mix(features: Tensor, partner: Tensor, weight: Tensor) -> Tensor:
-    """Features (B, C, H, W) with styles mixed: weight (B,) of their own, the rest of `partner`'s (B,); Step 5, MixStyle."""
+    """Features (B, C, H, W) with mixed styles: `weight` (B,) of the own style, the rest `partner`'s (B,); Step 5, MixStyle."""
     moments = PAPER_EPS(features)
     mean, std = moments[0].detach(), moments[1].detach()
     own = weight.to(features)[:, None]
@@ -102,7 +102,7 @@ def mix(features: Tensor, partner: Tensor, weight: Tensor) -> Tensor:
 
 
 def beta(alpha: float, size: int, rng: torch.Generator) -> Tensor:
-    """`size` draws (size,) from Beta(alpha, alpha), alpha <= 1, by Johnk's rejection."""
+    """`size` samples (size,) from Beta(alpha, alpha), alpha <= 1, by Johnk's rejection sampling."""
     if not 0 < alpha <= 1:
         raise ValueError(f"want 0 < alpha <= 1, got {alpha}")
     drawn = torch.empty(0)

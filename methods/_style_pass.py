@@ -1,6 +1,6 @@
-"""Takes the styles of one client's images under BatchNorm's batch statistics, as its training sees their features.
+"""Computes the styles of one client's images with BatchNorm's batch statistics, as in training.
 
-Reference: Park et al., "StableFDG", NeurIPS 2023, Step 1; like the released code, in train mode, but on a copy.
+Reference: Park et al., "StableFDG", NeurIPS 2023, Step 1; in train mode as in the released code, but on a copy.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from ._federation import FederatedSGD, batch_count
 
 
 class JointStyles(StyleSource):
-    """Styles of the global model's features under the statistics of a client's own batches."""
+    """Styles of the global model's features, with batch statistics of the client's own batches."""
 
     normalises_jointly = True
 
@@ -34,14 +34,14 @@ class JointStyles(StyleSource):
 
 @torch.no_grad()
 def styles_in_batches(model: nn.Module, images: Tensor, layer: str, rule: StyleRule, settings: FederatedSGD) -> Moments:
-    """Mean and std (n, C) of each image's features (n, 3, H, W), each batch normalised by its own statistics.
+    """Mean and std (n, C) of the features of images (n, 3, H, W), with BatchNorm using batch statistics.
 
     Args:
-        model: Has a `backbone`; kept as it is, for the pass is made on a copy.
-        images: Of one client, in its order.
-        layer: The stage whose output is described.
-        rule: How a standard deviation is taken.
-        settings: The batch size, and the mode in which its clients train.
+        model: Has a `backbone`; not modified.
+        images: Of one client, in order.
+        layer: The stage whose output is used.
+        rule: How mean and std are computed.
+        settings: Batch size, and mode of BatchNorm in training.
     """
     backbone = _ready_copy(model, len(images), layer, settings)
     parts = [rule(backbone.features(part, layer)) for part in _batches(backbone, images, settings)]
@@ -51,20 +51,20 @@ def styles_in_batches(model: nn.Module, images: Tensor, layer: str, rule: StyleR
 
 @torch.no_grad()
 def with_statistics_of(model: nn.Module, images: Tensor, layer: str, settings: FederatedSGD) -> nn.Module:
-    """A copy of `model` in evaluation mode whose running statistics are the means of such batches', up to `layer`."""
-    framed = deepcopy(model)
-    framed.backbone = backbone = _ready_copy(model, len(images), layer, settings)
+    """A copy of `model` in evaluation mode, with running statistics up to `layer` set to means over the batches'."""
+    copy = deepcopy(model)
+    copy.backbone = backbone = _ready_copy(model, len(images), layer, settings)
     for module in backbone.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training:
             module.reset_running_stats()
             module.momentum = None  # a plain mean over batches
     for part in _batches(backbone, images, settings):
         backbone.features(part, layer)
-    return framed.eval()
+    return copy.eval()
 
 
 def _ready_copy(model: nn.Module, n: int, layer: str, settings: FederatedSGD) -> Backbone:
-    """The stages up to `layer`, ready for a client with n images; channels last, which is faster on a CPU."""
+    """A copy of the stages up to `layer` in the training mode of a client with n images, channels last for CPU speed."""
     whole = cast(Backbone, model.backbone)
     needed = whole.stages[: whole.stages.index(layer) + 1]
     stages = {name: deepcopy(whole.body[name]) for name in needed}
@@ -74,7 +74,7 @@ def _ready_copy(model: nn.Module, n: int, layer: str, settings: FederatedSGD) ->
 
 
 def _batches(backbone: Backbone, images: Tensor, settings: FederatedSGD) -> Iterator[Tensor]:
-    """All images in their order, in as many batches as an epoch has, none smaller than the batch size unless it is all."""
+    """All images in order, in as many batches as an epoch has; none smaller than the batch size unless it is the only one."""
     device = next(backbone.parameters()).device
     for part in images.tensor_split(batch_count(len(images), settings.batch_size)):
         yield part.to(device, memory_format=torch.channels_last)

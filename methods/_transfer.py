@@ -1,4 +1,4 @@
-"""A public style encoder and decoder in clients' hands: features whose styles are shared, and images redrawn in a style.
+"""Style transfer with a public encoder and decoder: style features, and images stylised by AdaIN.
 
 Reference: Huang and Belongie, "Arbitrary style transfer in real-time with adaptive instance normalization", ICCV 2017.
 """
@@ -23,11 +23,11 @@ class StyleTransfer:
 
     Attributes:
         codec: Frozen.
-        alpha: How far to go from an image's own style to the other.
-        colours: Mean and std of each colour channel that the classifier normalises by.
-        released: As PARDON's released code has it: the encoder is fed normalised images; styles come from before its
-            last activation, the content's from after it; what the decoder draws is neither cut to [0, 1] nor normalised
-            for the classifier.
+        alpha: Transfer strength in [0, 1].
+        colours: Mean and std of the colour channels, as normalised by the classifier.
+        released: As in PARDON's released code: the encoder receives normalised images; shared styles are computed before
+            its last activation, content statistics after it; decoded images are neither clamped to [0, 1] nor
+            normalised for the classifier.
     """
 
     codec: StyleCodec
@@ -37,7 +37,7 @@ class StyleTransfer:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The layers that `features` knows; styles are shared at the last."""
+        """Layer names for `features`; styles are shared at the last."""
         return layers(self.codec, self.released)
 
     def features(self, images: Tensor, layer: str) -> Tensor:
@@ -45,22 +45,22 @@ class StyleTransfer:
         if layer not in self.layers:
             raise ValueError(f"want a layer of {', '.join(self.layers)}; got {layer!r}")
         end = self.codec.ends[self.layers.index(layer)] - layer.endswith("_linear")
-        found: Tensor = self.codec.encoder[:end](self._fed(images))
+        found: Tensor = self.codec.encoder[:end](self._encoder_input(images))
         return found
 
     def stylise(self, images: Tensor, style: Moments) -> Tensor:
-        """The images (B, 3, H, W) redrawn in a style (C,), such that the classifier may be fed them."""
+        """Images (B, 3, H, W) with the style mean and std (C,), in the classifier's input range."""
         return torch.cat([self._stylise(part, style) for part in in_parts(images)])
 
     def _stylise(self, images: Tensor, style: Moments) -> Tensor:
         if not self.released:
-            return _sized(self.codec.stylise(images, *style, self.alpha), images)
-        content = self.codec.encode(self._fed(images))
+            return _resized(self.codec.stylise(images, *style, self.alpha), images)
+        content = self.codec.encode(self._encoder_input(images))
         blend = self.alpha * adain(content, *style, PER_IMAGE_UNBIASED) + (1 - self.alpha) * content
         mean, std = self._colours(images)
-        return _sized(self.codec.decode(blend), images) * std + mean
+        return _resized(self.codec.decode(blend), images) * std + mean
 
-    def _fed(self, images: Tensor) -> Tensor:
+    def _encoder_input(self, images: Tensor) -> Tensor:
         mean, std = self._colours(images)
         return (images - mean) / std if self.released else images
 
@@ -70,13 +70,13 @@ class StyleTransfer:
 
 
 def layers(codec: StyleCodec, released: bool) -> tuple[str, ...]:
-    """The names of the codec's stages; where `released`, the last one ends before its activation."""
+    """The names of the codec's stages; if `released`, the last ends before its activation."""
     names = [f"stage{i}" for i in range(1, len(codec.ends) + 1)]
     return (*names[:-1], f"{names[-1]}_linear" if released else names[-1])
 
 
-def _sized(drawn: Tensor, images: Tensor) -> Tensor:
-    """`drawn` at the images' size, where the decoder drew another."""
-    if drawn.shape == images.shape:
-        return drawn
-    return interpolate(drawn, images.shape[-2:], mode="bilinear", align_corners=False)
+def _resized(decoded: Tensor, images: Tensor) -> Tensor:
+    """Decoded images, interpolated to the size of `images` if it differs."""
+    if decoded.shape == images.shape:
+        return decoded
+    return interpolate(decoded, images.shape[-2:], mode="bilinear", align_corners=False)

@@ -1,4 +1,4 @@
-"""LSI's representation translator G and its discriminator D, trained against each other as StarGAN (LSI, Eq. 8-14)."""
+"""LSI's representation translator G and discriminator D, trained adversarially as in StarGAN (LSI, Eq. 8-14)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,22 +22,22 @@ Adversarial = Literal["wgan_gp", "log"]
 
 
 @dataclass(frozen=True)
-class Adversaries:
-    """How G and D are built and trained; the weights are DIRT's.
+class TranslatorSettings:
+    """Architecture and training of G and D; the loss weights are DIRT's.
 
     Attributes:
-        hidden: Their width.
+        hidden: Width of the hidden layers.
         activation: After G's last layer: none, or tanh (the released code).
         dropout: With probability 1/2 after the ``first`` hidden layer (the released code) or after ``all`` (the paper).
-        steps, batch_size, lr: Of Adam with betas (0.5, 0.999); G moves in every `critic_steps`-th step.
-        decay: Whether lr falls to 0 over the second half, in 100 stairs.
+        steps, batch_size, lr: Of Adam with betas (0.5, 0.999); G is updated every `critic_steps` steps.
+        decay: Whether lr decays to 0 over the second half, in 100 steps.
         rec, cls, gp: Weights of Eq. 12, of Eq. 10 and 11, and of the gradient penalty.
-        head: Weight of the cross-entropy of what G makes under all clients' heads (the released code: 0.1).
-        adversarial: ``wgan_gp``, or ``log``: Eq. 9 as printed, without a penalty.
-        minibatch: Latents of a ``single`` class in a step, or ``mixed`` classes.
-        pairing: d' is drawn for each latent, ``uniform``, or is a ``permutation`` of the batch's d.
-        mix: The penalty's points lie between a latent and its own translation (``sample``), or, as the released code's
-            shapes make it, each latent's mixing weight meets every pair (``released``).
+        head: Weight of the cross-entropy of translated latents under all clients' heads (the released code: 0.1).
+        adversarial: ``wgan_gp``, or ``log``: Eq. 9 as printed, without gradient penalty.
+        minibatch: Latents of a ``single`` class per step, or of ``mixed`` classes.
+        pairing: d' is drawn ``uniform`` for each latent, or is a ``permutation`` of the batch's d.
+        mix: Points of the gradient penalty: one mixing weight per latent and its translation (``sample``), or every weight
+            with every pair, by the broadcasting of the released code (``released``).
     """
 
     hidden: int
@@ -59,7 +59,7 @@ class Adversaries:
 
 
 class Dropout(nn.Module):
-    """Dropout with probability 1/2 that draws from a generator of its own."""
+    """Dropout with probability 1/2 and its own random generator."""
 
     def __init__(self, rng: torch.Generator) -> None:
         super().__init__()
@@ -79,9 +79,9 @@ def _hidden(inputs: int, outputs: int, dropped: bool, rng: torch.Generator) -> l
 
 
 class Translator(nn.Module):
-    """G(z, d, d'): latents (B, p) of clients d as if of clients d'; d and d' are places in the federation (B,)."""
+    """G(z, d, d'): translates latents (B, p) from clients d to clients d'; d, d' (B,) are client indices."""
 
-    def __init__(self, latent_dim: int, clients: int, how: Adversaries, rng: torch.Generator) -> None:
+    def __init__(self, latent_dim: int, clients: int, how: TranslatorSettings, rng: torch.Generator) -> None:
         super().__init__()
         self.clients = clients
         with drawing_from(rng):
@@ -94,15 +94,15 @@ class Translator(nn.Module):
 
     def forward(self, latents: Tensor, source: Tensor, target: Tensor) -> Tensor:
         """Latents (B, p)."""
-        places = [nn.functional.one_hot(place, self.clients).to(latents) for place in (source, target)]
-        translated: Tensor = self.layers(torch.cat([latents, *places], dim=1))
+        one_hot = [nn.functional.one_hot(index, self.clients).to(latents) for index in (source, target)]
+        translated: Tensor = self.layers(torch.cat([latents, *one_hot], dim=1))
         return translated
 
 
 class Discriminator(nn.Module):
-    """D: how real a latent is (B, 1), and whose it is, logits (B, m)."""
+    """D: scores of realness (B, 1), and logits of the client (B, m)."""
 
-    def __init__(self, latent_dim: int, clients: int, how: Adversaries, rng: torch.Generator) -> None:
+    def __init__(self, latent_dim: int, clients: int, how: TranslatorSettings, rng: torch.Generator) -> None:
         super().__init__()
         with drawing_from(rng):
             self.layers = nn.Sequential(
@@ -113,14 +113,14 @@ class Discriminator(nn.Module):
             self.client = nn.Linear(how.hidden // 2, clients)
 
     def forward(self, latents: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, 1) and (B, m)."""
+        """Realness (B, 1) and client logits (B, m) of latents (B, p)."""
         hidden = self.layers(latents)
         return self.source(hidden), self.client(hidden)
 
 
 @dataclass(frozen=True, eq=False)
 class Synthesised:
-    """Latents (N, p), their classes (N,), and their clients' places in the federation (N,)."""
+    """Synthesised latents (N, p), their classes (N,) and client indices (N,)."""
 
     latents: Tensor
     labels: Tensor
@@ -136,7 +136,7 @@ class Training:
         discriminator: Discriminator,
         data: Synthesised,
         heads: Sequence[Head],
-        how: Adversaries,
+        how: TranslatorSettings,
         rng: torch.Generator,
     ) -> None:
         self.g, self.d, self.data, self.heads, self.how, self.rng = translator, discriminator, data, heads, how, rng
@@ -148,43 +148,43 @@ class Training:
         """All steps; G is left in evaluation mode."""
         nets = (self.d, self.g)
         adams = [torch.optim.Adam(net.parameters(), self.how.lr, betas=(0.5, 0.999), fused=True) for net in nets]
-        stairs = max(1, self.how.steps // 200)
+        interval = max(1, self.how.steps // 200)
         for step in range(self.how.steps):
-            left = 2 * (1 - step // stairs * stairs / self.how.steps) if self.how.decay else 1.0
+            factor = 2 * (1 - step // interval * interval / self.how.steps) if self.how.decay else 1.0
             for adam in adams:
-                adam.param_groups[0]["lr"] = self.how.lr * min(1.0, left)
-            latents, labels, source, target = self._drawn()
-            _descend(adams[0], self.critic_loss(latents, source, target))
+                adam.param_groups[0]["lr"] = self.how.lr * min(1.0, factor)
+            latents, labels, source, target = self._sample_batch()
+            _optimise(adams[0], self.critic_loss(latents, source, target))
             if (step + 1) % self.how.critic_steps == 0:
-                _descend(adams[1], self.translator_loss(latents, labels, source, target))
+                _optimise(adams[1], self.translator_loss(latents, labels, source, target))
         self.g.eval()
 
     def critic_loss(self, latents: Tensor, source: Tensor, target: Tensor) -> Tensor:
-        """Eq. 14: D tells latents from translations, and whose a latent is."""
+        """Eq. 14, loss of D: distinguishes latents from translations, and classifies the client."""
         with torch.no_grad():
-            made = self.g(latents, source, target)
+            translated = self.g(latents, source, target)
         real, client = self.d(latents)
-        known = self.how.cls * nn.functional.cross_entropy(client, source)
+        classification = self.how.cls * nn.functional.cross_entropy(client, source)
         if self.how.adversarial == "log":
-            told: Tensor = softplus(-real).mean() + softplus(self.d(made)[0]).mean()
-            return told + known
-        penalty = gradient_penalty(self.d, latents, made, self.how.mix, self.rng)
-        loss: Tensor = self.d(made)[0].mean() - real.mean() + known + self.how.gp * penalty
+            adversarial: Tensor = softplus(-real).mean() + softplus(self.d(translated)[0]).mean()
+            return adversarial + classification
+        penalty = gradient_penalty(self.d, latents, translated, self.how.mix, self.rng)
+        loss: Tensor = self.d(translated)[0].mean() - real.mean() + classification + self.how.gp * penalty
         return loss
 
     def translator_loss(self, latents: Tensor, labels: Tensor, source: Tensor, target: Tensor) -> Tensor:
-        """Eq. 13: translations look real and like d', and translate back."""
-        made = self.g(latents, source, target)
-        real, client = self.d(made)
-        fooled: Tensor = -(softplus(real) if self.how.adversarial == "log" else real).mean()  # log(1 - sigmoid)
-        back = (latents - self.g(made, target, source)).abs().mean()
-        loss: Tensor = fooled + self.how.cls * nn.functional.cross_entropy(client, target) + self.how.rec * back
+        """Eq. 13, loss of G: translations look real, are classified as d', and are reconstructed when translated back."""
+        translated = self.g(latents, source, target)
+        real, client = self.d(translated)
+        adversarial: Tensor = -(softplus(real) if self.how.adversarial == "log" else real).mean()  # log(1 - sigmoid)
+        back = (latents - self.g(translated, target, source)).abs().mean()
+        loss: Tensor = adversarial + self.how.cls * nn.functional.cross_entropy(client, target) + self.how.rec * back
         if self.how.head:
-            entropies = [nn.functional.cross_entropy(head(made), labels) for head in self.heads]
+            entropies = [nn.functional.cross_entropy(head(translated), labels) for head in self.heads]
             loss = loss + self.how.head * torch.stack(entropies).sum()
         return loss
 
-    def _drawn(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _sample_batch(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         pool = self.pools[int(torch.randint(len(self.pools), (), generator=self.rng))]
         rows = pool[torch.randint(len(pool), (self.how.batch_size,), generator=self.rng)]
         source = self.data.clients[rows]
@@ -195,17 +195,19 @@ class Training:
         return self.data.latents[rows], self.data.labels[rows], source, target
 
 
-def gradient_penalty(discriminator: nn.Module, real: Tensor, made: Tensor, mix: str, rng: torch.Generator) -> Tensor:
-    """Mean of (|gradient of D's first output| - 1)^2 at points between real and made latents (B, p)."""
+def gradient_penalty(
+    discriminator: nn.Module, real: Tensor, translated: Tensor, mix: str, rng: torch.Generator
+) -> Tensor:
+    """Mean of (|gradient of D's first output| - 1)^2 at points between latents (B, p) and their translations (B, p)."""
     shape = (len(real), 1) if mix == "sample" else (len(real), 1, 1, 1)
     weight = torch.rand(shape, generator=rng).to(real)
-    between = (weight * real + (1 - weight) * made).requires_grad_()
-    (slope,) = torch.autograd.grad(discriminator(between)[0].sum(), between, create_graph=True)
-    penalty: Tensor = (slope.flatten(1).norm(dim=1) - 1).square().mean()
+    between = (weight * real + (1 - weight) * translated).requires_grad_()
+    (gradient,) = torch.autograd.grad(discriminator(between)[0].sum(), between, create_graph=True)
+    penalty: Tensor = (gradient.flatten(1).norm(dim=1) - 1).square().mean()
     return penalty
 
 
-def _descend(adam: torch.optim.Adam, loss: Tensor) -> None:
+def _optimise(adam: torch.optim.Adam, loss: Tensor) -> None:
     adam.zero_grad()
     loss.backward()
     adam.step()

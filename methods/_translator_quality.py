@@ -1,4 +1,4 @@
-"""How well a translator keeps what a latent is: its class, and itself where it is translated to its own client."""
+"""Translator quality: class preservation, and identity error when translating to the own client."""
 
 from collections.abc import Sequence
 
@@ -11,17 +11,17 @@ from ._translator import Synthesised
 
 @torch.no_grad()
 def translator_quality(translator: nn.Module, data: Synthesised, heads: Sequence[Head]) -> dict[str, float]:
-    """Figures of a translator on synthesised latents, in evaluation mode, for the log of a run.
+    """Quality figures of a translator on synthesised latents, in evaluation mode, for the training log.
 
     Args:
         translator: G(z, d, d').
-        data: The latents that it was trained on.
-        heads: By place, of all clients; latents of d were inverted from head d.
+        data: The latents it was trained on.
+        heads: Of all clients, in order; latents of client d were inverted from head d.
 
     Returns:
-        ``identity_error``: mean |G(z, d, d) - z| over mean |z|; 0 is perfect. Where there are at least two clients,
-        ``class_preservation``: how often head d' finds the class of z in G(z, d, d'), d' another client than d, and
-        ``class_untranslated``: how often it finds it in z. Each latent is tried with one d'; all are equally frequent.
+        ``identity_error``: mean |G(z, d, d) - z| over mean |z|; 0 is perfect. With at least two clients also
+        ``class_preservation``: accuracy of head d' on G(z, d, d') with d' != d, and ``class_untranslated``: its accuracy
+        on z. Each latent is evaluated with one d'; all are equally frequent.
     """
     z, own, clients = data.latents, data.clients, len(heads)
     found = {"identity_error": relative_error(translator(z, own, own), z)}
@@ -29,17 +29,17 @@ def translator_quality(translator: nn.Module, data: Synthesised, heads: Sequence
         return found
     other = (own + 1 + torch.arange(len(z), device=z.device) % (clients - 1)) % clients
     translated = translator(z, own, other)
-    found["class_preservation"] = _hits(translated, data.labels, other, heads)
-    found["class_untranslated"] = _hits(z, data.labels, other, heads)
+    found["class_preservation"] = _accuracy(translated, data.labels, other, heads)
+    found["class_untranslated"] = _accuracy(z, data.labels, other, heads)
     return found
 
 
-def relative_error(made: Tensor, latents: Tensor) -> float:
-    """Mean |made - latents| over mean |latents|, both (N, p)."""
-    return float((made - latents).abs().mean() / latents.abs().mean().clamp_min(1e-12))
+def relative_error(translated: Tensor, latents: Tensor) -> float:
+    """Mean |translated - latents| over mean |latents|, both (N, p)."""
+    return float((translated - latents).abs().mean() / latents.abs().mean().clamp_min(1e-12))
 
 
-def _hits(latents: Tensor, labels: Tensor, places: Tensor, heads: Sequence[Head]) -> float:
-    """How often the head at each latent's place finds its label."""
-    right = [head.eval()(latents[places == d]).argmax(1) == labels[places == d] for d, head in enumerate(heads)]
-    return float(torch.cat(right).float().mean())
+def _accuracy(latents: Tensor, labels: Tensor, assigned: Tensor, heads: Sequence[Head]) -> float:
+    """Accuracy of head d on the latents assigned to client d."""
+    correct = [head.eval()(latents[assigned == d]).argmax(1) == labels[assigned == d] for d, head in enumerate(heads)]
+    return float(torch.cat(correct).float().mean())

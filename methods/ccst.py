@@ -1,4 +1,4 @@
-"""CCST: clients share styles once, and train on their images redrawn in them (Chen et al., "CCST", WACV 2023)."""
+"""CCST: clients share styles once, and train on images stylised with other clients' styles (Chen et al., WACV 2023)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,32 +30,29 @@ _FROM_SCRATCH = {"momentum": 0.9, "weight_decay": 5e-4, "keep_original": True, "
 
 @dataclass(frozen=True)
 class CCST(FederatedAveraging):
-    """The defaults are the paper's on PACS (section 4.2), and its released code's where it is silent, except `codec`.
+    """The defaults are the paper's on PACS (section 4.2), or the released code's where it gives none, except `codec`.
 
-    The preset ``paper`` takes AdaIN's own codec. ``quick`` and ``default`` have K = 3 as the paper, `keep_original`, because
-    with more clients than K few images would otherwise keep their original, and one local epoch, because K copies cost K
-    times the steps of an epoch.
+    The preset ``paper`` uses AdaIN's codec. ``quick`` and ``default`` have `keep_original`, as with more than K clients few
+    images would keep their original, and one local epoch, which has K times the usual steps.
 
     Attributes:
-        style: ``overall``, one of all a client's images, or ``single``, of each of ceil(n / images_per_style) images.
+        style: ``overall``, one style of all a client's images, or ``single``, of ceil(n / images_per_style) images each.
         style_of: ``features``, or ``amplitude`` of the Fourier spectrum (Appendix E).
-        augmentation: K, how many of the N clients' styles each image is redrawn in, its own client's (a copy) included.
-        keep_original: Each image's K copies are its original and K - 1 in other clients' styles. Otherwise the K styles are
-            drawn among all N (Algorithm 1), so that an image keeps its original with probability K / N: always where N = K,
-            as in the paper. A client does not know domains: a style drawn among others may be of its own domain.
-        images_per_style: Images for each single style that a client shares.
-        style_block: Consecutive images that have a single style drawn together; 32 in the released code.
+        augmentation: K, number of the N clients' styles per image; the own client's style means an unchanged copy.
+        keep_original: Each image's K copies are the original and K - 1 in other clients' styles. Otherwise the K styles are
+            drawn among all N (Algorithm 1), keeping the original with probability K / N (1 in the paper).
+        images_per_style: Images per single style that a client shares.
+        style_block: Consecutive images that share each drawn single style; 32 in the released code.
         own: Whether a client's own style is among those drawn.
-        alpha: How far images go to the other style.
-        window: Of amplitudes: half the square of low frequencies exchanged, as a share of the side; 0.5 is all, 0 only
-            the mean colour (what FedDG's released loader exchanges).
-        codec: ``small``, which comes with fdgpriv, or ``adain_vgg``.
-        codec_weights: The folder of AdaIN's two files; none looks among torch's own checkpoints.
-        side: Pixels to which images are resized for styles and redrawing; none leaves them. The released code's are 512.
-        quantise: Redrawn images in 8 bits, as if saved.
-        split: Held-out images are set apart ``before`` any style is taken or drawn, or ``after``, as in the released
-            code: styles are then of all images, and copies of one image train and validate. The ledger counts training
-            images only.
+        alpha: Transfer strength in [0, 1].
+        window: For amplitudes: half the side of the square of low frequencies exchanged, as a share of the image's side;
+            0.5 is all, 0 only the mean colour (as in FedDG's released loader).
+        codec: ``small``, included in fdgpriv, or ``adain_vgg``.
+        codec_weights: Folder of AdaIN's two files; none uses torch's checkpoint folder.
+        side: Pixels to which images are resized for style transfer; none keeps their size. 512 in the released code.
+        quantise: Round stylised images to 8 bits, as if saved.
+        split: Split off held-out images ``before`` style transfer, or ``after``, as in the released code: then copies of one
+            image may be in training and validation. The ledger counts training images only.
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -105,8 +102,8 @@ class CCST(FederatedAveraging):
         step, least = CODECS[self.codec]
         side = federation.image_size if self.side is None else self.side
         if self.style_of == "features" and (side % step or side < least):
-            wanted = f"at least {least} px" + (f" and a multiple of {step}" if step > 1 else "")
-            raise ValueError(f"ccst.side: want {wanted} for the codec {self.codec}, got {side}")
+            valid = f"at least {least} px" + (f" and a multiple of {step}" if step > 1 else "")
+            raise ValueError(f"ccst.side: want {valid} for the codec {self.codec}, got {side}")
         return super().model(federation, rng)
 
     def cut_to(self, clients: int) -> Self:
@@ -114,10 +111,10 @@ class CCST(FederatedAveraging):
         return replace(self, augmentation=copies, keep_original=self.keep_original and copies > 1)
 
     def check(self, model: nn.Module) -> None:
-        self.styles(torch.device("cpu"))  # its weights may be missing
+        self.styles(torch.device("cpu"))  # raises if the codec's weights are missing
 
     def styles(self, device: torch.device) -> Style:
-        """What is taken as style."""
+        """The style representation."""
         return AmplitudeStyle(self.window) if self.style_of == "amplitude" else self._feature_style(device)
 
     def _feature_style(self, device: torch.device) -> FeatureStyle:
@@ -138,62 +135,59 @@ class CCST(FederatedAveraging):
         return super().steps(self.augmentation * n)
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
-        wanted = [self._wanted_styles(federation.image_size)]
-        styles = yield Ask("style", {client: [] for client in federation.clients}, wanted=wanted)
+        expected = [self._expected_styles(federation.image_size)]
+        styles = yield Ask("style", {client: [] for client in federation.clients}, wanted=expected)
         bank: list[Artifact] = [style for client in federation.clients for style in styles[client]]
         yield Ask("stylise", dict.fromkeys(federation.clients, bank), wanted=())
         return (yield from super().server(federation, rng))
 
-    def _wanted_styles(self, image_size: int) -> Wanted:
-        """The styles that a client answers with; of single images, as many as the largest client would share."""
+    def _expected_styles(self, image_size: int) -> Wanted:
+        """Template of a client's answer; for single images, up to as many styles as the largest client would share."""
         how = self.styles(torch.device("cpu"))
         if self.style == "overall":
-            return how.wanted(image_size, "client", 1)
-        return how.wanted(image_size, "image", -(-MOST // self.images_per_style))
+            return how.expected(image_size, "client", 1)
+        return how.expected(image_size, "image", -(-MOST // self.images_per_style))
 
     def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> "CCSTClient":
         return CCSTClient(self, federation, data, rng)
 
 
 class CCSTClient(AveragingClient):
-    """Answers ``style`` with its styles and ``stylise`` by redrawing its images; what it redrew it trains on."""
+    """Answers ``style`` with its styles, and ``stylise`` by replacing its training images with stylised copies."""
 
     def __init__(self, method: CCST, federation: Federation, data: ClientData, rng: torch.Generator) -> None:
         super().__init__(method, federation, data, rng)
-        self.how, self.taken = method, method.styles(self.device)
+        self.how, self.representation = method, method.styles(self.device)
         if method.split == "after":
-            images, labels = (
-                torch.cat([data.images, data.held_out_images]),
-                torch.cat([data.labels, data.held_out_labels]),
-            )
+            images = torch.cat([data.images, data.held_out_images])
+            labels = torch.cat([data.labels, data.held_out_labels])
             self.data = replace(data, images=images, labels=labels)
 
     def style(self, message: Message) -> Outgoing:
-        """Its overall style, or those of single images drawn without replacement: Eq. 6-8."""
+        """The overall style, or styles of single images drawn without replacement (Eq. 6-8)."""
         n = len(self.data)
         if self.how.style == "overall":
-            return self.taken.share(self.data.client, self.data.images, [torch.arange(n)], "client")
+            return self.representation.share(self.data.client, self.data.images, [torch.arange(n)], "client")
         drawn = torch.randperm(n, generator=self.rng)[: -(-n // self.how.images_per_style)]
-        return self.taken.share(self.data.client, self.data.images, drawn.split(1), "image")
+        return self.representation.share(self.data.client, self.data.images, drawn.split(1), "image")
 
     def stylise(self, message: Message) -> Message:
-        """Algorithm 1, once; the server is told nothing."""
+        """Algorithm 1; shares nothing."""
         how, data = self.how, self.data
         bank = Bank.of(message, data.client, how.own)
         domains, styles = bank.draw(len(data), how.augmentation, how.style_block, self.rng, how.keep_original)
-        images = bank.transfer(data.images, domains, styles, self._redraw)
-        labels = data.labels.repeat_interleave(how.augmentation)
-        self.data = replace(data, images=images, labels=labels)
+        images = bank.transfer(data.images, domains, styles, self._apply)
+        self.data = replace(data, images=images, labels=data.labels.repeat_interleave(how.augmentation))
         if how.split == "after":
             self._split(how.augmentation * len(data.held_out_labels))
         return []
 
-    def _redraw(self, images: Tensor, styles: Sequence[Artifact]) -> Tensor:
-        redrawn = self.taken.redraw(images, styles, self.how.alpha)
-        return (255 * redrawn).round() / 255 if self.how.quantise else redrawn
+    def _apply(self, images: Tensor, styles: Sequence[Artifact]) -> Tensor:
+        stylised = self.representation.apply(images, styles, self.how.alpha)
+        return (255 * stylised).round() / 255 if self.how.quantise else stylised
 
     def _split(self, held_out: int) -> None:
-        """Set so many of the redrawn images apart."""
+        """Moves `held_out` random stylised images to the held-out set."""
         order = torch.randperm(len(self.data), generator=self.rng)
         out, kept, data = order[:held_out], order[held_out:], self.data
         self.data = replace(

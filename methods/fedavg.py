@@ -1,4 +1,4 @@
-"""FedAvg: clients train, the server averages (McMahan et al., AISTATS 2017). The reference of every audit."""
+"""FedAvg: clients train, the server averages (McMahan et al., AISTATS 2017). The baseline of audits."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -18,8 +18,8 @@ class FedAvg(FederatedAveraging):
     """Federated averaging; the defaults are the baseline's settings in StableFDG's experiments.
 
     Attributes:
-        network: The ``backbone`` with a linear head, as the style methods have; or ``inception``, the client network of
-            hFedF, whose paper's FedAvg has it.
+        network: The ``backbone`` with a linear head, as in the style-based methods, or ``inception``, the client network of
+            hFedF, as in its paper's FedAvg.
     """
 
     paper_setup: ClassVar[Setup] = Setup(clients=30, partition="single", backbone="resnet18", image_size=224)

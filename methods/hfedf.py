@@ -1,4 +1,4 @@
-"""hFedF: a hypernetwork fuses models of aligned clients (Bartholet et al., "Hypernetwork-Driven Model Fusion", 2024)."""
+"""hFedF: hypernetwork with gradient alignment (Bartholet et al., "Hypernetwork-Driven Model Fusion", 2024)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from ._autoencoder import Autoencoder
 from ._client_network import ClientNetwork
 from ._federation import train
 from ._hyper_client import HyperClient
-from ._hyper_federation import DEFAULT, QUICK, HyperFederation, Settling
+from ._hyper_federation import DEFAULT, QUICK, EmbeddingInit, HyperFederation
 from ._hypernetwork import Hypernetwork, Pullback
 from ._moving_average import EMA, MovingAverage
 
@@ -33,25 +33,25 @@ SIGNS: dict[Align, float] = {"towards": 1.0, "away": -1.0}
 class HFedF(HyperFederation):
     """The defaults are the paper's for PACS: three clients, each of one to three domains (--partition domains:D).
 
-    Office-Home and VLCS have ema_decay=0.75, VLCS also server_weight_decay=1e-3. Where the paper is silent or
-    contradicts itself: the server steps against sent minus trained, so that its models move towards the clients'; the
-    client's momentum, both clips, the initialisation and `warmup` are ours.
+    Office-Home and VLCS have ema_decay=0.75, VLCS also server_weight_decay=1e-3. Where the paper gives no
+    value or contradicts itself: the server descends along sent minus trained, so that its models move towards the
+    clients'; client momentum, both clips, initialisation and `warmup` are our choices.
 
-    What GradAlign does to nu is nearly nothing: the clients' gradients of nu lie in rows of their own, so their weights
-    only scale each row, and Adam undoes a constant scale.
+    GradAlign hardly affects nu: each client's gradient of nu is in its own row, so weights only scale rows, and Adam is
+    invariant to a constant scale.
 
     Attributes:
         align: Weights of clients by the softmax of their gradient's cosine with the mean (``towards``), of its negative
             (``away``, as section 4.2 writes), or equal (``off``). For theta and nu separately.
-        ema: What the moving average is for: ``replace`` (the paper: scales the step by `ema_decay`, no more);
+        ema: Use of the moving average (`_moving_average`): ``replace`` (the paper; only scales the step by `ema_decay`);
             ``evaluate`` (clients train models of the parameters; those of the average are sent once, after the last
-            round, and are what is evaluated and attacked); ``shadow`` (clients train models of the average); or ``off``.
+            round, and are evaluated and attacked); ``shadow`` (clients train models of the average); or ``off``.
         ema_decay: alpha, the weight of the new parameters.
         ema_embedding: Average nu as well as theta.
-        warmup: The last round without average.
-        embedding: ``learned`` by the server; ``random``, drawn anew after every step; or ``autoencoder``, computed once by
-            each client from its own validation images, and told to the server.
-        autoencoder_images, autoencoder_epochs: On how many of its images, and for how long, a client trains it.
+        warmup: The last round without averaging.
+        embedding: ``learned`` by the server; ``random``, redrawn after every step; or ``autoencoder``, computed once by
+            each client from its validation images and shared with the server.
+        autoencoder_images, autoencoder_epochs: Images and epochs of a client's autoencoder training.
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -77,10 +77,10 @@ class HFedF(HyperFederation):
 
     def model(self, federation: Federation, rng: torch.Generator) -> ClientNetwork:
         if self.embedding == "autoencoder":
-            Autoencoder(1, federation.image_size, torch.Generator())  # whether the images can be embedded at all
+            Autoencoder(1, federation.image_size, torch.Generator())  # raises if the image size is unsupported
         return super().model(federation, rng)
 
-    def embed(self, hypernetwork: Hypernetwork, federation: Federation, rng: torch.Generator) -> Settling:
+    def embed(self, hypernetwork: Hypernetwork, federation: Federation, rng: torch.Generator) -> EmbeddingInit:
         if self.embedding == "learned":
             return
         hypernetwork.embeddings.requires_grad_(False)
@@ -88,12 +88,12 @@ class HFedF(HyperFederation):
             dim = hypernetwork.embeddings.shape[1]
             whole = Autoencoder(dim, federation.image_size, rng).state_dict()
             start = AutoencoderState(client=SERVER, round=0, state=whole)
-            wanted = [Wanted(ClientEmbedding(client=SERVER, round=0, vector=torch.zeros(dim)))]
-            answers = yield Ask("embed", {client: [start] for client in federation.clients}, wanted=wanted)
+            expected = [Wanted(ClientEmbedding(client=SERVER, round=0, vector=torch.zeros(dim)))]
+            answers = yield Ask("embed", {client: [start] for client in federation.clients}, wanted=expected)
             vectors = [a.vector for c in federation.clients for a in answers[c] if isinstance(a, ClientEmbedding)]
             hypernetwork.embeddings.copy_(torch.stack(vectors))
 
-    def weigh(self, back: Pullback) -> tuple[Tensor, Tensor]:
+    def client_weights(self, back: Pullback) -> tuple[Tensor, Tensor]:
         return weights(back.gram_theta(), self.align), weights(back.gram_embeddings(), self.align)
 
     def moving_average(self, hypernetwork: Hypernetwork) -> MovingAverage:
@@ -110,27 +110,27 @@ class HFedF(HyperFederation):
 
 
 class HFedFClient(HyperClient):
-    """Answers ``fit``, and ``embed`` where embeddings are made of data."""
+    """Answers ``fit``, and ``embed`` if embeddings are computed from data."""
 
     method: HFedF
 
     def embed(self, message: Message) -> Message:
-        """The mean latent (e,) of its validation images, by an autoencoder it trains on some of its training images."""
+        """Mean latent (e,) of the validation images, by an autoencoder trained on some of the client's training images."""
         (start,) = (artifact for artifact in message if isinstance(artifact, AutoencoderState))
         if not len(self.data.held_out_images):
             raise ValueError(f"hfedf.embedding: want validation images at {self.data.client}, got none")
         dim = len(start.state["encoder.7.bias"])
         autoencoder = Autoencoder(dim, self.data.images.shape[-1], self.rng).to(self.device)
         autoencoder.load_state_dict(start.state)
-        some = torch.randperm(len(self.data), generator=self.rng)[: self.method.autoencoder_images]
-        chosen = replace(self.data, images=self.data.images[some], labels=self.data.labels[some])
+        index = torch.randperm(len(self.data), generator=self.rng)[: self.method.autoencoder_images]
+        chosen = replace(self.data, images=self.data.images[index], labels=self.data.labels[index])
         epochs = self.method.autoencoder_epochs
-        how = replace(self.method, local_epochs=epochs, local_steps=None, **_AUTOENCODER)
+        settings = replace(self.method, local_epochs=epochs, local_steps=None, **_AUTOENCODER)
         train(
             autoencoder,
             lambda batch: nn.functional.mse_loss(autoencoder(batch.images), batch.images),
             chosen,
-            how,
+            settings,
             start.round,
             self.rng,
             self.device,
@@ -144,7 +144,7 @@ _AUTOENCODER: Mapping[str, Any] = {"client_optimizer": "adam", "lr": 1e-3, "weig
 
 
 def cosines(gram: Tensor) -> Tensor:
-    """Cosine (M,) in [-1, 1] of each gradient with the mean of all; 0 where either is 0.
+    """Cosine similarity (M,) in [-1, 1] of each gradient with their mean; 0 where either is 0.
 
     Args:
         gram: Inner products (M, M) of the gradients.
@@ -155,9 +155,9 @@ def cosines(gram: Tensor) -> Tensor:
 
 
 def weights(gram: Tensor, align: Align) -> Tensor:
-    """GradAlign's weights (M,) of sum 1 (Alg. 3): clients whose gradient agrees with the average weigh more, or less.
+    """GradAlign's client weights (M,) with sum 1 (Alg. 3), from inner products (M, M) of the gradients.
 
-    The softmax of the cosines (``towards``), of their negatives (``away``), or equal (``off``).
+    Softmax of the cosines (``towards``), of their negatives (``away``), or equal weights (``off``).
     """
     if align == "off":
         return gram.new_full((len(gram),), 1 / len(gram))

@@ -1,7 +1,7 @@
-"""LSI: heads are inverted to latents, a translator between clients makes latents alike, importances weigh the average.
+"""LSI: latent space inversion of heads, a translator for domain invariance, and importance-weighted averaging.
 
-Palakkadavath et al., "Federated domain generalization with latent space inversion". Clients are domains here: the paper has
-one for each source domain (``--clients 3 --backbone resnet50``); d is a client's place in the federation, which all know.
+Palakkadavath et al., "Federated domain generalization with latent space inversion". The paper has one client per source
+domain (``--clients 3 --backbone resnet50``); d is a client's index in the federation, which is public.
 """
 
 from collections.abc import Generator
@@ -27,7 +27,7 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.upload import Wanted
 from fdgpriv.utils.global_rng import global_draws
 
-from . import _wanted
+from . import _expected_answers
 from ._federation import answered, average, model_state, shared_state
 from ._importance import buffers, combined, effective_clients, summed
 from ._latent_classifier import Head, LatentClassifier
@@ -40,16 +40,16 @@ from ._translator_quality import translator_quality
 
 @dataclass(frozen=True)
 class LSI(LSISettings):
-    """Five stages: clients train alone (1), the server inverts their heads (2) and trains a translator (3), clients train
-    with it (4), the server averages by importance (5). Stages 1 to 3 happen once, 4 and 5 in every round.
+    """Five stages: clients pretrain (1), the server inverts their heads (2) and trains a translator (3), clients train with
+    it (4), the server averages by importance (5). Stages 1 to 3 happen once, 4 and 5 in every round.
 
-    Presets for the digits. `default` trains stage 1 for 20 epochs at lr 0.02, until each client's head knows its own training
-    images; inverts 8 batches of 32 latents a client in 300 steps; and trains the translator for 2,000 steps at a larger
-    learning rate than the paper's. `quick` only exercises the code: its heads know little, and claims that rest on them are
-    refused. Both take BatchNorm statistics anew under each aggregated model (`recalibrate_bn`): clients that learn from
-    scratch drift apart, and averages whose weights differ from number to number do not fit averaged statistics.
+    Presets for the digits: `default` trains stage 1 for 20 epochs at lr 0.02, until each head fits its client's training
+    images; inverts 8 batches of 32 latents per client in 300 steps; and trains the translator for 2,000 steps at a larger
+    learning rate than the paper's. `quick` only exercises the code: its heads are undertrained, and claims that depend on
+    them are not decided. Both recompute BatchNorm statistics for each aggregated model (`recalibrate_bn`): clients trained
+    from scratch diverge, and importance-weighted parameters do not fit averaged statistics.
 
-    The log of a run says how well each stage worked: `docs/methods.md` lists its figures.
+    The training log has figures on each stage, listed in `docs/methods.md`.
     """
 
     def model(self, federation: Federation, rng: torch.Generator) -> LatentClassifier:
@@ -73,79 +73,79 @@ class LSI(LSISettings):
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         model = self.model(federation, rng)
         start = shared_state(model, SERVER, 0, self)
-        wanted = self._wanted_pretrain(model, federation.classes)
-        answers = yield Ask("pretrain", {client: [start] for client in federation.clients}, wanted=wanted)
+        expected = self._expected_pretrain(model, federation.classes)
+        answers = yield Ask("pretrain", {client: [start] for client in federation.clients}, wanted=expected)
         sizes = {client: float(sent.count) for client, sent in answered(answers, SampleCount).items()}
         if self.invariance:
-            translator, noted = self.translator(federation, answers, rng)
+            translator, log = self.translator(federation, answers, rng)
             sent = RepresentationTranslator.of(translator, SERVER, 0)
-            yield Ask("adopt", {client: [sent] for client in federation.clients}, noted=noted, wanted=())
-        best, noted = Best(model), {}
+            yield Ask("adopt", {client: [sent] for client in federation.clients}, noted=log, wanted=())
+        best, log = Best(model), {}
         for round in range(self.rounds):
             clients = federation.sample(self.participants, rng)
             current = shared_state(model, SERVER, round, self)
-            state = [current] if round else []  # round 0 goes on from stage 1
-            wanted = self._wanted_fit(model, current)
-            answers = yield Ask("fit", {client: [*state] for client in clients}, noted=noted, wanted=wanted)
-            best.hear(answers)
+            state = [current] if round else []  # round 0 continues from stage 1
+            expected = self._expected_fit(model, current)
+            answers = yield Ask("fit", {client: [*state] for client in clients}, noted=log, wanted=expected)
+            best.update(answers)
             if self.aggregation != "mean":
                 shared = [sent.state for sent in answered(answers, ImportanceWeights).values()]
-                noted = {f"effective_clients_round_{round + 1}": effective_clients(shared)}
+                log = {f"effective_clients_round_{round + 1}": effective_clients(shared)}
             weights = [sizes[client] for client in clients] if sizes else None
             merged = yield from self._aggregate(model, round, answers, weights)
             model.load_state_dict(merged, strict=False)
             if self.recalibrate_bn:
-                renewed = shared_state(model, SERVER, round, self)
-                message: dict[str, Message] = {client: [renewed] for client in clients}
-                answers = yield Ask("recalibrate", message, reduce="mean", wanted=[_wanted_statistics(renewed)])
-                statistics = [taken.state for taken in answered(answers, BatchNormStatistics).values()]
+                aggregated = shared_state(model, SERVER, round, self)
+                message: dict[str, Message] = {client: [aggregated] for client in clients}
+                answers = yield Ask("recalibrate", message, reduce="mean", wanted=[_expected_statistics(aggregated)])
+                statistics = [sent.state for sent in answered(answers, BatchNormStatistics).values()]
                 model.load_state_dict(buffers(statistics, weights), strict=False)
         last = shared_state(model, SERVER, self.rounds - 1, self)
         validating = federation.clients if self.select == "validation" else ()
-        wanted = [_wanted.accuracy(torch.float64, least=0)]
+        expected = [_expected_answers.accuracy(torch.float64, least=0)]
         message = {client: [last] for client in validating}
-        best.hear((yield Ask("validate", message, noted=noted, after=self.rounds, wanted=wanted)))
+        best.update((yield Ask("validate", message, noted=log, after=self.rounds, wanted=expected)))
         return best.model()
 
-    def _wanted_pretrain(self, model: LatentClassifier, classes: int) -> list[Wanted]:
-        """What a client answers stage 1 with."""
-        wanted = []
+    def _expected_pretrain(self, model: LatentClassifier, classes: int) -> list[Wanted]:
+        """Expected artifacts in an answer to stage 1."""
+        expected = []
         if self.invariance:
-            wanted.append(Wanted(ClassifierHead.of(model.head, SERVER, 0)))
+            expected.append(Wanted(ClassifierHead.of(model.head, SERVER, 0)))
             if self.inversion_labels == "marginal":
-                wanted.append(Wanted(LabelMarginal(client=SERVER, round=0, share=torch.zeros(classes))))
+                expected.append(Wanted(LabelMarginal(client=SERVER, round=0, share=torch.zeros(classes))))
         if self.buffer_weights == "samples":
-            wanted.append(_wanted.sample_count())
-        return wanted
+            expected.append(_expected_answers.sample_count())
+        return expected
 
-    def _wanted_fit(self, model: nn.Module, current: ModelState) -> list[Wanted]:
-        """What a client answers stage 4 with, training on from this state of the model."""
-        wanted = []
+    def _expected_fit(self, model: nn.Module, current: ModelState) -> list[Wanted]:
+        """Expected artifacts in an answer to stage 4, for training from this model state."""
+        expected = []
         if self.aggregation != "mean":
             parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
             like = ImportanceWeights(client=SERVER, round=current.round, state=parameters)
-            wanted.append(Wanted(like, signed=self.importance_sign == "signed"))
+            expected.append(Wanted(like, signed=self.importance_sign == "signed"))
         if self.normaliser == "server":
-            wanted.append(Wanted(current))
+            expected.append(Wanted(current))
         if self.select == "validation" and current.round:
-            wanted.append(_wanted.accuracy(torch.float64, least=0))
-        return wanted
+            expected.append(_expected_answers.accuracy(torch.float64, least=0))
+        return expected
 
     def translator(
         self, federation: Federation, answers: Answers, rng: torch.Generator
     ) -> tuple[Translator, dict[str, float]]:
-        """Stages 2 and 3: a translator trained on latents inverted from the heads, and figures of both for the log."""
+        """Stages 2 and 3: a translator trained on latents inverted from the heads, and figures for the training log."""
         data, heads, bn_loss = self.synthesised(federation, answers, rng)
         clients = len(federation.clients)
-        translator = Translator(self.latent_dim, clients, self.adversaries, rng).to(federation.device)
-        discriminator = Discriminator(self.latent_dim, clients, self.adversaries, rng).to(federation.device)
-        Training(translator, discriminator, data, heads, self.adversaries, rng).run()
+        translator = Translator(self.latent_dim, clients, self.translator_settings, rng).to(federation.device)
+        discriminator = Discriminator(self.latent_dim, clients, self.translator_settings, rng).to(federation.device)
+        Training(translator, discriminator, data, heads, self.translator_settings, rng).run()
         return translator, {"bn_loss": bn_loss} | translator_quality(translator, data, heads)
 
     def synthesised(
         self, federation: Federation, answers: Answers, rng: torch.Generator
     ) -> tuple[Synthesised, list[Head], float]:
-        """Stage 2: latents of every client, the heads they were inverted from, and Eq. 5, a mean over batches."""
+        """Stage 2: latents of all clients, the heads they were inverted from, and Eq. 5 averaged over batches."""
         shared, marginals = answered(answers, ClassifierHead), answered(answers, LabelMarginal)
         how, fresh = self.inversion, self.inversion_start == "fresh"
         heads, labels, starts = [], [], list[Tensor]()
@@ -154,30 +154,30 @@ class LSI(LSISettings):
                 head = Head(self.latent_dim, federation.classes)
             shared[client].load_into(head)
             heads.append(head.to(federation.device))
-            likely = marginals[client].share if client in marginals else torch.ones(federation.classes)
-            labels.append(labels_for(how, likely, rng))
+            share = marginals[client].share if client in marginals else torch.ones(federation.classes)
+            labels.append(labels_for(how, share, rng))
             if fresh or not starts:
                 starts.append(starts_for(how, self.latent_dim, rng))
         current = Latents(how, torch.stack(starts).to(federation.device))
-        together = torch.stack(labels).to(federation.device)
-        made, losses = [], []
-        for turn in [slice(None)] if fresh else [slice(i, i + 1) for i in range(len(heads))]:
-            losses.append(current.fit(heads[turn], together[turn]))
-            made.append(current.value.detach().flatten(0, 2).clone())
-        latents = torch.cat(made)
-        places = torch.arange(len(heads), device=federation.device).repeat_interleave(len(latents) // len(heads))
-        return Synthesised(latents, together.flatten(), places), heads, float(torch.cat(losses).mean())
+        all_labels = torch.stack(labels).to(federation.device)
+        synthesised, losses = [], []
+        for part in [slice(None)] if fresh else [slice(i, i + 1) for i in range(len(heads))]:
+            losses.append(current.fit(heads[part], all_labels[part]))
+            synthesised.append(current.value.detach().flatten(0, 2).clone())
+        latents = torch.cat(synthesised)
+        clients = torch.arange(len(heads), device=federation.device).repeat_interleave(len(latents) // len(heads))
+        return Synthesised(latents, all_labels.flatten(), clients), heads, float(torch.cat(losses).mean())
 
     def _aggregate(
         self, model: nn.Module, round: int, answers: Answers, weights: list[float] | None
     ) -> Generator[Ask, Answers, dict[str, Tensor]]:
-        """Stage 5: the next global model's tensors; asks once more where the clients divide."""
+        """Stage 5: the next global model's tensors; asks clients once more if they normalise."""
         importances = [sent.state for sent in answered(answers, ImportanceWeights).values()]
         if self.normaliser == "clients":
             total = {name: tensor.float() for name, tensor in summed(importances).items()}
             sent = ImportanceWeights(client=SERVER, round=round, state=total)
-            wanted = [Wanted(shared_state(model, SERVER, round, self))]
-            answers = yield Ask("weigh", {client: [sent] for client in answers}, reduce="mean", wanted=wanted)
+            expected = [Wanted(shared_state(model, SERVER, round, self))]
+            answers = yield Ask("weigh", {client: [sent] for client in answers}, reduce="mean", wanted=expected)
         states = list(model_state(answers).values())
         parameters = [{name: state[name] for name, _ in model.named_parameters()} for state in states]
         if self.aggregation == "mean":
@@ -191,28 +191,28 @@ class LSI(LSISettings):
         return merged | buffers(states, weights)
 
 
-def _wanted_statistics(state: ModelState) -> Wanted:
-    """BatchNorm statistics of the model in this state, whose counters start again from 0."""
-    taken = {name: torch.zeros_like(t) for name, t in state.state.items() if name.rpartition(".")[2] in STATISTICS}
-    return Wanted(BatchNormStatistics(client=SERVER, round=state.round, state=taken))
+def _expected_statistics(state: ModelState) -> Wanted:
+    """Template of recomputed BatchNorm statistics, with counters from 0."""
+    zeros = {name: torch.zeros_like(t) for name, t in state.state.items() if name.rpartition(".")[2] in STATISTICS}
+    return Wanted(BatchNormStatistics(client=SERVER, round=state.round, state=zeros))
 
 
 class Best:
-    """The global model of the round that did best on what clients hold out; the last where none holds anything out."""
+    """Keeps the global model with the highest validation accuracy; the last model if no client has held-out images."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model, self._accuracy = model, -1.0
         self._state: dict[str, Tensor] = {}
 
-    def hear(self, answers: Answers) -> None:
-        """Of the model as it is now, or as it was when clients were sent it: both are the same until it is averaged."""
-        output_cache = [float(told.accuracy) for told in answered(answers, ValidationMetrics).values()]
-        if output_cache and (mean := sum(output_cache) / len(output_cache)) >= self._accuracy:
+    def update(self, answers: Answers) -> None:
+        """Keeps the current model if its mean accuracy in the answers is at least the best so far; call before averaging."""
+        accuracies = [float(sent.accuracy) for sent in answered(answers, ValidationMetrics).values()]
+        if accuracies and (mean := sum(accuracies) / len(accuracies)) >= self._accuracy:
             self._accuracy = mean
             self._state = {name: tensor.clone() for name, tensor in self._model.state_dict().items()}
 
     def model(self) -> nn.Module:
-        """The model, in that state."""
+        """The model with the best state loaded."""
         if self._state:
             self._model.load_state_dict(self._state)
         return self._model

@@ -1,4 +1,4 @@
-"""PARDON: one style of all clients, by which each learns embeddings that do not depend on style.
+"""PARDON: clients learn style-invariant embeddings by contrast with one interpolation style of all clients.
 
 Reference: Nguyen, Johnson and Leach, "PARDON: Privacy-Aware and Robust Federated Domain Generalization" (earlier called
 FISC, arXiv 2410.22622).
@@ -24,42 +24,42 @@ from fdgpriv.federation.upload import Wanted
 from fdgpriv.models.backbone import Backbone
 from fdgpriv.utils.fields import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt
 
-from . import _wanted
+from . import _expected_answers
 from ._augmentation import augmented
 from ._averaging import AveragingClient, FederatedAveraging
 from ._codec import EncodedStyles, codec_on
-from ._contrastive import EmbeddingClassifier, contrast, pull
+from ._contrastive import EmbeddingClassifier, contrast, embedding_penalty
 from ._federation import Batch, Buffers, FederatedSGD, Schedule, answered
 from ._interpolation import interpolation_style
 from ._transfer import LEAST_SIDE, Codec, StyleTransfer, layers
 
-_FROM_SCRATCH = {"optimizer": "sgd", "buffers": "share"}  # what the paper fixes presumes a pre-trained network
+_FROM_SCRATCH = {"optimizer": "sgd", "buffers": "share"}  # the paper's settings assume a pre-trained network
 
 
 @dataclass(frozen=True)
 class Pardon(FederatedAveraging):
-    """The defaults are the paper's, and where it is silent the released code's.
+    """The defaults are the paper's, or the released code's where the paper gives none.
 
     Attributes:
         optimizer: ``adam``, or ``sgd`` with `momentum`.
         contrastive_weight, regulariser_weight: gamma_1 and gamma_2 of Eq. 9.
-        margin: Of the triplets (Eq. 7).
-        alpha: How far images are stylised.
-        contrastive: Off leaves out the triplets (Table V, v3).
-        style_transfer: Off stylises nothing and shares no style (the text on v4).
+        margin: Of the triplet loss (Eq. 7).
+        alpha: Style transfer strength in [0, 1].
+        contrastive: False omits the triplet loss (Table V, v3).
+        style_transfer: False stylises no images and shares no styles (the text on v4).
         cluster_by: A client clusters its images by whole feature ``maps`` (code) or by their ``styles`` (text).
-        local_clustering, local_partition: Off takes all images as one cluster (v1); the ``last``, coarsest partition, or
-            the ``first``.
-        client_style: Std of an even ``mixture`` of the clusters (code), or ``mean_of_std`` (text).
-        server_clustering, server_partition: Off takes the mean of all clients' styles (v2); the ``first``, finest
+        local_clustering, local_partition: False uses one cluster of all images (v1); FINCH's ``last``, coarsest partition,
+            or the ``first``.
+        client_style: Std of an equally weighted ``mixture`` of the clusters (code), or ``mean_of_std`` (text).
+        server_clustering, server_partition: False uses the mean of all clients' styles (v2); the ``first``, finest
             partition, or the ``last``.
-        median: Of evenly many clusters the ``lower`` middle value, or the ``midpoint``.
+        median: For an even number of clusters the ``lower`` middle value, or the ``midpoint``.
         positives: An anchor's positive is its ``own`` stylised copy, or any other sample of its ``class`` in either style.
-        regulariser: Eq. 8 as ``mean`` over samples and dimensions (code), or as the ``sum`` that is printed.
-        codec: The style encoder and decoder: ``digits``, which comes with fdgpriv, or ``adain_vgg``, the paper's.
-        codec_weights: The folder of ``adain_vgg``'s files, as --weights says; none looks among torch's own checkpoints.
-        code_compat: As the released code has it: styles of augmented, normalised images from before the last activation
-            beside content statistics from after it, and stylised images that the classifier is fed without normalisation.
+        regulariser: Eq. 8 as ``mean`` over samples and dimensions (code), or as the printed ``sum``.
+        codec: Style encoder and decoder: ``digits``, included in fdgpriv, or ``adain_vgg``, the paper's.
+        codec_weights: Folder of ``adain_vgg``'s files, as in --weights; none uses torch's checkpoint folder.
+        code_compat: As in the released code: styles of augmented, normalised images from before the last activation,
+            content statistics from after it, and stylised images not normalised for the classifier.
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -103,7 +103,7 @@ class Pardon(FederatedAveraging):
         return torch.optim.Adam(model.parameters(), self.lr_at(round), weight_decay=self.weight_decay)
 
     def style_rule(self) -> StyleRule | None:
-        """How styles are taken and pooled; None where none are shared."""
+        """How styles are computed and pooled; None if none are shared."""
         if not self.style_transfer:
             return None
         if not self.local_clustering:
@@ -133,7 +133,7 @@ class Pardon(FederatedAveraging):
             self.transfer(model)
 
     def transfer(self, model: nn.Module) -> StyleTransfer:
-        """The style encoder and decoder beside this classifier."""
+        """Style transfer for this classifier."""
         backbone = model.backbone
         assert isinstance(backbone, Backbone)
         codec = codec_on(next(model.parameters()).device, self.codec, self.codec_weights)
@@ -141,21 +141,21 @@ class Pardon(FederatedAveraging):
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         if self.style_transfer:
-            wanted = [self._wanted_style()]
-            answers = yield Ask("style", {client: [] for client in federation.clients}, wanted=wanted)
+            expected = [self._expected_style()]
+            answers = yield Ask("style", {client: [] for client in federation.clients}, wanted=expected)
             style = self.interpolation(list(answered(answers, StyleStatistics).values()))
             yield Ask("adopt", {client: [style] for client in federation.clients}, wanted=())
         return (yield from super().server(federation, rng))
 
-    def _wanted_style(self) -> Wanted:
-        """The style that a client answers with."""
+    def _expected_style(self) -> Wanted:
+        """Template of the style in a client's answer."""
         rule = self.style_rule()
         assert rule is not None
         codec = codec_on(torch.device("cpu"), self.codec, self.codec_weights)
-        return _wanted.style(codec.channels, layers(codec, self.code_compat)[-1], rule.name)
+        return _expected_answers.style(codec.channels, layers(codec, self.code_compat)[-1], rule.name)
 
     def interpolation(self, styles: Sequence[StyleStatistics]) -> InterpolationStyle:
-        """The one style that the server makes of its clients' (Eq. 3-5)."""
+        """The interpolation style of the clients' styles (Eq. 3-5)."""
         coarsest, midpoint = self.server_partition == "last", self.median == "midpoint"
         return interpolation_style(styles, self.server_clustering, coarsest, midpoint)
 
@@ -176,7 +176,7 @@ class PardonClient(AveragingClient):
         self.log: dict[str, tuple[float, int]] = {}
 
     def style(self, message: Message) -> Outgoing:
-        """The style of all its images: each cluster of them weighs the same (Eq. 1-2)."""
+        """The client's style: the clusters of its images have equal weight (Eq. 1-2)."""
         rule, transfer = self.method.style_rule(), self.transfer
         assert rule is not None
         assert transfer is not None
@@ -212,14 +212,14 @@ class PardonClient(AveragingClient):
         own, *styled = self.model.embedding(images).split(len(batch.labels))
         loss = nn.functional.cross_entropy(self.model.head(own), batch.labels)
         for embeddings in (own, *styled):
-            loss = loss + method.regulariser_weight * pull(embeddings, method.regulariser == "sum")
+            loss = loss + method.regulariser_weight * embedding_penalty(embeddings, method.regulariser == "sum")
         if self.transfer is not None and method.contrastive:
             same_class = method.positives == "class"
             triplets, skipped = contrast(own, styled[0], batch.labels, method.margin, self.rng, same_class)
             loss = loss + method.contrastive_weight * triplets
-            self._note("anchors_without_negative", skipped, len(own))
+            self._log_mean("anchors_without_negative", skipped, len(own))
         return loss
 
-    def _note(self, name: str, total: float, count: int) -> None:
+    def _log_mean(self, name: str, total: float, count: int) -> None:
         before, n = self.log.get(name, (0.0, 0))
         self.log[name] = before + total, n + count

@@ -1,4 +1,4 @@
-"""pFedHN: a hypernetwork makes each client's model, one client a step (Shamsian et al., ICML 2021)."""
+"""pFedHN: a hypernetwork generates each client's model, with one client per step (Shamsian et al., ICML 2021)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,12 +23,11 @@ _LIKE_HFEDF: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class PFedHN(HyperFederation):
-    """The ancestor of hFedF: plain averages of pseudo-gradients, no moving average, and the client network of hFedF.
+    """The predecessor of hFedF: plain averages of pseudo-gradients, no moving average, and the client network of hFedF.
 
     The defaults are those of its released code: 5,000 rounds of one client and 50 mini-batches. The preset `paper` is the
     comparison in hFedF's paper, for PACS: 200 rounds of all clients and 2 epochs, lr=1e-3, weight_decay=1e-5. The presets
-    `quick` and `default` have every field as hFedF has it, so that there the two differ by GradAlign and the moving average
-    alone.
+    `quick` and `default` have hFedF's values, so that the two differ only by GradAlign and the moving average.
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

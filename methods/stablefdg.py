@@ -1,4 +1,4 @@
-"""StableFDG: clients share styles so that all may train on all (Park et al., "StableFDG", NeurIPS 2023)."""
+"""StableFDG: clients share styles and train on features shifted to other clients' styles (Park et al., NeurIPS 2023)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from fdgpriv.federation.ask import Answers, Ask, Server
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.upload import Wanted
 
-from . import _wanted
+from . import _expected_answers
 from ._federation import load_average, model_state, shared_state
 from ._stable_client import StableFDGClient
 from ._stable_settings import StableSettings
@@ -21,12 +21,12 @@ from ._stable_settings import StableSettings
 
 @dataclass(frozen=True)
 class StableFDG(StableSettings):
-    """Styles of other clients shift a client's features; its fields are those of `StableSettings`."""
+    """Server of StableFDG; the hyperparameters are those of `StableSettings`."""
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         model = self.model(federation, rng)
         layer, rule = self.style_layer, DASSL if self.code_compat else PAPER_EPS
-        style = _wanted.style(model.backbone.channels[layer], layer, rule.name, variances=True)
+        style = _expected_answers.style(model.backbone.channels[layer], layer, rule.name, variances=True)
         for round in range(self.rounds):
             clients = federation.sample(self.participants, rng)
             state = shared_state(model, SERVER, round, self)
@@ -45,14 +45,16 @@ class StableFDG(StableSettings):
     def _peers(
         self, clients: Sequence[str], styles: Mapping[str, StyleStatistics], rng: torch.Generator
     ) -> list[tuple[str, list[str]]]:
-        """By client, whose styles it is sent."""
+        """By client, the clients whose styles it receives."""
         received = min(self.received, len(clients) - 1)
         if self.sharing == "random":
             orders = derangements(len(clients), received, rng)
             return [(client, [clients[order[i]] for order in orders]) for i, client in enumerate(clients)]
         vectors = torch.stack([styles[client].vector() for client in clients])
-        far = torch.cdist(vectors, vectors).fill_diagonal_(-1).argsort(dim=1, descending=True)[:, :received].tolist()
-        return [(client, [clients[j] for j in row]) for client, row in zip(clients, far, strict=True)]
+        farthest = (
+            torch.cdist(vectors, vectors).fill_diagonal_(-1).argsort(dim=1, descending=True)[:, :received].tolist()
+        )
+        return [(client, [clients[j] for j in row]) for client, row in zip(clients, farthest, strict=True)]
 
     def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> "StableFDGClient":
         return StableFDGClient(self, federation, data, rng)
@@ -69,12 +71,12 @@ def styles_in(answers: Answers) -> dict[str, StyleStatistics]:
 
 
 def derangements(n: int, count: int, rng: torch.Generator) -> list[list[int]]:
-    """`count` permutations of range(n) without fixed points, no two of which agree anywhere.
+    """`count` permutations of range(n) without fixed points, pairwise different at every position.
 
-    One is uniform over all derangements. More are rotations of one random circle by different steps.
+    A single one is uniform over all derangements. Several are rotations of one random cycle by different steps.
 
     Raises:
-        ValueError: n < 2, or count >= n, where there are none.
+        ValueError: n < 2, or count >= n, where none exist.
     """
     if n < 2 or not 0 <= count < n:
         raise ValueError(f"want n >= 2 and at most n - 1 derangements, got n={n}, count={count}")
@@ -83,7 +85,7 @@ def derangements(n: int, count: int, rng: torch.Generator) -> list[list[int]]:
             order = torch.randperm(n, generator=rng)
             if not bool((order == torch.arange(n)).any()):
                 return [order.tolist()]
-    circle = torch.randperm(n, generator=rng)
-    place = circle.argsort()
+    cycle = torch.randperm(n, generator=rng)
+    position = cycle.argsort()
     steps = (torch.randperm(n - 1, generator=rng)[:count] + 1).tolist()
-    return [circle[(place + step) % n].tolist() for step in steps]
+    return [cycle[(position + step) % n].tolist() for step in steps]

@@ -137,7 +137,7 @@ def test_a_state_is_a_copy_and_is_loaded_whole_or_refused_in_one_line(kind: type
     shared.load_into(again)
     loaded = again.state_dict()
     assert all(torch.equal(shared.state[name], t) and torch.equal(loaded[name], t) for name, t in before.items())
-    with pytest.raises(ValueError, match=f"this {kind.kind} is of another network") as caught:
+    with pytest.raises(ValueError, match=f"this {kind.kind} belongs to another network") as caught:
         shared.load_into(nn.Conv2d(3, 4, 1))
     assert "\n" not in str(caught.value)
 

@@ -206,7 +206,7 @@ def test_an_attack_uses_only_what_it_is_granted(little: Fitted, name: str) -> No
     assert any(not torch.equal(a, b) for (_, a), (_, b) in zip(said, changed, strict=True))
     try:
         without = read(
-            attack, [AdversaryTrials(dataclasses.replace(one.adversary, _auxiliary=(), learned=Cache()), one.trials)]
+            attack, [AdversaryTrials(dataclasses.replace(one.adversary, _auxiliary=(), cache=Cache()), one.trials)]
         )
     except ValueError as error:
         assert "auxiliary" in str(error)  # noqa: PT017  # that it raises is not promised
@@ -215,9 +215,7 @@ def test_an_attack_uses_only_what_it_is_granted(little: Fitted, name: str) -> No
     for role in attack.threats:
         bare = dataclasses.replace(threat(role), capabilities=frozenset())
         with pytest.raises(NotGranted, match=f"{role!r} does not grant [a-z_]+"):
-            read(
-                attack, [AdversaryTrials(dataclasses.replace(one.adversary, threat=bare, learned=Cache()), one.trials)]
-            )
+            read(attack, [AdversaryTrials(dataclasses.replace(one.adversary, threat=bare, cache=Cache()), one.trials)])
 
 
 # What it says has the form it promises
@@ -454,7 +452,7 @@ def test_clustered_styles_are_simulated_domain_by_domain(digits: Dataset) -> Non
 def test_artifacts_are_simulated_once_for_all_attacks(little: Fitted) -> None:
     """More groups go on from fewer, and none is made a second time."""
     (adversary,) = adversaries(little, "server")
-    adversary = dataclasses.replace(adversary, sizes=(1, 2, 5), learned=Cache())
+    adversary = dataclasses.replace(adversary, sizes=(1, 2, 5), cache=Cache())
     first = simulation.simulate(adversary, 3)
     made: list[int] = []
     simulator = adversary.simulator(StyleSimulator)

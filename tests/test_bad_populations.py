@@ -130,7 +130,7 @@ def test_a_client_without_a_second_image_is_refused(tmp_path: Path, capsys: pyte
     for method in METHODS:
         given = words(method, "--clients", "4", "--partition", "domains:1")
         said = refused(tmp_path / method, ONE_IMAGE, given, capsys)
-        assert "would hold 1 images: want at least 2; ask for fewer clients" in said
+        assert "want at least 2 images per client, got 1 for" in said
 
 
 @pytest.mark.parametrize("empty", ["a domain", "a class"])

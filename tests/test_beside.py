@@ -199,7 +199,7 @@ def test_membership_from_another_s_model_stands_beside_fedavg_s(mine: AttackFind
     assert found.verdict == verdict
     assert found.evidence[1] == (
         "fedavg:network=inception (rounds=16, local_epochs=2): membership by client on global_model:group: auc 0.66 "
-        "[0.59, 0.73]; this run less it: -0.12 [-0.15, -0.09] by pairs of 15 clients"
+        "[0.59, 0.73]; this run minus it: -0.12 [-0.15, -0.09] paired over 15 clients"
     )
     assert found.evidence[-1].startswith("Local-only: AUC 0.5 by construction")
     assert "--method" not in found.reason
@@ -234,7 +234,7 @@ def test_random_embeddings_decide_by_what_learned_ones_add(
     found = claim("hfedf", "H-H4", LEARNED, beside("hfedf:embedding=random", RANDOM, Compared(mine, theirs, gain)))
     assert (found.verdict, said in found.reason) == (verdict, True)
     assert [line.partition(":")[0] for line in found.evidence] == [
-        *("embeddings learned", "random", "learned less random")
+        *("embeddings learned", "random", "learned minus random")
     ]
     away = gain
     if gain.value is not None and gain.ci95 is not None:
@@ -295,7 +295,7 @@ QUIET_STYLE, LEAKY_STYLE = style("no_leak_found", 0.5), style("leak", 0.6)
 @pytest.mark.parametrize(
     ("three", "one", "gain", "verdict", "said"),
     [
-        (LEAKY_STYLE, style("no_leak_found", 0.51), measured(0.09, 0.03), "refuted", "more is shown of each"),
+        (LEAKY_STYLE, style("no_leak_found", 0.51), measured(0.09, 0.03), "refuted", "more of each"),
         (LEAKY_STYLE, LEAKY_STYLE, measured(0.0, 0.03), "refuted", "as much of each"),
         (QUIET_STYLE, QUIET_STYLE, measured(0.0, 0.03), "supported", "no leak found"),
         (QUIET_STYLE, LEAKY_STYLE, measured(-0.1, 0.03), "undecided", "one style leaks"),
@@ -312,10 +312,10 @@ def test_more_styles_tell_more_where_one_of_three_leaks(
         found = more(three, one, gain, mine)
         assert (found.verdict, said in found.reason) == (verdict, True)
         assert found.evidence[0] == (
-            "received=0: none passed on; received=1: 12 styles passed on, 6 pairs of who is sent whose; "
-            "received=3: 36 styles passed on, 18 pairs of who is sent whose"
+            "received=0: none passed on; received=1: 12 styles passed on, 6 sender-receiver pairs; "
+            "received=3: 36 styles passed on, 18 sender-receiver pairs"
         )
-        assert found.evidence[1].startswith("style_membership by client, auc: sent three styles 0.")
+        assert found.evidence[1].startswith("style_membership by client, auc: three styles 0.")
 
 
 def test_errors_in_the_unit_of_the_features_are_not_compared_between_trainings() -> None:
@@ -323,7 +323,7 @@ def test_errors_in_the_unit_of_the_features_are_not_compared_between_trainings()
     quiet = style("no_leak_found", 0.5, "exact_recovery").model_copy(update=error)
     found = more(quiet, quiet, measured(-0.001, 0.0005, direction="lower_leaks"))
     assert found.verdict == "supported"
-    assert "three less one not comparable (its unit is the features'" in found.evidence[1]
+    assert "three minus one not comparable (its unit is the features'" in found.evidence[1]
 
 
 def test_all_three_runs_are_wanted_and_the_one_that_is_sent_none_is_the_control() -> None:
@@ -379,12 +379,14 @@ def test_each_has_its_paper_s_claims_and_sees_the_others(done: Path) -> None:
     (none, one, three) = ({claim.id: claim for claim in run.claims}["H-S6"] for run in runs)
     assert "negative control" in none.reason
     assert (one.verdict, one.reason, one.evidence) == (three.verdict, three.reason, three.evidence)
-    assert one.evidence[0].startswith("received=0: none passed on; received=1: 6 styles passed on, 6 pairs")
-    assert "by pairs of 6 clients" in one.evidence[1]
+    assert one.evidence[0].startswith(
+        "received=0: none passed on; received=1: 6 styles passed on, 6 sender-receiver pairs"
+    )
+    assert "paired over 6 clients" in one.evidence[1]
     values = [run.attacks[0].metrics["auc"].value for run in runs[1:]]
     assert values[0] is not None
     assert values[1] is not None
-    assert f"three less one {values[1] - values[0]:+.3g} [" in one.evidence[1]
+    assert f"three minus one {values[1] - values[0]:+.3g} [" in one.evidence[1]
 
 
 def test_resuming_three_settings_does_nothing_again(done: Path, monkeypatch: pytest.MonkeyPatch) -> None:

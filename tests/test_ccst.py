@@ -147,19 +147,19 @@ def test_a_redrawn_image_has_the_moments_of_its_style() -> None:
         replace(style("b", 0.0), mean=torch.tensor([0.4, 0.5, 0.6]) + shift, std=torch.tensor([0.02, 0.05, 0.1]))
         for shift in (0.0, 0.05)
     ]
-    made = how.redraw(images, styles, 1.0)
+    made = how.apply(images, styles, 1.0)
     for image, content, wanted in zip(made, images, styles, strict=True):
         own = content.flatten(1).std(1)
         torch.testing.assert_close(image.mean((1, 2)), wanted.mean, rtol=0, atol=1e-6)
         expected = wanted.std * own / (own.square() + 1e-5).sqrt()
         torch.testing.assert_close(image.flatten(1).std(1), expected, rtol=0, atol=2e-6)
-    torch.testing.assert_close(how.redraw(images, styles, 0.0), images)
+    torch.testing.assert_close(how.apply(images, styles, 0.0), images)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 def test_redrawing_is_adain_between_encoder_and_decoder(alpha: float) -> None:
     codec, images, wanted = digits_codec(), held(n=2, side=16).images, [style("b", 0.3), style("c", -0.2)]
-    made = taken.FeatureStyle(codec, None, CPU).redraw(images, wanted, alpha)
+    made = taken.FeatureStyle(codec, None, CPU).apply(images, wanted, alpha)
     for image, content, to in zip(made, images, wanted, strict=True):
         features = codec.encode(content[None])[0]
         moved = torch.stack([
@@ -312,7 +312,7 @@ def test_a_copy_has_the_label_of_its_image_and_stands_beside_its_siblings() -> N
     redrawn = taken.FeatureStyle(digits_codec(), None, CPU)
     for i, copies in enumerate(client.data.images.view(5, 3, 3, 8, 8)):
         expected = [data.images[i]] + [
-            redrawn.redraw(data.images[i : i + 1], [style("b", 0.1 * d)], 1.0)[0] for d in (1, 2)
+            redrawn.apply(data.images[i : i + 1], [style("b", 0.1 * d)], 1.0)[0] for d in (1, 2)
         ]
         for copy in expected:
             assert sum(torch.allclose(copy, one, atol=1e-5) for one in copies) == 1
@@ -321,14 +321,14 @@ def test_a_copy_has_the_label_of_its_image_and_stands_beside_its_siblings() -> N
 
 def test_images_are_redrawn_once_and_trained_on_in_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    redraw = taken.FeatureStyle.redraw
+    apply = taken.FeatureStyle.apply
 
     def counted(self: Any, images: Tensor, *rest: Any) -> Tensor:
         calls.append(len(images))
-        made: Tensor = redraw(self, images, *rest)
+        made: Tensor = apply(self, images, *rest)
         return made
 
-    monkeypatch.setattr(taken.FeatureStyle, "redraw", counted)
+    monkeypatch.setattr(taken.FeatureStyle, "apply", counted)
     state, _ = run(ccst(rounds=4, augmentation=3, selection="last"))
     assert sum(calls) == 2 * (5 + 4 + 3)
     steps = [3 * n // 4 for n in (5, 4, 3)]
@@ -509,12 +509,12 @@ def test_exchanging_amplitudes_keeps_the_phase() -> None:
     content, other = torch.rand(2, 3, 8, 8, generator=seeded(0)) * 0.02 + 0.5
     wanted = torch.fft.fft2(other).abs()
     given = AmplitudeSpectrum(client="b", round=0, amplitude=wanted, granularity="image")
-    made = taken.AmplitudeStyle(0.5).redraw(content[None], [given], 1.0)[0]
+    made = taken.AmplitudeStyle(0.5).apply(content[None], [given], 1.0)[0]
     spectrum = torch.fft.fft2(made)
     torch.testing.assert_close(spectrum.abs(), wanted, rtol=0, atol=1e-4)
     turned = torch.fft.fft2(content).angle() - spectrum.angle()
     assert float((1 - turned.cos()).max()) < 1e-4
-    half = taken.AmplitudeStyle(0.5).redraw(content[None], [given], 0.5)[0]
+    half = taken.AmplitudeStyle(0.5).apply(content[None], [given], 0.5)[0]
     between = (wanted + torch.fft.fft2(content).abs()) / 2
     torch.testing.assert_close(torch.fft.fft2(half).abs(), between, rtol=0, atol=1e-4)
 
@@ -522,10 +522,10 @@ def test_exchanging_amplitudes_keeps_the_phase() -> None:
 def test_a_narrow_window_exchanges_low_frequencies_only() -> None:
     content, other = torch.rand(2, 3, 8, 8, generator=seeded(0)) * 0.2 + torch.tensor([0.3, 0.5])[:, None, None, None]
     given = AmplitudeSpectrum(client="b", round=0, amplitude=torch.fft.fft2(other).abs(), granularity="image")
-    colour = taken.AmplitudeStyle(0.0).redraw(content[None], [given], 1.0)[0]
+    colour = taken.AmplitudeStyle(0.0).apply(content[None], [given], 1.0)[0]
     expected = content + (other.mean((1, 2)) - content.mean((1, 2)))[:, None, None]
     torch.testing.assert_close(colour, expected, rtol=0, atol=1e-5)
-    changed = torch.fft.fft2(taken.AmplitudeStyle(0.13).redraw(content[None], [given], 1.0)[0] - content).abs() > 1e-4
+    changed = torch.fft.fft2(taken.AmplitudeStyle(0.13).apply(content[None], [given], 1.0)[0] - content).abs() > 1e-4
     near = {0, 1, 7}
     assert {(h, w) for _, h, w in changed.nonzero().tolist()} == {(h, w) for h in near for w in near}
 
@@ -594,7 +594,7 @@ def test_styles_and_redrawing_are_told_of_as_they_go_on() -> None:
     told: list[tuple[str, int, int]] = []
     data = {name: held(name, 3) for name in federation().clients}
     wire = Wire(dict.fromkeys(data, 3), Defense.named("none")(), Transcript("small"))
-    LocalEngine(2, count=lambda *answers: told.append(answers)).run(ccst(rounds=1), federation(), data, wire)
+    LocalEngine(2, on_answer=lambda *answers: told.append(answers)).run(ccst(rounds=1), federation(), data, wire)
     verbs = ("style", "stylise", "fit", "validate")
     assert told == [(verb, done, 3) for verb in verbs for done in (1, 2, 3)]
 

@@ -166,9 +166,9 @@ def test_the_known_names_are_listed(root: Path) -> None:
     assert set(names()) >= {"digits", "pacs", "folder"}
     with pytest.raises(ValueError, match=r"digits, .*got 'mnist'"):
         load("mnist")
-    with pytest.raises(ValueError, match="want the folder in which pacs lies"):
+    with pytest.raises(ValueError, match="want the folder of pacs"):
         load("pacs")
-    with pytest.raises(ValueError, match="digits is embedded"):
+    with pytest.raises(ValueError, match="digits is built in"):
         load("digits", root=root)
     with pytest.raises(ValueError, match="want an image size of 8 to 1024 pixels, got 4"):
         load("digits", image_size=4)

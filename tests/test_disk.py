@@ -186,7 +186,7 @@ def test_damage_is_one_line_that_names_the_file_and_nothing_is_changed(
     path = next((out / "scores" / CELL).glob("label_histogram*")) if name == "scores" else out / name
     change(path)
     before = contents(out)
-    monkeypatch.setattr(AuditConfig, "rehearse", lambda *given: None)  # takes longer than the rest
+    monkeypatch.setattr(AuditConfig, "dry_run", lambda *given: None)  # takes longer than the rest
     assert main([*WORDS, "--out", str(out), "--resume"]) == 2
     said = last_line(capsys)
     assert told in said
@@ -257,8 +257,8 @@ def test_a_process_that_is_killed_while_it_writes_leaves_the_old_file_and_no_obs
     path = tmp_path / "x.json"
     write_text(path, "old")
     code = (
-        "import os, sys; from pathlib import Path; from fdgpriv.utils.files import whole\n"
-        "with whole(Path(sys.argv[1])) as part: part.write_text('ne'); os.kill(os.getpid(), 9)"
+        "import os, sys; from pathlib import Path; from fdgpriv.utils.files import replacing\n"
+        "with replacing(Path(sys.argv[1])) as part: part.write_text('ne'); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", code, path], check=False, cwd=ROOT)
     assert done.returncode == -signal.SIGKILL
@@ -313,7 +313,7 @@ def pictures(root: Path, domain: str, klass: str = "x") -> None:
         (["a\nb", "b"], "out", r"'\n'"),
         (["a/\u202ex", "b/\u202ex"], "out", r"'\u202e'"),
         (["a", "愛" * 81], "out", "of at most 255 bytes, got 257"),
-        (["a b", "a_b"], "out", "a file of its own"),
+        (["a b", "a_b"], "out", "a separate file"),
         (["a", "b"], "o\udcff", "--out: want a name"),
         (["a", "b"], "o\tut", "--out: want a name"),
         (["a", "b"], "/".join(["o" * 200] * 20), "paths of at most 4095 bytes"),

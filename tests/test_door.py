@@ -62,7 +62,7 @@ sys.exit(code)
         ("audit --clients many", 2, "--clients"),
         ("audit --partition pie", 2, "want a partition of"),
         ("audit --image-size 64", 2, "--image-size: has no effect"),
-        ("audit --artifact missing.npz", 2, "missing.npz, got nothing there; give one .npz"),
+        ("audit --artifact missing.npz", 2, "missing.npz, got no file; give one .npz"),
         ("selftest --help", 0, "--draws"),
         ("selftest --runs 0", 2, "fdgpriv selftest: --runs: want at least 1, got 0"),
     ],
@@ -101,7 +101,7 @@ def test_names_known_without_torch_are_those_there_are(digits: Dataset) -> None:
     assert tuple(ARCHITECTURES) == BACKBONES
     for dataset, domains in (("digits", digits.names), ("pacs", PACS.domains)):
         for domain in domains:
-            data.want_domain(dataset, domain)
+            data.check_domain(dataset, domain)
 
 
 def refused(words: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -149,16 +149,16 @@ def test_a_repeated_option_extends(words: str, field: str, value: object, monkey
         ("--artifact x.npy --artifact x.npy", "--artifact: want each value once"),
         # without effect
         ("--image-size 64", "--image-size: has no effect"),
-        ("--data-root .", "--data-root: has no effect: digits is embedded"),
-        ("--groups 3+4", "--groups: want --artifact beside it"),
+        ("--data-root .", "--data-root: has no effect: digits is built in"),
+        ("--groups 3+4", "--groups: want --artifact with it"),
         ("--resume", "--resume: want --out"),
-        ("--attack none --threat server", "--threat: want an attack to play"),
-        ("--set rounds=2 --method fedavg:rounds=3", "--set: want a field that --method leaves open, got rounds"),
+        ("--attack none --threat server", "--threat: want an attack to run"),
+        ("--set rounds=2 --method fedavg:rounds=3", "--set: want a field that --method does not set, got rounds"),
         ("--artifact x.npz --seed 0 1", "--seed: want one number"),
         ("--weights no/where", "--weights: want a folder or a file, got no/where"),
         # with effect in other company
-        ("--attack gan --threat server", "--threat: want a role in which an attack that is asked for is played"),
-        ("--attack gan linkage --threat server", "--attack: gan is played by insider, client, third_party"),
+        ("--attack gan --threat server", "--threat: want a role of one of the attacks"),
+        ("--attack gan linkage --threat server", "--attack: gan has the roles insider, client, third_party"),
         ("--method hfedf --backbone resnet18 --preset quick", "--backbone: has no effect"),
         ("--method hfedf --weights . --preset quick", "--weights: has no effect"),
     ],
@@ -175,7 +175,7 @@ def test_every_option_has_an_effect_or_is_refused_beside(
     if option in beside or (option in ("--groups", "--seed", "--out") and "--artifact" in beside):
         return
     value = "" if option in ("--resume", "--list") else "3"
-    assert "has no effect beside" in refused(f"{beside} {option} {value}", capsys)
+    assert "has no effect with" in refused(f"{beside} {option} {value}", capsys)
 
 
 def test_groups_may_be_given_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,7 +189,7 @@ def test_groups_may_be_given_apart(tmp_path: Path, capsys: pytest.CaptureFixture
         ("x.npz", b"no archive", "cannot be read"),
         ("x.npz", b"", "cannot be read"),
         ("x.npz", "folder", "got a folder"),
-        ("x.npz", None, "got nothing there"),
+        ("x.npz", None, "got no file"),
         ("x.txt", b"text", "want one .npz"),
         ("x.npy", b"one of two", "want one .npz"),
     ],

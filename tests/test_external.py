@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 from fdgpriv.audit import main
 from fdgpriv.external import styles as external_styles
-from fdgpriv.external.audit import domain_marks, nearest_centroid
+from fdgpriv.external.audit import domain_scores, nearest_centroid
 from fdgpriv.results.finding import Results
 
 
@@ -80,7 +80,7 @@ def test_nearest_centroid_is_a_loop_that_leaves_each_client_out() -> None:
 
 def test_controls_know_nothing(tmp_path: Path) -> None:
     styles = external_styles.read(written(tmp_path, "npz", made(60, apart=8.0)), [30, 30])
-    scores = {name: float(np.mean(values)) for name, values in domain_marks(styles, 0).headline.items()}
+    scores = {name: float(np.mean(values)) for name, values in domain_scores(styles, 0).headline.items()}
     assert scores["attack"] == 1
     assert scores["other_domain"] == 0
     assert scores["mean_image"] == 0.5
@@ -133,7 +133,7 @@ def test_without_domains_it_says_what_is_wanted(tmp_path: Path) -> None:
         ({}, ["--groups", "6+6j"], "joined by +"),
         ({}, ["--groups", "²+10"], "joined by +"),
         ({}, ["--groups", "9" * 5000], "joined by +"),
-        ({"groups": np.arange(5)}, [], "one of groups for each of 12"),
+        ({"groups": np.arange(5)}, [], "one group for each of 12"),
         ({}, ["--groups", "6+7"], "add up to 12"),
         ({}, ["--groups", "6,6"], "joined by +"),
         ({}, ["--groups", "12+0"], "positive sizes"),
@@ -189,7 +189,7 @@ NEVER = b"\x80\x04\x8c\x08builtins\x8c\x04exit\x93)R."  # a pickle that would en
 @pytest.mark.parametrize(
     ("name", "data", "told"),
     [
-        ("x.npz", None, "nothing there"),
+        ("x.npz", None, "no file"),
         ("x.npz", b"", "BadZipFile"),
         ("x.npz", b"mean", "BadZipFile"),
         ("x.npz", NEVER, "BadZipFile"),

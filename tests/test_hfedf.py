@@ -190,7 +190,7 @@ def parts_of(made: Any, back: Any, i: int) -> dict[str, Tensor]:
     made.zero_grad()
     one = torch.zeros(len(back.rows), dtype=back.updates.dtype)
     one[i] = 1
-    made.accept(back, one, one)
+    made.set_gradients(back, one, one)
     return {name: p.grad.clone() for name, p in made.named_parameters()}
 
 
@@ -200,7 +200,7 @@ def test_the_products_are_autograd_of_the_inner_product() -> None:
     weights = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
     loss = (weights @ (made(made.embeddings[rows]) * updates)).sum()
     expected = torch.autograd.grad(loss, list(made.parameters()))
-    made.accept(made.pullback(rows, updates), weights, weights)
+    made.set_gradients(made.pullback(rows, updates), weights, weights)
     for parameter, gradient in zip(made.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-12, atol=1e-14)
     assert float(made.embeddings.grad[2].abs().max()) == 0
@@ -318,7 +318,7 @@ def test_a_client_that_did_not_move_contributes_nothing_but_its_share() -> None:
     start, end, _ = step(small(**PLAIN, align="off", ema="off", clip=1e9), moves)
     assert torch.equal(end.embeddings[1], start.embeddings[1])
     two = start.pullback(torch.tensor([0, 2]), torch.full((2, 31), 0.2))
-    start.accept(two, torch.full((2,), 1 / 3), torch.full((2,), 1 / 3))
+    start.set_gradients(two, torch.full((2,), 1 / 3), torch.full((2,), 1 / 3))
     torch.optim.SGD(start.parameters(), 1e-3).step()
     torch.testing.assert_close(end.embeddings, start.embeddings.detach())
     torch.testing.assert_close(end.of("client-1").state_dict(), start.states(start.embeddings[1:2])[0])

@@ -111,24 +111,24 @@ def training_simulator(method: Any, world: Federation, data: Any) -> ImportanceS
     return ImportanceSimulator(training("model_state", method, world, Defense.named("none")(), data, 1), True)
 
 
-def test_slopes_make_the_importances_of_the_wire(weighed: Fitted) -> None:
+def test_gradients_make_the_importances_of_the_wire(weighed: Fitted) -> None:
     """Under the model that crossed beside them, translator or not."""
     target, simulator = target_of(weighed)
     for name in target.clients[:3]:
         own, artifact = holding(weighed, name, KIND), target.wire[name]
         assert own.received_model is not None
-        slopes = simulator.slopes(own.images, artifact, own.received_model, own.images)
-        torch.testing.assert_close(simulator.pooled(slopes), simulator.last(artifact), atol=1e-5, rtol=1e-4)
+        gradients = simulator.last_layer_gradients(own.images, artifact, own.received_model, own.images)
+        torch.testing.assert_close(simulator.pooled(gradients), simulator.last(artifact), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("output", ["logits", "paper"])
-def test_slopes_of_one_image_are_its_gradient(output: str, rng: torch.Generator) -> None:
+def test_gradients_of_one_image_are_its_gradient(output: str, rng: torch.Generator) -> None:
     method = lsi(importance_output=output, importance_sign="signed")
     model, images = method.model(federation(), rng), torch.rand(1, 3, 8, 8, generator=rng)
-    slopes = method.slopes(model, images, images, torch.device("cpu"))[0]
+    gradients = method.last_layer_gradients(model, images, images, torch.device("cpu"))[0]
     found = method.importances(model, images, torch.device("cpu"))
     last = torch.cat([found["head.linear.weight"].flatten(), found["head.linear.bias"]])
-    torch.testing.assert_close(slopes, last, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(gradients, last, atol=1e-5, rtol=1e-4)
 
 
 def test_an_artifact_stands_in_one_row_and_comes_back_from_it(weighed: Fitted) -> None:
@@ -142,8 +142,8 @@ def test_where_clients_divide_the_model_that_was_sent_stands_in(digits: Dataset)
     model = simulator.training.network()
     own.received_model.load_into(model)
     assert set(artifact.tensors()) == {name for name, _ in model.named_parameters()}
-    slopes = simulator.training.method.slopes(model, own.images, own.images, torch.device("cpu"))  # type: ignore[attr-defined]
-    assert torch.equal(simulator.slopes(own.images, artifact, own.received_model, own.images), slopes)
+    gradients = simulator.training.method.last_layer_gradients(model, own.images, own.images, torch.device("cpu"))  # type: ignore[attr-defined]
+    assert torch.equal(simulator.last_layer_gradients(own.images, artifact, own.received_model, own.images), gradients)
     back = simulator.unflat(simulator.flat(artifact, own.received_model), own.received_model)
     assert set(back.tensors()) == set(artifact.tensors())
 
@@ -186,7 +186,7 @@ def test_other_readers_of_properties_read_them(weighed: Fitted, name: str) -> No
 def worlds(n: int, trials: int = 30) -> tuple[float, float]:
     """AUC of the ratio over averages with and without x, and what the best test of equal covariances reaches."""
     rng = generator(0)
-    simulator = SimpleNamespace(pooled=lambda slopes: slopes.mean(-2), batch=1)
+    simulator = SimpleNamespace(pooled=lambda gradients: gradients.mean(-2), batch=1)
     center = torch.randn(D, generator=rng)
 
     def some(*count: int) -> Tensor:

@@ -203,7 +203,7 @@ def test_the_loss_is_eq_16_with_d_prime_from_all_clients(distance: str, scale: f
 def test_the_translator_is_frozen_while_the_client_trains() -> None:
     method = lsi()
     client = method.client(federation(), held(), seeded(1))
-    built: Any = import_module("fdgpriv.methods._translator").Translator(5, 3, method.adversaries, seeded(2))
+    built: Any = import_module("fdgpriv.methods._translator").Translator(5, 3, method.translator_settings, seeded(2))
     sent = RepresentationTranslator.of(built, SERVER, 0)
     assert client.adopt([sent]) == []
     client.pretrain([ModelState.of(client.model, SERVER, 0)])
@@ -289,7 +289,7 @@ def test_the_round_best_in_validation_is_returned() -> None:
         with torch.no_grad():
             model.weight.fill_(value)
         told = torch.tensor(accuracy, dtype=torch.float64)
-        best.hear({"a": [ValidationMetrics(client="a", round=0, accuracy=told)], "b": []})
+        best.update({"a": [ValidationMetrics(client="a", round=0, accuracy=told)], "b": []})
     assert float(best.model().weight.detach()) == 3  # of equals, the one trained longer
 
 

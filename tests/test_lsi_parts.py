@@ -55,7 +55,7 @@ def started(made: Any, p: int = 4) -> Any:
 def test_adversaries_have_the_paper_s_sizes(
     p: int, hidden: int, clients: int, g: int, d: int | None, dropout: str
 ) -> None:
-    built = how(hidden=hidden, dropout=dropout).adversaries
+    built = how(hidden=hidden, dropout=dropout).translator_settings
     assert count(translation.Translator(p, clients, built, seeded(0))) == g
     assert d in (None, count(translation.Discriminator(p, clients, built, seeded(0))))
 
@@ -216,7 +216,7 @@ def test_classes_are_drawn_from_the_shares_they_are_given() -> None:
 
 
 def pair(p: int = 4, clients: int = 3, **changes: Any) -> tuple[Any, Any, Any]:
-    made = how(**changes).adversaries
+    made = how(**changes).translator_settings
     return (
         translation.Translator(p, clients, made, seeded(0)),
         translation.Discriminator(p, clients, made, seeded(1)),
@@ -275,7 +275,7 @@ def test_the_losses_are_eq_13_and_14_with_dirt_s_weights(adversarial: str) -> No
     weights = {"head_weight": 0.1, "rec_weight": 7.0, "cls_weight": 2.0, "gp_weight": 4.0}
     g, d, made = training(heads, adversarial=adversarial, **weights)
     g.eval(), d.eval()
-    z, y, source, target = made._drawn()
+    z, y, source, target = made._sample_batch()
     with torch.no_grad():
         fake = g(z, source, target)
         (real_score, real_client), (fake_score, fake_client) = d(z), d(fake)
@@ -310,7 +310,7 @@ def test_a_minibatch_is_of_one_class_across_clients_and_d_prime_is_drawn_or_perm
     classes, clients, same = set(), set(), 0
     _, _, single = training()
     for _ in range(40):
-        _, labels, source, target = single._drawn()
+        _, labels, source, target = single._sample_batch()
         assert len(labels.unique()) == 1
         classes.add(int(labels[0]))
         clients |= set(source.tolist())
@@ -318,7 +318,7 @@ def test_a_minibatch_is_of_one_class_across_clients_and_d_prime_is_drawn_or_perm
     assert classes == clients == {0, 1, 2}
     assert same / 640 == pytest.approx(1 / 3, abs=0.08)  # d' may equal d
     _, _, mixed = training(minibatch="mixed", pairing="permutation")
-    _, labels, source, target = mixed._drawn()
+    _, labels, source, target = mixed._sample_batch()
     assert len(labels.unique()) > 1
     assert sorted(source.tolist()) == sorted(target.tolist())
 

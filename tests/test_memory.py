@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fdgpriv.utils.memory import give_back
+from fdgpriv.utils.memory import release_memory
 
 PIECE, COUNT = 64 * 1024, 4000  # below the size from which the C library asks the system for each piece by itself
 
@@ -27,7 +27,7 @@ def test_freed_memory_goes_back_to_the_system() -> None:
     for piece in pieces:
         library.free(piece)
     before = resident()
-    give_back()
+    release_memory()
     assert before - resident() > PIECE * COUNT // 2
     library.free(last)
-    give_back()  # twice is harmless
+    release_memory()  # twice is harmless

@@ -248,8 +248,8 @@ def test_a_batch_of_one_class_has_no_triplet(n: int) -> None:
 
 def test_the_pull_is_a_mean_or_a_sum_of_squares() -> None:
     z = torch.tensor([[1.0, 2], [3, 4], [0, 1]])
-    assert float(losses.pull(z)) == pytest.approx(31 / 6)
-    assert float(losses.pull(z, summed=True)) == 31
+    assert float(losses.embedding_penalty(z)) == pytest.approx(31 / 6)
+    assert float(losses.embedding_penalty(z, summed=True)) == 31
 
 
 @pytest.mark.parametrize(

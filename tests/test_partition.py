@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fdgpriv.data.dataset import Dataset, Domain
-from fdgpriv.federation.partition import AUXILIARY_SHARE, HELD_OUT_SHARE, Deal, Population, partitioner, populate
+from fdgpriv.federation.partition import AUXILIARY_SHARE, HELD_OUT_SHARE, Assignment, Population, partitioner, populate
 from fdgpriv.federation.shadow_clients import FEW, shadow_clients
 
 SIZES = st.lists(st.integers(30, 400), min_size=1, max_size=6)
@@ -20,18 +20,18 @@ CLIENTS = st.integers(1, 24)
 SEED = st.integers(0, 2**31)
 
 
-def dealt(spec: str, sizes: list[int], clients: int, seed: int) -> Deal:
+def dealt(spec: str, sizes: list[int], clients: int, seed: int) -> Assignment:
     return partitioner(spec)(sizes, clients, seeded(seed))
 
 
-def counts(deal: Deal) -> np.ndarray:
+def counts(assignment: Assignment) -> np.ndarray:
     """(domains, clients)."""
-    return np.array([[len(part) for part in by_client] for by_client in deal])
+    return np.array([[len(part) for part in by_client] for by_client in assignment])
 
 
-def assert_each_sample_once(deal: Deal, sizes: list[int], clients: int) -> None:
-    assert len(deal) == len(sizes)
-    for by_client, size in zip(deal, sizes, strict=True):
+def assert_each_sample_once(assignment: Assignment, sizes: list[int], clients: int) -> None:
+    assert len(assignment) == len(sizes)
+    for by_client, size in zip(assignment, sizes, strict=True):
         assert len(by_client) == clients
         assert sorted(torch.cat(by_client).tolist()) == list(range(size))
 
@@ -39,9 +39,9 @@ def assert_each_sample_once(deal: Deal, sizes: list[int], clients: int) -> None:
 @given(SIZES, CLIENTS, SEED)
 def test_single_deals_evenly_to_the_clients_of_a_domain(sizes: list[int], clients: int, seed: int) -> None:
     assume(clients >= len(sizes))
-    deal = dealt("single", sizes, clients, seed)
-    assert_each_sample_once(deal, sizes, clients)
-    table = counts(deal)
+    assignment = dealt("single", sizes, clients, seed)
+    assert_each_sample_once(assignment, sizes, clients)
+    table = counts(assignment)
     assert ((table > 0).sum(axis=0) == 1).all()
     for row in table:
         assert row[row > 0].max() - row[row > 0].min() <= 1
@@ -52,22 +52,22 @@ def test_single_deals_evenly_to_the_clients_of_a_domain(sizes: list[int], client
 @given(SIZES, CLIENTS, SEED, st.sampled_from([0.1, 0.5, 1.0, 10.0]))
 def test_dirichlet_deals_two_at_least_to_everybody(sizes: list[int], clients: int, seed: int, alpha: float) -> None:
     told = ""
-    deal: Deal = []
+    assignment: Assignment = []
     try:
-        deal = dealt(f"dirichlet:{alpha}", sizes, clients, seed)
+        assignment = dealt(f"dirichlet:{alpha}", sizes, clients, seed)
     except ValueError as error:
         told = str(error)
-    assert not told or "ask for fewer clients" in told or "at least 2 samples per client" in told
+    assert not told or "use fewer clients" in told or "at least 2 samples per client" in told
     assume(not told)
-    assert_each_sample_once(deal, sizes, clients)
-    assert counts(deal).sum(axis=0).min() >= 2
+    assert_each_sample_once(assignment, sizes, clients)
+    assert counts(assignment).sum(axis=0).min() >= 2
 
 
 @given(SIZES, CLIENTS, SEED, st.floats(0, 1))
 def test_heterogeneity_deals_each_sample_once(sizes: list[int], clients: int, seed: int, share: float) -> None:
     assume(clients >= len(sizes))
-    deal = dealt(f"heterogeneity:{share!r}", sizes, clients, seed)
-    assert_each_sample_once(deal, sizes, clients)
+    assignment = dealt(f"heterogeneity:{share!r}", sizes, clients, seed)
+    assert_each_sample_once(assignment, sizes, clients)
 
 
 @given(SIZES, CLIENTS, SEED)
@@ -106,9 +106,9 @@ def test_heterogeneity_gives_larger_domains_more_clients() -> None:
 @given(SIZES, CLIENTS, st.integers(1, 6), SEED)
 def test_domains_gives_each_client_so_many(sizes: list[int], clients: int, per_client: int, seed: int) -> None:
     assume(per_client <= len(sizes) <= clients * per_client)
-    deal = dealt(f"domains:{per_client}", sizes, clients, seed)
-    assert_each_sample_once(deal, sizes, clients)
-    table = counts(deal)
+    assignment = dealt(f"domains:{per_client}", sizes, clients, seed)
+    assert_each_sample_once(assignment, sizes, clients)
+    table = counts(assignment)
     assert ((table > 0).sum(axis=0) == per_client).all()
     for row in table:
         assert row[row > 0].max() - row[row > 0].min() <= 1
@@ -170,7 +170,7 @@ def test_an_unknown_partition_lists_the_known_ones(spec: str) -> None:
         ("domains:4", 5, "at most 3 domains per client, got 4"),
         ("domains:1", 2, "source domains, got 2"),
         ("dirichlet:0.5", 1000, "2 samples per client, got 300 for 1000"),
-        ("dirichlet:0.01", 100, "ask for fewer clients"),
+        ("dirichlet:0.01", 100, "use fewer clients"),
     ],
 )
 def test_what_cannot_be_dealt_is_told(spec: str, clients: int, told: str) -> None:
@@ -328,7 +328,7 @@ def test_one_seed_names_one_population(partition: str, digits: Dataset) -> None:
     [
         (lambda d: populate(d, "nowhere", "single", 4, 0), "want a domain of numbered: d0, d1, d2; got 'nowhere'"),
         (lambda d: populate(d, "d0", "single", 0, 0), "want at least 1 client, got 0"),
-        (lambda d: populate(d, "d0", "single", 60, 0), "want at least 2; ask for fewer clients"),
+        (lambda d: populate(d, "d0", "single", 60, 0), "want at least 2 images per client"),
         (lambda d: populate(d, "d0", "bogus", 4, 0), "want a partition of"),
     ],
     ids=["target", "no clients", "too many clients", "partition"],

@@ -107,7 +107,7 @@ def test_methods_whose_papers_have_different_image_sizes_are_refused_in_one_line
     told = r"^--image-size: want one size for all methods, .* stablefdg 224, ccst 222 pixels; .* or give --image-size$"
     with pytest.raises(ValueError, match=told):
         AuditConfig(methods=("stablefdg", "ccst"), dataset="pacs", preset="paper").load()
-    with pytest.raises(ValueError, match="folder in which pacs lies"):  # past the sizes
+    with pytest.raises(ValueError, match="folder of pacs"):  # past the sizes
         AuditConfig(methods=("stablefdg", "ccst"), dataset="pacs", preset="paper", image_size=64).load()
 
 

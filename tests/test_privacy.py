@@ -289,7 +289,7 @@ def test_one_run_guesses() -> None:
     scores, coins = [0.1, 0.9, 0.5, 0.8, 0.2], [False, True, True, False, True]
     assert one_run_guesses(scores, coins, 2, 1) == (3, 2)
     assert one_run_guesses(scores, coins, 0, 2) == (2, 1)
-    assert one_run(5, 0, 0, DELTA).reason == "no canary was guessed at"
+    assert one_run(5, 0, 0, DELTA).reason == "no predictions were made"
     assert one_run(100, 50, 25, DELTA).epsilon == 0.0
 
 

@@ -119,7 +119,7 @@ def parties_of(adversary: Adversary, count: int) -> list[Sequence[tuple[Tensor, 
 
     simulator = adversary.simulator(SharedModelSimulator)
     spied = Spied(**{field.name: getattr(simulator, field.name) for field in dataclasses.fields(simulator)})
-    fresh = dataclasses.replace(adversary, _simulator=spied, learned=type(adversary.learned)())
+    fresh = dataclasses.replace(adversary, _simulator=spied, cache=type(adversary.cache)())
     for one, parties in zip(federations.shadow_federations(fresh, count), seen, strict=True):
         images = torch.cat([domain.images for domain in adversary.auxiliary])[one.saw]
         held = torch.cat([images for images, _ in parties])
@@ -213,9 +213,7 @@ def test_shadow_federations_are_asked_with_their_own_statistics(
 def test_who_holds_no_images_or_does_not_know_the_defense_trains_no_federation(overfitted: Evaluator) -> None:
     adversary = trials_of(overfitted).adversary
     with pytest.raises(ValueError, match="'server' holds no auxiliary images"):
-        federations.shadow_federations(
-            dataclasses.replace(adversary, _auxiliary=(), learned=type(adversary.learned)()), 2
-        )
+        federations.shadow_federations(dataclasses.replace(adversary, _auxiliary=(), cache=type(adversary.cache)()), 2)
     known = adversary.threat.capabilities - {Capability.KNOWS_DEFENSE}
     who = ThreatModel("nobody", "Does not know the defense.", adversary.threat.auxiliary, known)
     with pytest.raises(NotGranted, match="knows_defense"):

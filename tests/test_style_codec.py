@@ -42,7 +42,7 @@ def test_shipped_weights_are_small_and_carry_their_hashes(name: str) -> None:
     assert weights.stat().st_size < 2_000_000
     assert card["weights"] == sha256(weights)
     assert card["recipe"] == fingerprint(RECIPES[name], network), (
-        "the training script changed: python -m fdgpriv.models.training.__main__"
+        "the training script changed: python -m fdgpriv.models.training"
     )
 
 

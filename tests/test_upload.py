@@ -33,7 +33,7 @@ from fdgpriv.artifacts.statistics import LabelMarginal, SampleCount
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.federation.ask import Ask, Server
 from fdgpriv.federation.federation import Federation
-from fdgpriv.federation.upload import MOST, ClientFailed, blaming
+from fdgpriv.federation.upload import MOST, ClientFailed, client_errors
 from fdgpriv.federation.wire import Diverged
 from fdgpriv.method import Method
 
@@ -181,7 +181,7 @@ def test_ctrl_c_in_a_client_is_no_failure_of_it(few: Dataset, monkeypatch: pytes
     with pytest.raises(KeyboardInterrupt):
         fit(few, clients=3, method="fedavg")
     error = ZeroDivisionError("by 0")
-    with pytest.raises(ClientFailed) as caught, blaming(LIAR, "fit", 2):
+    with pytest.raises(ClientFailed) as caught, client_errors(LIAR, "fit", 2):
         raise error
     assert caught.value.__cause__ is error
 

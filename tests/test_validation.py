@@ -18,7 +18,7 @@ from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense
 from fdgpriv.evaluation.scores import Scores
-from fdgpriv.federation.partition import held_out, held_out_beside, populate
+from fdgpriv.federation.partition import held_out, held_out_for, populate
 from fdgpriv.targets.target import HeldImages
 from fdgpriv.targets.validation import ValidationSimulator
 from fdgpriv.utils.seeds import generator
@@ -50,7 +50,7 @@ def test_numbers_that_are_no_small_fractions_tell_nothing(rng: torch.Generator) 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 17, 18, 19, 20, 27, 33, 200])
 def test_as_many_are_held_out_as_a_client_of_that_size_holds_out(n: int) -> None:
-    beside = held_out_beside(n)
+    beside = held_out_for(n)
     assert held_out(n + beside) == beside
     assert all(held_out(n + fewer) != fewer for fewer in range(1, beside))
 
@@ -94,7 +94,7 @@ def test_the_last_model_s_accuracy_is_made_again_of_what_a_client_holds_out(meas
     assert simulator.models[0] is simulator.models[-2]  # of rounds whose model is not kept, the next that is
     for name, data in measured.population.clients.items():
         own, index = HeldImages(data.held_out_images, data.held_out_labels), torch.arange(len(data.held_out_images))
-        if held_out_beside(len(index)) != len(index):
+        if held_out_for(len(index)) != len(index):
             continue  # only a client of one image holds out as many as it has
         made = simulator.make(own, index, generator(0))
         torch.testing.assert_close(made.tensors()["accuracies"][-2:], target.wire[name].tensors()["accuracies"][-2:])

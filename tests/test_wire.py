@@ -194,7 +194,7 @@ def test_the_engine_asks_whom_the_server_names_and_each_client_draws_from_a_stre
     federation = AuditConfig(device="cpu").checked().federation(tiny, list(data), 0)
     method = Echo()
     told: list[tuple[int, str]] = []
-    engine = LocalEngine(2, watch=lambda round, models: told.append((round, *{m.client for m in models.values()})))
+    engine = LocalEngine(2, on_round=lambda round, models: told.append((round, *{m.client for m in models.values()})))
     between = Wire({name: len(held) for name, held in data.items()}, Defense.parse("none"))
     assert isinstance(engine.run(method, federation, data, between), nn.Linear)
     assert [list(answers) for answers in method.answers] == [list(federation.clients), list(federation.clients[1:])]

@@ -1,1 +1,1 @@
-"""The kinds of artifact that cross a trust boundary."""
+"""The kinds of artifact: data that clients and server exchange."""

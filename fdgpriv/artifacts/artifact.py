@@ -1,4 +1,4 @@
-"""The base class of artifacts: exactly what crosses a trust boundary, so exactly what an adversary may read."""
+"""The base class of artifacts: exactly the data that crosses a trust boundary and that an adversary may read."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from torch import Tensor
 SERVER = "server"
 
 
-PEER = "peer"  # what a client is told of another client whose artifact the server passes on; of a second one, peer-2
+PEER = "peer"  # pseudonym of another client whose artifact the server relays; a second one is peer-2
 
 
 LEVELS = ("image", "cluster", "client", "group")
@@ -20,16 +20,16 @@ LEVELS = ("image", "cluster", "client", "group")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Artifact:
-    """What one side shared in one round.
+    """Data that a client or the server shared in one round.
 
     Attributes:
-        client: Who computed it: a client's name, or ``"server"``.
+        client: The client that computed it, or ``"server"``.
         round: The round it belongs to, from 0.
     """
 
     kind: ClassVar[str] = ""
     kinds: ClassVar[dict[str, type["Artifact"]]] = {}
-    made_of: ClassVar[str] = "model_state"  # the clients' artifacts that the server makes its own of this kind from
+    aggregated_from: ClassVar[str] = "model_state"  # kind of the clients' artifacts that the server's are computed from
 
     client: str
     round: int
@@ -46,20 +46,20 @@ class Artifact:
 
     @property
     def layer(self) -> str | None:
-        """The layer it was taken at, where there is one."""
+        """The layer it was computed at, if any."""
         return None
 
     def tensors(self) -> dict[str, Tensor]:
-        """Its tensors by name: all that it weighs on the wire."""
+        """Its tensors by name; they determine its size on the wire."""
         return {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
-        """Its other fields: what the protocol fixes, not what data gave."""
+        """Its other fields, which the protocol fixes and which do not depend on data."""
         return {f.name: value for f in fields(self) if not isinstance(value := getattr(self, f.name), Tensor | dict)}
 
     @classmethod
     def build(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Self:
-        """The artifact of these tensors and facts; raises ValueError where a field is missing, unknown or ill-typed."""
+        """The artifact with these tensors and facts; ValueError if a field is missing, unknown or of the wrong type."""
         types = _types(cls)  # type: ignore[arg-type]  # a class is hashable
         given = {**tensors, **facts}
         known = {f.name for f in fields(cls)}
@@ -75,7 +75,7 @@ class Artifact:
         return type(self).build({name: change(tensor) for name, tensor in self.tensors().items()}, self.facts())
 
     def seen_as(self, client: str) -> Self:
-        """The same artifact under another sender's name."""
+        """The same artifact with another sender's name."""
         return type(self).build(self.tensors(), {**self.facts(), "client": client})
 
     @property
@@ -84,10 +84,10 @@ class Artifact:
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors().values())
 
     def not_finite(self) -> str | None:
-        """The name of the first tensor that holds NaN or an infinity, or None."""
+        """The name of the first tensor that contains NaN or an infinity, or None."""
         for name, tensor in self.tensors().items():
             if not tensor.is_floating_point() or math.isfinite(float(tensor.sum(dtype=torch.float64))):
-                continue  # a finite sum has no other terms, and is quicker
+                continue  # a finite sum implies finite terms and is faster to check
             if not bool(torch.isfinite(tensor).all()):
                 return name
         return None

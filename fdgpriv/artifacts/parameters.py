@@ -14,13 +14,13 @@ STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TensorState(Artifact):
-    """Tensors under the names a network gives them: no kind of its own, the form of those below."""
+    """Base class of artifacts that contain a network's tensors by name; not a kind itself."""
 
     state: dict[str, Tensor] = field(repr=False)
 
     @classmethod
     def of(cls, model: nn.Module, client: str, round: int) -> Self:
-        """A copy of what `model` holds now."""
+        """A copy of the current state of `model`."""
         state = {name: tensor.detach().to("cpu", copy=True) for name, tensor in model.state_dict().items()}
         return cls(client=client, round=round, state=state)
 
@@ -36,7 +36,7 @@ class TensorState(Artifact):
         return cls(state=dict(tensors), client=facts["client"], round=facts["round"])
 
     def load_into(self, model: nn.Module) -> None:
-        """Give `model` this state; BatchNorm statistics that were not shared stay its own.
+        """Load this state into `model`; BatchNorm statistics that are not in it are kept.
 
         Raises:
             ValueError: Names or shapes differ.
@@ -44,10 +44,12 @@ class TensorState(Artifact):
         try:
             missing, unknown = model.load_state_dict(self.state, strict=False)
         except RuntimeError as error:
-            raise ValueError(f"this {self.kind} is of another network: {str(error).splitlines()[-1].strip()}") from None
+            raise ValueError(
+                f"this {self.kind} belongs to another network: {str(error).splitlines()[-1].strip()}"
+            ) from None
         other = [name for name in missing if name.rpartition(".")[2] not in STATISTICS] + unknown
         if other:
-            raise ValueError(f"this {self.kind} is of another network: {other[0]} is not in both")
+            raise ValueError(f"this {self.kind} belongs to another network: {other[0]} is not in both")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -62,7 +64,7 @@ class ModelState(TensorState):
         return ModelState(client=self.client, round=self.round, state=kept)
 
     def bn_statistics(self) -> dict[str, dict[str, Tensor]]:
-        """The view ``bn_statistics``: by layer, running_mean (C,), running_var (C,) and num_batches_tracked ()."""
+        """BatchNorm statistics by layer: running_mean (C,), running_var (C,) and num_batches_tracked ()."""
         layers: dict[str, dict[str, Tensor]] = {}
         for name, tensor in self.state.items():
             layer, _, leaf = name.rpartition(".")
@@ -80,14 +82,14 @@ class ClassifierHead(TensorState):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RepresentationTranslator(TensorState):
-    """A network that gives one client's latents another client's distribution."""
+    """A network that maps one client's latents to another client's distribution."""
 
     kind: ClassVar[str] = "representation_translator"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ImportanceWeights(TensorState):
-    """How much each parameter of a model matters to its output: one float32 per parameter, no buffers."""
+    """Importance of each parameter for a model's output: one float32 per parameter, no buffers."""
 
     kind: ClassVar[str] = "importance_weights"
 
@@ -101,26 +103,26 @@ class BatchNormStatistics(TensorState):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ModelUpdate(TensorState):
-    """What a client's training took away from the model it was sent: sent minus trained, a pseudo-gradient."""
+    """Pseudo-gradient of a client's training: the received minus the trained parameters."""
 
     kind: ClassVar[str] = "model_update"
 
     @classmethod
     def between(cls, sent: ModelState, trained: ModelState) -> "ModelUpdate":
-        """The update of the client that was sent the one and trained it into the other."""
+        """The update of a client that received `sent` and returns `trained`."""
         state = {name: tensor - trained.state[name] for name, tensor in sent.state.items()}
         return cls(client=trained.client, round=trained.round, state=state)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AutoencoderState(TensorState):
-    """The autoencoder that the server has its clients embed their data with: parameters, not a model of the task."""
+    """The autoencoder with which clients compute embeddings of their data; not the task model."""
 
     kind: ClassVar[str] = "autoencoder_state"
 
 
 def running(state: Mapping[str, Tensor]) -> dict[str, Moments]:
-    """By BatchNorm layer of which this state holds both, running mean and variance (C,)."""
+    """Running mean and variance (C,) of each BatchNorm layer for which `state` contains both."""
     mean, variance, _ = STATISTICS
     layers = [name.removesuffix(f".{mean}") for name in state if name.endswith(f".{mean}")]
     return {

@@ -1,4 +1,4 @@
-"""Artifacts that are a few numbers about a client's data: counts, label shares, accuracies, embeddings, latents."""
+"""Artifacts with summary statistics of a client's data: counts, label shares, accuracies, embeddings, latents."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,7 +11,7 @@ from fdgpriv.artifacts.artifact import Artifact
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SampleCount(Artifact):
-    """How many samples a client trains on, for a weighted average: () int64."""
+    """Number of a client's training samples, for weighted averages: () int64."""
 
     kind: ClassVar[str] = "sample_count"
 
@@ -24,7 +24,7 @@ class SampleCount(Artifact):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ValidationMetrics(Artifact):
-    """How well a model that a client was sent does on what the client holds out: accuracy () in [0, 1]."""
+    """Accuracy of a received model on a client's held-out data: () in [0, 1]."""
 
     kind: ClassVar[str] = "validation_metrics"
 
@@ -39,7 +39,7 @@ class ValidationMetrics(Artifact):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ValidationHistory(Artifact):
-    """What one client's validation metrics of T times say together: accuracies (T,) float64; never sent as one."""
+    """One client's validation accuracies of T evaluations, (T,) float64; assembled by the evaluator, never sent."""
 
     kind: ClassVar[str] = "validation_history"
 
@@ -54,9 +54,9 @@ class ValidationHistory(Artifact):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TranslatedLatents(Artifact):
-    """What a shared translator makes of public latents for one client: their moments (2p,) less all clients' mean.
+    """Moments (2p,) of public latents translated for one client, minus the mean over clients.
 
-    First p means, then p standard deviations; never sent as one.
+    First p means, then p standard deviations; computed by the evaluator, never sent.
     """
 
     kind: ClassVar[str] = "translated_latents"
@@ -70,7 +70,7 @@ class TranslatedLatents(Artifact):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClientEmbedding(Artifact):
-    """One client's coordinates for a hypernetwork, computed from its data: (e,)."""
+    """One client's input vector of a hypernetwork, computed from its data: (e,)."""
 
     kind: ClassVar[str] = "client_embedding"
 
@@ -83,7 +83,7 @@ class ClientEmbedding(Artifact):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LabelMarginal(Artifact):
-    """Which share of a client's images is of each class: (K,) float32, sums to 1."""
+    """Label distribution of a client's images: (K,) float32, sums to 1."""
 
     kind: ClassVar[str] = "label_marginal"
 

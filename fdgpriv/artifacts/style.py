@@ -1,4 +1,4 @@
-"""Artifacts that are styles: style statistics, amplitude spectra, the interpolation style; and drafts of them."""
+"""Style artifacts: style statistics, amplitude spectra and the interpolation style; and per-image drafts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from fdgpriv.artifacts.moments import RULES
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StyleStatistics(Artifact):
-    """Channel-wise style of features, averaged over what lies behind it.
+    """Channel-wise style of features, averaged over images.
 
     Attributes:
         mean: (C,) average over images of the channel means.
         std: (C,) average over images of the channel standard deviations.
         mean_var: (C,) variance over images of the channel means, or empty (0,) where only mean and std are shared.
         std_var: (C,) variance over images of the channel standard deviations, or empty likewise.
-        granularity: The unit behind it: image, cluster or client.
-        at: The layer the features come from.
-        rule: Which of the inequivalent standard deviations this is (fdgpriv.artifacts.moments).
+        granularity: The unit that it describes: image, cluster or client.
+        at: The layer of the features.
+        rule: Name of the `StyleRule` (fdgpriv.artifacts.moments).
     """
 
     kind: ClassVar[str] = "style_statistics"
@@ -57,20 +57,20 @@ class StyleStatistics(Artifact):
         return self.at
 
     def vector(self) -> Tensor:
-        """All its moments in one vector: (2C,) or (4C,)."""
+        """All moments concatenated: (2C,) or (4C,)."""
         return torch.cat([self.mean, self.std, self.mean_var, self.std_var])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StyleDraft:
-    """Per-image styles on their way into a StyleStatistics: not an artifact, it never crosses the wire.
+    """Per-image styles from which a client's StyleStatistics is computed; not an artifact, it never crosses the wire.
 
-    The client drafts; its defense, or nothing, turns the draft into what is shared. A defense that must bound what one
-    image can change needs the images' own values, which the finished average no longer shows.
+    The client's defense turns the draft into the shared artifact: bounding the influence of one image requires the
+    per-image values.
 
     Attributes:
         mean, std: (n, C) channel means and standard deviations of each image.
-        maps: (n, D) flattened feature maps, or fewer numbers of equal inner products, where the rule clusters by them.
+        maps: (n, D) flattened feature maps, or vectors with equal inner products, if the rule clusters by them.
         variances: Whether the variances over images are shared too.
     """
 
@@ -85,7 +85,7 @@ class StyleDraft:
     maps: Tensor | None = None
 
     def pooled(self, mean: Tensor, std: Tensor, mean_var: Tensor, std_var: Tensor) -> StyleStatistics:
-        """The artifact with these moments; the variances are dropped where the draft shares none."""
+        """The artifact with these moments; the variances are dropped unless `variances`."""
         if not self.variances:
             mean_var, std_var = mean.new_empty(0), mean.new_empty(0)
         return StyleStatistics(
@@ -101,7 +101,7 @@ class StyleDraft:
         )
 
     def finish(self) -> StyleStatistics:
-        """The undefended artifact: what the rule makes of all images, and (biased) variances over them, StableFDG Eq. 2."""
+        """The undefended artifact: pooled moments by the rule, and biased variances over images (StableFDG Eq. 2)."""
         mean, std = RULES[self.rule].combine(self.mean, self.std, self.maps)
         return self.pooled(mean, std, self.mean.var(0, correction=0), self.std.var(0, correction=0))
 
@@ -114,8 +114,8 @@ class AmplitudeSpectrum(Artifact):
     """Amplitudes of the two-dimensional Fourier transform of an image, or their average over images.
 
     Attributes:
-        amplitude: (3, H, W), frequency 0 in the corner; the whole spectrum, of which half says it all.
-        granularity: The unit behind it: image or client.
+        amplitude: (3, H, W), frequency 0 in the corner; the full, symmetric spectrum.
+        granularity: The unit that it describes: image or client.
     """
 
     kind: ClassVar[str] = "amplitude_spectrum"
@@ -136,16 +136,16 @@ class AmplitudeSpectrum(Artifact):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class InterpolationStyle(Artifact):
-    """One style that the server makes of its clients' styles, for all of them.
+    """One style that the server computes from its clients' styles and broadcasts.
 
     Attributes:
         mean, std: (C,).
-        at: The layer that the clients' styles come from.
-        rule: By which they are taken (fdgpriv.artifacts.moments).
+        at: The layer of the clients' styles.
+        rule: Name of their `StyleRule` (fdgpriv.artifacts.moments).
     """
 
     kind: ClassVar[str] = "interpolation_style"
-    made_of: ClassVar[str] = StyleStatistics.kind
+    aggregated_from: ClassVar[str] = StyleStatistics.kind
 
     mean: Tensor
     std: Tensor

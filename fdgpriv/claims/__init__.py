@@ -1,4 +1,4 @@
-"""The claims ledger: what each paper says of privacy, and what one run's evidence makes of it."""
+"""Privacy claims of the papers, decided by the evidence of one run."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -12,7 +12,7 @@ __all__ = ["PAPERS", "Case", "Hypothesis", "claims", "hypotheses"]
 
 
 def hypotheses(method: str) -> Sequence[Hypothesis]:
-    """What the method's paper claims, as hypotheses; empty for a method whose paper claims nothing."""
+    """Privacy claims of the method's paper as hypotheses; empty if it makes none."""
     if method not in PAPERS:
         return ()
     found: Sequence[Hypothesis] = import_module(f"fdgpriv.claims.{method}").HYPOTHESES

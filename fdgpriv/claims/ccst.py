@@ -1,4 +1,4 @@
-"""What the CCST paper (Chen et al., WACV 2023) claims."""
+"""Privacy claims of the CCST paper (Chen et al., WACV 2023)."""
 
 import re
 
@@ -8,45 +8,50 @@ from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, interval, no_l
 def _messages(case: Case) -> Decision:
     layers = statistics_layers(case)
     if not case.records:
-        return Decision("undecided", "not measured: nothing crossed")
+        return Decision("undecided", "not measured: no artifacts were shared")
     relayed = sum(record.relayed and record.level == "image" for record in case.records)
     evidence = (
         f"BatchNorm statistics of {layers} layers in clients' uploads",
-        f"{relayed} crossings of one client's single-image styles to another client",
+        f"{relayed} times a single-image style of one client was sent to another client",
     )
     leaked = layers > 0 or relayed > 0
     return Decision(
         "refuted" if leaked else "supported",
-        "statistics of private images cross in every round" if leaked else "only parameters and pooled styles cross",
+        "statistics of private images are shared in every round"
+        if leaked
+        else "only parameters and pooled styles are shared",
         evidence,
     )
 
 
-_LITTLE = 10.0  # percent of a client's images
+_SMALL_SHARE = 10.0  # percent of a client's images
+_STYLE_OF = {"image": "style of one image", "client": "style of one client"}
 
 
 def _only_when_much_leaked(case: Case) -> Decision:
-    """Of single images' styles: by the least share at which the insider beats every control."""
+    """Decided for single-image styles by the smallest leaked share at which the insider beats every control."""
     found: dict[str, dict[float, str]] = {"image": {}, "client": {}}
     for name in case.facts:
         if match := re.fullmatch(r"leaked_([\d.]+)_(image|client)", name):
             found[match[2]][float(match[1])] = name
     if not found["image"]:
-        return Decision("undecided", "not measured: needs clients' styles, and public images of their domains")
+        return Decision("undecided", "not measured: needs clients' styles and public images of their domains")
     evidence = tuple(
-        f"one {whose} behind the style, dB over the strongest control by leaked share: "
+        f"{_STYLE_OF[whose]}, dB over the strongest control by leaked share: "
         + "; ".join(f"{share:g} % ({_count(case, share)}): {interval(case.facts, at[share])}" for share in sorted(at))
         for whose, at in found.items()
         if at
     )
     beaten = [share for share, name in sorted(found["image"].items()) if case.facts.get(f"{name}_low", 0.0) > 0]
     if not beaten:
-        reason = "inconclusive: the insider beats its controls at no share of these; a larger gan:steps would decide"
+        reason = "inconclusive: the insider beats its controls at none of these shares; a larger gan:steps may decide"
         return Decision("undecided", reason, evidence)
-    if beaten[0] <= _LITTLE:
+    if beaten[0] <= _SMALL_SHARE:
         reason = f"{beaten[0]:g} % leaked ({_count(case, beaten[0])}) is enough for an insider to beat every control"
-        return Decision("refuted", reason + ", beside public images of the domains", evidence)
-    return Decision("supported", f"no share below {beaten[0]:g} % leaked lets an insider beat every control", evidence)
+        return Decision("refuted", reason + ", given public images of the domains", evidence)
+    return Decision(
+        "supported", f"no share below {beaten[0]:g} % leaked enables an insider to beat every control", evidence
+    )
 
 
 def _count(case: Case, share: float) -> str:
@@ -57,7 +62,7 @@ HYPOTHESES = (
     Hypothesis(
         "H-C1",
         "can hardly be used to reconstruct the dataset",
-        "a generator's reconstruction from a single image's style against constant, mean and other images",
+        "a generator's reconstruction from a single image's style, compared with constant, mean and other images",
         no_leak_by("gan", image=True),
     ),
     Hypothesis(
@@ -111,7 +116,7 @@ HYPOTHESES = (
     Hypothesis(
         "messages",
         "without dataset leakage",
-        "what crosses the wire besides styles and parameters",
+        "artifacts shared besides styles and parameters",
         _messages,
     ),
 )

@@ -1,7 +1,7 @@
-"""What is drawn from clients' styles beside what is drawn from single images' styles, of equally many (PARDON, Table IV).
+"""Compares images generated from client styles and from single-image styles, in equal numbers (PARDON, Table IV).
 
-The paper compares the two by FID and IS, which rise and fall with the number of images, of unequal numbers, and without
-what is drawn from no client's style.
+The paper compares the two by FID and IS with unequal numbers of images, on which both metrics depend, and without images
+generated from a random style as control.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,78 +29,83 @@ FEWEST = 3  # clients
 
 
 def equal_numbers(evaluator: Evaluator) -> dict[str, float]:
-    """PSNR, FID, KID, log IS and IS/K of one image for each client, by what it is drawn from and who draws.
+    """PSNR, FID, KID, log IS and IS/K of one generated image per client, by adversary and by the style used.
 
-    One image of each client is asked about. The `gan` attack draws from that image's own style (``sample``), from its
-    client's (``client``) and from a random style of the public distribution (``random``); ``mean`` is the mean public
-    image, ``real`` the images themselves. The client that draws holds images of its own domain; that it got hold of
-    another's style is the paper's assumption, as none is sent one.
+    For one image of each client, the `gan` attack generates from that image's style (``sample``), from its client's
+    (``client``) and from a random style of the public distribution (``random``); ``mean`` is the mean public image,
+    ``real`` the images themselves. The adversary ``client`` holds images of its own domain; that it obtains another
+    client's style is the paper's assumption, as none is sent one.
 
     Figures are ``ROLE_WHAT_METRIC``: psnr in decibels against the image, fid and kid against as many other images of the
-    same clients, in the features of the digits extractor; ``ROLE_n`` clients. ``ROLE_lead`` is how much PSNR the sample's
-    style has over the client's, ``ROLE_lead_low`` and ``_high`` the ends of its 95 % interval over clients. {} where no
-    interpolation style crossed: the comparison is PARDON's.
+    same clients, in the features of the digits extractor; ``ROLE_n`` is the number of clients. ``ROLE_lead`` is the PSNR
+    from the sample's style minus that from the client's, ``ROLE_lead_low`` and ``_high`` its 95 % interval over clients.
+    {} if no interpolation style was shared.
     """
     if not evaluator.transcript.crossed(InterpolationStyle.kind) or not evaluator.shares_styles:
         return {}
     found: dict[str, float] = {}
     for role in ROLES:
-        drawn = _drawn(evaluator, role)
-        if drawn is not None:
-            found |= {f"{role}_{name}": figure for name, figure in _figures(*drawn, digits_extractor()).items()}
+        generated = _generated(evaluator, role)
+        if generated is not None:
+            found |= {f"{role}_{name}": figure for name, figure in _figures(*generated, digits_extractor()).items()}
     return found
 
 
-def _drawn(evaluator: Evaluator, role: str) -> tuple[dict[str, Tensor], Tensor] | None:
-    """By what they are drawn from, images (N, 3, H, W) of N clients; and others of theirs to compare sets with."""
+def _generated(evaluator: Evaluator, role: str) -> tuple[dict[str, Tensor], Tensor] | None:
+    """Images (N, 3, H, W) of N clients by the style used, and other images of theirs as reference set; None if too few."""
     attack, target = Attack.named("gan")(), evaluator.target(StyleStatistics.kind)
     names = target.clients
     target = replace(target, receiver=each_halfway(names))
     if evaluator.too_little(target, threat(role)) is not None:
         return None
-    drawn: dict[str, list[Tensor]] = {name: [] for name in ("sample", "client", "random", "mean", "real", "other")}
+    images_by_style: dict[str, list[Tensor]] = {
+        name: [] for name in ("sample", "client", "random", "mean", "real", "other")
+    }
     for adversary_trials in evaluator.adversaries(target, threat(role), (1, None), attack.task):
         by_client: dict[str, list[Trial]] = {}
         for trial in adversary_trials.trials:
-            if trial.client in names:  # no shadows
+            if trial.client in names:  # not shadow clients
                 by_client.setdefault(trial.client, []).append(trial)
-        able = [items for items in by_client.values() if len(_singles(items)) > 1 and items[-1].size is None]
-        asked = [(*_singles(items)[:2], items[-1]) for items in able]
+        eligible = [items for items in by_client.values() if len(_singles(items)) > 1 and items[-1].size is None]
+        selected = [(*_singles(items)[:2], items[-1]) for items in eligible]
         observations = [
             item.asked[name][0].observation
-            for one, _, whole in asked
+            for one, _, whole in selected
             for item, name in ((one, "attack"), (whole, "attack"), (whole, "random_style"))
         ]
-        if not asked:
+        if not selected:
             continue
         adversary = adversary_trials.adversary
         predictions = list(attack.infer(adversary, observations, generator(evaluator.seed, 8)))
         for k, name in enumerate(("sample", "client", "random")):
-            drawn[name] += predictions[k::3]
-        drawn["mean"] += [adversary.public_images[0].mean(0)] * len(asked)
-        drawn["real"] += [one.truth.images[0] for one, _, _ in asked]
-        drawn["other"] += [other.truth.images[0] for _, other, _ in asked]
-    if len(drawn["real"]) < FEWEST:
+            images_by_style[name] += predictions[k::3]
+        images_by_style["mean"] += [adversary.public_images[0].mean(0)] * len(selected)
+        images_by_style["real"] += [one.truth.images[0] for one, _, _ in selected]
+        images_by_style["other"] += [other.truth.images[0] for _, other, _ in selected]
+    if len(images_by_style["real"]) < FEWEST:
         return None
-    sets = {name: torch.stack(images) for name, images in drawn.items()}
+    sets = {name: torch.stack(images) for name, images in images_by_style.items()}
     return sets, sets.pop("other")
 
 
 def _singles(items: Sequence[Trial]) -> list[Trial]:
-    """Those of single images."""
+    """Trials with single images."""
     return [item for item in items if item.size == 1]
 
 
-def _figures(drawn: Mapping[str, Tensor], other: Tensor, extractor: Extractor) -> dict[str, float]:
-    found, theirs = {"n": float(len(other))}, resized(other)
+def _figures(images_by_style: Mapping[str, Tensor], other: Tensor, extractor: Extractor) -> dict[str, float]:
+    found, reference = {"n": float(len(other))}, resized(other)
     paired: dict[str, list[float]] = {}
-    for name, images in drawn.items():
-        ours = resized(images)
-        scores = {"fid": small_fid(ours, theirs, extractor), "kid": kid(ours, theirs, extractor, generator(0))}
-        scores |= inception_score(ours, extractor)
+    for name, images in images_by_style.items():
+        generated = resized(images)
+        scores = {
+            "fid": small_fid(generated, reference, extractor),
+            "kid": kid(generated, reference, extractor, generator(0)),
+        }
+        scores |= inception_score(generated, extractor)
         found |= {f"{name}_{key}": value for key in METRICS if (value := scores[key].value) is not None}
         if name != "real":
-            paired[name] = psnr_per_image(images, drawn["real"]).clamp_max(EXACT_DB).tolist()
+            paired[name] = psnr_per_image(images, images_by_style["real"]).clamp_max(EXACT_DB).tolist()
             found[f"{name}_psnr"] = fmean(paired[name])
     lead = [sample - client for sample, client in zip(paired["sample"], paired["client"], strict=True)]
     return found | mean_interval(lead).named("lead")

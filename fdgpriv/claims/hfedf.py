@@ -1,85 +1,95 @@
-"""What the hFedF paper claims."""
+"""Privacy claims of the hFedF paper (Bartholet et al., 2024)."""
 
 from dataclasses import replace
 
-from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, apart, needs, no_leak_by, refused, said
+from fdgpriv.claims.hypothesis import (
+    Case,
+    Decision,
+    Hypothesis,
+    difference_text,
+    finding_text,
+    needs,
+    no_leak_by,
+    refused,
+)
 from fdgpriv.evaluation.comparison import Compared, RunComparison
 from fdgpriv.results.attack_finding import AttackFinding
 
 _WITH_FEDAVG = "--method hfedf fedavg:network=inception"
 _WITH_RANDOM = "--method hfedf hfedf:embedding=random"
-_AS_MUCH = 0.05  # AUC: a difference whose interval lies within this is none
+_EQUIVALENCE = 0.05  # AUC: differences whose interval is within this margin count as equal
 _LOCAL_ONLY = (
-    "Local-only: AUC 0.5 by construction, where images are dealt alike: a model that one client trained alone saw neither "
-    "another's members nor what is held out of their domain"
+    "Local-only: AUC 0.5 by construction for equally distributed images: a locally trained model never saw another "
+    "client's members or the held-out images of their domain"
 )
 
 
 def _compromised(case: Case) -> Decision:
-    """By membership from the model that a client was sent; FedAvg's beside it, where it was run."""
-    rows = [row for row in case.attacks if _by_client(row)]
+    """Decided by membership inference from the model that a client receives, with FedAvg's as comparison if it was run."""
+    rows = [row for row in case.attacks if _client_membership(row)]
     found = no_leak_by("membership", on=("global_model",), by=("client",))(case)
-    beside = [
-        f"{run.spec}{_trained(run)}: {said(one.theirs)}; this run{_trained(case)} less it: {apart(one.difference)}"
-        for run in case.beside
+    comparisons = [
+        f"{run.spec}{_trained(run)}: {finding_text(one.theirs)}; "
+        f"this run{_trained(case)} minus it: {difference_text(one.difference)}"
+        for run in case.other_runs
         if run.method == "fedavg"
-        for one in _by_a_client(run)
+        for one in _compared(run)
     ]
-    evidence = (*map(said, rows), *beside, *((_LOCAL_ONLY,) if rows else ()))
-    there = any(run.method == "fedavg" and run.settings.get("network") == "inception" for run in case.beside)
-    reason = found.reason if there else f"{found.reason}; FedAvg of the same network beside it: {_WITH_FEDAVG}"
+    evidence = (*map(finding_text, rows), *comparisons, *((_LOCAL_ONLY,) if rows else ()))
+    compared = any(run.method == "fedavg" and run.settings.get("network") == "inception" for run in case.other_runs)
+    reason = found.reason if compared else f"{found.reason}; to compare with FedAvg on the same network: {_WITH_FEDAVG}"
     return replace(found, reason=reason, evidence=evidence)
 
 
 def _random_keys(case: Case) -> Decision:
-    """By membership from the model that a client was sent, its embedding learned or drawn anew after every round.
+    """Decided by membership inference from the model that a client receives, with learned against random embeddings.
 
-    Random embeddings hold nothing. What learned ones add to membership, they hold; a learned one that takes away from it
-    says nothing.
+    Random embeddings contain no information, so any increase in membership leakage is due to learned ones. A decrease
+    decides nothing.
     """
     other = {"learned": "random", "random": "learned"}.get(str(case.settings.get("embedding")))
-    run = case.but(embedding=other) if other else None
-    rows = _by_a_client(run) if run else []
+    run = case.run_with(embedding=other) if other else None
+    rows = _compared(run) if run else []
     if not rows:
         return Decision("undecided", f"not measured: needs both kinds of embedding in one report: {_WITH_RANDOM}")
-    one = rows[0] if other == "random" else rows[0].turned()
-    learned, random, gain = one.mine, one.theirs, one.difference
+    pair = rows[0] if other == "random" else rows[0].turned()
+    learned, random, gain = pair.mine, pair.theirs, pair.difference
     evidence = (
-        f"embeddings learned: {said(learned)}",
-        f"random: {said(random)}",
-        f"learned less random: {apart(gain)}, one training of each",
+        f"embeddings learned: {finding_text(learned)}",
+        f"random: {finding_text(random)}",
+        f"learned minus random: {difference_text(gain)}, one training of each",
     )
     if gain.ci95 is None:
         return Decision("undecided", f"inconclusive: {gain.reason}", evidence)
     low, high = gain.ci95
     if low > 0:
-        reason = "members are found better where embeddings are learned than where they hold nothing: they matter"
+        reason = "members are found better with learned embeddings than with random ones, which contain no information"
         return Decision("refuted", reason, evidence)
     if high < 0:
-        reason = "random embeddings change membership, but to more leakage: that shows nothing that learned ones hold"
+        reason = "random embeddings change membership, but increase the leakage, which does not show what learned ones contain"
         return Decision("undecided", reason, evidence)
-    if low < -_AS_MUCH or high > _AS_MUCH:
-        reason = f"inconclusive: the interval holds 0 and reaches beyond {_AS_MUCH}; more clients would decide"
+    if low < -_EQUIVALENCE or high > _EQUIVALENCE:
+        reason = f"inconclusive: the interval holds 0 and exceeds {_EQUIVALENCE}; more clients would decide"
         return Decision("undecided", reason, evidence)
     if not all(row.positive_control and row.positive_control.succeeded for row in (learned, random)):
-        reason = f"no difference beyond {_AS_MUCH}, by an attack that fails on its positive control"
+        reason = f"no difference beyond {_EQUIVALENCE}, by an attack that fails on its positive control"
         return Decision("undecided", f"inconclusive: {reason}", evidence)
-    reason = f"embeddings that hold nothing give members away as much, to within {_AS_MUCH} of AUC"
+    reason = f"random embeddings, which contain no information, give equal membership leakage, to within {_EQUIVALENCE} of AUC"
     return Decision("supported", reason, evidence)
 
 
-def _by_client(row: AttackFinding) -> bool:
-    """Whether it is membership by a client in the model that it was sent."""
-    of = (row.attack, row.threat.role, row.kind)
-    return of == ("membership", "client", "global_model") and not refused(row)
+def _client_membership(row: AttackFinding) -> bool:
+    """Whether the finding is membership inference by a client from the model it received."""
+    key = (row.attack, row.threat.role, row.kind)
+    return key == ("membership", "client", "global_model") and not refused(row)
 
 
-def _by_a_client(run: RunComparison) -> list[Compared]:
-    return [one for one in run.compared if _by_client(one.mine) and _by_client(one.theirs)]
+def _compared(run: RunComparison) -> list[Compared]:
+    return [one for one in run.compared if _client_membership(one.mine) and _client_membership(one.theirs)]
 
 
 def _trained(run: Case | RunComparison) -> str:
-    """How long, as far as the settings say it."""
+    """Training length in parentheses; empty if the settings lack it."""
     rounds, epochs = run.settings.get("rounds"), run.settings.get("local_epochs")
     return f" (rounds={rounds}, local_epochs={epochs})" if rounds and epochs else ""
 
@@ -87,7 +97,8 @@ def _trained(run: Case | RunComparison) -> str:
 def _key(case: Case) -> Decision:
     if not any(row.kind == "client_embedding" for row in case.attacks):
         return Decision(
-            "undecided", "not measured: needs embeddings, which cross only with --method hfedf:embedding=autoencoder"
+            "undecided",
+            "not measured: needs embeddings, which are shared only with --method hfedf:embedding=autoencoder",
         )
     return no_leak_by("domain_inference", "label_histogram", on=("client_embedding",))(case)
 
@@ -103,7 +114,7 @@ HYPOTHESES = (
     Hypothesis(
         "H-H2",
         "Compromising a client model does not expose information about other clients",
-        "whether a domain takes part, from one client's model",
+        "participation of a domain, from one client's model",
         needs(
             "federations trained with and without the domain: 20 seeds of each, twenty audits of --target all --attack none"
         ),
@@ -119,7 +130,7 @@ HYPOTHESES = (
     Hypothesis(
         "H-H4",
         "client embeddings do not contain sensitive information that could be misused",
-        "membership from the model that a client was sent, its embedding learned against drawn anew after each round",
+        "membership from the model that a client receives, learned against random embeddings (redrawn after each round)",
         _random_keys,
     ),
     Hypothesis(

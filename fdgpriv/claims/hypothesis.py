@@ -23,10 +23,10 @@ class Case:
     Attributes:
         attacks: Its findings.
         records: What crossed the wire.
-        facts: Further figures by name: measured by the evaluator with all it knows, and logged in training.
+        facts: Further figures by name: measured by the evaluator with full knowledge, or logged in training.
         method: The method's name.
-        settings: By field, how it was configured.
-        beside: The other runs of the report with the same target, seed and defense.
+        settings: The method's hyperparameters by name.
+        other_runs: The other runs of the report with the same target, seed and defense.
     """
 
     attacks: Sequence[AttackFinding]
@@ -34,12 +34,12 @@ class Case:
     facts: Mapping[str, float]
     method: str = ""
     settings: Mapping[str, object] = field(default_factory=dict)
-    beside: Sequence[RunComparison] = ()
+    other_runs: Sequence[RunComparison] = ()
 
-    def but(self, **changed: object) -> RunComparison | None:
-        """The run beside this one whose method differs from this one's in these fields and in no other."""
-        wanted = {**self.settings, **changed}
-        return next((run for run in self.beside if (run.method, run.settings) == (self.method, wanted)), None)
+    def run_with(self, **changed: object) -> RunComparison | None:
+        """The other run of this method whose settings differ in exactly these fields, or None."""
+        settings = {**self.settings, **changed}
+        return next((run for run in self.other_runs if (run.method, run.settings) == (self.method, settings)), None)
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ Rule = Callable[[Case], Decision]
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One claim.
+    """A claim with its decision rule.
 
     Attributes:
         id: For example H-S1.
-        quote: The paper's words.
-        measurement: What would decide it.
-        rule: Decides it.
+        quote: Verbatim from the paper.
+        measurement: What is measured to decide it.
+        rule: Decides it from the evidence.
     """
 
     id: str
@@ -101,29 +101,29 @@ def decided(hypotheses: Sequence[Hypothesis], case: Case) -> list[Decision]:
 
 
 def interval(facts: Mapping[str, float], name: str) -> str:
-    """The figure of this name with the ends of its interval, as far as it has any: 0.62 [0.55, 0.70]."""
+    """The figure of this name with its interval, if any: 0.62 [0.55, 0.70]."""
     low, high = facts.get(f"{name}_low"), facts.get(f"{name}_high")
     return f"{facts[name]:.2f}" + (f" [{low:.2f}, {high:.2f}]" if low is not None and high is not None else "")
 
 
 def needs(what: str) -> Rule:
-    """Undecided, because `what` is not there yet."""
+    """A rule that is always undecided, as `what` is not available."""
     return lambda case: Decision("undecided", f"not measured: needs {what}")
 
 
 def no_leak_by(
     *attacks: str, image: bool = False, leak: Word = "refuted", on: Sequence[str] = (), by: Sequence[str] = ()
 ) -> Rule:
-    """The claim that an artifact gives nothing away: a leak found by one of `attacks` refutes it.
+    """Rule for the claim that an artifact leaks nothing: a leak found by one of `attacks` refutes it.
 
-    It is supported only where every one of them ran, found no leak and would have found one in its positive control.
+    It is supported only if all of them ran, found no leak, and succeeded on their positive control.
 
     Args:
         attacks: Names of attacks.
-        image: Look at what a single image's artifact gives away, on the wire or not.
-        leak: What a leak says of the claim; "supported" for a claim that the artifact tells something.
-        on: Only on artifacts of these kinds; none for all.
-        by: Only by these adversaries; none for all.
+        image: Use the results on single-image artifacts, shared or not.
+        leak: Verdict if there is a leak; "supported" for a claim that the artifact is informative.
+        on: Artifact kinds to include; none for all.
+        by: Adversaries to include; none for all.
     """
 
     def decide(case: Case) -> Decision:
@@ -135,26 +135,26 @@ def no_leak_by(
             and (not on or row.kind in on)
             and (not by or row.threat.role in by)
         ]
-        told = [(row, _image_line(row)) if image else (row, wire_line(row)) for row in rows]
+        verdicts = [(row, _image_verdict(row)) if image else (row, wire_verdict(row)) for row in rows]
         ps = [p for row in rows if (p := _p(row, image)) is not None]
         p = simes(ps) if ps else None
-        leaks = tuple(said(row, image) for row, verdict in told if verdict == "leak")
+        leaks = tuple(finding_text(row, image) for row, verdict in verdicts if verdict == "leak")
         if leaks:
-            return Decision(leak, "an attack beats every control that never saw the artifact", leaks, p, leak=True)
-        if not told:
+            return Decision(leak, "an attack beats every control that lacks the artifact", leaks, p, leak=True)
+        if not verdicts:
             return Decision("undecided", f"not measured: needs {' or '.join(attacks)} on this artifact")
-        unsure = [row for row, verdict in told if verdict != "no_leak_found"]
+        unsure = [row for row, verdict in verdicts if verdict != "no_leak_found"]
         if unsure:
             return Decision("undecided", f"inconclusive: {why(unsure[0])}", p=p)
         other: Word = "supported" if leak == "refuted" else "refuted"
         reason = "no leak found at these budgets, by attacks that succeed on their positive control"
-        return Decision(other, reason, tuple(said(row, image) for row, _ in told), p)
+        return Decision(other, reason, tuple(finding_text(row, image) for row, _ in verdicts), p)
 
     return decide
 
 
 def why(row: AttackFinding) -> str:
-    """The reason of what `wire_line` says."""
+    """The reason of what `wire_verdict` says."""
     return (row.main.why if row.main else row.reason) or "see the attack"
 
 
@@ -170,29 +170,29 @@ def _p(row: AttackFinding, image: bool) -> float | None:
     return row.main.p if row.main else None
 
 
-def wire_line(row: AttackFinding) -> str:
-    """The verdict on the artifact that crossed."""
+def wire_verdict(row: AttackFinding) -> str:
+    """The verdict on the shared artifact; ``not_shared`` if it was not."""
     if not row.shared:
         return "not_shared"
-    return _own_line(row)
+    return _own_verdict(row)
 
 
-def _own_line(row: AttackFinding) -> str:
+def _own_verdict(row: AttackFinding) -> str:
     """The verdict in the client scope, or in the domain scope where the attack has no other."""
     return row.main.verdict if row.main else "not_applicable"
 
 
-def _image_line(row: AttackFinding) -> str:
-    """Whether a single image's artifact is read: by the row itself where that is what it attacks, else by its control."""
+def _image_verdict(row: AttackFinding) -> str:
+    """The verdict on a single-image artifact: the finding's own if it attacks one, otherwise its positive control's."""
     if not row.shared or row.level == "image":
-        return _own_line(row)
+        return _own_verdict(row)
     if row.positive_control is None or row.positive_control.succeeded is None:
         return "inconclusive"
     return "leak" if row.positive_control.succeeded else "inconclusive"
 
 
-def said(row: AttackFinding, image: bool = False) -> str:
-    """What was attacked by whom, and its figure: membership by client on global_model:group: auc 0.52 [0.45, 0.59]."""
+def finding_text(row: AttackFinding, image: bool = False) -> str:
+    """Attack, adversary, artifact and figure: membership by client on global_model:group: auc 0.52 [0.45, 0.59]."""
     single = image and row.shared and row.level != "image" and row.positive_control is not None
     value = row.positive_control.value if single and row.positive_control else row.metrics[row.headline]
     on = "single images" if image else row.artifact
@@ -200,22 +200,22 @@ def said(row: AttackFinding, image: bool = False) -> str:
 
 
 def figure(value: Measured) -> str:
-    """The figure with its interval, as far as it has any: 0.62 [0.55, 0.7]."""
+    """The figure with its interval, if any: 0.62 [0.55, 0.7]."""
     if value.value is None:
         return "–"
     return f"{value.value:.3g}" + (f" [{value.ci95[0]:.3g}, {value.ci95[1]:.3g}]" if value.ci95 is not None else "")
 
 
-def apart(value: Measured) -> str:
-    """A difference by pairs with its interval, and over how many clients."""
+def difference_text(value: Measured) -> str:
+    """A paired difference with its interval and the number of clients."""
     if value.value is None:
         return f"not comparable ({value.reason})"
     ends = "" if value.ci95 is None else f" [{value.ci95[0]:+.3g}, {value.ci95[1]:+.3g}]"
-    return f"{value.value:+.3g}{ends} by pairs of {value.n} clients"
+    return f"{value.value:+.3g}{ends} paired over {value.n} clients"
 
 
 def statistics_layers(case: Case) -> int:
-    """How many BatchNorm layers' running statistics one client's messages to the server hold, all rounds together."""
+    """Number of BatchNorm layers whose running statistics clients share with the server, over all rounds."""
     return len(
         {
             name.rpartition(".")[0]
@@ -228,7 +228,7 @@ def statistics_layers(case: Case) -> int:
 
 
 def bytes_per_client_round(case: Case, kinds: Sequence[str]) -> float:
-    """Bytes of these kinds that one client sends and receives in one round, on average."""
+    """Mean bytes of these kinds that one client sends and receives per round."""
     some = [record for record in case.records if record.kind in kinds]
     pairs = {(record.round, record.sender if record.receiver == SERVER else record.receiver) for record in case.records}
     return sum(record.nbytes for record in some) / max(1, len(pairs))

@@ -1,4 +1,4 @@
-"""How latents that are synthesised from shared heads lie among the real ones (LSI, stage 2)."""
+"""Precision and recall of latents synthesised from shared heads, relative to real latents (LSI, stage 2)."""
 
 from statistics import fmean
 from typing import Any
@@ -12,25 +12,25 @@ from fdgpriv.targets.head import HeadSimulator
 from fdgpriv.targets.target import HeldImages
 from fdgpriv.utils.seeds import generator
 
-CLIENTS = 5  # at most so many are looked at
+CLIENTS = 5  # evaluated at most
 NEIGHBOURS = 5
 
 
 def latent_space(evaluator: Evaluator) -> dict[str, float]:
-    """Means over clients of more than 5 images; {} where no heads are shared.
+    """Means over clients with more than 5 images; {} if no heads are shared.
 
-    Each client's stage 1 is done once more, from the same model and images with draws of its own, so that its encoder is at
-    hand. ``latent_precision`` and ``latent_recall`` are those of the synthesised latents among the real ones
+    Each client's stage 1 is repeated from the same model and images with other random draws, to obtain its encoder.
+    ``latent_precision`` and ``latent_recall`` are those of the synthesised latents among the real ones
     (Kynkäänniemi et al., NeurIPS 2019, k = 5), ``noise_precision`` and ``noise_recall`` of N(0, 1) in their place.
-    ``latent_mean_error`` and ``latent_var_error`` are how far the moments that the head's statistics tell, freed of what
-    was there before, are from the true ones, relative to those.
+    ``latent_mean_error`` and ``latent_var_error`` are relative errors of the latents' moments, as estimated from the
+    head's running statistics without their initial values.
     """
     target = evaluator.targets.get(ClassifierHead.kind)
     if target is None or not isinstance(target.simulator, HeadSimulator):
         return {}
     rows = []
-    several = [name for name in target.clients if len(evaluator.population.data(name)) > NEIGHBOURS]
-    for i, name in enumerate(several[:CLIENTS]):
+    eligible = [name for name in target.clients if len(evaluator.population.data(name)) > NEIGHBOURS]
+    for i, name in enumerate(eligible[:CLIENTS]):
         rng, data = generator(evaluator.seed, 14, i), evaluator.population.data(name)
         held = HeldImages(data.images, data.labels, target.received_model[name])
         head, model = target.simulator.trained(held, torch.arange(len(data)), rng)
@@ -39,7 +39,7 @@ def latent_space(evaluator: Evaluator) -> dict[str, float]:
         some = synthesised[torch.randperm(len(synthesised), generator=rng)[: len(real)]]
         precision, recall = precision_recall(some, real)
         by_noise = precision_recall(torch.randn(some.shape, generator=rng), real)
-        mean, variance = _told(head)
+        mean, variance = _moments(head)
         rows.append(
             {
                 "latent_precision": precision,
@@ -55,14 +55,14 @@ def latent_space(evaluator: Evaluator) -> dict[str, float]:
 
 @torch.no_grad()
 def latents_of(model: Any, images: Tensor) -> Tensor:
-    """What the head reads (N, p) of images (N, 3, H, W)."""
+    """Latents (N, p) of images (N, 3, H, W)."""
     return torch.cat([model.embedding(part) for part in images.split(256)])
 
 
 def precision_recall(made: Tensor, real: Tensor, neighbours: int = NEIGHBOURS) -> tuple[float, float]:
-    """The share of `made` (M, D) within reach of `real` (N, D), and of `real` within reach of `made`.
+    """The share of `made` (M, D) covered by `real` (N, D), and of `real` covered by `made`.
 
-    Within reach of a set is what is no farther from one of its points than that one's `neighbours`-th nearest is.
+    A point is covered by a set if it is no farther from one of its points than that point's `neighbours`-th nearest.
     """
     return _covered(made, real, neighbours), _covered(real, made, neighbours)
 
@@ -73,8 +73,8 @@ def _covered(points: Tensor, by: Tensor, neighbours: int) -> float:
     return float((torch.cdist(points, by) <= reach).any(1).float().mean())
 
 
-def _told(head: ClassifierHead) -> tuple[Tensor, Tensor]:
-    """Mean and variance (p,) as PyTorch's running average of t batches tells them, its start of 0 and 1 taken out."""
+def _moments(head: ClassifierHead) -> tuple[Tensor, Tensor]:
+    """Mean and variance (p,) from PyTorch's running averages over t batches, without the initial values 0 and 1."""
     tensors = head.tensors()
     kept = 0.9 ** float(tensors["norm.num_batches_tracked"])
     if kept == 1:

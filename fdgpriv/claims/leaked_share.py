@@ -1,4 +1,4 @@
-"""How much an insider's reconstruction owes to the share of clients' images that leaked (CCST)."""
+"""Insider's reconstruction quality by the share of clients' images that leaked (CCST)."""
 
 from statistics import fmean, median
 
@@ -7,7 +7,8 @@ import numpy as np
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.evaluation.attack_scores import BOUNDS
-from fdgpriv.evaluation.evaluator import Evaluator, leaks
+from fdgpriv.evaluation.auxiliary import leaks
+from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.scores import Scores, evaluate_trials
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.threat import threat
@@ -18,13 +19,12 @@ SIZES = {"image": 1, "client": None}
 
 
 def leaked_share(evaluator: Evaluator) -> dict[str, float]:
-    """PSNR of the insider's `gan` over that of its strongest control, by the share of each client's images that leaked.
+    """PSNR of the insider's `gan` minus that of its strongest control, by the share of each client's images that leaked.
 
-    Besides those images the insider holds public ones of their domains, whatever leaked; targets never leaked. Figures
-    are ``leaked_PERCENT_WHOSE`` in decibels, WHOSE style being an ``image``'s or a ``client``'s; the ends of the 95 %
-    interval over clients are ``_low`` and ``_high``; ``leaked_PERCENT_count`` is how many images of a client that is,
-    of the client in the middle. The strongest control is the one with the highest mean among those that never saw the
-    artifact. {} of methods other than CCST, whose claim this is about.
+    The insider also holds public images of the clients' domains; targets are never among the leaked images. Figures are
+    ``leaked_PERCENT_WHOSE`` in decibels, for the style of an ``image`` or a ``client``; ``_low`` and ``_high`` are the
+    95 % interval over clients; ``leaked_PERCENT_count`` is the median number of leaked images per client. The strongest
+    control has the highest mean among those that lack the artifact. {} for methods other than CCST.
     """
     if evaluator.method.name() != "ccst" or not evaluator.shares_styles:
         return {}
@@ -47,7 +47,7 @@ def leaked_share(evaluator: Evaluator) -> dict[str, float]:
 
 
 def _lead(scores: Scores) -> tuple[list[float], np.ndarray]:
-    """By target, the attack's score less that of the strongest control; and whose each target is, by number."""
+    """By target, the attack's score minus the strongest control's, and the client's number."""
     values = {name: values for name, values in scores.headline.items() if name not in BOUNDS}
     own = values.pop("attack")
     strongest = max(values.values(), key=fmean)

@@ -1,4 +1,4 @@
-"""What the LSI paper (latent space inversion) claims."""
+"""Privacy claims of the LSI paper (latent space inversion)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,14 +17,14 @@ from fdgpriv.claims.hypothesis import (
 )
 from fdgpriv.statistics.measured import Measured
 
-LEAST_ACCURACY = 0.8  # of each client's stage 1 on its own training images; below, its head knows too little of them
+LEAST_ACCURACY = 0.8  # of each client's stage-1 model on its training images; below, its head is undertrained
 
 
 def _where_trained(rule: Rule) -> Rule:
-    """What `rule` decides, or undecided where stage 1 or the translator of this run did not learn its task.
+    """Restricts `rule` to runs whose stage 1 and translator are trained; otherwise undecided.
 
-    The heads must know their own images, and the translator must keep classes better than latents do that are not
-    translated. Both are figures of the run's log; where they are missing, nothing is decided.
+    Heads must fit their clients' training images, and translation must preserve classes better than no translation. Both
+    are figures of the training log; undecided if they are missing.
     """
 
     def decide(case: Case) -> Decision:
@@ -38,7 +38,7 @@ def _where_trained(rule: Rule) -> Rule:
 
 
 def _untrained(facts: Mapping[str, float]) -> str:
-    """Why claims about heads, latents and translator cannot be decided in this run; empty where they can."""
+    """Why claims about heads, latents and translator cannot be decided in this run; empty if they can."""
     least, kept, plain = (facts.get(n) for n in ("stage1_accuracy_min", "class_preservation", "class_untranslated"))
     if least is None or kept is None or plain is None:
         return "the run's log lacks stage 1's accuracy or the translator's class preservation"
@@ -58,7 +58,7 @@ def _untrained(facts: Mapping[str, float]) -> str:
 def _single_layer(case: Case) -> Decision:
     layers = statistics_layers(case)
     if not layers:
-        return Decision("undecided", "not measured: no BatchNorm statistics crossed")
+        return Decision("undecided", "not measured: no BatchNorm statistics were shared")
     evidence = (f"running statistics of {layers} BatchNorm layers in clients' uploads",)
     if layers > 1:
         return Decision("refuted", f"statistics of {layers} layers are uploaded, not of one", evidence)
@@ -66,19 +66,19 @@ def _single_layer(case: Case) -> Decision:
 
 
 def _overhead(case: Case) -> Decision:
-    received_model = sum(record.nbytes for record in case.records if record.receiver == SERVER)
+    uploaded = sum(record.nbytes for record in case.records if record.receiver == SERVER)
     plain = sum(r.nbytes for r in case.records if r.receiver == SERVER and r.kind == "model_state" and r.verb == "fit")
-    if not received_model or not plain:
+    if not uploaded or not plain:
         return Decision("undecided", "not measured: no models were uploaded")
-    evidence = (f"{received_model:,} bytes uploaded by all clients, {plain:,} of them models",)
+    evidence = (f"{uploaded:,} bytes uploaded by all clients, {plain:,} of them models",)
     return Decision(
-        "refuted" if received_model > plain else "supported",
-        f"{received_model / plain:.2f} times the upload of plain averaging",
+        "refuted" if uploaded > plain else "supported",
+        f"{uploaded / plain:.2f} times the upload of plain averaging",
         evidence,
     )
 
 
-_TRUE = 0.25  # relative error below which statistics stand for the moments themselves
+_ACCURATE = 0.25  # relative error below which statistics count as accurate estimates of the moments
 
 
 def _resemble(case: Case) -> Decision:
@@ -91,7 +91,7 @@ def _resemble(case: Case) -> Decision:
     )
     if f["latent_precision"] <= f["noise_precision"] + 0.05:
         return Decision(
-            "refuted", "what is synthesised is no nearer to real latents than noise, at these settings", evidence
+            "refuted", "synthesised latents are no nearer to real ones than noise, at these settings", evidence
         )
     found = no_leak_by("latent_inversion", on=("classifier_head",))(case)
     return replace(found, evidence=evidence + found.evidence)
@@ -103,43 +103,43 @@ def _withheld(case: Case) -> Decision:
     f = case.facts
     errors = f["latent_mean_error"], f["latent_var_error"]
     evidence = (f"relative error of the statistics: mean {errors[0]:.2f}, variance {errors[1]:.2f}",)
-    if max(errors) < _TRUE:
-        return Decision("refuted", "the uploaded statistics are those moments", evidence)
-    reason = "running averages lag behind an encoder that still moves; a larger pretrain_epochs would decide"
+    if max(errors) < _ACCURATE:
+        return Decision("refuted", "the uploaded statistics are accurate estimates of those moments", evidence)
+    reason = "running averages lag behind an encoder that still changes; a larger pretrain_epochs would decide"
     return Decision("undecided", reason, evidence)
 
 
 def _insufficient(case: Case) -> Decision:
-    alone = no_leak_by("latent_inversion", on=("classifier_head",))(case)
-    whole = no_leak_by("deep_inversion", on=("model_state",))(case)
-    evidence = alone.evidence + whole.evidence + _by_layers(case)
-    if alone.verdict != "refuted" and whole.verdict == "refuted":
-        reason = "statistics of all layers are sent as well, and inverting those leaks"
-        return replace(whole, reason=reason, evidence=evidence)
-    return replace(alone, evidence=evidence)
+    head = no_leak_by("latent_inversion", on=("classifier_head",))(case)
+    model = no_leak_by("deep_inversion", on=("model_state",))(case)
+    evidence = head.evidence + model.evidence + _by_layers(case)
+    if head.verdict != "refuted" and model.verdict == "refuted":
+        reason = "statistics of all layers are sent as well, and their inversion leaks"
+        return replace(model, reason=reason, evidence=evidence)
+    return replace(head, evidence=evidence)
 
 
-# of what the paper's clients send
+# attacks on the artifacts that the paper's clients share
 _INVERTED = ("latent_inversion", "classifier_head"), ("deep_inversion", "model_state")
 
 
 def _by_layers(case: Case) -> tuple[str, ...]:
-    """What one image's PSNR comes to by the layers whose statistics are inverted, beside the strongest control."""
-    told: dict[str, Measured] = {}
+    """PSNR for one image by the layers whose statistics are inverted, and the strongest control's."""
+    by_layers: dict[str, Measured] = {}
     controls: dict[str, Measured] = {}
     for row in case.attacks:
         control = row.positive_control
         if control is None or (row.attack, row.kind) not in _INVERTED:
             continue
         if row.attack == "latent_inversion":
-            told["the head's"] = control.value
-        told |= {name.removeprefix("psnr@"): m for name, m in row.metrics.items() if name.startswith("psnr@")}
+            by_layers["the head's"] = control.value
+        by_layers |= {name.removeprefix("psnr@"): m for name, m in row.metrics.items() if name.startswith("psnr@")}
         controls |= control.controls
     known = {name: m for name, m in controls.items() if m.value is not None}
-    if not told or not known:
+    if not by_layers or not known:
         return ()
     best = max(known, key=lambda name: known[name].value or 0.0)
-    figures = "; ".join(f"{name} {figure(m)}" for name, m in sorted(told.items()))
+    figures = "; ".join(f"{name} {figure(m)}" for name, m in sorted(by_layers.items()))
     return (
         f"one image's PSNR in dB by the statistics inverted: {figures}; strongest control ({best}) {figure(known[best])}",
     )
@@ -151,13 +151,13 @@ def _translated(case: Case) -> Decision:
     f = case.facts
     low = f.get("translation_gain_low")
     evidence = (
-        f"distance of moments to another client's true ones: its translated latents {f['translated_error']:.2f}, latents "
-        f"as they are {f['untranslated_error']:.2f}, translated to other clients {f['elsewhere_error']:.2f}",
-        f"gain over the better of the two: {interval(f, 'translation_gain')}",
+        f"distance to the true moments of another client: latents translated to it {f['translated_error']:.2f}, untranslated "
+        f"{f['untranslated_error']:.2f}, translated to other clients {f['elsewhere_error']:.2f}",
+        f"gain over the better of the two controls: {interval(f, 'translation_gain')}",
     )
     if low is not None and low > 0:
-        return Decision("refuted", "translated latents are nearer to another client's than all controls are", evidence)
-    reason = "translated latents come no nearer to another client's than to others'; without a positive control, a "
+        return Decision("refuted", "translated latents are nearer to another client's than both controls", evidence)
+    reason = "translated latents are no nearer to the client's than the controls; without a positive control, a "
     return Decision("undecided", reason + "translator trained longer (translator_steps=10000) would decide", evidence)
 
 
@@ -195,7 +195,7 @@ HYPOTHESES = (
     Hypothesis(
         "H-L6",
         "without sharing actual client data",
-        "federations with and without a client, from the translator",
+        "whether a client took part, from the translator",
         needs("translators of federations with and without a client: 20 of each, about 20 s of stages 2 and 3 for one"),
     ),
     Hypothesis(

@@ -1,4 +1,4 @@
-"""What the evaluator measures of a run with all it knows, beside the attacks; the papers' claims are decided by both."""
+"""Measurements by the evaluator with full knowledge, used in addition to attacks to decide the papers' claims."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +19,7 @@ _FACTS = TypeAdapter(dict[str, Annotated[float, Field(allow_inf_nan=False)]])
 
 
 def facts(evaluator: Evaluator, folder: Path) -> dict[str, float]:
-    """Figures by name, measured now and kept as ``facts.json`` in `folder`, or read from there."""
+    """Figures by name, read from ``facts.json`` in `folder`, or measured and written there."""
     file = folder / "facts.json"
     if file.is_file():
         return read_json(file, _FACTS)

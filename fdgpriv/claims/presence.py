@@ -1,4 +1,4 @@
-"""Whether the one style that a server makes of its clients' styles tells that a client took part (PARDON)."""
+"""Inference of a client's participation from the server's interpolation style (PARDON)."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,24 +15,26 @@ from fdgpriv.targets.style import StyleSimulator
 from fdgpriv.targets.target import HeldImages
 from fdgpriv.utils.seeds import generator
 
-FEDERATIONS = 24  # with the client, and as many without: to simulate artifacts from, and to judge
-ASKED = 9  # at most so many clients are asked about
-FEWEST = 2  # what is made of two clients' styles is the positive control
-MOST = 2 / 3  # of all clients take part in the largest: where all do, there is nobody to stand in another's place
+FEDERATIONS = 24  # with the client, and as many without, for training and for evaluation
+EVALUATED = 9  # clients at most
+FEWEST = 2  # clients; the positive control
+MOST = 2 / 3  # share of clients in the largest federation; the others are substitutes
 
-Worlds = tuple[np.ndarray, np.ndarray]  # what came of federations (N, D), and in which of them the client was (N,)
+Federations = tuple[
+    np.ndarray, np.ndarray
+]  # interpolation styles of federations (N, D), and whether the client took part (N,)
 Blend = Callable[[Sequence[StyleStatistics]], InterpolationStyle]
 
 
 def presence(evaluator: Evaluator) -> dict[str, float]:
-    """Areas under the curve of telling federations with a client from those with another of its domain in its place.
+    """AUC of distinguishing federations with a client from those with another client of its domain instead.
 
-    The adversary knows the client's style, and the method. It makes federations of public images with that style and
-    without, and learns a shrunk linear discriminant of what comes of them; it is judged on federations of the other real
-    clients. For each number m of clients that take part, ``presence_m`` is the mean over the clients asked about, with
-    the ends of its 95 % interval over them as ``_low`` and ``_high``; ``absent_m`` is the same by an adversary that
-    looks for another client of the domain, which is in all of these federations alike or in none. {} where no such style
-    crossed, or there are too few clients.
+    The adversary knows the client's style and the method. It simulates federations of public images with and without
+    that style, and fits a shrinkage linear discriminant to their interpolation styles; it is evaluated on federations of
+    the other real clients. For m participating clients, ``presence_m`` is the mean AUC over the evaluated clients, and
+    ``_low`` and ``_high`` its 95 % interval over them; ``absent_m`` is the control: the same for an adversary that looks
+    for another client of the domain, whose style does not distinguish these federations. {} if no interpolation style
+    was shared, or there are too few clients.
     """
     blend: Blend | None = getattr(evaluator.method, "interpolation", None)
     if not evaluator.transcript.crossed(InterpolationStyle.kind) or blend is None or evaluator.evidence is None:
@@ -46,45 +48,46 @@ def presence(evaluator: Evaluator) -> dict[str, float]:
         styles[name] = simulator.make(HeldImages(data.images, data.labels), torch.arange(len(data)), rng)
     domain = {name: population.main_domain(name) for name in styles}
     peers = {name: [o for o in styles if o != name and domain[o] == domain[name]] for name in target.clients}
-    able = [name for name in target.clients if len(peers[name]) > 1]
-    few = min(ASKED, len(able))
-    asked = [able[i * len(able) // few] for i in range(few)]
+    eligible = [name for name in target.clients if len(peers[name]) > 1]
+    count_evaluated = min(EVALUATED, len(eligible))
+    evaluated = [eligible[i * len(eligible) // count_evaluated] for i in range(count_evaluated)]
     most = int(MOST * len(target.clients))
-    if most < FEWEST or len(asked) < 2:
+    if most < FEWEST or len(evaluated) < 2:
         return {}
     public = _public(evaluator, simulator, rng)
     everywhere = [style for some in public.values() for style in some]
     found: dict[str, float] = {}
     for count in sorted({FEWEST, most}):
-        there: list[float] = []
+        present: list[float] = []
         absent: list[float] = []
-        for name in asked:
-            other, *stand_ins = [styles[o] for o in peers[name]]
+        for name in evaluated:
+            other, *substitutes = [styles[o] for o in peers[name]]
             fill = [styles[o] for o in styles if o != name]
-            judged = _worlds(styles[name], stand_ins, fill, count, blend, rng)
-            for sought, areas in ((styles[name], there), (other, absent)):
-                practised = _worlds(sought, public[domain[name]], everywhere, count, blend, rng)
-                areas.append(_area(practised, judged))
-        found |= mean_interval(there).named(f"presence_{count}") | mean_interval(absent).named(f"absent_{count}")
+            tested = _federations(styles[name], substitutes, fill, count, blend, rng)
+            for sought, areas in ((styles[name], present), (other, absent)):
+                simulated = _federations(sought, public[domain[name]], everywhere, count, blend, rng)
+                areas.append(_area(simulated, tested))
+        found |= mean_interval(present).named(f"presence_{count}") | mean_interval(absent).named(f"absent_{count}")
     return found
 
 
-def _area(practised: Worlds, judged: Worlds) -> float:
-    probe = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(*practised)
-    return float(roc_auc_score(judged[1], probe.decision_function(judged[0])))
+def _area(simulated: Federations, tested: Federations) -> float:
+    """AUC on `tested` of a linear discriminant fitted to `simulated`."""
+    probe = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(*simulated)
+    return float(roc_auc_score(tested[1], probe.decision_function(tested[0])))
 
 
-def _worlds(
+def _federations(
     own: StyleStatistics,
     peers: Sequence[StyleStatistics],
     others: Sequence[StyleStatistics],
     count: int,
     blend: Blend,
     rng: torch.Generator,
-) -> Worlds:
-    """What comes of FEDERATIONS federations of `count` clients with `own` among them, and of as many with a peer instead.
+) -> Federations:
+    """Interpolation styles of FEDERATIONS federations of `count` clients with `own`, and of as many with a peer instead.
 
-    Both are filled up alike, from `others`.
+    The remaining clients, from `others`, are the same for both.
     """
     rows, inside = [], []
     for _ in range(FEDERATIONS):
@@ -92,15 +95,15 @@ def _worlds(
         rest = [style for style in others if style is not peer]
         drawn = [rest[i] for i in torch.randperm(len(rest), generator=rng)[: count - 1].tolist()]
         for one in (own, peer):
-            made = blend([*drawn, one])
-            rows.append(torch.cat([made.mean, made.std]))
+            blended = blend([*drawn, one])
+            rows.append(torch.cat([blended.mean, blended.std]))
             inside.append(one is own)
     stacked: Tensor = torch.stack(rows).double()
     return stacked.numpy(), np.array(inside)
 
 
 def _public(evaluator: Evaluator, simulator: StyleSimulator, rng: torch.Generator) -> dict[int, list[StyleStatistics]]:
-    """By domain, styles of public images as clients of that domain would have made them, as large as theirs."""
+    """By domain, simulated styles of clients with public images of that domain, of the median client size."""
     sizes = sorted(len(data) for data in evaluator.population.clients.values())
     found = {}
     for d, part in enumerate(evaluator.population.auxiliary.values()):

@@ -1,85 +1,94 @@
-"""StableFDG's H-S6, over three runs: does a client learn more that is sent more of the others' styles?
+"""Decides StableFDG's H-S6 from three runs: leakage to a client by the number of styles it receives.
 
-An attack reads one client's style, as one of those it was sent to; no attack joins the styles of several clients, which
-have no images in common. Being sent more may tell more of each client, and tells the same of more clients.
+An attack reads one client's style that the adversary received; no attack combines the styles of several clients, which
+share no images. Receiving more styles may leak more of each client, and exposes more clients.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from fdgpriv.artifacts.style import StyleStatistics
-from fdgpriv.claims.hypothesis import Case, Decision, apart, figure, refused, why, wire_line
+from fdgpriv.claims.hypothesis import Case, Decision, difference_text, figure, refused, why, wire_verdict
 from fdgpriv.evaluation.comparison import Compared, RunComparison
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.statistics.measured import Measured
 
 _OF_FEATURES = Measured(
-    value=None, reason="its unit is the features', of another scale in each training", direction="neutral"
+    value=None, reason="its unit is the features', whose scale differs between trainings", direction="neutral"
 )
 _RUNS = "--method stablefdg:received=0 stablefdg stablefdg:received=3"
 
 
 def more_received(case: Case) -> Decision:
-    """Refuted where one of three styles leaks, for then three clients' do; supported where none is shown to."""
+    """Refuted if a style leaks in the run with three styles, as three clients are then exposed; supported if none leaks."""
     mine = case.settings.get("received")
-    other = case.but(received=3 if mine == 1 else 1)
-    none = case.but(received=0)
-    if mine == 0 and other and case.but(received=3):
+    other = case.run_with(received=3 if mine == 1 else 1)
+    none = case.run_with(received=0)
+    if mine == 0 and other and case.run_with(received=3):
         return Decision(
-            "undecided", "decided by the other two runs: none is sent on here, which is the negative control"
+            "undecided", "decided by the other two runs; this run passes no styles on and is the negative control"
         )
     if mine not in (1, 3) or other is None or none is None:
         return Decision("undecided", f"not measured: needs three runs in one report: {_RUNS}")
     three, one = (case, other) if mine == 3 else (other, case)
-    passed = "; ".join(f"received={n}: {_passed_on(run)}" for n, run in ((0, none), (1, one), (3, three)))
+    relayed = "; ".join(f"received={n}: {_passed_on(run)}" for n, run in ((0, none), (1, one), (3, three)))
     found = _readings(other, mine == 3)
     if not found:
         return Decision(
-            "undecided", "not measured: needs attacks by a client on the styles that it was sent", (passed,)
+            "undecided", "not measured: needs attacks by a client on the styles that it received", (relayed,)
         )
-    return _decided(found, (passed, *map(_told, found)))
+    return _decided(found, (relayed, *map(_comparison_text, found)))
 
 
 def _decided(found: Sequence[Compared], evidence: tuple[str, ...]) -> Decision:
-    """By what was read of one of three styles, `mine`, and of one alone, `theirs`."""
-    if leaks := [one for one in found if wire_line(one.mine) == "leak"]:
-        more = any(wire_line(one.theirs) != "leak" or one.rises for one in leaks)
-        each = "more is shown of each than where one is sent" if more else "as much of each as where one is sent"
-        return Decision("refuted", f"whoever is sent three styles reads three clients', {each}", evidence)
-    if any(wire_line(one.theirs) == "leak" for one in found):
-        return Decision("undecided", "inconclusive: one style leaks, and one of three is not shown to", evidence)
-    if unsure := [one.mine for one in found if wire_line(one.mine) != "no_leak_found"]:
+    """Decision from findings with three styles received, `mine`, and with one, `theirs`."""
+    if leaks := [one for one in found if wire_verdict(one.mine) == "leak"]:
+        more = any(wire_verdict(one.theirs) != "leak" or one.rises for one in leaks)
+        each = "more of each than with one" if more else "as much of each as with one"
+        return Decision(
+            "refuted", f"a client that receives three styles infers secrets of three clients, {each}", evidence
+        )
+    if any(wire_verdict(one.theirs) == "leak" for one in found):
+        return Decision(
+            "undecided",
+            "inconclusive: one style leaks if one is received, but none is found to leak if three are",
+            evidence,
+        )
+    if unsure := [one.mine for one in found if wire_verdict(one.mine) != "no_leak_found"]:
         return Decision("undecided", f"inconclusive: {why(unsure[0])}", evidence)
     if any(one.rises for one in found):
-        return Decision("undecided", "inconclusive: no leak found, but the figures rise with the styles sent", evidence)
-    reason = "no leak found from one of three styles, nor more than from one, by attacks that succeed where they must"
+        return Decision(
+            "undecided", "inconclusive: no leak found, but the figures rise with the number of styles", evidence
+        )
+    reason = "no leak found from three styles, nor higher figures than from one, by attacks with successful positive controls"
     return Decision("supported", reason, evidence)
 
 
 def _readings(other: RunComparison, three: bool) -> list[Compared]:
-    """What clients read of three styles beside one; whether three were sent in the run that `other` is beside."""
-    both = [one if three else one.turned() for one in other.compared if _read(one.mine) and _read(one.theirs)]
-    return [replace(one, difference=_OF_FEATURES) if one.mine.headline == "max_abs_error" else one for one in both]
+    """Paired findings with three and with one style; `three`: the current run has three, and `other` has one."""
+    pairs = [
+        one if three else one.turned() for one in other.compared if _by_client(one.mine) and _by_client(one.theirs)
+    ]
+    return [replace(one, difference=_OF_FEATURES) if one.mine.headline == "max_abs_error" else one for one in pairs]
 
 
-def _told(one: Compared) -> str:
+def _comparison_text(one: Compared) -> str:
     three, single = (
-        f"{figure(row.metrics[row.headline])} ({wire_line(row).replace('_', ' ')})" for row in (one.mine, one.theirs)
+        f"{figure(row.metrics[row.headline])} ({wire_verdict(row).replace('_', ' ')})" for row in (one.mine, one.theirs)
     )
     return (
-        f"{one.mine.attack} by client, {one.mine.headline}: sent three styles {three}, sent one {single}; "
-        f"three less one {apart(one.difference)}, one training of each"
+        f"{one.mine.attack} by client, {one.mine.headline}: three styles {three}, one style {single}; "
+        f"three minus one {difference_text(one.difference)}, one training of each"
     )
 
 
-def _read(row: AttackFinding) -> bool:
-    of = (row.threat.role, row.kind, row.shared)
-    return of == ("client", StyleStatistics.kind, True) and not refused(row)
+def _by_client(row: AttackFinding) -> bool:
+    """Whether a client attacks a style it received."""
+    key = (row.threat.role, row.kind, row.shared)
+    return key == ("client", StyleStatistics.kind, True) and not refused(row)
 
 
 def _passed_on(run: Case | RunComparison) -> str:
-    """How many styles crossed from client to client, and in how many pairs of who is sent whose."""
+    """Number of styles passed on between clients, and of distinct sender-receiver pairs."""
     passed = [(r.receiver, r.origin) for r in run.records if r.kind == StyleStatistics.kind and r.relayed]
-    return (
-        f"{len(passed)} styles passed on, {len(set(passed))} pairs of who is sent whose" if passed else "none passed on"
-    )
+    return f"{len(passed)} styles passed on, {len(set(passed))} sender-receiver pairs" if passed else "none passed on"

@@ -1,4 +1,4 @@
-"""What the StableFDG paper (Park et al., NeurIPS 2023) claims."""
+"""Privacy claims of the StableFDG paper (Park et al., NeurIPS 2023)."""
 
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, bytes_per_client_round, no_leak_by
@@ -14,7 +14,7 @@ def _clustering(case: Case) -> Decision:
     """Remark 1's premise: styles cluster by domain, and within a domain not by class."""
     if "domain_purity" not in case.facts:
         return Decision(
-            "undecided", "not measured: no style statistics crossed, or no domain has two images to compare"
+            "undecided", "not measured: no style statistics were shared, or no domain has two images to compare"
         )
     f = case.facts
     evidence = (
@@ -36,37 +36,44 @@ def _communication(case: Case) -> Decision:
     styles = bytes_per_client_round(case, ["style_statistics"])
     models = bytes_per_client_round(case, ["model_state"])
     if not styles or not models:
-        return Decision("undecided", "not measured: no style statistics crossed")
-    evidence = (f"{styles:,.0f} bytes of styles beside {models:,.0f} bytes of models per client and round",)
+        return Decision("undecided", "not measured: no style statistics were shared")
+    evidence = (f"{styles:,.0f} bytes of styles, {models:,.0f} bytes of models per client and round",)
     verdict = "supported" if styles / models <= CLAIMED_EXTRA else "refuted"
     return Decision(verdict, f"{styles / models:.3%} more than the models alone", evidence)  # type: ignore[arg-type]
 
 
 def _sent_again(case: Case) -> Decision:
-    """Whether the styles of several rounds tell membership: those of a whole client, or more the more rounds are read."""
+    """Decided by membership inference from styles of several rounds: leaks of whole clients, or a rise with more rounds."""
     rows = [row for row in case.attacks if row.attack == "style_membership" and row.rounds]
     if not rows:
-        why = "needs style_membership by whoever sees all rounds, on two rounds of the same clients' styles or more"
-        return Decision("undecided", f"not measured: {why}, each kept with its model: --keep all keeps every round")
+        why = "needs style_membership by an adversary that sees all rounds, on at least two rounds of the same clients' styles"
+        return Decision("undecided", f"not measured: {why}, each recorded with its model (--keep all)")
     points = [(row, point) for row in rows for point in row.rounds]
     read = sorted({point.rounds for _, point in points})
-    received_model = len({r.round for r in case.records if r.kind == "style_statistics" and r.receiver == SERVER})
-    looked = f"{_listed(read)} of {received_model} rounds read together"
-    told = [one for one in points if one[1].verdict == "leak" or _rises(one[1])]
-    if told:
-        leaks, rises = any(point.verdict == "leak" for _, point in told), any(_rises(point) for _, point in told)
-        what = ["membership in a client's own styles leaks"] if leaks else []
-        what += ["membership is found better from more rounds than from one"] if rises else []
-        evidence = tuple(_over_rounds(*one) for one in told)
+    rounds_shared = len({r.round for r in case.records if r.kind == "style_statistics" and r.receiver == SERVER})
+    evaluated = f"{_listed(read)} of {rounds_shared} rounds read together"
+    significant = [one for one in points if one[1].verdict == "leak" or _rises(one[1])]
+    if significant:
+        leaks, rises = (
+            any(point.verdict == "leak" for _, point in significant),
+            any(_rises(point) for _, point in significant),
+        )
+        effects = ["membership in a client's own styles leaks"] if leaks else []
+        effects += ["membership is found better from more rounds than from one"] if rises else []
+        evidence = tuple(_over_rounds(*one) for one in significant)
         p = simes([p for _, point in points for p in (point.p, point.p_rise) if p is not None])
-        return Decision("refuted", f"{looked}: {', and '.join(what)}", evidence, p, leak=True)
+        return Decision("refuted", f"{evaluated}: {', and '.join(effects)}", evidence, p, leak=True)
     most = [one for one in points if one[1].rounds == one[0].rounds[-1].rounds]
     unsure = [point for _, point in most if point.verdict not in (None, "no_leak_found")]
     if unsure:
-        return Decision("undecided", f"{looked}; inconclusive: {unsure[0].reason}")
-    if read[-1] < received_model:
-        return Decision("undecided", f"{looked}: no more leaks from them, but --keep all with every round would decide")
-    reason = f"{looked}: none leaks by an attack that succeeds on its positive control, nor more than one round does"
+        return Decision("undecided", f"{evaluated}; inconclusive: {unsure[0].reason}")
+    if read[-1] < rounds_shared:
+        return Decision(
+            "undecided", f"{evaluated}: no additional leak; --keep all, which records every round, would decide"
+        )
+    reason = (
+        f"{evaluated}: no leak, and no more than from one round, by an attack that succeeds on its positive control"
+    )
     return Decision("supported", reason, tuple(_over_rounds(*one) for one in most))
 
 
@@ -80,11 +87,11 @@ def _listed(numbers: list[int]) -> str:
 
 def _over_rounds(row: AttackFinding, point: RoundsPoint) -> str:
     unit = "whole clients" if point.images is None else f"{point.images} images"
-    told = f"{row.attack} by {row.threat.role} on {point.rounds} rounds of styles of {unit}: {row.headline} "
-    told += f"{point.value.value:.3g}{_ends(point.value.ci95)}"
+    text = f"{row.attack} by {row.threat.role} on {point.rounds} rounds of styles of {unit}: {row.headline} "
+    text += f"{point.value.value:.3g}{_ends(point.value.ci95)}"
     if point.rise is not None:
-        told += f", {point.rise.value:+.2g}{_ends(point.rise.ci95)} over one round"
-    return told
+        text += f", {point.rise.value:+.2g}{_ends(point.rise.ci95)} over one round"
+    return text
 
 
 def _ends(ci: tuple[float, float] | None) -> str:
@@ -127,13 +134,13 @@ HYPOTHESES = (
     Hypothesis(
         "H-S5",
         "style statistics are sent again in each round",
-        "membership from 1, 2, 5, 17 and all kept rounds of one client's styles",
+        "membership from 1, 2, 5, 17 and all recorded rounds of one client's styles",
         _sent_again,
     ),
     Hypothesis(
         "H-S6",
         "sharing the styles of more clients",
-        "attacks by a client that is sent 0, 1 and 3 others' styles; supported where being sent more tells it no more",
+        "attacks by a client that receives 0, 1 or 3 other clients' styles; supported if more styles leak no more",
         more_received,
     ),
     Hypothesis(

@@ -1,4 +1,4 @@
-"""How single images' styles lie in style space: by domain, and within a domain by class (StableFDG, Remark 1)."""
+"""Clustering of single-image styles by domain, and within domains by class (StableFDG, Remark 1)."""
 
 import torch
 from sklearn.metrics import silhouette_score
@@ -11,12 +11,11 @@ NEIGHBOURS = 5
 
 
 def style_space(evaluator: Evaluator) -> dict[str, float]:
-    """Silhouettes and nearest-neighbour purities of all clients' images' styles at the layer on the wire; {} without styles,
-    and where no domain has two images to compare.
+    """Silhouettes and nearest-neighbour purities of the styles of all clients' images, at the shared layer.
 
-    Styles are (mean, std) concatenated, each channel in units of its spread. Purity is the share of the 5 nearest other
-    images that carry the same label; its chance is that of images drawn at random, its standard error counts images as
-    independent.
+    {} without styles, and if no domain has two images. Styles are (mean, std) concatenated and standardised. Purity is the
+    share of the 5 nearest other images with the same label; its chance level is that of random images, and its standard
+    error assumes independent images.
     """
     if evaluator.evidence is None:
         return {}

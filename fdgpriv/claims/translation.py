@@ -1,4 +1,4 @@
-"""What a shared translator tells a client of other clients' latents (LSI, stage 3)."""
+"""Leakage of other clients' latent moments through a shared translator (LSI, stage 3)."""
 
 from statistics import fmean
 from typing import Any
@@ -17,13 +17,13 @@ NAMES = ("translated", "untranslated", "elsewhere")
 
 
 def translation(evaluator: Evaluator) -> dict[str, float]:
-    """How near translated latents come to the moments of another client's real ones; {} where no translator crossed.
+    """Distance of translated latents' moments to those of another client's real latents; {} if no translator was shared.
 
-    Each client i translates the latents of its own images, under the last global model sent, to each other client j, and
-    takes their mean and standard deviation for j's. The error is Euclidean, over the 2p numbers in units of their spread
-    over clients. Its controls are i's latents as they are, and translations to other clients than j. Figures are means
-    over j: ``translated_error``, ``untranslated_error``, ``elsewhere_error``; ``translation_gain`` is the smaller of the
-    two gains over the controls, ``translation_gain_low`` and ``_high`` the ends of its 95 % interval over j.
+    Each client i translates the latents of its images, under the last global model sent, to each other client j, and uses
+    their mean and standard deviation as estimates of j's. The error is the Euclidean distance over 2p dimensions, in units
+    of their standard deviation over clients. Controls are i's untranslated latents, and translations to clients other than
+    j. Figures are means over j: ``translated_error``, ``untranslated_error``, ``elsewhere_error``; ``translation_gain`` is
+    the smaller of the two gains over the controls, ``translation_gain_low`` and ``_high`` its 95 % interval over j.
     """
     crossed = [a for _, a in evaluator.transcript.of_kind(RepresentationTranslator.kind) if a is not None]
     model = _last_model(evaluator)
@@ -35,15 +35,17 @@ def translation(evaluator: Evaluator) -> dict[str, float]:
     latents = [latents_of(model, data.images) for data in evaluator.population.clients.values()]
     with torch.no_grad():
         real = torch.stack([_moments(own) for own in latents])
-        told = torch.stack([_told(translator, own, place, len(names)) for place, own in enumerate(latents)])
+        translated = torch.stack([_translated(translator, own, i, len(names)) for i, own in enumerate(latents)])
     spread = real.std(0).clamp_min(1e-6)
     rows = []
     for j in range(len(names)):
         others = [i for i in range(len(names)) if i != j]
-        elsewhere = [told[i, k] for i in others for k in others if k != i]
-        rows.append([_error(some, real[j], spread) for some in (told[others, j], real[others], torch.stack(elsewhere))])
+        elsewhere = [translated[i, k] for i in others for k in others if k != i]
+        rows.append(
+            [_error(some, real[j], spread) for some in (translated[others, j], real[others], torch.stack(elsewhere))]
+        )
     found = {f"{name}_error": fmean(row[k] for row in rows) for k, name in enumerate(NAMES)}
-    gain = mean_interval([min(as_they_are, elsewhere) - translated for translated, as_they_are, elsewhere in rows])
+    gain = mean_interval([min(untranslated, elsewhere) - to_client for to_client, untranslated, elsewhere in rows])
     return found | gain.named("translation_gain")
 
 
@@ -52,19 +54,19 @@ def _moments(latents: Tensor) -> Tensor:
     return torch.stack([latents.mean(0), latents.std(0, correction=0)])
 
 
-def _told(translator: nn.Module, latents: Tensor, place: int, clients: int) -> Tensor:
-    """By client (clients, 2, p): the moments of these latents of the client at `place` translated to it."""
-    source = torch.full((len(latents),), place)
+def _translated(translator: nn.Module, latents: Tensor, client: int, clients: int) -> Tensor:
+    """Moments (clients, 2, p) of the latents (N, p) of client number `client`, translated to each client."""
+    source = torch.full((len(latents),), client)
     return torch.stack([_moments(translator(latents, source, torch.full_like(source, to))) for to in range(clients)])
 
 
 def _error(predictions: Tensor, truth: Tensor, spread: Tensor) -> float:
-    """The mean distance of predictions (N, 2, p) to the truth (2, p), each number in units of its spread (2, p)."""
+    """Mean distance of predictions (N, 2, p) to the truth (2, p), in units of `spread` (2, p)."""
     return float(((predictions - truth) / spread).flatten(1).norm(dim=1).mean())
 
 
 def _last_model(evaluator: Evaluator) -> Any:
-    """The last global model that is kept, in evaluation mode, or None."""
+    """The last recorded global model in evaluation mode, or None."""
     kept = [
         a for record, a in evaluator.transcript.of_kind(ModelState.kind) if record.sender == SERVER and a is not None
     ]

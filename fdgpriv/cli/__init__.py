@@ -1,1 +1,1 @@
-"""The command line: options and what they may be, checked without importing torch."""
+"""The command line: options and their validation, without importing torch."""

@@ -1,7 +1,7 @@
-"""Describes parts without importing them: their summaries and fields, read from their source.
+"""Summaries and fields of parts, parsed from their source without importing them.
 
-Importing a part imports torch, which takes seconds; a list of parts or a misspelt field is to be told at once. Only parts
-that other packages installed are imported, and only for their summaries.
+Importing a part imports torch, which takes seconds; listing parts or rejecting a misspelt field should be immediate. Only
+parts of other installed packages are imported, and only for their summaries.
 """
 
 import ast
@@ -14,7 +14,7 @@ from importlib.abc import InspectLoader
 from importlib.util import find_spec
 from typing import Any
 
-from fdgpriv.registry import installed, is_class_of, split, want_field, want_part
+from fdgpriv.registry import check_field, check_part, installed, is_class_of, split
 from fdgpriv.utils.fields import kind_of
 
 LIGHT = (
@@ -23,7 +23,7 @@ LIGHT = (
     "pathlib",
     "pydantic",
     "fdgpriv.utils.fields",
-)  # imported to learn a type; no torch in them
+)  # modules without torch, which are imported to resolve types
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Field:
     """A field of a part.
 
     Attributes:
-        type: As written.
-        default: As written; empty where the field has none.
-        kind: The type itself; Any where it cannot be known without importing the part.
+        type: Source text of the annotation.
+        default: Source text of the default; empty if there is none.
+        kind: The resolved type; Any if it cannot be resolved without importing the part.
     """
 
     type: str
@@ -43,19 +43,19 @@ class Field:
 
 def summary(folder: str, name: str) -> str:
     """The first line of the docstring of the part's file."""
-    want_part(folder, name)
+    check_part(folder, name)
     for point in installed(f"fdgpriv.{folder}"):
         if point.name == name:
-            said = import_module(point.module).__doc__
+            text = import_module(point.module).__doc__
             break
     else:
-        said = ast.get_docstring(_tree(f"fdgpriv.{folder}.{name}"))
-    return (said or "").partition("\n")[0]
+        text = ast.get_docstring(_tree(f"fdgpriv.{folder}.{name}"))
+    return (text or "").partition("\n")[0]
 
 
 def fields(folder: str, name: str) -> Mapping[str, Field] | None:
-    """The fields of the part by name, in order; None of a part that another package installed."""
-    want_part(folder, name)
+    """The fields of the part by name, in order; None for parts of other installed packages."""
+    check_part(folder, name)
     if any(point.name == name for point in installed(f"fdgpriv.{folder}")):
         return None
     module = f"fdgpriv.{folder}.{name}"
@@ -66,24 +66,24 @@ def fields(folder: str, name: str) -> Mapping[str, Field] | None:
 
 
 def check(folder: str, spec: str) -> None:
-    """Raise ValueError where ``name:field=value,...`` names no part or no field of it, or a value is not of its type."""
+    """Raises ValueError if ``name:field=value,...`` has an unknown part or field, or a value of the wrong type."""
     name, settings = split(spec)
     check_settings(folder, name, settings)
 
 
 def check_settings(folder: str, name: str, settings: Mapping[str, str]) -> None:
-    """Raise ValueError where the part has no such field, or a value is not of the field's type."""
+    """Raises ValueError if the part has no such field, or a value is not of the field's type."""
     known = fields(folder, name)
     if known is None:
         return
     for field, value in settings.items():
-        want_field(name, field, known)
+        check_field(name, field, known)
         if known[field].kind is not Any:
             kind_of(known[field].kind).read(value, f"{name}.{field}")
 
 
 def _fields(module: str, name: str) -> Iterator[tuple[str, Field]]:
-    """Those of the dataclass `name` in this module, after its bases' as dataclasses order them; none of another class."""
+    """The fields of the dataclass `name` in this module, base classes first; none if it is not a dataclass."""
     home, node = _find(module, name) or (module, None)
     if not isinstance(node, ast.ClassDef):
         return
@@ -101,18 +101,18 @@ def _fields(module: str, name: str) -> Iterator[tuple[str, Field]]:
 
 
 def _kind(module: str, annotation: ast.expr) -> Any:
-    """The type that an annotation in this module means; Any where one of its names cannot be known."""
+    """The type of an annotation in this module; Any if one of its names cannot be resolved."""
     known: dict[str, Any] = {}
     for node in ast.walk(annotation):
         if isinstance(node, ast.Name):
             known[node.id] = _named(module, node.id)
             if known[node.id] is Any:
                 return Any
-    return eval(compile(ast.Expression(annotation), module, "eval"), known)  # the annotations of our own parts
+    return eval(compile(ast.Expression(annotation), module, "eval"), known)  # annotations of fdgpriv's own parts only
 
 
 def _named(module: str, name: str) -> Any:
-    """What a name in the annotations of this module stands for; Any where that cannot be known."""
+    """The object that a name in an annotation of this module refers to; Any if it cannot be resolved."""
     if hasattr(builtins, name):
         return getattr(builtins, name)
     found = _find(module, name)
@@ -125,7 +125,7 @@ def _named(module: str, name: str) -> Any:
 
 
 def _find(module: str, name: str) -> tuple[str, ast.stmt | None] | None:
-    """The module that defines a name, with the statement that does; no statement for LIGHT modules, None for unknown ones."""
+    """The module and statement that define a name; no statement for LIGHT modules, None if unknown."""
     for node in _tree(module).body:
         if isinstance(node, ast.ClassDef) and node.name == name:
             return module, node
@@ -143,7 +143,7 @@ def _find(module: str, name: str) -> tuple[str, ast.stmt | None] | None:
 
 @cache
 def _tree(module: str) -> ast.Module:
-    """The syntax tree of a module of ours; an empty one where its source is not at hand."""
+    """The syntax tree of a module of fdgpriv; empty if its source is not available."""
     spec = find_spec(module)
     source = spec.loader.get_source(module) if spec and isinstance(spec.loader, InspectLoader) else None
     return ast.parse(source or "")

@@ -1,4 +1,4 @@
-"""How the commands read their words: one line for an error, lists that a repeated option extends, other options once."""
+"""Argument parsing shared by the commands: one-line errors, repeatable list options, no repetition of others."""
 
 import argparse
 import sys
@@ -7,13 +7,13 @@ from typing import Any, NoReturn
 
 
 class BadUsage(ValueError):
-    """What the user asked for cannot be: one line says what was wanted and what came."""
+    """Invalid arguments; the message is one line."""
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse without abbreviations, whose result holds only the options that were given.
+    """argparse without abbreviations; the result contains only the options that were given.
 
-    An option with ``nargs="+"`` that is repeated extends what was given before; any other is refused the second time.
+    Repeated options with ``nargs="+"`` are concatenated; other options must not be repeated.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Once(argparse.Action):
-    """Stores an option's value, or extends its list; a ValueError where a single value is given again."""
+    """Stores an option's value or extends its list; raises BadUsage if a single value is repeated."""
 
     def __call__(
         self,
@@ -48,13 +48,13 @@ class _Once(argparse.Action):
 
 
 def say(command: str, text: str) -> None:
-    """One line on stderr; what file names may hold besides letters is written as an escape."""
+    """Prints one line on stderr, with non-printable characters escaped."""
     line = " ".join(text.split())
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
     sys.stderr.write(f"fdgpriv {command}: {line}\n")
 
 
 def once(option: str, values: Sequence[object], key: Callable[[str], str] = str) -> None:
-    """Raise ValueError where a value is given twice, or two have the same `key`: the second would have no effect."""
+    """Raises BadUsage if two values have the same `key`; the second would have no effect."""
     if len({key(str(value)) for value in values}) != len(values):
         raise BadUsage(f"{option}: want each value once, got {' '.join(map(str, values))}")

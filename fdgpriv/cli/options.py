@@ -1,4 +1,4 @@
-"""What an audit is asked for, checked as far as names and types go: torch is not imported for that."""
+"""Options of an audit, with validation of names and types that does not import torch."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from fdgpriv.utils.defaults import METHOD
 from fdgpriv.utils.file_names import slug
 
 PRESETS = ("quick", "default", "paper")
-SETUPS = {  # where neither the command line nor, with the preset paper, the method's paper says otherwise
+SETUPS = {  # defaults; the command line and, with the preset paper, the method's paper override them
     "quick": Setup(clients=6, partition="single", backbone="resnet18", image_size=32),
     "default": Setup(clients=15, partition="single", backbone="resnet18", image_size=32),
     "paper": Setup(clients=30, partition="single", backbone="resnet18", image_size=224),
@@ -27,18 +27,18 @@ ENGINES = ("local",)
 
 @dataclass(frozen=True)
 class Options:
-    """A whole call of the audit.
+    """The options of one audit.
 
     Attributes:
-        methods, targets, seeds, defenses: One run for each combination; methods and defenses as written on the command
-            line.
-        attacks: Specifications of the attacks, as written; ("none",) trains without attacking.
-        threats: Roles; empty for all that each attack can be played in.
-        dataset, data_root, weights: What is trained on and with.
-        clients, partition, backbone, image_size: Of every method's federation; None for the preset's, which with the
-            preset ``paper`` are those of each method's paper.
-        preset, settings: Of all methods.
-        device: cpu or cuda.
+        methods, targets, seeds, defenses: One run per combination; methods and defenses as specifications
+            ``name:field=value,...``.
+        attacks: Specifications of the attacks; ("none",) trains without attacks.
+        threats: Roles of threat models; empty for all roles of each attack.
+        dataset, data_root, weights: Dataset name, its folder, and the folder of pretrained weights.
+        clients, partition, backbone, image_size: Of all federations; None for the preset's values, which with the preset
+            ``paper`` are those of each method's paper.
+        preset, settings: For all methods.
+        device: auto, cpu or cuda.
         keep: The transcript's keep rule.
     """
 
@@ -62,24 +62,24 @@ class Options:
 
     @property
     def method_specs(self) -> tuple[str, ...]:
-        """The methods as written, "all" spelled out."""
+        """The specifications of the methods, "all" expanded."""
         return names_in("methods") if self.methods == ("all",) else self.methods
 
     @property
     def attack_specs(self) -> tuple[str, ...]:
-        """The attacks as written, "all" spelled out; none for "none"."""
+        """The specifications of the attacks, "all" expanded; empty for "none"."""
         if self.attacks == ("none",):
             return ()
         return names_in("attacks") if self.attacks == ("all",) else self.attacks
 
     def check(self) -> None:
-        """Raise ValueError where a name, a field or a value cannot be, as far as that is known without importing torch."""
-        _want("--preset", self.preset, PRESETS)
-        _want("--dataset", self.dataset, data.names())
-        _want("--keep", self.keep, KEEP)
-        _want("--device", self.device, DEVICES)
+        """Raises ValueError for invalid names, fields and values, as far as known without importing torch."""
+        _check_choice("--preset", self.preset, PRESETS)
+        _check_choice("--dataset", self.dataset, data.names())
+        _check_choice("--keep", self.keep, KEEP)
+        _check_choice("--device", self.device, DEVICES)
         if self.backbone is not None:
-            _want("--backbone", self.backbone, BACKBONES)
+            _check_choice("--backbone", self.backbone, BACKBONES)
         if self.partition is not None:
             partition_named(self.partition)
         for role in self.threats:
@@ -98,24 +98,24 @@ class Options:
             ("--method", self.method_specs),
             ("--attack", self.attack_specs),
         ):
-            once(option, specs, slug)  # each has files of its own
+            once(option, specs, slug)  # slugs are used in file names
 
     def _check_data(self) -> None:
         if self.image_size is not None:
-            data.want_size(self.image_size)
+            data.check_size(self.image_size)
         for target in self.targets:
             if self.targets != ("all",):
-                data.want_domain(self.dataset, target)
+                data.check_domain(self.dataset, target)
         if self.data_root is None and self.dataset != "digits":
-            raise BadUsage(f"--data-root: want the folder in which {self.dataset} lies, got none")
+            raise BadUsage(f"--data-root: want the folder of {self.dataset}, got none")
         if self.data_root is not None and not self.data_root.expanduser().is_dir():
-            raise BadUsage(f"--data-root: want the folder in which {self.dataset} lies, got {self.data_root}")
+            raise BadUsage(f"--data-root: want the folder of {self.dataset}, got {self.data_root}")
         if self.weights is not None and not self.weights.exists():
             raise BadUsage(f"--weights: want a folder or a file, got {self.weights}, which does not exist")
 
     def _check_parts(self) -> None:
         if "none" in self.attacks and self.attacks != ("none",):
-            raise BadUsage(f"--attack: want none alone, or attacks without it; got {' '.join(self.attacks)}")
+            raise BadUsage(f"--attack: want only none, or attacks without none; got {' '.join(self.attacks)}")
         for folder, specs in (
             ("methods", self.method_specs),
             ("attacks", self.attack_specs),
@@ -127,11 +127,11 @@ class Options:
             check_settings("methods", split(spec)[0], self.settings)
         for name in self.settings:
             if all(name in split(spec)[1] for spec in self.method_specs):
-                raise BadUsage(f"--set: want a field that --method leaves open, got {name}, which it sets")
+                raise BadUsage(f"--set: want a field that --method does not set, got {name}")
 
 
 class Rule(NamedTuple):
-    """Options that have no effect in a case."""
+    """Options that have no effect when `case` is true of the given options, with the error message."""
 
     options: Collection[str]
     case: Callable[[Mapping[str, Any]], bool]
@@ -143,7 +143,7 @@ def _digits(given: Mapping[str, Any]) -> bool:
 
 
 _OF_ARTIFACTS = {"artifact", "groups", "seeds", "out"}
-OPTIONS = {  # by the name of the option's value
+OPTIONS = {  # by the name of the parsed value
     "methods": "--method",
     "dataset": "--dataset",
     "data_root": "--data-root",
@@ -169,26 +169,26 @@ OPTIONS = {  # by the name of the option's value
     "list": "--list",
 }
 WITHOUT_EFFECT = (
-    Rule(OPTIONS.keys() - {"list"}, lambda given: "list" in given, "has no effect beside --list"),
+    Rule(OPTIONS.keys() - {"list"}, lambda given: "list" in given, "has no effect with --list"),
     Rule(
         OPTIONS.keys() - _OF_ARTIFACTS,
         lambda given: "artifact" in given,
-        "has no effect beside --artifact, which trains nothing and plays the attacks that need neither model nor images",
+        "has no effect with --artifact, which trains nothing and runs the attacks that need neither model nor images",
     ),
-    Rule({"groups"}, lambda given: "artifact" not in given, "want --artifact beside it"),
-    Rule({"data_root"}, _digits, "has no effect: digits is embedded; want --dataset beside it"),
+    Rule({"groups"}, lambda given: "artifact" not in given, "want --artifact with it"),
+    Rule({"data_root"}, _digits, "has no effect: digits is built in; want --dataset with it"),
     Rule(
         {"image_size"},
         _digits,
-        f"has no effect: the images of digits have {data.DEFAULT_SIZE} pixels; want --dataset beside it",
+        f"has no effect: the images of digits have {data.DEFAULT_SIZE} pixels; want --dataset with it",
     ),
-    Rule({"threats"}, lambda given: given.get("attacks") == ["none"], "want an attack to play, got --attack none"),
-    Rule({"resume"}, lambda given: "out" not in given, "want --out, the folder to go on in"),
+    Rule({"threats"}, lambda given: given.get("attacks") == ["none"], "want an attack to run, got --attack none"),
+    Rule({"resume"}, lambda given: "out" not in given, "want --out, the folder to continue in"),
 )
 
 
 def check_effects(given: Mapping[str, Any]) -> None:
-    """Raise ValueError where one of the options that were given would have no effect."""
+    """Raises BadUsage if a given option would have no effect."""
     for rule in WITHOUT_EFFECT:
         if rule.case(given):
             for name in OPTIONS:
@@ -197,7 +197,7 @@ def check_effects(given: Mapping[str, Any]) -> None:
 
 
 def settings(items: Sequence[str]) -> dict[str, str]:
-    """The fields and values in ``FIELD=VALUE``."""
+    """The values of ``FIELD=VALUE`` items by field."""
     found: dict[str, str] = {}
     for item in items:
         name, equals, value = item.partition("=")
@@ -209,6 +209,6 @@ def settings(items: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _want(option: str, value: str, known: Sequence[str]) -> None:
+def _check_choice(option: str, value: str, known: Sequence[str]) -> None:
     if value not in known:
         raise BadUsage(f"{option}: want one of {', '.join(known)}; got {value!r}")

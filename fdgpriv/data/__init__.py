@@ -1,16 +1,16 @@
-"""Datasets by name: the embedded digits, and images in folders."""
+"""Loads datasets by name: the built-in digits, and images in folders."""
 
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fdgpriv.data.names import DEFAULT_SIZE, names, want_dataset, want_domain, want_size
+from fdgpriv.data.names import DEFAULT_SIZE, check_dataset, check_domain, check_size, names
 
 if TYPE_CHECKING:
     from fdgpriv.data.dataset import Dataset
     from fdgpriv.data.images import Progress
 
-__all__ = ["DEFAULT_SIZE", "load", "names", "want_dataset", "want_domain", "want_size"]
+__all__ = ["DEFAULT_SIZE", "check_dataset", "check_domain", "check_size", "load", "names"]
 
 
 def load(
@@ -25,22 +25,22 @@ def load(
 
     Args:
         name: One of `names()`.
-        root: Where a dataset in folders lies; `digits` is embedded and wants none.
+        root: The folder of a folder dataset; None for `digits`, which is built in.
         image_size: S in pixels; 32 when None.
-        seed: Of what is drawn to make `digits`; folders draw nothing.
-        progress: Told (done, total) after each image that is read.
+        seed: Of the random generation of `digits`; unused for folders.
+        progress: Called with (done, total) after each image.
     """
-    want_dataset(name)
+    check_dataset(name)
     size = DEFAULT_SIZE if image_size is None else image_size
-    want_size(size)
+    check_size(size)
     if name == "digits":
         if root is not None:
-            raise ValueError(f"digits is embedded: want no folder, got {os.fspath(root)}")
+            raise ValueError(f"digits is built in: want no folder, got {os.fspath(root)}")
         from fdgpriv.data.digits import digits
 
         return digits(seed, image_size=size)
     if root is None:
-        raise ValueError(f"want the folder in which {name} lies, got none")
+        raise ValueError(f"want the folder of {name}, got none")
     from fdgpriv.data.folder import IN_FOLDERS
 
     return IN_FOLDERS[name](Path(root).expanduser(), size, progress)

@@ -1,4 +1,4 @@
-"""Labelled images: of one domain, of a benchmark with several domains, and of one client."""
+"""Containers of labelled images: a domain, a multi-domain dataset, and one client's data."""
 
 from dataclasses import dataclass, replace
 
@@ -45,14 +45,14 @@ class Dataset:
     """A domain generalization benchmark: the same classes in several domains.
 
     Attributes:
-        name: As the command line names it.
+        name: Its name on the command line.
         classes: K class names; a label is an index into them.
-        domains: The domains, in the dataset's own order.
-        default_target: The domain left out when the user names none.
-        about: What it is, in one or two sentences, for reports.
-        limits: What it is not: what a reader must not conclude from figures on it.
+        domains: The domains, in the dataset's order.
+        default_target: The target domain when the user names none.
+        about: Description in one or two sentences, for reports.
+        limits: Limits of the conclusions that results on it allow, for reports.
         flip: Whether a horizontal flip keeps the class (true for photographs, false for digits).
-        translate: Largest random translation in training, as a share of the side.
+        translate: Largest random translation in training, as a fraction of the side.
     """
 
     name: str
@@ -77,22 +77,22 @@ class Dataset:
         raise ValueError(f"want a domain of {self.name}: {', '.join(self.names)}; got {name!r}")
 
     def few(self, count: int) -> "Dataset":
-        """At most `count` images of each domain, drawn at random but always the same ones, in their order."""
-        drawn = (torch.randperm(len(domain), generator=generator(0, 20))[:count] for domain in self.domains)
-        domains = tuple(domain.take(index.sort().values) for domain, index in zip(self.domains, drawn, strict=True))
+        """A fixed random subset of at most `count` images of each domain, in the original order."""
+        chosen = (torch.randperm(len(domain), generator=generator(0, 20))[:count] for domain in self.domains)
+        domains = tuple(domain.take(index.sort().values) for domain, index in zip(self.domains, chosen, strict=True))
         return replace(self, domains=domains, about=f"{self.about} Here at most {count} images of each domain.")
 
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
-    """What one client holds, and nobody else.
+    """One client's private data.
 
     Attributes:
         client: The client's name.
-        images, labels: (n, 3, H, W) float32 in [0, 1] and (n,) int64: what it trains on.
-        held_out_images, held_out_labels: What it keeps for validation, never trained on.
+        images, labels: Training data: (n, 3, H, W) float32 in [0, 1] and (n,) int64.
+        held_out_images, held_out_labels: Validation data, never trained on.
         classes: K, the number of classes of the federation.
-        flip, translate: The augmentations its images allow (see Dataset).
+        flip, translate: The augmentations that keep the class (see Dataset).
     """
 
     client: str

@@ -1,7 +1,7 @@
-"""The digits: one task in four domains, made from what scikit-learn and matplotlib carry, so that nothing is downloaded.
+"""The built-in digits dataset: four domains made from data of scikit-learn and matplotlib, without download.
 
-The scans are the UCI optical digits (Alpaydin and Kaynak, 1998), the idea of `blend` is MNIST-M and that of `type` is
-SYN (Ganin and Lempitsky, ICML 2015).
+The scans are the UCI optical digits (Alpaydin and Kaynak, 1998); `blend` follows MNIST-M and `type` follows SYN
+(Ganin and Lempitsky, ICML 2015).
 """
 
 import torch
@@ -52,7 +52,7 @@ def digits(seed: int = 0, image_size: int = SIDE) -> Dataset:
 
 
 def stratified_parts(labels: Tensor, parts: int, rng: Generator) -> list[Tensor]:
-    """Disjoint sorted indices of `labels` (N,) that share each class out evenly, give or take one sample a class."""
+    """Splits `labels` (N,) into disjoint sorted index sets whose counts of each class differ by at most one."""
     part = torch.empty_like(labels)
     for k in range(int(labels.max()) + 1):
         members = (labels == k).nonzero()[:, 0]
@@ -62,15 +62,15 @@ def stratified_parts(labels: Tensor, parts: int, rng: Generator) -> list[Tensor]
 
 
 def scan(scans: Tensor) -> Tensor:
-    """Scans (N, 1, 8, 8) of ink in [0, 1] as images (N, 3, 32, 32): faint on grey paper, each pixel of the scan a square."""
+    """Images (N, 3, 32, 32) of scans (N, 1, 8, 8), ink in [0, 1]: low contrast on grey, nearest-neighbour upsampling."""
     ink = F.interpolate(scans, size=(SIDE, SIDE), mode="nearest")
     return (0.75 - 0.35 * ink).expand(-1, 3, -1, -1)
 
 
 def blend(scans: Tensor, rng: Generator) -> Tensor:
-    """Scans (N, 1, 8, 8) as |patch of a photograph - ink| (N, 3, 32, 32).
+    """Images |photograph patch - ink| (N, 3, 32, 32) of scans (N, 1, 8, 8).
 
-    The photographs are lightened so that ink is always darker than what it lies on.
+    The photographs are lightened so that ink is always darker than the background.
     """
     photographs = [torch.from_numpy(photo.copy()).permute(2, 0, 1) / 255 for photo in load_sample_images().images]
     patches = []
@@ -83,7 +83,7 @@ def blend(scans: Tensor, rng: Generator) -> Tensor:
 
 
 def outline(scans: Tensor) -> Tensor:
-    """Scans (N, 1, 8, 8) as pencilled contours with light shading (N, 3, 32, 32).
+    """Contour drawings with light shading (N, 3, 32, 32) of scans (N, 1, 8, 8).
 
     The distance of a pixel to the contour is, to first order, |ink - level| / |gradient of ink|.
     """
@@ -96,7 +96,7 @@ def outline(scans: Tensor) -> Tensor:
 
 
 def _enlarged(scans: Tensor) -> Tensor:
-    """Scans (N, 1, 8, 8) as smooth ink (N, 1, 32, 32) in [0, 1] inside a margin of two pixels."""
+    """Scans (N, 1, 8, 8) upsampled bicubically to (N, 1, 32, 32) in [0, 1], with a margin of two pixels."""
     ink = F.interpolate(scans, size=(SIDE - 4, SIDE - 4), mode="bicubic", align_corners=False)
     return F.pad(ink, (2,) * 4).clamp(0, 1)
 

@@ -1,4 +1,4 @@
-"""Datasets that lie in folders, ROOT/<domain>/<class>/*.jpg: anybody's own, and the published ones by name."""
+"""Loads image datasets from folders ROOT/<domain>/<class>/*.jpg: published benchmarks and the user's own."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ LAYOUT = "ROOT/<domain>/<class>/*.jpg"
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A published dataset: which domains lie in which folder, and what there is to know about it.
+    """A published dataset and its folder layout.
 
     Attributes:
-        name: As the command line names it.
-        folder: The folder that it unpacks to; a root may be that folder or the one that holds it.
-        domains: Its folders, in its authors' order.
-        classes: How many classes it has.
-        default_target: The domain left out when the user names none.
-        about: What it is.
+        name: Its name on the command line.
+        folder: The folder it unpacks to; the root may be this folder or its parent.
+        domains: The domain folders, in the authors' order.
+        classes: Number of classes.
+        default_target: The target domain when the user names none.
+        about: Description, for reports.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Benchmark:
 
     def load(self, root: Path, image_size: int, progress: Progress | None = None) -> Dataset:
         """The dataset below `root`, images (N, 3, S, S) with S = `image_size`."""
-        _want_folder(root)
+        _check_folder(root)
         places = [root, root / self.folder, root / self.folder.lower()]
         missing = {place: [name for name in self.domains if not (place / name).is_dir()] for place in places}
         found = min(places, key=lambda place: len(missing[place]))
@@ -67,11 +67,11 @@ def folder(root: Path, image_size: int, progress: Progress | None = None) -> Dat
     """The dataset in `root`, laid out as ROOT/<domain>/<class>/*.jpg; the last domain is the default target.
 
     Args:
-        root: Each folder in it is a domain, each folder in those a class; all domains have the same classes.
+        root: Contains one folder per domain with one folder per class; all domains have the same classes.
         image_size: S of the images (N, 3, S, S), in pixels.
-        progress: Told (done, total) after each image.
+        progress: Called with (done, total) after each image.
     """
-    _want_folder(root)
+    _check_folder(root)
     places = _folders(root)
     if len(places) < 2:
         got = ", ".join(place.name for place in places) or "none"
@@ -84,15 +84,15 @@ def folder(root: Path, image_size: int, progress: Progress | None = None) -> Dat
 def read_domains(
     places: Sequence[Path], image_size: int, progress: Progress | None = None
 ) -> tuple[tuple[Domain, ...], tuple[str, ...]]:
-    """The domain in each of `places`, and the classes (sorted) that all of them must have."""
+    """The domains in the folders `places`, and their classes, sorted; all domains must have the same."""
     for place in places:
         for named in (place, *_folders(place)):
             check_name(named.name, str(place.parent))
-    held = {place: [klass.name for klass in _folders(place)] for place in places}
-    classes = sorted({name for names in held.values() for name in names})
+    found = {place: [klass.name for klass in _folders(place)] for place in places}
+    classes = sorted({name for names in found.values() for name in names})
     if not classes:
         raise ValueError(f"want a folder per class in {places[0]} ({LAYOUT}), got none")
-    for place, names in held.items():
+    for place, names in found.items():
         for name in classes:
             if name not in names:
                 raise ValueError(f"want the class {name} in {place}, as in the other domains; got no such folder")
@@ -107,7 +107,7 @@ def read_domains(
     return tuple(domains), tuple(classes)
 
 
-def _want_folder(root: Path) -> None:
+def _check_folder(root: Path) -> None:
     if not root.exists():
         raise FileNotFoundError(f"want a folder ({LAYOUT}), got {root}, which does not exist")
     if not root.is_dir():
@@ -115,7 +115,7 @@ def _want_folder(root: Path) -> None:
 
 
 def _entries(place: Path) -> list[Path]:
-    """What lies in `place`, sorted by name, without hidden files and what archives leave behind."""
+    """The entries of the folder, sorted by name, without hidden files and __MACOSX folders."""
     try:
         return sorted(path for path in place.iterdir() if not path.name.startswith((".", "__MACOSX")))
     except OSError as error:
@@ -123,9 +123,9 @@ def _entries(place: Path) -> list[Path]:
 
 
 def _folders(place: Path) -> list[Path]:
-    """The folders in `place`; a link to a folder that `place` lies in is passed over."""
-    around = {place.resolve(), *place.resolve().parents}
-    return [path for path in _entries(place) if path.is_dir() and not (path.is_symlink() and path.resolve() in around)]
+    """The folders in `place`, without symbolic links to `place` or its parents."""
+    parents = {place.resolve(), *place.resolve().parents}
+    return [path for path in _entries(place) if path.is_dir() and not (path.is_symlink() and path.resolve() in parents)]
 
 
 def _images(place: Path) -> list[Path]:
@@ -135,7 +135,7 @@ def _images(place: Path) -> list[Path]:
         raise ValueError(f"want at least one image ({', '.join(SUFFIXES)}) in {place}, got none")
     for path in paths:
         if not path.is_file():
-            raise ValueError(f"want a readable image in {path}, got: no ordinary file")
+            raise ValueError(f"want a readable image in {path}, got: not a regular file")
     return paths
 
 

@@ -1,4 +1,4 @@
-"""Image files into one tensor: decoded and resized in threads, every fault one line that names the file."""
+"""Decodes and resizes image files in threads into one tensor; errors name the file."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from fdgpriv.utils.quiet import quietly
+from fdgpriv.utils.warnings_filter import warnings_ignored
 
 Progress = Callable[[int, int], None]
 
@@ -26,14 +26,17 @@ def read_images(paths: Sequence[Path], image_size: int, progress: Progress | Non
     """Images (N, 3, S, S) in [0, 1] of `paths`, each stretched to a square of side S = `image_size`.
 
     Args:
-        paths: Image files, 8 bits a channel; transparency is dropped.
+        paths: Image files with 8 bits per channel; transparency is dropped.
         image_size: S, in pixels; resized bicubically with antialiasing.
-        progress: Told (done, N) after each image.
+        progress: Called with (done, N) after each image.
+
+    Raises:
+        ValueError: An image cannot be read.
     """
     pixels = np.empty((len(paths), image_size, image_size, 3), dtype=np.uint8)
     pool = ThreadPoolExecutor(min(_WORKERS, os.cpu_count() or 1))
     try:
-        with quietly():  # Pillow's about size and metadata: size is checked below
+        with warnings_ignored():  # Pillow warns about size and metadata; size is checked below
             for i, image in enumerate(pool.map(partial(_read, image_size=image_size), paths)):
                 pixels[i] = image
                 if progress is not None:
@@ -44,18 +47,18 @@ def read_images(paths: Sequence[Path], image_size: int, progress: Progress | Non
 
 
 def _read(path: Path, image_size: int) -> NDArray[np.uint8]:
-    """One image (S, S, 3); whatever a decoder says of a damaged file becomes a ValueError."""
+    """One image (S, S, 3); every error of a decoder becomes a ValueError."""
     try:
         with Image.open(path, formats=_FORMATS) as image:
             fault = _fault(image)
             if not fault:
-                image.draft("RGB", (2 * image_size, 2 * image_size))  # a JPEG is decoded no larger than is needed
+                image.draft("RGB", (2 * image_size, 2 * image_size))  # decode JPEGs at reduced size
                 square = image.convert("RGB").resize((image_size, image_size), Image.Resampling.BICUBIC)
                 return np.asarray(square)
     except FileNotFoundError:
-        fault = "no file at the end of the link"
+        fault = "a broken symbolic link"
     except UnidentifiedImageError:
-        fault = f"none of {', '.join(_FORMATS)}"
+        fault = f"a format other than {', '.join(_FORMATS)}"
     except Image.DecompressionBombError:
         fault = f"more than {_MOST_PIXELS:,} pixels"
     except Exception as error:  # decoders raise OSError, SyntaxError, struct.error, ... for damaged files
@@ -64,9 +67,9 @@ def _read(path: Path, image_size: int) -> NDArray[np.uint8]:
 
 
 def _fault(image: Image.Image) -> str:
-    """Why the opened but not yet decoded `image` must not be read; empty when it may be."""
+    """Why the opened, not yet decoded `image` is rejected; empty if it is accepted."""
     if image.width * image.height > _MOST_PIXELS:
         return f"{image.width} x {image.height} pixels, more than {_MOST_PIXELS:,}"
     if image.mode[0] in "IF":
-        return f"mode {image.mode}, not 8 bits a channel"
+        return f"mode {image.mode}, not 8 bits per channel"
     return ""

@@ -1,10 +1,10 @@
-"""The datasets by name with the domains each has, known without reading any image."""
+"""Names and domains of the datasets; reads no images."""
 
 from collections.abc import Mapping
 
 DOMAINS: Mapping[str, tuple[str, ...]] = {
     "digits": ("scan", "blend", "type", "outline"),
-    "folder": (),  # those of the user's folder
+    "folder": (),  # given by the user's folder
     "pacs": ("art_painting", "cartoon", "photo", "sketch"),
 }
 DEFAULT_SIZE = 32  # pixels
@@ -12,23 +12,23 @@ SIZES = range(8, 1025)  # pixels
 
 
 def names() -> tuple[str, ...]:
-    """The names of the datasets, the default one first."""
+    """The names of the datasets, the default first."""
     return tuple(DOMAINS)
 
 
-def want_dataset(name: str) -> None:
-    """Raise ValueError, listing the known ones, where no dataset has this name."""
+def check_dataset(name: str) -> None:
+    """Raises ValueError, with the known names, if no dataset has this name."""
     if name not in DOMAINS:
         raise ValueError(f"want a dataset of {', '.join(DOMAINS)}; got {name!r}")
 
 
-def want_domain(dataset: str, domain: str) -> None:
-    """Raise ValueError, listing the known ones, where this dataset is known to have no such domain."""
+def check_domain(dataset: str, domain: str) -> None:
+    """Raises ValueError, with the known names, if this dataset has no such domain; `folder` accepts all."""
     if DOMAINS[dataset] and domain not in DOMAINS[dataset]:
         raise ValueError(f"want a domain of {', '.join(DOMAINS[dataset])}; got {domain!r}")
 
 
-def want_size(pixels: int) -> None:
-    """Raise ValueError where images cannot have this side."""
+def check_size(pixels: int) -> None:
+    """Raises ValueError if `pixels` is outside the supported image sizes."""
     if pixels not in SIZES:
         raise ValueError(f"want an image size of {SIZES[0]} to {SIZES[-1]} pixels, got {pixels}")

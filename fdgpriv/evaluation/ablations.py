@@ -111,6 +111,6 @@ def _last_rounds(adversary_trials: AdversaryTrials, simulator: RepeatedStyles, c
         replace(trial, asked={name: [cut(one) for one in ones] for name, ones in trial.asked.items()})
         for trial in adversary_trials.trials
     ]
-    return AdversaryTrials(
-        replace(adversary_trials.adversary, _simulator=simulator.last(count), learned=Cache()), trials
-    )
+    calibration = [replace(trial, one=cut(trial.one)) for trial in adversary_trials.calibration]
+    adversary = replace(adversary_trials.adversary, _simulator=simulator.last(count), cache=Cache())
+    return AdversaryTrials(adversary, trials, calibration, adversary_trials.shifted)

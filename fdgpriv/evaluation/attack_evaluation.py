@@ -15,7 +15,9 @@ from torch import Tensor
 from fdgpriv.adversary import GroundTruth, Prediction
 from fdgpriv.evaluation.ablations import by_layer, by_rounds, by_variant, undefended
 from fdgpriv.evaluation.attack_scores import AttackScores
+from fdgpriv.evaluation.attack_tests import attack_tests
 from fdgpriv.evaluation.attack_trials import AttackTrials
+from fdgpriv.evaluation.planted import planted_power, undecided
 from fdgpriv.evaluation.scores import evaluate_trials
 from fdgpriv.metrics.matching import first_match
 from fdgpriv.results import figures
@@ -60,6 +62,7 @@ class AttackEvaluation:
             return read_json(file, _SCORES)
         start = perf_counter()
         found = self._of(**self._found())
+        found = found.model_copy(update={"planted": self._planted(found)})
         found = found.model_copy(update={"attack_s": perf_counter() - start})
         write_json(file, found.model_dump_json().encode())
         return found
@@ -127,6 +130,17 @@ class AttackEvaluation:
             "figures": self._grid(predicted) if self.draws_images else (),
             "by_rounds": by_rounds(trials, target, self.few, rng),
         }
+
+    def _planted(self, found: AttackScores) -> dict[str, float]:
+        """By scope, how often a planted leak is found, where a verdict depends on it."""
+        target, trials = self._target, self.trials
+        if target is None or found.not_applicable or 1 not in found.by_size:
+            return {}
+        scopes = undecided(found, attack_tests({"": found}, trials.evaluator.seed)[""])
+        if not scopes:
+            return {}
+        adversaries = trials.adversaries(target, trials.sizes(target))
+        return planted_power(trials, adversaries, found, scopes, generator(trials.evaluator.seed, 41))
 
     def _grid(self, predicted: Predicted) -> tuple[str, ...]:
         rows, labels = [], []

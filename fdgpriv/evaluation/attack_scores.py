@@ -26,9 +26,6 @@ BOUNDS = ("nearest_own", "autoencoder")
 ROUNDING = 1e-6
 
 Images = Annotated[int, Field(ge=1)]
-BySizeTrust = Annotated[
-    dict[Images | None, Probability], BeforeValidator(dict), PlainSerializer(lambda by_size: list(by_size.items()))
-]
 BySize = Annotated[  # a JSON object has no null among its names, so that on disk it is a list of pairs
     dict[Images | None, Scores], BeforeValidator(dict), PlainSerializer(lambda by_size: list(by_size.items()))
 ]
@@ -53,7 +50,6 @@ class AttackScores(Entry):
         by_rounds: By number of rounds and of images, ascending, scores on that many rounds' artifacts combined.
         undefended: On single images without the defense, by the same attack with the same budget.
         planted: By scope, how often a leak of relevant size planted in these artifacts is found.
-        trust: By number of images, the weight of the artifact against the adversary's baseline.
         chance: Expected score of a random prediction, where that is one number.
         not_applicable: Why nothing was evaluated, or None.
         shadows: Clients among the units that took no part in training.
@@ -84,7 +80,6 @@ class AttackScores(Entry):
     by_rounds: list[tuple[Images, Images | None, Scores]] = Field(default_factory=list)
     undefended: Scores | None = None
     planted: dict[Word, Probability] = Field(default_factory=dict)
-    trust: BySizeTrust = Field(default_factory=dict)
     chance: float | None = None
     not_applicable: Text | None = None
     shadows: tuple[Word, ...] = ()

@@ -11,8 +11,9 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleStatistics
-from fdgpriv.data.dataset import ClientData, Domain
 from fdgpriv.defense import Defense
+from fdgpriv.evaluation.auxiliary import AuxiliaryData, leaks
+from fdgpriv.evaluation.calibration import CalibrationLayout
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial, TrialNeeds
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, TrialLayout
 from fdgpriv.federation.federation import Federation
@@ -78,6 +79,7 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         self._maker = CachedSimulator(self.seed)
+        self._data = AuxiliaryData(self.population, self.seed)
         self._learned = Cache[Cache[Any]]()
         self._laid_out = Cache[_LaidOut](most=LAID_OUT)  # one attack's adversaries come one after the other
         self.evidence = RecordedStyles.of(self.transcript, self.method, self.federation, self.seed)
@@ -153,9 +155,37 @@ class Evaluator:
             if (holder := self._holder(target, threat, trial.client)) is not None:
                 by_holder.setdefault(holder, []).append(trial)
         return [
-            AdversaryTrials(self._adversary(laid_out, threat, sizes, holder), trials)
+            self._prepared(laid_out, threat, sizes, needs, holder, trials)
             for holder, trials in sorted(by_holder.items())
         ]
+
+    def _prepared(
+        self,
+        laid_out: _LaidOut,
+        threat: ThreatModel,
+        sizes: Sequence[int | None],
+        needs: TrialNeeds,
+        holder: str,
+        trials: Sequence[Trial],
+    ) -> AdversaryTrials:
+        """One adversary with its trials and what it calibrates with."""
+        target, pool = laid_out.layout.target, laid_out.layout.pool.images
+        layout = CalibrationLayout(self.population, target, self._maker, needs, self._typical(target), self.seed)
+        held_back = self._data.held_back(threat.auxiliary, holder)
+        known = {domain: d for d, domain in enumerate(self.population.sources)}
+        found = layout.calibration(
+            [
+                (d, domain, self._model_of_domain(target, d))
+                for domain in held_back
+                for d in (known.get(domain.name, 0),)
+            ],
+            sizes,
+            pool,
+            f"{threat.auxiliary.name} {holder}",
+            shifted=len(held_back) == 1,
+        )
+        adversary = self._adversary(laid_out, threat, sizes, holder, pool if found.pool is None else found.pool)
+        return AdversaryTrials(adversary, trials, found.trials, len(held_back) == 1)
 
     def _lay_out(
         self,
@@ -221,7 +251,7 @@ class Evaluator:
         return sizes[len(sizes) // 2]
 
     def _adversary(
-        self, laid_out: _LaidOut, threat: ThreatModel, sizes: Sequence[int | None], holder: str
+        self, laid_out: _LaidOut, threat: ThreatModel, sizes: Sequence[int | None], holder: str, pool: Tensor
     ) -> Adversary:
         layout, target = laid_out.layout, laid_out.layout.target
         return Adversary(
@@ -230,41 +260,16 @@ class Evaluator:
             sources=self.population.sources,
             sizes=tuple(self._n_images(target) if size is None else size for size in sizes),
             image_size=self.federation.image_size,
-            _auxiliary=self._auxiliary(threat, holder, laid_out.leaked),
+            _auxiliary=self._data.practice(threat.auxiliary, holder, laid_out.leaked),
             _simulator=target.simulator,
-            _candidates=layout.pool.images,
+            _candidates=pool,
             _earlier=tuple(
                 target.simulator.alike(target.earlier[name], target.earlier[name].level) for name in layout.earlier
             ),
             typical=self._typical(target),
             expensive=target.expensive,
             seed=self.seed,
-            learned=self._learned.get((target.simulator, threat.auxiliary, holder, laid_out.share), Cache),
+            held_back=self._data.held_back(threat.auxiliary, holder),
+            cache=self._learned.get((target.simulator, threat.auxiliary, holder, laid_out.share), Cache),
             output_cache=laid_out.output_cache,
         )
-
-    def _auxiliary(self, threat: ThreatModel, holder: str, leaked: Mapping[str, Tensor]) -> tuple[Domain, ...]:
-        public = self.population.auxiliary
-        if threat.auxiliary is Auxiliary.NONE:
-            return ()
-        if threat.auxiliary is Auxiliary.OTHER_DOMAIN:
-            return (self.population.target,)
-        if threat.auxiliary is Auxiliary.OWN_DOMAIN:
-            return (public[holder],)
-        if threat.auxiliary is Auxiliary.SAME_DOMAINS:
-            return tuple(public.values())
-        domains = []
-        for d, domain in enumerate(public.values()):
-            images, labels = [domain.images], [domain.labels]
-            for name, index in leaked.items():
-                data = self.population.data(name)
-                of_domain = index[self.population.domain_of[name][index] == d]
-                images.append(data.images[of_domain])
-                labels.append(data.labels[of_domain])
-            domains.append(Domain(domain.name, torch.cat(images), torch.cat(labels)))
-        return tuple(domains)
-
-
-def leaks(share: float, data: ClientData) -> int:
-    """Number of a client's images that this share is."""
-    return int(share * len(data))

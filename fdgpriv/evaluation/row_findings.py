@@ -62,7 +62,7 @@ def finding(attack: AttackScores, tests: AttackTests, marked: Collection[str] = 
         curve=tuple(_point(attack, size, at) for size, at in attack.by_size.items()) if len(attack.by_size) > 1 else (),
         rounds=tuple(_over_rounds(attack, tests, *point) for point in attack.by_rounds),
         units=_units(attack, scores),
-        trust={"whole client" if size is None else f"{size} images": w for size, w in attack.trust.items()},
+        trust=_trust(attack),
         leakage={
             scope: _leakage(attack, scores, scope, one, scope in marked)
             for scope, one in tests.scopes.items()
@@ -94,6 +94,12 @@ def _interval(
     if ends is not None and bounds is not None:
         ends = (max(bounds[0], ends[0]), min(bounds[1], ends[1]))
     return Measured(value=found.value, ci95=ends, n=found.n, direction=direction)
+
+
+def _trust(attack: AttackScores) -> dict[str, float]:
+    """By number of images of the artifact, the weight that the adversary gave to the artifact."""
+    by_size = {size: at.trust for size, at in attack.by_size.items() if at.trust is not None}
+    return {"whole client" if size is None else f"{size} images": weight for size, weight in by_size.items()}
 
 
 def _positive(attack: AttackScores, test: Test | None) -> PositiveControl | None:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from pydantic import ConfigDict
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fdgpriv.adversary import GroundTruth, Observation, Prediction
 from fdgpriv.attack import Attack
+from fdgpriv.evaluation.calibration import blended, trust, weight_of
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.tasks.task import Baselines, Predictions
@@ -28,6 +29,7 @@ class Scores:
         headline: By name (``attack``, controls, bounds), the headline metric of each target.
         details: The same by further metric.
         realism: By name, figures of the predictions as a set.
+        trust: The mean weight of artifacts against artifact-free predictions; None where the task has none.
     """
 
     units: list[str] = field(default_factory=list)
@@ -35,6 +37,7 @@ class Scores:
     headline: ScoresByName = field(default_factory=dict)
     details: dict[str, ScoresByName] = field(default_factory=dict)
     realism: dict[str, dict[str, Measured]] = field(default_factory=dict)
+    trust: float | None = None
 
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -71,6 +74,7 @@ def evaluate_trials(
     """
     answers: dict[int | None, dict[str, Answers]] = defaultdict(lambda: defaultdict(list))
     trials: dict[int | None, list[Trial]] = defaultdict(list)
+    weights: dict[int | None, list[float]] = defaultdict(list)
     for adversary_trials in adversaries:
         observed = [
             (trial, name, one)
@@ -78,11 +82,19 @@ def evaluate_trials(
             for name, ones in trial.asked.items()
             for one in ones
         ]
+        sizes = {trial.size for trial in adversary_trials.trials}
+        calibration = [trial for trial in adversary_trials.calibration if trial.size in sizes]
         place: dict[Observation, int] = {}  # an observation that serves several controls is evaluated once
         for _, _, one in observed:
             place.setdefault(one.observation, len(place))
         adversary = adversary_trials.adversary
-        predictions = Predictions.of(attack.infer(adversary, list(place), rng))
+        found = Predictions.of(attack.infer(adversary, [*place, *(c.one.observation for c in calibration)], rng))
+        predictions = replace(found, values=list(found.values)[: len(place)])
+        trusted = trust(attack.task, adversary, calibration, list(found.values)[len(place) :], adversary_trials.shifted)
+        for trial in adversary_trials.trials:
+            if (weight := weight_of(trusted, trial.size)) is not None:
+                weights[trial.size].append(weight)
+        unaided = [attack.task.unaided(adversary, one) if trusted else None for one in predictions]
         baselines = attack.task.baselines(adversary, predictions, rng) | dict(predictions.baselines)
         number = {}
         for trial in adversary_trials.trials:
@@ -91,9 +103,11 @@ def evaluate_trials(
             for name, prediction, truth in _without_artifact(trial, baselines, adversary.sources):
                 answers[trial.size][name].append((number[id(trial)], prediction, truth))
         for trial, name, one in observed:
-            answers[trial.size][name].append((number[id(trial)], predictions[place[one.observation]], one.truth))
+            i, weight = place[one.observation], weight_of(trusted, 1 if name == "autoencoder" else trial.size)
+            prediction = blended(attack.task, predictions[i], unaided[i], weight)
+            answers[trial.size][name].append((number[id(trial)], prediction, one.truth))
     scores = {
-        size: _scored(attack, trials[size], by_name, size in described)
+        size: _scored(attack, trials[size], by_name, size in described, weights[size])
         for size, by_name in sorted(answers.items(), key=_last)
     }
     predicted = {
@@ -129,8 +143,14 @@ def _without_artifact(
     return found + [(name, prediction, truth) for name, pairs in trial.given.items() for prediction, truth in pairs]
 
 
-def _scored(attack: Attack, trials: Sequence[Trial], by_name: dict[str, Answers], described: bool) -> Scores:
-    scores = Scores(units=[trial.unit for trial in trials], clients=[trial.client for trial in trials])
+def _scored(
+    attack: Attack, trials: Sequence[Trial], by_name: dict[str, Answers], described: bool, weights: Sequence[float]
+) -> Scores:
+    scores = Scores(
+        units=[trial.unit for trial in trials],
+        clients=[trial.client for trial in trials],
+        trust=sum(weights) / len(weights) if weights else None,
+    )
     for name, rows in by_name.items():
         if {trial for trial, _, _ in rows} != set(range(len(trials))):
             continue  # a control must exist for every target

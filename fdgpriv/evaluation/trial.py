@@ -59,8 +59,28 @@ class Trial:
 
 
 @dataclass(frozen=True, eq=False)
+class CalibrationTrial:
+    """A simulated artifact that an adversary calibrates with.
+
+    Attributes:
+        client: The simulated client.
+        size: Number of images of the artifact; None for the whole client.
+        one: The observation and its ground truth, which the adversary knows as it simulated the artifact itself.
+    """
+
+    client: str
+    size: int | None
+    one: ScoredObservation
+
+
+@dataclass(frozen=True, eq=False)
 class AdversaryTrials:
-    """One adversary and the trials it is evaluated on."""
+    """One adversary, the trials it is evaluated on, and those it calibrates with.
+
+    `shifted` says that each simulated client of the calibration has a look of its own.
+    """
 
     adversary: Adversary
     trials: Sequence[Trial]
+    calibration: Sequence[CalibrationTrial] = ()
+    shifted: bool = False

@@ -115,6 +115,13 @@ class TrialLayout:
         """
         return [self._trial(group, groups, public.get(group.size)) for group in groups]
 
+    def scored(self, group: Group) -> ScoredObservation:
+        """The observation of this group's artifact and its ground truth, without controls."""
+        candidates, positions = self.pool.line_ups(group.client, group.index, self.rng)
+        membership_candidates, members = self.pool.membership_candidates(group.client, group.index)
+        truth = self._truth(group, group.index, candidates, positions, membership_candidates, members)
+        return ScoredObservation(self._observation(group, group, candidates, membership_candidates), truth)
+
     def _trial(self, group: Group, groups: Sequence[Group], public: Tensor | None) -> Trial:
         candidates, positions = self.pool.line_ups(group.client, group.index, self.rng)
         membership_candidates, members = self.pool.membership_candidates(group.client, group.index)

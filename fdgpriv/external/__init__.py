@@ -1,1 +1,1 @@
-"""Artifacts that were made elsewhere."""
+"""Audits of style statistics that other software computed."""

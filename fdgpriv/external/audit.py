@@ -1,7 +1,4 @@
-"""Audits style statistics that were made elsewhere: no model, no images, only the artifacts and what their owner knows.
-
-Their domains are read by the leave-one-out nearest centroid.
-"""
+"""Audits external style statistics, without model or images: domain inference by leave-one-out nearest centroid."""
 
 import platform
 from collections.abc import Mapping
@@ -22,7 +19,7 @@ from fdgpriv.results.finding import ArtifactRow, DatasetNote, Privacy, Results, 
 from fdgpriv.tasks.domain_label import DomainLabel
 from fdgpriv.threat import Auxiliary, Capability, ThreatModel, threat
 
-CONTROLS = 20  # draws of each control
+CONTROLS = 20  # random repetitions of each control
 Labels = NDArray[np.int64]
 HOLDER = ThreatModel(
     "holder",
@@ -32,29 +29,29 @@ HOLDER = ThreatModel(
 )
 
 
-def nearest_centroid(vectors: Array, groups: Labels, asked: Array | None = None) -> Labels:
-    """For each client (n,), the group whose mean over the *other* clients is nearest to its vector, in Euclidean distance.
+def nearest_centroid(vectors: Array, groups: Labels, queries: Array | None = None) -> Labels:
+    """For each client, the group (n,) whose mean over the *other* clients is nearest in Euclidean distance.
 
     Args:
         vectors: (n, D) artifacts.
         groups: (n,) their domains.
-        asked: (n, D) artifacts read in place of the clients' own; their own where None.
+        queries: (n, D) artifacts to classify in place of `vectors`.
     """
-    read = vectors if asked is None else asked
+    classified = vectors if queries is None else queries
     count = int(groups.max()) + 1
     distance = np.full((len(vectors), count), np.inf)
     for group in range(count):
-        mine = groups == group
-        total, size = vectors[mine].sum(0), mine.sum() - mine.astype(int)
+        is_member = groups == group
+        total, size = vectors[is_member].sum(0), is_member.sum() - is_member.astype(int)
         for i in np.flatnonzero(size > 0):
-            center = (total - vectors[i] * mine[i]) / size[i]
-            distance[i, group] = np.linalg.norm(read[i] - center)
+            center = (total - vectors[i] * is_member[i]) / size[i]
+            distance[i, group] = np.linalg.norm(classified[i] - center)
     nearest: Labels = distance.argmin(1)
     return nearest
 
 
-def domain_marks(styles: ExternalStyles, seed: int) -> Scores:
-    """Whether each client's domain is named, by its own artifact and by those that stand in for it."""
+def domain_scores(styles: ExternalStyles, seed: int) -> Scores:
+    """Accuracy of domain inference for each client, from its artifact and from each control."""
     vectors, groups = styles.vectors, styles.groups
     assert groups is not None
     rng = np.random.default_rng(seed)
@@ -63,8 +60,8 @@ def domain_marks(styles: ExternalStyles, seed: int) -> Scores:
     spread = (vectors - vectors.mean(0)) / (len(vectors) - 1) ** 0.5
     for _ in range(CONTROLS):
         hits.setdefault("noise", []).append(_hit(rng.permutation(groups), groups))
-        drawn = vectors.mean(0) + rng.standard_normal((len(vectors), len(vectors))) @ spread
-        hits.setdefault("random_style", []).append(_hit(nearest_centroid(vectors, groups, drawn), groups))
+        random_styles = vectors.mean(0) + rng.standard_normal((len(vectors), len(vectors))) @ spread
+        hits.setdefault("random_style", []).append(_hit(nearest_centroid(vectors, groups, random_styles), groups))
         other = np.array([rng.choice(np.flatnonzero(groups != group)) for group in groups])
         hits.setdefault("other_domain", []).append(_hit(nearest_centroid(vectors, groups, vectors[other]), groups))
     names = [f"client-{i:03d}" for i in range(len(groups))]
@@ -77,7 +74,7 @@ def _hit(predictions: Labels, groups: Labels) -> Array:
 
 
 def audit(styles: ExternalStyles, seed: int, command: str) -> Results:
-    """Every attack on these artifacts, and why the others cannot be played."""
+    """The results of all attacks on these artifacts, with the reasons why others are not applicable."""
     start = perf_counter()
     scores = _scores(styles, seed)
     verdicts = judge(scores, seed)
@@ -139,7 +136,7 @@ def _scores(styles: ExternalStyles, seed: int) -> Mapping[str, AttackScores]:
         asks_domain = attack.task.secret == DomainLabel.secret
         if asks_domain and styles.groups is not None and len(set(styles.groups.tolist())) > 1:
             chance = float(np.bincount(styles.groups).max() / len(styles.groups))
-            by_size = {None: domain_marks(styles, seed)}
+            by_size = {None: domain_scores(styles, seed)}
             found[f"elsewhere/{name}"] = AttackScores.of(
                 attack, HOLDER, StyleStatistics.kind, shared=True, by_size=by_size, chance=chance
             )

@@ -1,4 +1,4 @@
-"""Style statistics that were made elsewhere, read from files without pickle: .npz, .safetensors, or mean.npy and std.npy."""
+"""Reads external style statistics from .npz, .safetensors, or mean.npy and std.npy, without pickle."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from fdgpriv.utils.arrays import AnyArray, read_array, read_arrays
 
 Array = NDArray[np.float64]
 
-LARGEST_VALUE = 1e100  # larger ones have no finite squared distances
+LARGEST_VALUE = 1e100  # squared distances of larger values overflow
 WANTED = "one .npz or .safetensors with arrays mean and std (n, C), or mean.npy and std.npy"
-MOST_CLIENTS = 10_000  # a control has a number for each pair of clients
+MOST_CLIENTS = 10_000  # controls need memory quadratic in the number of clients
 
 
 @dataclass(frozen=True, eq=False)
 class ExternalStyles:
-    """One style of each client.
+    """One style per client.
 
     Attributes:
-        name: The file's, without its suffix.
-        mean, std: (n, C) float64, in the files' own units.
-        groups: (n,) the domain of each client, as far as the user knows; None where unknown.
+        name: File name without suffix.
+        mean, std: (n, C) float64, in the files' units.
+        groups: (n,) the domain of each client as given by the user; None if unknown.
     """
 
     name: str
@@ -33,7 +33,7 @@ class ExternalStyles:
 
     @property
     def vectors(self) -> Array:
-        """(n, 2C): mean and std side by side, unscaled."""
+        """(n, 2C): mean and std concatenated, unscaled."""
         return np.concatenate([self.mean, self.std], axis=1)
 
 
@@ -41,12 +41,12 @@ def read(files: Sequence[Path], sizes: Sequence[int] = ()) -> ExternalStyles:
     """The styles in these files.
 
     Args:
-        files: One ``.npz`` or ``.safetensors`` with arrays ``mean`` and ``std`` and perhaps ``groups``; or two ``.npy``,
-            the means before the standard deviations.
-        sizes: Clients of each domain, in the files' order; empty for ``groups`` of the file, or none.
+        files: One ``.npz`` or ``.safetensors`` with arrays ``mean``, ``std`` and optionally ``groups``; or two ``.npy``,
+            first the means, then the standard deviations.
+        sizes: Number of clients of each domain, in the files' order; empty to use ``groups`` of the file, if any.
 
     Raises:
-        ValueError: The files do not hold that, or hold NaN, or the sizes do not add up to the number of clients.
+        ValueError: The files have other content or NaN, or the sizes do not add up to the number of clients.
     """
     try:
         arrays = _arrays(files)
@@ -81,7 +81,7 @@ def _arrays(files: Sequence[Path]) -> Mapping[str, AnyArray]:
 
 
 def _table(array: AnyArray, name: str, file: Path) -> Array:
-    """(n, C), whatever singleton axes follow."""
+    """The array as (n, C), without trailing singleton axes."""
     if array.ndim < 2 or array.dtype.kind not in "fiu" or any(side != 1 for side in array.shape[2:]):
         raise ValueError(f"want {name} (n, C) of numbers, got {array.shape} {array.dtype} in {file}")
     clients, channels = array.shape[:2]
@@ -97,9 +97,9 @@ def _table(array: AnyArray, name: str, file: Path) -> Array:
 
 
 def _groups(array: AnyArray, clients: int, file: Path) -> NDArray[np.int64]:
-    """(n,) numbers from 0 for the domains, in their sorted order."""
+    """Domain numbers (n,) from 0, in sorted order of the names."""
     if array.dtype.kind not in "biuSU" and not (array.dtype.kind == "f" and bool(np.isfinite(array).all())):
         raise ValueError(f"want groups (n,) of finite numbers or words, got {array.dtype} or NaN in {file}")
     if array.size != clients:
-        raise ValueError(f"want one of groups for each of {clients} clients, got {array.size} in {file}")
+        raise ValueError(f"want one group for each of {clients} clients, got {array.size} in {file}")
     return np.unique(array, return_inverse=True)[1].reshape(-1)

@@ -1,1 +1,1 @@
-"""Clients, partitions, wire, transcript and engines."""
+"""Federated training: data partitions, message exchange, transcript and the local engine."""

@@ -1,4 +1,4 @@
-"""What a server asks of its clients, and the types of a method's server generator."""
+"""Requests of a server to its clients, and the types of a method's server generator."""
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,18 +11,18 @@ from fdgpriv.federation.upload import Wanted
 
 @dataclass(frozen=True)
 class Ask:
-    """What the server asks of its clients: call `verb` on each with its message.
+    """A request of the server: call the method `verb` of each client with its message.
 
     Attributes:
-        verb: The client's method.
-        messages: What each asked client is sent.
-        reduce: ``"mean"`` where the server needs only the (weighted) mean of the answers, so that secure aggregation
-            may stand in; None where it needs each one.
-        noted: What the server noted of its own work, for the evaluator; it crosses no wire.
-        after: After how many rounds the model in it is, for the evaluator; None for the round that the model names. A model
-            that is sent in round r is the one after r rounds.
-        wanted: What each client's answer must hold, which the wire then checks; empty for nothing. None does not say: then
-            kinds, numbers of artifacts, tensor names, shapes and dtypes are not checked.
+        verb: Name of the client's method.
+        messages: The message to each client asked.
+        reduce: ``"mean"`` if the server needs only the (weighted) mean of the answers, so that secure aggregation is
+            possible; None if it needs each one.
+        noted: Diagnostics of the server for the evaluator; never sent.
+        after: Number of completed rounds of the model in the message, for the evaluator; None for the model's `round`: a
+            model sent in round r is the one after r rounds.
+        wanted: The artifacts that each answer must contain, checked on receipt; empty for none. None disables the
+            checks of kinds, counts, tensor names, shapes and dtypes.
     """
 
     verb: str
@@ -33,7 +33,7 @@ class Ask:
     wanted: Sequence[Wanted] | None = None
 
     def round(self, client: str) -> int:
-        """The round that this client is asked to answer for: the latest of what it is sent, 0 where it is sent nothing."""
+        """The round of this client's answer: the latest round in its message, 0 if the message is empty."""
         return max((artifact.round for artifact in self.messages[client]), default=0)
 
 

@@ -1,6 +1,6 @@
-"""What an audit must know of a method beside its model, server and client: how often and how its artifacts come to be.
+"""Public facts about a method's artifacts that audits use: number of releases, style computation, client training.
 
-All of it is public. A method that discloses nothing is audited with what the transcript alone allows.
+A method that discloses nothing is audited with the attacks that the transcript alone allows.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from fdgpriv.models.backbone import Backbone
 
 
 class PlainTraining(Protocol):
-    """How a client trains on cross-entropy alone, which adversaries imitate."""
+    """A client's training on cross-entropy alone, which adversaries simulate."""
 
     @property
     def elementwise_optimizer(self) -> bool:
@@ -31,25 +31,24 @@ class PlainTraining(Protocol):
         """Trains `model` in place as a client does in this round, on cross-entropy alone."""
 
     def plain_batches(self, data: ClientData, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """The augmented batches that `train_plainly` makes a step of each: images (B, 3, H, W) and labels (B,)."""
+        """The augmented batches of `train_plainly`, one per step: images (B, 3, H, W) and labels (B,)."""
 
     def ready(self, model: nn.Module, n: int) -> None:
-        """Puts `model` into the mode in which a client with n images trains it."""
+        """Sets the training or evaluation mode of `model`'s layers as a client with n images does."""
 
     def new_optimizer(self, model: nn.Module, round: int) -> torch.optim.Optimizer:
-        """A fresh optimiser for this round."""
+        """A new optimiser for this round."""
 
     def steps(self, n: int) -> int:
-        """How many mini-batches a client that has n images trains on in a round."""
+        """Number of mini-batches per round of a client with n images."""
 
 
 class StyleSource:
-    """How the styles that a method shares are taken: here from features of the global model's own backbone.
+    """Computes the styles that a method shares; by default from features of the global model's backbone.
 
     Attributes:
-        frozen_encoder: Whether styles come from a public network that training does not change.
-        normalises_jointly: Whether an image's style depends on the client's other images, since batch statistics
-            normalise its features.
+        frozen_encoder: Whether the encoder is a public network that is not trained.
+        normalises_jointly: Whether an image's style depends on the client's other images through batch statistics.
     """
 
     frozen_encoder: ClassVar[bool] = False
@@ -65,31 +64,34 @@ class StyleSource:
         return lambda images: backbone.features(images, layer)
 
     def of_client(self, model: nn.Module, images: Tensor, layer: str, rule: StyleRule) -> Moments:
-        """Mean and std (n, C) of the features of each image (n, 3, H, W) of one client that holds these; `model` is kept."""
+        """Mean and std (n, C) of the features of each of one client's images (n, 3, H, W); `model` is not changed."""
         device = next(model.parameters()).device
         encoder = self.features(model, layer)
         mean, std = styles_of(images, lambda part: encoder(part.to(device)), rule)
         return mean.cpu(), std.cpu()
 
     def in_frame_of(self, model: nn.Module, images: Tensor, layer: str) -> nn.Module:
-        """A model that normalises one image as among those of a client that holds `images` (n, 3, H, W), up to `layer`."""
+        """A copy of `model` that normalises up to `layer` with the batch statistics of a client's `images` (n, 3, H, W).
+
+        `model` itself if styles do not depend on batch statistics.
+        """
         return model
 
 
 @dataclass(frozen=True, eq=False)
 class Disclosure:
-    """What one configured method discloses.
+    """Public facts about one configured method.
 
     Attributes:
         method: Its name.
-        otherwise: At most how often one client's artifact leaves it in a run, of kinds that `often` does not name.
+        otherwise: Maximum number of releases per client and run, for kinds not in `often`.
         often: The same by kind.
-        single_image_kinds: Kinds whose artifacts describe one image each, so that a client shares as many as it has images.
-        style_rule: How shared styles are taken and pooled; None where none are shared, or plain averages.
-        styles: How they come to be.
-        training: How clients train; None where it does not say.
-        sent_as: By kind, what the ledger calls artifacts of it that the server sends to clients, if not by their kind.
-        interpolation: Makes the one style that the server broadcasts from its clients'; None where it makes none.
+        single_image_kinds: Kinds whose artifacts describe one image each: a client shares one per image.
+        style_rule: Definition of the shared styles; None if none are shared, or plain averages.
+        styles: Computes them.
+        training: The clients' training; None if not disclosed.
+        sent_as: By kind, the ledger's name for artifacts that the server sends to clients, if not the kind.
+        interpolation: Computes the style that the server broadcasts from its clients' styles; None if there is none.
     """
 
     method: str
@@ -103,7 +105,7 @@ class Disclosure:
     interpolation: Callable[[Sequence[StyleStatistics]], InterpolationStyle] | None = None
 
     def releases(self, kind: str) -> int:
-        """At most how often one client's artifact of this kind leaves it in a run; of single images', one image's."""
+        """Maximum number of releases of this kind per client and run; per image for kinds of single images."""
         return self.often.get(kind, self.otherwise)
 
     def per_image(self, kind: str) -> bool:
@@ -112,25 +114,25 @@ class Disclosure:
 
 
 class FederatedMethod(Protocol):
-    """What engines and simulators drive."""
+    """The interface of a method for engines and simulators."""
 
     rounds: int
 
     @classmethod
     def name(cls) -> str:
-        """As the command line names it."""
+        """Its name on the command line."""
 
     def model(self, federation: Federation, rng: torch.Generator) -> nn.Module:
-        """The global model as it starts."""
+        """The initial global model."""
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         """The server's generator."""
 
     def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> object:
-        """A client: an object with one method for each verb."""
+        """A client: an object with one method per verb."""
 
     def cut_to(self, clients: int) -> Self:
-        """The same for a federation of so few clients."""
+        """This method, adapted to a federation with this number of clients."""
 
     def disclosure(self) -> Disclosure:
-        """What it discloses."""
+        """Its public facts."""

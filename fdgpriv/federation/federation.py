@@ -1,4 +1,4 @@
-"""What every participant may know of a federation: its clients, classes, image size and network."""
+"""The public facts of a federation: its clients, classes, image size and network."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,15 +10,15 @@ from fdgpriv.models.backbone import Backbone
 
 @dataclass(frozen=True)
 class Federation:
-    """What everybody may know of a federation: the server has this and what the wire brings, nothing else.
+    """Facts known to all participants; besides them, the server has only what it receives.
 
     Attributes:
         clients: The clients' names.
         classes: K.
         image_size: H = W, in pixels.
-        backbone: Builds the agreed network, from a generator.
+        backbone: Builds the network, initialised from a generator.
         seed: Of the run.
-        device: Where clients train.
+        device: Device of the clients' training.
     """
 
     clients: tuple[str, ...]
@@ -29,10 +29,10 @@ class Federation:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def sample(self, participants: int | None, rng: torch.Generator) -> list[str]:
-        """`participants` clients drawn without replacement, in federation order; all of them for None."""
+        """`participants` clients sampled without replacement, in federation order; all of them for None."""
         if participants is None or participants >= len(self.clients):
             return list(self.clients)
         if participants < 1:
             raise ValueError(f"want at least 1 participant, got {participants}")
-        drawn = torch.randperm(len(self.clients), generator=rng)[:participants]
-        return [self.clients[i] for i in sorted(drawn.tolist())]
+        chosen = torch.randperm(len(self.clients), generator=rng)[:participants]
+        return [self.clients[i] for i in sorted(chosen.tolist())]

@@ -1,7 +1,7 @@
-"""The local engine: carries messages between a server generator and its clients inside one process.
+"""Runs a server generator and its clients in one process.
 
-Clients answer side by side, one thread each: on few cores that trains more images a second than one client on all of
-them. Every client computes on one thread with its own generator, so that results do not depend on how many work at once.
+Clients run in parallel, one thread each: on few cores this trains more images per second than one client on all cores.
+Every client has its own random generator, so results do not depend on the number of threads.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,36 +20,36 @@ from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.ask import Ask
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
-from fdgpriv.federation.upload import blaming
+from fdgpriv.federation.upload import client_errors
 from fdgpriv.federation.wire import Wire
 from fdgpriv.utils.seeds import generator
 
-Watch = Callable[[int, Mapping[str, ModelState]], None]
-Count = Callable[[str, int, int], None]
+RoundCallback = Callable[[int, Mapping[str, ModelState]], None]
+AnswerCallback = Callable[[str, int, int], None]
 
 
 def stream(seed: int, name: str) -> torch.Generator:
-    """The generator that belongs to `name` under `seed`."""
+    """The random generator of the participant or purpose `name` in a run with this seed."""
     return generator(seed, 2, crc32(name.encode()))
 
 
 @dataclass
 class LocalEngine:
-    """Drives one run.
+    """Runs one federated training.
 
     Attributes:
-        workers: How many clients answer at once.
-        watch: Told of each round and, by client, the model sent to it in that round, which is the one after so many rounds:
-            one object for all where the model is global. For evaluation outside the federation.
-        count: Told of each answer: the verb, how many clients have answered it, how many were asked.
-        wire_s: Seconds spent on the wire so far (defending, recording, delivering).
-        log: Means over clients of what they noted of their training, or the least client's where a name ends in ``_min``,
-            and what the server noted last of its own, for the evaluator; it crosses no wire.
+        workers: Number of clients that run in parallel.
+        on_round: Called for each round with its number r and, by client, the model sent to it, which is the one after r
+            rounds; the same object for all clients if the model is global. For evaluation outside the federation.
+        on_answer: Called after each answer with the verb, the number of answers so far, and the number of clients asked.
+        wire_s: Seconds spent so far in message exchange (defense, recording, delivery).
+        log: Diagnostics for the evaluator, never sent: means over clients, or the minimum if a name ends in ``_min``, and
+            the server's latest.
     """
 
     workers: int = 2
-    watch: Watch | None = None
-    count: Count | None = None
+    on_round: RoundCallback | None = None
+    on_answer: AnswerCallback | None = None
     wire_s: float = field(default=0.0, init=False)
     log: dict[str, float] = field(default_factory=dict, init=False)
 
@@ -58,23 +58,23 @@ class LocalEngine:
     ) -> nn.Module:
         """The global model that `method` trains.
 
+        Args:
+            method: Provides server and clients.
+            federation: The public facts.
+            data: Each client's data, passed to that client only.
+            wire: Transports the messages.
+
         Raises:
             fdgpriv.federation.wire.Diverged: Training gave NaN or an infinity.
-            fdgpriv.federation.upload.ClientFailed: A client answered with what it was not asked for, or raised an exception.
-
-        Args:
-            method: Whose server and clients speak.
-            federation: What everybody may know.
-            data: What each client holds; reaches that client only.
-            wire: Between them.
+            fdgpriv.federation.upload.ClientFailed: A client's answer is invalid, or its code raised an exception.
         """
         seed = federation.seed
         rngs = {name: stream(seed, name) for name in federation.clients}
         noise = {name: stream(seed, f"defense of {name}") for name in federation.clients}
         clients = {name: _client(method, federation, data[name], rngs[name]) for name in federation.clients}
         server = method.server(federation, stream(seed, SERVER))
-        watched = -1
-        told: Future[None] | None = None  # what watches a round looks at its model while clients already train on
+        latest = -1  # the latest round passed to on_round
+        evaluation: Future[None] | None = None  # on_round runs while clients continue to train
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         pool = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
@@ -86,20 +86,20 @@ class LocalEngine:
                 futures = {
                     name: pool.submit(_answer, clients[name], name, ask, message) for name, message in delivered.items()
                 }
-                if (models := _models(ask)) and self.watch is not None:
+                if (models := _models(ask)) and self.on_round is not None:
                     round = max(model.round for model in models.values()) if ask.after is None else ask.after
-                    if round > watched:
-                        _ = told and told.result()
-                        told, watched = pool.submit(self.watch, round, models), round
+                    if round > latest:
+                        _ = evaluation and evaluation.result()
+                        evaluation, latest = pool.submit(self.on_round, round, models), round
                 outgoing = {}
                 for name, future in futures.items():
                     outgoing[name] = future.result()
-                    if self.count is not None:
-                        self.count(ask.verb, len(outgoing), len(futures))
+                    if self.on_answer is not None:
+                        self.on_answer(ask.verb, len(outgoing), len(futures))
                 answers = {name: self._up(wire, name, ask, out, noise[name]) for name, out in outgoing.items()}
                 ask = server.send(answers)
         except StopIteration as done:
-            _ = told and told.result()
+            _ = evaluation and evaluation.result()
             model: nn.Module = done.value
             self._collect(clients.values())
             return model
@@ -108,11 +108,11 @@ class LocalEngine:
             torch.set_num_threads(threads)
 
     def _collect(self, clients: Iterable[object]) -> None:
-        noted: dict[str, list[tuple[float, int]]] = {}
+        logs: dict[str, list[tuple[float, int]]] = {}
         for client in clients:
             for name, entry in getattr(client, "log", {}).items():
-                noted.setdefault(name, []).append(entry)
-        for name, entries in noted.items():
+                logs.setdefault(name, []).append(entry)
+        for name, entries in logs.items():
             if name.endswith("_min"):
                 self.log[name] = min(total / max(1, count) for total, count in entries)
             else:
@@ -132,18 +132,18 @@ class LocalEngine:
 
 
 def _client(method: FederatedMethod, federation: Federation, data: ClientData, rng: torch.Generator) -> object:
-    with blaming(data.client, "its construction", None):
+    with client_errors(data.client, "its construction", None):
         return method.client(federation, data, rng)
 
 
 def _answer(client: object, name: str, ask: Ask, message: Message) -> Outgoing:
-    with blaming(name, ask.verb, ask.round(name)):
+    with client_errors(name, ask.verb, ask.round(name)):
         answer: Outgoing = getattr(client, ask.verb)(message)
         return answer
 
 
 def _models(ask: Ask) -> dict[str, ModelState]:
-    """By client, the model that the server sends it."""
+    """The model that the server sends to each client, by client."""
     return {
         client: artifact
         for client, message in ask.messages.items()

@@ -1,9 +1,8 @@
-"""How a dataset becomes a federation: which sample goes to which client, and what the evaluator keeps apart.
+"""Partitions a dataset into clients, held-out data, public images and shadow clients.
 
-Where attacks are wanted, a share of each source domain is set aside as public images: adversaries may hold them
-(`auxiliary`), and shadow clients are made of some of them where a domain has few clients. The rest is dealt to the clients,
-every sample once, by one of the partitions below; each client holds out a share for validation.
-Every draw comes from one generator seeded by (seed, 1), so that a seed names one federation.
+For attacks, a share of each source domain is reserved as public images: auxiliary data of adversaries, and data of
+shadow clients where a domain has few clients. The rest is partitioned among the clients by one of the schemes below;
+each client holds out a share for validation. All random numbers come from one generator seeded by (seed, 1).
 """
 
 from collections.abc import Callable
@@ -18,15 +17,15 @@ from fdgpriv.federation.setup import partition_named
 from fdgpriv.federation.shadow_clients import shadow_clients
 from fdgpriv.utils.seeds import generator
 
-Deal = list[list[Tensor]]  # by domain, by client: indices into the domain
+Assignment = list[list[Tensor]]  # by domain, by client: indices into the domain
 AUXILIARY_SHARE = 0.25
 HELD_OUT_SHARE = 0.1
-_DRAWS = 1000
+_ATTEMPTS = 1000
 
 
 @dataclass(frozen=True)
 class ImageCounts:
-    """Numbers of images: clients train on them, hold them out, adversaries may hold them, shadow clients hold them."""
+    """Numbers of images by use: clients' training and held-out data, public images, shadow clients."""
 
     train: int
     held_out: int
@@ -36,16 +35,16 @@ class ImageCounts:
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """All that the evaluator knows; a method sees one LocalData of it at a time, an attack only what a view grants.
+    """The partitioned dataset, known to the evaluator only.
 
     Attributes:
-        dataset: What it was made from.
-        target: The domain left out.
+        dataset: The dataset.
+        target: The target domain.
         sources: The names of the source domains.
         clients: By name, in federation order.
         domain_of: By client or shadow, (n,) index into `sources` of each training sample.
-        shadows: Clients that take no part in training: drawn to have more units to measure on.
-        auxiliary: By source domain, the public images that adversaries may hold.
+        shadows: Shadow clients, which do not train; additional units of evaluation.
+        auxiliary: By source domain, the public images of adversaries.
     """
 
     dataset: Dataset
@@ -58,45 +57,45 @@ class Population:
     _pools: dict[tuple[str, ...], Tensor] = field(default_factory=dict, init=False)
 
     def main_domain(self, client: str) -> int:
-        """Index into `sources` of the domain that most of this client's samples have."""
+        """Index into `sources` of this client's most frequent domain."""
         return int(self.domain_of[client].bincount(minlength=len(self.sources)).argmax())
 
     def data(self, client: str) -> ClientData:
-        """What this client or shadow holds."""
+        """The data of this client or shadow client."""
         return self.clients[client] if client in self.clients else self.shadows[client]
 
     def images(self, name: str) -> ImageCounts:
-        """What the images of the source domain `name` are used for."""
+        """Numbers of images of the source domain `name` by use."""
         d, whole = self.sources.index(name), len(self.dataset.domain(name))
         train = sum(int((self.domain_of[client] == d).sum()) for client in self.clients)
-        mine = [data for shadow, data in self.shadows.items() if self.main_domain(shadow) == d]
-        shadow = sum(len(data) + len(data.held_out_images) for data in mine)
+        shadows = [data for shadow, data in self.shadows.items() if self.main_domain(shadow) == d]
+        shadow = sum(len(data) + len(data.held_out_images) for data in shadows)
         public = len(self.auxiliary[name])
         return ImageCounts(train=train, held_out=whole - train - public - shadow, public=public, shadow=shadow)
 
     def pool(self, names: tuple[str, ...]) -> Tensor:
-        """(P, 3, H, W): all training images of these in one row, then all that they hold out; the same tensor each time."""
+        """(P, 3, H, W): all training images of these clients, then all their held-out images; cached."""
         if names not in self._pools:
-            held = [self.data(name) for name in names]
-            self._pools[names] = torch.cat([d.images for d in held] + [d.held_out_images for d in held])
+            data = [self.data(name) for name in names]
+            self._pools[names] = torch.cat([d.images for d in data] + [d.held_out_images for d in data])
         return self._pools[names]
 
 
 def populate(
     dataset: Dataset, target: str, partition: str, clients: int, seed: int, attacked: bool = True
 ) -> Population:
-    """The population that trains on every domain of `dataset` but `target`.
+    """Partitions every domain of `dataset` but `target`.
 
     Args:
-        dataset: The benchmark.
-        target: The domain left out.
+        dataset: The dataset.
+        target: The target domain.
         partition: ``single``, ``dirichlet:ALPHA``, ``heterogeneity:LAMBDA`` or ``domains:D``.
-        clients: How many.
+        clients: Number of clients.
         seed: Of the run.
-        attacked: Without attacks no image is public and there are no shadows: clients hold everything.
+        attacked: If false, no image is public and there are no shadows: clients get all images.
 
     Raises:
-        ValueError: The target, the partition or the number of clients cannot be.
+        ValueError: The target, the partition or the number of clients is invalid.
     """
     left_out = dataset.domain(target)
     if clients < 1:
@@ -109,20 +108,20 @@ def populate(
         cut = int(AUXILIARY_SHARE * len(domain)) if attacked else 0
         public.append(domain.take(order[:cut]))
         private.append(domain.take(order[cut:]))
-    deal = partitioner(partition)([len(domain) for domain in private], clients, rng)
+    assignment = partitioner(partition)([len(domain) for domain in private], clients, rng)
     local = {}
     for i in range(clients):
-        parts = [domain.take(by_client[i]) for domain, by_client in zip(private, deal, strict=True)]
-        local[f"client-{i:02d}"] = _hold(f"client-{i:02d}", parts, dataset, rng)
+        parts = [domain.take(by_client[i]) for domain, by_client in zip(private, assignment, strict=True)]
+        local[f"client-{i:02d}"] = _client_data(f"client-{i:02d}", parts, dataset, rng)
     names = list(local)
-    if all(sum(len(by_client[i]) > 0 for by_client in deal) == 1 for i in range(clients)):
+    if all(sum(len(by_client[i]) > 0 for by_client in assignment) == 1 for i in range(clients)):
         for d, domain in enumerate(public):
-            sizes = [len(part) for part in deal[d] if len(part)]
-            public[d], apart = shadow_clients(domain, sizes, len(dataset.classes))
-            for part in apart:
+            sizes = [len(part) for part in assignment[d] if len(part)]
+            public[d], shadow_parts = shadow_clients(domain, sizes, len(dataset.classes))
+            for part in shadow_parts:
                 name = f"shadow-{len(local) - clients:02d}"
                 parts = [part if other == d else part.part(0, 0) for other in range(len(sources))]
-                local[name] = _hold(name, parts, dataset, rng)
+                local[name] = _client_data(name, parts, dataset, rng)
     return Population(
         dataset=dataset,
         target=left_out,
@@ -134,14 +133,14 @@ def populate(
     )
 
 
-def _hold(name: str, parts: list[Domain], dataset: Dataset, rng: torch.Generator) -> tuple[ClientData, Tensor]:
-    """What the client `name` holds of the source domains' `parts`, and the domain of each of its training images."""
+def _client_data(name: str, parts: list[Domain], dataset: Dataset, rng: torch.Generator) -> tuple[ClientData, Tensor]:
+    """The data of the client `name` from its parts of the source domains, and each training image's domain."""
     images = torch.cat([part.images for part in parts])
     labels = torch.cat([part.labels for part in parts])
     domains = torch.cat([torch.full((len(part),), d) for d, part in enumerate(parts)])
     if len(images) < 2:
-        raise ValueError(f"{name} would hold {len(images)} images: want at least 2; ask for fewer clients")
-    out, kept = set_aside(len(images), rng)
+        raise ValueError(f"want at least 2 images per client, got {len(images)} for {name}; use fewer clients")
+    out, kept = held_out_split(len(images), rng)
     data = ClientData(
         client=name,
         images=images[kept],
@@ -155,30 +154,30 @@ def _hold(name: str, parts: list[Domain], dataset: Dataset, rng: torch.Generator
     return data, domains[kept]
 
 
-def set_aside(count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Which of its `count` images a client holds out, and which it trains on, each in random order."""
+def held_out_split(count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Indices of the images that a client with `count` images holds out and trains on, each in random order."""
     out, kept = torch.randperm(count, generator=rng).tensor_split([held_out(count)])
     return out, kept
 
 
 def held_out(count: int) -> int:
-    """How many of its images a client that has so many holds out."""
+    """Number of images that a client with `count` images holds out."""
     return max(1, int(HELD_OUT_SHARE * count))
 
 
-def held_out_beside(trained_on: int) -> int:
-    """How many a client holds out that trains on so many; of two numbers that can be, the smaller."""
+def held_out_for(trained_on: int) -> int:
+    """Number of images held out by a client that trains on `trained_on` images; the smaller if two are possible."""
     count = trained_on + 1
     while count - held_out(count) < trained_on:
         count += 1
     return count - trained_on
 
 
-Partitioner = Callable[[list[int], int, torch.Generator], Deal]
+Partitioner = Callable[[list[int], int, torch.Generator], Assignment]
 
 
 def partitioner(spec: str) -> Partitioner:
-    """The partition that the command line names; a ValueError lists the known ones."""
+    """The partition scheme of this specification; a ValueError lists the known ones."""
     name, value = partition_named(spec)
     if name == "dirichlet":
         return lambda sizes, clients, rng: dirichlet(sizes, clients, rng, value)
@@ -189,25 +188,27 @@ def partitioner(spec: str) -> Partitioner:
     return single
 
 
-def single(sizes: list[int], clients: int, rng: torch.Generator) -> Deal:
-    """Each client has one domain; clients are dealt to domains in turn, a domain's samples evenly to its clients."""
+def single(sizes: list[int], clients: int, rng: torch.Generator) -> Assignment:
+    """Each client has one domain; domains have equally many clients, up to one, which share its samples evenly."""
     if clients < len(sizes):
         raise ValueError(f"want at least one client per source domain ({len(sizes)}), got {clients}")
     owner = [i * len(sizes) // clients for i in range(clients)]
-    deal: Deal = []
+    assignment: Assignment = []
     for domain, size in enumerate(sizes):
         parts = iter(torch.randperm(size, generator=rng).tensor_split(owner.count(domain)))
-        deal.append([next(parts) if owner[i] == domain else torch.empty(0, dtype=torch.int64) for i in range(clients)])
-    return deal
+        assignment.append(
+            [next(parts) if owner[i] == domain else torch.empty(0, dtype=torch.int64) for i in range(clients)]
+        )
+    return assignment
 
 
-def dirichlet(sizes: list[int], clients: int, rng: torch.Generator, alpha: float) -> Deal:
-    """Each domain is dealt over all clients in shares from Dirichlet(alpha), drawn anew until each client has two."""
+def dirichlet(sizes: list[int], clients: int, rng: torch.Generator, alpha: float) -> Assignment:
+    """Divides each domain over all clients in Dirichlet(alpha) shares, resampled until each client has 2 samples."""
     if sum(sizes) < 2 * clients:
         raise ValueError(f"want at least 2 samples per client, got {sum(sizes)} for {clients} clients")
-    draws = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
-    for _ in range(_DRAWS):
-        shares = draws.dirichlet([alpha] * clients, size=len(sizes))
+    numpy_rng = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
+    for _ in range(_ATTEMPTS):
+        shares = numpy_rng.dirichlet([alpha] * clients, size=len(sizes))
         cuts = np.rint(shares.cumsum(axis=1)[:, :-1] * np.array(sizes)[:, None]).astype(int)
         counts = sum(np.diff(cut, prepend=0, append=size) for cut, size in zip(cuts, sizes, strict=True))
         if np.min(counts) >= 2:
@@ -216,15 +217,16 @@ def dirichlet(sizes: list[int], clients: int, rng: torch.Generator, alpha: float
                 for cut, size in zip(cuts, sizes, strict=True)
             ]
     raise ValueError(
-        f"no draw of Dirichlet({alpha}) in {_DRAWS} gave each of {clients} clients 2 samples: ask for fewer clients"
+        f"want at least 2 samples for each of {clients} clients, got fewer in {_ATTEMPTS} draws of Dirichlet({alpha}); "
+        "use fewer clients"
     )
 
 
-def heterogeneity(sizes: list[int], clients: int, rng: torch.Generator, share: float) -> Deal:
-    """PARDON's split: client i has (1 - share) / k of its main domain and share / N of every domain.
+def heterogeneity(sizes: list[int], clients: int, rng: torch.Generator, share: float) -> Assignment:
+    """PARDON's split: client i has (1 - share) / k of its main domain, which k clients share, and share / N of every one.
 
-    Main domains go to clients one at a time, each to the domain with most samples per client so far; 0 gives one
-    domain per client, 1 an even mixture. Fractions are floored, the remainder goes to the first clients that hold any.
+    Clients are assigned one at a time to the main domain with the most samples per client so far. Share 0 gives one
+    domain per client, 1 an even mixture. Counts are rounded down; the remainder goes to the domain's first clients.
     """
     if clients < len(sizes):
         raise ValueError(f"want at least one client per source domain ({len(sizes)}), got {clients}")
@@ -232,19 +234,19 @@ def heterogeneity(sizes: list[int], clients: int, rng: torch.Generator, share: f
     while sum(shards) < clients:
         shards[max(range(len(sizes)), key=lambda d: sizes[d] / shards[d])] += 1
     main = [domain for domain, count in enumerate(shards) for _ in range(count)]
-    deal: Deal = []
+    assignment: Assignment = []
     for domain, size in enumerate(sizes):
         wanted = [(1 - share) / shards[domain] * (main[i] == domain) + share / clients for i in range(clients)]
         counts = [int(size * fraction + 1e-9) for fraction in wanted]
         holders = [i for i in range(clients) if wanted[i] > 0]
         for extra in range(size - sum(counts)):
             counts[holders[extra % len(holders)]] += 1
-        deal.append(list(torch.randperm(size, generator=rng).split(counts)))
-    return deal
+        assignment.append(list(torch.randperm(size, generator=rng).split(counts)))
+    return assignment
 
 
-def domains_per_client(sizes: list[int], clients: int, rng: torch.Generator, per_client: int) -> Deal:
-    """hFedF's split: each client has exactly `per_client` domains, dealt round-robin in a shuffled order (Alg. 5)."""
+def domains_per_client(sizes: list[int], clients: int, rng: torch.Generator, per_client: int) -> Assignment:
+    """hFedF's split (Alg. 5): each client has exactly `per_client` domains, assigned round-robin in shuffled order."""
     if per_client > len(sizes):
         raise ValueError(f"want at most {len(sizes)} domains per client, got {per_client}")
     total = clients * per_client
@@ -255,9 +257,9 @@ def domains_per_client(sizes: list[int], clients: int, rng: torch.Generator, per
     counts = [parts + (d in largest) for d in range(len(sizes))]
     client_order = torch.randperm(clients, generator=rng).tolist()
     domain_order = torch.randperm(len(sizes), generator=rng).tolist()
-    turns = [(d, part) for d in domain_order for part in range(counts[d])]
+    slots = [(d, part) for d in domain_order for part in range(counts[d])]
     pieces = [torch.randperm(n, generator=rng).tensor_split(k) for n, k in zip(sizes, counts, strict=True)]
-    deal: Deal = [[torch.empty(0, dtype=torch.int64) for _ in range(clients)] for _ in sizes]
-    for turn, (domain, part) in enumerate(turns):
-        deal[domain][client_order[turn % clients]] = pieces[domain][part]
-    return deal
+    assignment: Assignment = [[torch.empty(0, dtype=torch.int64) for _ in range(clients)] for _ in sizes]
+    for i, (domain, part) in enumerate(slots):
+        assignment[domain][client_order[i % clients]] = pieces[domain][part]
+    return assignment

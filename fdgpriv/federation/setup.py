@@ -1,21 +1,21 @@
-"""The federation that a method is trained in: how many clients, how images are dealt, which network, which image size."""
+"""Settings of a federation: number of clients, data partition, network and image size."""
 
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-KEEP = ("ends", "all", "small")  # which model states a transcript keeps
+KEEP = ("ends", "all", "small")  # rules for the model states that a transcript stores
 
 
 @dataclass(frozen=True)
 class Setup:
-    """A federation's set-up; None where nothing is said.
+    """A possibly incomplete set-up; None means unspecified.
 
     Attributes:
-        clients: How many.
-        clients_per_domain: Or how many for each source domain.
-        partition: How images are dealt to them, as `partition.partitioner` reads it.
+        clients: Number of clients.
+        clients_per_domain: Alternatively, number of clients per source domain.
+        partition: Specification of the data partition, for `partition.partitioner`.
         backbone: The network, one of `fdgpriv.models.names.BACKBONES`.
-        image_size: Side of the images, in pixels; embedded datasets have one size.
+        image_size: Side of the images, in pixels; built-in datasets have a fixed size.
     """
 
     clients: int | None = None
@@ -25,9 +25,9 @@ class Setup:
     image_size: int | None = None
 
     def over(self, other: "Setup") -> "Setup":
-        """This set-up, and where it says nothing what `other` says; `clients` and `clients_per_domain` are one thing."""
-        said = {f.name: getattr(self, f.name) for f in fields(self)}
-        found = {name: getattr(other, name) if value is None else value for name, value in said.items()}
+        """This set-up with unspecified fields taken from `other`; the two numbers of clients count as one field."""
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        found = {name: getattr(other, name) if value is None else value for name, value in own.items()}
         if self.clients is not None or self.clients_per_domain is not None:
             found |= {"clients": self.clients, "clients_per_domain": self.clients_per_domain}
         return Setup(**found)
@@ -35,7 +35,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Federated:
-    """A set-up with every value settled, for one dataset.
+    """A complete set-up for one dataset.
 
     Attributes:
         clients, partition, backbone, image_size: As in `Setup`.
@@ -47,12 +47,12 @@ class Federated:
     image_size: int
 
     def as_config(self) -> dict[str, Any]:
-        """What results.json says of it."""
+        """Its entry in results.json."""
         return asdict(self)
 
 
 def partition_named(spec: str) -> tuple[str, float]:
-    """The kind and the parameter of a partition as the command line writes it; a ValueError lists the known ones.
+    """The kind and the parameter of a partition specification; a ValueError lists the known ones.
 
     The parameter of ``single`` is 0.
     """

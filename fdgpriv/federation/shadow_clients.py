@@ -1,20 +1,20 @@
-"""Shadow clients: units of measurement beside a domain's few clients, made of public images, never of training images."""
+"""Shadow clients: additional units of evaluation for domains with few clients, made of public images."""
 
 from fdgpriv.data.dataset import Domain
 
-FEW = 4  # below this many clients to a domain, shadow clients make up the number
-LEAST = 8  # images of a shadow client: with fewer, what it shares would say of one image what it says of a client
+FEW = 4  # domains with fewer clients are filled up to this number with shadow clients
+LEAST = 8  # minimum images of a shadow client; with fewer, a client's artifact reveals almost as much as one image's
 
 
 def shadow_clients(public: Domain, clients: list[int], classes: int) -> tuple[Domain, list[Domain]]:
-    """The public images of one domain that adversaries keep, and the images of each shadow client of that domain.
+    """Splits one domain's public images into those of adversaries and those of each shadow client.
 
-    All shadows together have at most half of the public images, and leave more images than there are classes; each has at
-    least `LEAST` images, but never more than the smallest client. Where that cannot be there are fewer shadows, or none.
+    All shadows together get at most half of the public images and leave more images than classes; each gets at least
+    `LEAST` images and at most as many as the smallest client. If that is impossible, there are fewer shadows or none.
 
     Args:
         public: The domain's public images.
-        clients: Numbers of images of the clients that hold images of this domain.
+        clients: Number of images of each client of this domain.
         classes: K.
     """
     spare = min(len(public) // 2, len(public) - classes - 1)

@@ -1,7 +1,7 @@
-"""The record of everything that crossed the wire: metadata of all of it, tensors by a keep rule, saved without pickle.
+"""The transcript of a run: metadata of all exchanged artifacts, tensors of some, saved without pickle.
 
-On disk a transcript is a folder: ``manifest.jsonl``, one record a line, and ``tensors.safetensors`` with the kept tensors
-under the keys ``INDEX/NAME``. File names are fixed; nothing in the manifest is ever used as a path.
+On disk a transcript is a folder: ``manifest.jsonl``, one record per line, and ``tensors.safetensors`` with the stored
+tensors under the keys ``INDEX/NAME``. File names are fixed; nothing in the manifest is used as a path.
 """
 
 import json
@@ -22,23 +22,23 @@ from fdgpriv.utils.checksum import write_tensors
 from fdgpriv.utils.files import write_text
 
 MANIFEST, TENSORS = "manifest.jsonl", "tensors.safetensors"
-SMALL = 65_536  # bytes: what is no larger is always kept
+SMALL = 65_536  # bytes; artifacts up to this size are always stored
 Whole = Annotated[int, Field(ge=0)]
 
 
 class DamagedTranscript(ValueError):
-    """A transcript on disk that cannot be trusted: truncated, altered or not one of ours."""
+    """A transcript on disk is truncated, altered or not a transcript."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One artifact's crossing.
+    """Metadata of one transfer of an artifact.
 
     Attributes:
         sender, receiver: Names; one of them is ``"server"``.
-        origin: Who computed the artifact; a client where the server passes on what that client sent.
-        verb: What was asked.
-        samples, clients: How many stand behind it.
+        origin: The participant that computed the artifact; a client if the server relays it.
+        verb: The request.
+        samples, clients: Numbers of samples and clients that it was computed from.
     """
 
     sender: str
@@ -57,7 +57,7 @@ class Record:
 
     @classmethod
     def of(cls, artifact: Artifact, sender: str, receiver: str, verb: str, samples: int, clients: int) -> Self:
-        """The record of this artifact's crossing, the artifact's own facts taken from it."""
+        """The record of a transfer of this artifact."""
         tensors = artifact.tensors()
         return cls(
             sender=sender,
@@ -77,17 +77,19 @@ class Record:
 
     @property
     def relayed(self) -> bool:
-        """Whether the server passes on one client's artifact to another."""
+        """Whether the server relays one client's artifact to another."""
         return self.sender == SERVER and self.origin != SERVER
 
 
 @dataclass
 class Transcript:
-    """What crossed, in order, and the artifacts that are kept.
+    """All transfers in order, and the stored artifacts.
 
     Attributes:
-        keep: ``ends`` keeps small artifacts always and model states of the first and the last round, ``all`` keeps all,
-            ``small`` keeps no model state and no update of one.
+        keep: ``ends`` stores small artifacts of all rounds and large ones of the first and last round, ``all`` stores
+            all, ``small`` stores only small artifacts that are not tensors of a network.
+        records: One per transfer.
+        kept: The stored artifacts, by index of the record.
     """
 
     keep: str = "ends"
@@ -99,7 +101,7 @@ class Transcript:
             raise ValueError(f"want keep to be one of {', '.join(KEEP)}, got {self.keep!r}")
 
     def add(self, record: Record, artifact: Artifact) -> None:
-        """Record one crossing."""
+        """Add one transfer."""
         index = len(self.records)
         if self.keep == "ends" and self.records and record.round > self.records[-1].round:
             first = self.records[0].round
@@ -110,40 +112,40 @@ class Transcript:
             self.kept[index] = artifact
 
     def crossed(self, kind: str) -> bool:
-        """Whether any artifact of this kind did, kept or not."""
+        """Whether any artifact of this kind was transferred, stored or not."""
         return any(record.kind == kind for record in self.records)
 
     def of_kind(self, kind: str) -> Iterator[tuple[Record, Artifact | None]]:
-        """Every crossing of an artifact of this kind."""
+        """Every transfer of an artifact of this kind, with the artifact if it is stored."""
         for index, record in enumerate(self.records):
             if record.kind == kind:
                 yield record, self.kept.get(index)
 
     def models_sent(self, round: int, verb: str | None = None) -> dict[str, ModelState]:
-        """By client, the first model that the server sent it in this round, or the one with `verb`, where it is kept."""
+        """By client, the first stored model that the server sent it in this round, with `verb` unless None."""
         found: dict[str, ModelState] = {}
         for record, artifact in self.of_kind(ModelState.kind):
-            wanted = record.round == round and record.origin == SERVER and verb in (None, record.verb)
-            if wanted and isinstance(artifact, ModelState):
+            matches = record.round == round and record.origin == SERVER and verb in (None, record.verb)
+            if matches and isinstance(artifact, ModelState):
                 found.setdefault(record.receiver, artifact)
         return found
 
     def model_sent(self, round: int, verb: str | None = None) -> ModelState | None:
-        """The global model of this round; None where it is not kept, or where clients were sent one of their own each."""
+        """The global model of this round; None if it is not stored, or if clients received different models."""
         models = {id(model): model for model in self.models_sent(round, verb).values()}
         return next(iter(models.values())) if len(models) == 1 else None
 
     def save(self, folder: Path) -> None:
-        """Write the transcript into `folder`; each file appears whole or not at all."""
+        """Write the transcript into `folder`, each file atomically."""
         folder.mkdir(parents=True, exist_ok=True)
-        owner: dict[int, int] = {}  # an artifact sent to many is written once
+        owner: dict[int, int] = {}  # an artifact sent to several clients is written once
         lines: list[str] = []
         tensors: dict[str, Tensor] = {}
         for index, record in enumerate(self.records):
             artifact = self.kept.get(index)
             stored = None if artifact is None else owner.setdefault(id(artifact), index)
             if artifact is not None and stored == index:
-                tensors |= {f"{index}/{name}": _own(tensor) for name, tensor in artifact.tensors().items()}
+                tensors |= {f"{index}/{name}": _copy(tensor) for name, tensor in artifact.tensors().items()}
             facts = None if artifact is None else artifact.facts()
             lines.append(json.dumps({"record": asdict(record), "facts": facts, "stored": stored}))
         write_tensors(folder / TENSORS, tensors)
@@ -151,10 +153,12 @@ class Transcript:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """The transcript in `folder`; raises DamagedTranscript, in one line, for anything that is not one.
+        """The transcript in `folder`.
 
-        Checks that records and tensors agree with each other. Whether the files hold what was written is told by their
-        SHA-256, which `fdgpriv.training` records and compares.
+        Checks that records and tensors are consistent; `fdgpriv.training` checks the SHA-256 of the files.
+
+        Raises:
+            DamagedTranscript: The folder contains no valid transcript.
         """
         try:
             with safe_open(folder / TENSORS, framework="pt") as file:
@@ -192,31 +196,30 @@ class Transcript:
         if record.kind not in Artifact.kinds:
             raise DamagedTranscript(f"record {index}: want a kind of {', '.join(Artifact.kinds)}; got {record.kind!r}")
         if stored == index:
-            mine = {name: tensors.pop(f"{index}/{name}") for name in record.shapes}
-            for name, tensor in mine.items():
-                came = (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-                if came != (record.shapes[name], record.dtypes.get(name)):
-                    raise DamagedTranscript(
-                        f"record {index}: {name} wants {record.shapes[name]}, got {came[0]} {came[1]}"
-                    )
-            self.kept[index] = Artifact.kinds[record.kind].build(mine, line["facts"])
+            own = {name: tensors.pop(f"{index}/{name}") for name in record.shapes}
+            for name, tensor in own.items():
+                shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+                if (shape, dtype) != (record.shapes[name], record.dtypes.get(name)):
+                    raise DamagedTranscript(f"record {index}: {name} wants {record.shapes[name]}, got {shape} {dtype}")
+            self.kept[index] = Artifact.kinds[record.kind].build(own, line["facts"])
             if (bad := self.kept[index].not_finite()) is not None:
                 raise DamagedTranscript(f"record {index}: {bad} holds NaN or an infinity")
         else:
             self.kept[index] = self.kept[stored]
-        held = Record.of(self.kept[index], record.sender, record.receiver, record.verb, record.samples, record.clients)
-        for said, is_ in zip(asdict(record).items(), asdict(held).items(), strict=True):
-            if said != is_:
-                raise DamagedTranscript(f"record {index}: {said[0]} wants {is_[1]}, as kept; got {said[1]}")
+        kept = self.kept[index]
+        actual = asdict(Record.of(kept, record.sender, record.receiver, record.verb, record.samples, record.clients))
+        for name, stated in asdict(record).items():
+            if stated != actual[name]:
+                raise DamagedTranscript(f"record {index}: {name} wants {actual[name]}, as stored; got {stated}")
 
 
-def _own(tensor: Tensor) -> Tensor:
-    """A copy in memory of its own, which is what safetensors writes."""
+def _copy(tensor: Tensor) -> Tensor:
+    """A contiguous copy, since safetensors does not write shared memory."""
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _printable(text: str) -> str:
-    """One clean line, whatever a hostile file put into it."""
+    """`text` with non-printable characters replaced by ``?``."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 

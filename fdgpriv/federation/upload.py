@@ -1,8 +1,8 @@
-"""Checks a client's answer before the server uses it: owner, round, kinds, tensor names, shapes, dtypes and value ranges.
+"""Validates a client's answer: sender, round, kinds, tensor names, shapes, dtypes and value ranges.
 
-What is expected comes from the server, never from another client: the round of what it sent, and the `Wanted` artifacts
-that its method declares. Within these limits a client may still lie: no tight bound on parameters holds for every honest
-training, so that only absurd ones are refused, as divergence.
+The expected values come from the server: the round of its message and the `Wanted` artifacts that its method declares.
+A client may still send false values within these limits: parameters of honest trainings have no tight bound, so only
+excessive ones are rejected, as divergence.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,28 +17,28 @@ from fdgpriv.artifacts.parameters import STATISTICS, ImportanceWeights, ModelUpd
 from fdgpriv.artifacts.statistics import LabelMarginal, SampleCount, ValidationMetrics
 from fdgpriv.artifacts.style import AmplitudeSpectrum, StyleStatistics
 
-# The most samples of one client, and the most steps that it trains in one answer: public, the same for every client.
-# The sum of such counts over 2**22 clients is still exact in double precision.
+# Maximum number of samples of a client, and of training steps in one answer. The sum of such counts over 2**22 clients is
+# exact in double precision.
 MOST = 2**31
-# The largest parameter, or change of one. Networks that classify have parameters below 100; at a million a training has
-# diverged, or a client lies. BatchNorm statistics and importances follow the features and may be larger.
+# Maximum absolute value of a parameter or its change. Parameters of classifiers are below 100; a million means divergence
+# or a false value. BatchNorm statistics and importances scale with the features and may be larger.
 LARGEST = 1e6
-_ROUNDING = 1e-4  # how far label shares in single precision may sum to something else than 1
-_SHOWN = 300  # characters of a client's text that an error message repeats
+_ROUNDING = 1e-4  # tolerance of the sum of label shares in single precision
+_SHOWN = 300  # maximum characters of a client's text in an error message
 
 
 class ClientFailed(ValueError):
-    """A client answered with what it was not asked for, or its code raised an exception: one line says who, where, what."""
+    """A client's answer is invalid, or its code raised an exception; the message names client, verb and round."""
 
     def __init__(self, client: str, verb: str, round: int | None, reason: str) -> None:
         during = verb if round is None else f"{verb} of round {round}"
-        said = " ".join(reason.split())[:_SHOWN]
-        super().__init__(f"{client} failed in {during}: {''.join(c if c.isprintable() else '?' for c in said)}")
+        text = " ".join(reason.split())[:_SHOWN]
+        super().__init__(f"{client} failed in {during}: {''.join(c if c.isprintable() else '?' for c in text)}")
 
 
 @contextmanager
-def blaming(client: str, verb: str, round: int | None) -> Iterator[None]:
-    """Turns an exception of the client's code into a ClientFailed, the exception as its cause."""
+def client_errors(client: str, verb: str, round: int | None) -> Iterator[None]:
+    """Converts exceptions of the client's code to ClientFailed, with the exception as cause."""
     try:
         yield
     except ClientFailed:
@@ -49,13 +49,13 @@ def blaming(client: str, verb: str, round: int | None) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Wanted:
-    """Artifacts of one kind that the server expects in each asked client's answer.
+    """Artifacts of one kind that the server expects in each client's answer.
 
     Attributes:
-        like: Has the kind, tensor names, shapes, dtypes and facts that are expected; its client and round are ignored.
-            Of its numbers only BatchNorm counters are used: a client's may be higher by at most `MOST`, and not lower.
-        least, most: How many.
-        signed: Whether its numbers may be negative.
+        like: Template with the expected kind, tensor names, shapes, dtypes and facts; its client and round are ignored.
+            Of its values only BatchNorm counters are used: a client's may exceed them by at most `MOST`.
+        least, most: Bounds on the number of artifacts.
+        signed: Whether values may be negative.
     """
 
     like: Artifact
@@ -64,8 +64,8 @@ class Wanted:
     signed: bool = True
 
 
-def absurd(artifact: Artifact) -> str | None:
-    """The name of a parameter of which a number is beyond `LARGEST`, or None."""
+def excessive(artifact: Artifact) -> str | None:
+    """The name of a parameter with an absolute value above `LARGEST`, or None."""
     if not isinstance(artifact, TensorState) or isinstance(artifact, ImportanceWeights):
         return None
     parameters = {name: t for name, t in artifact.state.items() if not name.endswith(STATISTICS)}
@@ -73,13 +73,13 @@ def absurd(artifact: Artifact) -> str | None:
 
 
 def faults(message: Sequence[object], client: str, round: int | None, wanted: Sequence[Wanted] | None) -> Iterator[str]:
-    """What is wrong with a client's defended answer, each as "want ..., got ..."; only the first is reliable.
+    """The errors in a client's defended answer, each as "want ..., got ..."; use the first one only.
 
     Args:
         message: The answer.
-        client: Who sent it.
-        round: The round that was asked for; None is not checked.
-        wanted: What was asked for; None checks no kinds, numbers, names, shapes and dtypes.
+        client: The sender.
+        round: The expected round; None to skip the check.
+        wanted: The expected artifacts; None to skip the checks of kinds, counts, names, shapes and dtypes.
     """
     artifacts = [artifact for artifact in message if isinstance(artifact, Artifact)]
     if len(artifacts) < len(message):
@@ -117,7 +117,7 @@ def _of_artifact(artifact: Artifact, client: str, round: int | None, wanted: Wan
 
 
 def _differences(artifact: Artifact, like: Artifact) -> Iterator[str]:
-    """How names, shapes, dtypes and facts differ from those of `like`."""
+    """Differences in names, shapes, dtypes and facts from `like`."""
     tensors, expected = artifact.tensors(), like.tensors()
     for name in expected:
         if name not in tensors:
@@ -139,7 +139,7 @@ def _form(tensor: Tensor) -> str:
 
 
 def _out_of_range(artifact: Artifact, wanted: Wanted | None) -> Iterator[str]:
-    """Numbers that no honest client can send, whatever its data."""
+    """Values that are impossible for an honest client, whatever its data."""
     if isinstance(artifact, SampleCount):
         yield from _beyond("count", artifact.count, 1, MOST)
     elif isinstance(artifact, ValidationMetrics):
@@ -170,9 +170,9 @@ def _out_of_range(artifact: Artifact, wanted: Wanted | None) -> Iterator[str]:
 
 
 def _beyond(name: str, tensor: Tensor, least: int, most: int | None = None) -> Iterator[str]:
-    """The fault, if any, of numbers outside [least, most].
+    """The error, if any, of values outside [least, most].
 
-    NaN is a fault where there is a `most`. Elsewhere training that diverges may give it, which the wire says itself.
+    NaN is an error if `most` is given; otherwise the wire reports it as divergence.
     """
     bad = tensor < least if most is None else ~((tensor >= least) & (tensor <= most))
     if bool(bad.any()):

@@ -1,4 +1,4 @@
-"""The only way between server and clients: it lets defenses act, records every artifact, and delivers it."""
+"""Transport between server and clients: applies defenses, validates, records and delivers every artifact."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,27 +10,27 @@ from fdgpriv.artifacts.parameters import ModelState, TensorState
 from fdgpriv.artifacts.style import Outgoing
 from fdgpriv.defense import Defense
 from fdgpriv.federation.transcript import Record, Transcript
-from fdgpriv.federation.upload import LARGEST, ClientFailed, Wanted, absurd, blaming, faults
+from fdgpriv.federation.upload import LARGEST, ClientFailed, Wanted, client_errors, excessive, faults
 
 
 class Diverged(ArithmeticError):
-    """NaN or an infinity was shared, or came of an evaluated model: training diverged, and nothing may be made of it."""
+    """Training diverged: an artifact or an evaluated model contains NaN, an infinity or excessive values."""
 
 
 @dataclass
 class Wire:
-    """Carries messages for one run.
+    """Transports the messages of one run.
 
     Attributes:
-        sizes: By client, how many samples it trains on (for the ledger only; nobody is told).
-        defense: What each client does before it shares.
-        transcript: Where everything is recorded.
+        sizes: Number of training samples by client, for the ledger only.
+        defense: Applied by each client before it shares.
+        transcript: Records all transfers.
     """
 
     sizes: Mapping[str, int]
     defense: Defense
     transcript: Transcript = field(default_factory=Transcript)
-    _checked: Artifact | None = None  # one that is sent to many is looked through once
+    _checked: Artifact | None = None  # the last artifact checked: one sent to several clients is checked once
     _shared: dict[str, set[str]] = field(default_factory=dict)  # by kind, the clients that shared one
 
     def up(
@@ -42,21 +42,21 @@ class Wire:
         round: int | None = None,
         wanted: Sequence[Wanted] | None = None,
     ) -> Message:
-        """What the server receives of what `client` wants to share: defended, checked, recorded.
+        """The answer of `client` as the server receives it: defended, validated and recorded.
 
         Args:
-            client: Who answers.
-            verb: What it was asked.
-            outgoing: Its answer.
+            client: The sender.
+            verb: The request.
+            outgoing: The answer before the defense.
             rng: Of the defense.
-            round: For which it was asked; None is not checked.
-            wanted: What the answer must hold; None checks only what holds for every artifact of its kind.
+            round: The expected round; None to skip the check.
+            wanted: The expected artifacts; None to check only conditions that hold for all artifacts of a kind.
 
         Raises:
-            ClientFailed: The answer is not what was asked for; nothing of it is recorded.
-            Diverged: It is, but holds NaN or an infinity.
+            ClientFailed: The answer is invalid; nothing is recorded.
+            Diverged: The answer contains NaN, an infinity or excessive values.
         """
-        with blaming(client, verb, round):
+        with client_errors(client, verb, round):
             if not isinstance(outgoing, list | tuple):
                 raise ClientFailed(client, verb, round, f"want a list of artifacts, got {type(outgoing).__name__}")
             message = [self.defense.protect(item, rng) for item in outgoing]
@@ -70,10 +70,9 @@ class Wire:
         return message
 
     def down(self, client: str, verb: str, message: Sequence[Artifact]) -> Message:
-        """What `client` receives of what the server sends it: recorded, other clients' names taken off.
+        """The server's message as `client` receives it: recorded, with other clients' names replaced.
 
-        They are peer, peer-2, ... of this message, in the order in which they come: only whose artifacts belong
-        together can be told.
+        Other clients are called peer, peer-2, ... in order of appearance in this message.
         """
         for artifact in message:
             self._record(artifact, SERVER, client, verb)
@@ -85,21 +84,21 @@ class Wire:
         if not isinstance(artifact, Artifact):
             raise TypeError(f"want an artifact on the wire, got {type(artifact).__name__} from {sender}")
         origin = artifact.client
-        granularity = sorted(self._shared.get(artifact.made_of, ())) if origin == SERVER else [origin]
-        samples = 1 if artifact.level == "image" else sum(self.sizes[c] for c in granularity)
-        record = Record.of(artifact, sender, receiver, verb, samples, len(granularity))
-        wrong = None if artifact is self._checked else _diverged(artifact)
+        clients = sorted(self._shared.get(artifact.aggregated_from, ())) if origin == SERVER else [origin]
+        samples = 1 if artifact.level == "image" else sum(self.sizes[c] for c in clients)
+        record = Record.of(artifact, sender, receiver, verb, samples, len(clients))
+        fault = None if artifact is self._checked else _diverged(artifact)
         self._checked = artifact
-        if wrong is not None:
+        if fault is not None:
             raise Diverged(
-                f"{sender} sent a {artifact.kind} in round {artifact.round} whose {wrong}: training diverged; try a smaller lr"
+                f"{sender} sent a {artifact.kind} in round {artifact.round} whose {fault}: training diverged; try a smaller lr"
             )
         self.transcript.add(record, artifact)
 
 
 def _diverged(artifact: Artifact) -> str | None:
-    """Which of its tensors only a training that diverged gives, and why; None where none is."""
+    """The first tensor that indicates divergence, with the reason; None if there is none."""
     if (name := artifact.not_finite()) is not None:
         return f"{name} is not finite"
-    name = absurd(artifact)
+    name = excessive(artifact)
     return None if name is None else f"{name} is beyond {LARGEST:g}"

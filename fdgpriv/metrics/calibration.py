@@ -1,4 +1,4 @@
-"""How far a classifier's confidence is from its accuracy."""
+"""Expected calibration error of a classifier."""
 
 import torch
 from torch import Tensor
@@ -14,9 +14,9 @@ def calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Score:
     Args:
         logits: (N, K).
         labels: (N,) int64 in [0, K).
-        bins: Equal shares of [0, 1].
+        bins: Number of equal-width bins of [0, 1].
 
-    Returns: in [0, 1], lower is better; 0 for a calibrated classifier, |accuracy - 1| for an always certain one.
+    Returns: in [0, 1], lower is better; 0 for a calibrated classifier, 1 - accuracy if the confidence is always 1.
     Reference: Guo et al., "On calibration of modern neural networks", ICML 2017.
     """
     if logits.ndim != 2 or labels.shape != logits.shape[:1]:

@@ -1,4 +1,4 @@
-"""Which reconstruction stands for which true image: one assignment, made once, for all metrics."""
+"""Assigns reconstructions to true images by the Hungarian method, once for all metrics."""
 
 from typing import NamedTuple
 
@@ -10,11 +10,11 @@ from fdgpriv.metrics.score import check_images
 
 
 class Matching(NamedTuple):
-    """Pairs of positions; each position of either side occurs at most once.
+    """Pairs of indices; each index occurs at most once.
 
     Attributes:
-        images: (P,) int64, rising.
-        truth: (P,) int64, the partner of each.
+        images: (P,) int64 indices of reconstructions, ascending.
+        truth: (P,) int64 indices of the assigned true images.
     """
 
     images: Tensor
@@ -27,34 +27,34 @@ def squared_errors(images: Tensor, truth: Tensor) -> Tensor:
     check_images(truth)
     if images.shape[1:] != truth.shape[1:]:
         raise ValueError(f"want images of one size, got {tuple(images.shape[1:])} and {tuple(truth.shape[1:])}")
-    ours, theirs = images.flatten(1).double(), truth.flatten(1).double()
-    cross = ours @ theirs.T
-    squares = ours.square().sum(1)[:, None] + theirs.square().sum(1)[None, :] - 2 * cross
-    return squares.clamp_min(0) / ours.shape[1]
+    flat_images, flat_truth = images.flatten(1).double(), truth.flatten(1).double()
+    cross = flat_images @ flat_truth.T
+    squares = flat_images.square().sum(1)[:, None] + flat_truth.square().sum(1)[None, :] - 2 * cross
+    return squares.clamp_min(0) / flat_images.shape[1]
 
 
 def pairs(images: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
-    """The images and the true images they stand for, (P, 3, H, W) each; no more images count than there are true ones."""
+    """The images and their assigned true images, (P, 3, H, W) each; images beyond the number of true ones are ignored."""
     few = images[: len(truth)]
     found = hungarian(few, truth)
     return few[found.images], truth[found.truth]
 
 
 def first_match(images: Tensor, truth: Tensor) -> Tensor:
-    """The one (3, H, W) of the images (N, 3, H, W) that stands for the first true one, where as many stand for as many."""
+    """The image (3, H, W) assigned to the first true image, after both sides are cut to the same number."""
     count = min(len(images), len(truth))
     found = hungarian(images[:count], truth[:count])
     return images[found.images[found.truth == 0]][0]
 
 
 def hungarian(images: Tensor, truth: Tensor) -> Matching:
-    """The pairs with the least total squared error; where there are more of one side, the rest goes without.
+    """The assignment with the least total squared error; surplus images of the larger side stay unassigned.
 
     Args:
         images: Reconstructions (N, 3, H, W) in [0, 1], in no order.
         truth: True images (M, 3, H, W) in [0, 1].
 
-    Returns: min(N, M) pairs. A set of unrelated images is flattered too, so every control goes through it as well.
+    Returns: min(N, M) pairs. Matching improves the score of unrelated images too, so controls are matched as well.
     Reference: Kuhn, "The Hungarian method for the assignment problem", Naval Research Logistics 1955.
     """
     errors = squared_errors(images, truth)

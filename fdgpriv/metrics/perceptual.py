@@ -1,4 +1,4 @@
-"""LPIPS: how alike two images look to a network, one figure per pair.
+"""LPIPS, a perceptual distance between two images from network features.
 
 Reference: Zhang et al., "The unreasonable effectiveness of deep features as a perceptual metric", CVPR 2018.
 """
@@ -12,17 +12,17 @@ from torch import Tensor, nn
 
 from fdgpriv.models.checkpoints import find_weights, read_tensors
 from fdgpriv.models.extractor import Extractor
-from fdgpriv.utils.quiet import quietly
 from fdgpriv.utils.torchvision_import import lpips
+from fdgpriv.utils.warnings_filter import warnings_ignored
 
 _HOME = "comes from https://download.pytorch.org/models/"
 _FILES = {"alex": "alexnet-owt-7be5be79.pth", "vgg": "vgg16-397923af.pth"}
 
 
 class Perceptual(nn.Module, ABC):
-    """A perceptual distance under its name; differentiable, so that it may also be a loss.
+    """A named, differentiable perceptual distance; usable as a loss.
 
-    Never score with the network that an attack took as its own loss.
+    Do not score an attack with the network that it optimised.
 
     Attributes:
         name: ``"lpips[alex]"``, ``"lpips[digits-extractor-1]"``, ...
@@ -32,18 +32,18 @@ class Perceptual(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, images: Tensor, truth: Tensor) -> Tensor:
-        """Distances (N,) of images (N, 3, H, W) **in [-1, 1]**, as the lpips package takes them."""
+        """Distances (N,) of images (N, 3, H, W) **in [-1, 1]**, the range of the lpips package."""
 
 
 class FormulaLpips(Perceptual):
-    """The LPIPS formula, without learned weights, on the maps of any network.
+    """The LPIPS formula without learned weights, on the feature maps of any network.
 
     At each pixel of each map, the features are scaled to length 1; their squared difference is summed over the
-    channels, averaged over the pixels, and summed over the maps: at most 4 a map, 2 where features are not negative.
+    channels, averaged over the pixels, and summed over the maps: at most 4 per map, 2 for non-negative features.
 
     Args:
         network: Its name.
-        stages: Maps (N, C, h, w) of images (N, 3, H, W) in [0, 1].
+        stages: Gives the maps (N, C, h, w) of images (N, 3, H, W) in [0, 1].
     """
 
     def __init__(self, network: str, stages: Callable[[Tensor], list[Tensor]]) -> None:
@@ -54,17 +54,17 @@ class FormulaLpips(Perceptual):
     def forward(self, images: Tensor, truth: Tensor) -> Tensor:
         """Distances (N,) of images (N, 3, H, W) in [-1, 1]."""
         total = images.new_zeros(len(images))
-        for ours, theirs in zip(self.stages((images + 1) / 2), self.stages((truth + 1) / 2), strict=True):
-            total = total + (_directions(ours) - _directions(theirs)).square().sum(dim=1).mean(dim=(1, 2))
+        for map_a, map_b in zip(self.stages((images + 1) / 2), self.stages((truth + 1) / 2), strict=True):
+            total = total + (_directions(map_a) - _directions(map_b)).square().sum(dim=1).mean(dim=(1, 2))
         return total
 
 
 class PublishedLpips(Perceptual):
-    """LPIPS 0.1 as published: ImageNet features of the user's, the linear heads of the lpips package.
+    """LPIPS 0.1 as published: ImageNet features from a local checkpoint, linear heads of the lpips package.
 
     Args:
-        network: ``"alex"`` for scoring, ``"vgg"`` beside it.
-        weights: torchvision's checkpoint of AlexNet or VGG-16, or its folder; None looks among torch's checkpoints.
+        network: ``"alex"``, the usual choice for scoring, or ``"vgg"``.
+        weights: torchvision's checkpoint of AlexNet or VGG-16, or its folder; None searches torch's checkpoints.
     """
 
     def __init__(self, network: str, weights: Path | None = None) -> None:
@@ -75,8 +75,8 @@ class PublishedLpips(Perceptual):
         path = find_weights([file], _HOME + file, weights)
         features = {name: tensor for name, tensor in read_tensors(path).items() if name.startswith("features.")}
         heads = Path(lpips.__path__[0]) / "weights" / "v0.1"
-        # no weights yet: all of them come from the two files; lpips speaks to torchvision in an older way
-        with torch.device("meta"), quietly(UserWarning):
+        # built without weights, which come from the two files; lpips uses deprecated arguments of torchvision
+        with torch.device("meta"), warnings_ignored(UserWarning):
             distance = lpips.LPIPS(net=network, pretrained=False, pnet_rand=True, verbose=False)
         distance.scaling_layer = lpips.ScalingLayer()
         slots = {name.split(".", 1)[1]: name for name in distance.net.state_dict()}  # "slice2.3.weight" as "3.weight"
@@ -100,11 +100,11 @@ class PublishedLpips(Perceptual):
 
 
 def _directions(features: Tensor) -> Tensor:
-    """Features (N, C, h, w) scaled to length 1 at each pixel, as lpips does, but with a gradient where they are 0."""
+    """Features (N, C, h, w) scaled to length 1 at each pixel as in lpips, but differentiable at 0."""
     lengths: Tensor = torch.linalg.vector_norm(features, dim=1, keepdim=True)
     return features / (lengths + 1e-10)
 
 
 def extractor_lpips(extractor: Extractor) -> FormulaLpips:
-    """The offline stand-in for LPIPS, named after its extractor: ``lpips[digits-extractor-1]``."""
+    """The LPIPS formula on the features of an extractor, which works offline: ``lpips[digits-extractor-1]``."""
     return FormulaLpips(extractor.name, extractor.stages)

@@ -1,7 +1,7 @@
-"""How real a *set* of images looks: FID, KID and IS. No leak of any person is ever read from them.
+"""FID, KID and IS: realism of a *set* of images. They do not measure privacy leakage.
 
-Each carries the extractor's name and the first digits of its weights' hash in its own name, so that nobody compares it
-with figures made in another network's features.
+The name of each score contains the extractor's name and the first digits of its weights' hash, since scores in the
+features of different networks are not comparable.
 """
 
 import math
@@ -15,25 +15,25 @@ from fdgpriv.metrics.score import Score, check_images, jackknife, missing
 from fdgpriv.models.extractor import Extractor
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.utils.global_rng import global_draws
-from fdgpriv.utils.quiet import quietly
 from fdgpriv.utils.torchvision_import import torchmetrics_fid, torchmetrics_inception, torchmetrics_kid
+from fdgpriv.utils.warnings_filter import warnings_ignored
 
-FID_MINIMUM = 2048  # images; below, FID mostly measures how few there are
+FID_MINIMUM = 2048  # images; with fewer, the bias of FID dominates
 _BATCH = 64
 _SIDE = 32  # pixels
 _TOLERANCE = 1e-6
 
 
 def fid(images: Tensor, reference: Tensor, extractor: Extractor) -> Score:
-    """Frechet distance between the Gaussians nearest to two sets of features.
+    """Frechet distance between Gaussians fitted to two sets of features.
 
     Args:
         images: (N, 3, H, W) in [0, 1].
-        reference: Real images (M, 3, H, W) in [0, 1]; take as many as `images`.
-        extractor: In whose features.
+        reference: Real images (M, 3, H, W) in [0, 1]; use M = N.
+        extractor: Gives the features.
 
-    Returns: of 0 or more, lower is more real; None below 2,048 images on either side, where its bias exceeds what it
-        measures. n is the smaller count.
+    Returns: at least 0, lower is more real; no value below 2,048 images on either side, where the bias dominates. n is
+        the smaller count.
     Reference: Heusel et al., "GANs trained by a two time-scale update rule ...", NeurIPS 2017.
     """
     name = f"fid[{extractor.label}]"
@@ -44,9 +44,9 @@ def fid(images: Tensor, reference: Tensor, extractor: Extractor) -> Score:
 
 
 def small_fid(images: Tensor, reference: Tensor, extractor: Extractor) -> Score:
-    """FID as papers print it, of any two or more images: so few tell of their number more than of anything else.
+    """FID of two or more images, without the minimum of `fid`; small sets give a large bias.
 
-    Compare it between sets of one size only, beside that of real images. Else as `fid`.
+    Compare it only between sets of equal size, and with the value of real images. Otherwise as `fid`.
     """
     name, n = f"small_fid[{extractor.label}]", min(len(images), len(reference))
     if n < 2:
@@ -55,53 +55,52 @@ def small_fid(images: Tensor, reference: Tensor, extractor: Extractor) -> Score:
 
 
 def resized(images: Tensor) -> Tensor:
-    """Images (N, 3, H, W) at the 32 px that the digits extractor was trained on."""
+    """Images (N, 3, H, W) resized to 32 px, the input size of the digits extractor."""
     if images.shape[-1] == _SIDE:
         return images
     return functional.interpolate(images, size=(_SIDE, _SIDE), mode="bilinear", antialias=True).clamp(0, 1)
 
 
 def kid(images: Tensor, reference: Tensor, extractor: Extractor, rng: torch.Generator) -> Score:
-    """Kernel distance: the unbiased squared maximum mean discrepancy under the kernel (x.y / d + 1)^3.
+    """Kernel inception distance: unbiased squared maximum mean discrepancy with the kernel (x.y / d + 1)^3.
 
-    Over all images at once, or over as many of the larger set, drawn from `rng`, as the smaller one has. The interval
-    is the jackknife's over both sets.
+    The larger set is subsampled at random to the size of the smaller one. The interval is a jackknife over both sets.
 
     Args:
-        images: (N, 3, H, W) in [0, 1], two or more.
-        reference: Real images (M, 3, H, W) in [0, 1], two or more.
-        extractor: In whose features.
-        rng: Draws from the larger set.
+        images: (N, 3, H, W) in [0, 1], N >= 3.
+        reference: Real images (M, 3, H, W) in [0, 1], M >= 3.
+        extractor: Gives the features.
+        rng: For the subsampling.
 
-    Returns: lower is more real; 0 on average for two samples of one distribution, so negative values occur.
+    Returns: lower is more real; expectation 0 for two samples of one distribution, so negative values occur.
     Reference: Binkowski et al., "Demystifying MMD GANs", ICLR 2018.
     """
     name = f"kid[{extractor.label}]"
     n = min(len(images), len(reference))
     if n < 3:
         return missing(name, "lower_better", n, f"{n} images: KID and its interval need 3 on either side")
-    ours = features(images, extractor)[torch.randperm(len(images), generator=rng)[:n]]
-    theirs = features(reference, extractor)[torch.randperm(len(reference), generator=rng)[:n]]
-    if not (ours.isfinite().all() and theirs.isfinite().all()):
+    generated = features(images, extractor)[torch.randperm(len(images), generator=rng)[:n]]
+    real = features(reference, extractor)[torch.randperm(len(reference), generator=rng)[:n]]
+    if not (generated.isfinite().all() and real.isfinite().all()):
         return missing(name, "lower_better", n, "features that are not finite")
-    with quietly(UserWarning):  # that it keeps all features, which is what we hand it
-        metric = torchmetrics_kid.KernelInceptionDistance(feature=_Given(ours), subsets=1, subset_size=n)
-    metric.update(theirs, real=True)
-    metric.update(ours, real=False)
+    with warnings_ignored(UserWarning):  # it warns that it stores all features
+        metric = torchmetrics_kid.KernelInceptionDistance(feature=_Identity(generated), subsets=1, subset_size=n)
+    metric.update(real, real=True)
+    metric.update(generated, real=False)
     value = float(_repeatably(metric.compute)[0])
-    interval = jackknife(value, _kid_left_out(ours, theirs))
+    interval = jackknife(value, _kid_left_out(generated, real))
     return Score(name, Measured(value=value, ci95=interval, n=n, direction="lower_better"))
 
 
 def inception_score(images: Tensor, extractor: Extractor) -> dict[str, Score]:
-    """Inception score, exp of the mean KL divergence from p(y|x) to p(y), in one split; also its logarithm and its share.
+    """Inception score, exp of the mean KL divergence between p(y|x) and p(y), in one split; also its log and IS/K.
 
     Args:
         images: (N, 3, H, W) in [0, 1].
-        extractor: Whose K classes; its softmax is p(y|x).
+        extractor: Classifier with K classes; its softmax is p(y|x).
 
-    Returns: ``is`` in [1, K] (checked; 1 is chance, for images all alike), ``log_is`` in [0, ln K] nats and ``is_over_k``
-        in [1/K, 1]: published "IS" below 1 is one of the latter two. Higher is more real. Intervals are the jackknife's.
+    Returns: ``is`` in [1, K] (checked; 1 for identical images), ``log_is`` in [0, ln K] nats and ``is_over_k`` in
+        [1/K, 1]; published "IS" below 1 is one of the latter two. Higher is more real. Intervals are jackknife.
     Reference: Salimans et al., "Improved techniques for training GANs", NeurIPS 2016.
     """
     names = {key: f"{key}[{extractor.label}]" for key in ("is", "log_is", "is_over_k")}
@@ -111,11 +110,9 @@ def inception_score(images: Tensor, extractor: Extractor) -> dict[str, Score]:
     logits = _in_batches(images, extractor, extractor.logits)
     if not logits.isfinite().all():
         return {key: missing(name, "higher_better", n, "logits not finite") for key, name in names.items()}
-    logits = (logits - logits.amax(dim=1, keepdim=True)).clamp_min(
-        -600
-    )  # so that no probability is 0 and no term 0 * inf
-    with quietly(UserWarning):  # of the memory it takes, and of the std of one split
-        metric = torchmetrics_inception.InceptionScore(feature=_Given(logits), splits=1)
+    logits = (logits - logits.amax(dim=1, keepdim=True)).clamp_min(-600)  # avoids probabilities of 0
+    with warnings_ignored(UserWarning):  # it warns about memory and about the std of one split
+        metric = torchmetrics_inception.InceptionScore(feature=_Identity(logits), splits=1)
         metric.update(logits)
         value = float(_repeatably(metric.compute)[0])
     if not 1 - _TOLERANCE <= value <= classes + _TOLERANCE:
@@ -134,12 +131,12 @@ def inception_score(images: Tensor, extractor: Extractor) -> dict[str, Score]:
 
 
 def features(images: Tensor, extractor: Extractor) -> Tensor:
-    """Features (N, num_features) float64 of images (N, 3, H, W) in [0, 1], in batches and in evaluation mode."""
+    """Features (N, num_features) float64 of images (N, 3, H, W) in [0, 1], in batches, in evaluation mode."""
     return _in_batches(images, extractor, extractor)
 
 
-class _Given(nn.Module):
-    """Stands for the extractor inside torchmetrics, which is handed features instead of images."""
+class _Identity(nn.Module):
+    """Replaces the extractor inside torchmetrics: returns its input, precomputed features."""
 
     def __init__(self, given: Tensor) -> None:
         super().__init__()
@@ -157,12 +154,12 @@ def _in_batches(images: Tensor, extractor: Extractor, read: Callable[[Tensor], T
     return torch.cat([read(part).double().cpu() for part in torch.split(images, _BATCH)])
 
 
-def _fid(name: str, ours: Tensor, theirs: Tensor, n: int) -> Score:
-    if not (ours.isfinite().all() and theirs.isfinite().all()):
+def _fid(name: str, generated: Tensor, real: Tensor, n: int) -> Score:
+    if not (generated.isfinite().all() and real.isfinite().all()):
         return missing(name, "lower_better", n, "features that are not finite")
-    metric = torchmetrics_fid.FrechetInceptionDistance(feature=_Given(ours))
-    metric.update(theirs, real=True)
-    metric.update(ours, real=False)
+    metric = torchmetrics_fid.FrechetInceptionDistance(feature=_Identity(generated))
+    metric.update(real, real=True)
+    metric.update(generated, real=False)
     value = float(metric.compute())
     if not value > -1e-3:  # rounding in the root of the product of covariances
         return missing(name, "lower_better", n, f"the covariances have no usable root: {value}")
@@ -170,17 +167,17 @@ def _fid(name: str, ours: Tensor, theirs: Tensor, n: int) -> Score:
 
 
 def _repeatably(compute: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """torchmetrics shuffles with the global generator: here from one state, which is put back after."""
+    """Runs `compute` with a fixed seed of the global generator, with which torchmetrics shuffles."""
     with global_draws():
         return compute()
 
 
-def _kid_left_out(ours: Tensor, theirs: Tensor) -> list[Tensor]:
+def _kid_left_out(generated: Tensor, real: Tensor) -> list[Tensor]:
     """KID with each image (N,) and with each real image (N,) left out."""
-    n = len(ours)
-    within = [torchmetrics_kid.poly_kernel(x, x) for x in (ours, theirs)]
+    n = len(generated)
+    within = [torchmetrics_kid.poly_kernel(x, x) for x in (generated, real)]
     within = [kernel - kernel.diag().diag() for kernel in within]
-    across = torchmetrics_kid.poly_kernel(ours, theirs)
+    across = torchmetrics_kid.poly_kernel(generated, real)
     pairs = n * (n - 1)
     left_out = []
     for one, other, cross in ((0, 1, across), (1, 0, across.T)):

@@ -1,4 +1,4 @@
-"""What a metric of a set of images returns: a figure under its own name; and checks of the images."""
+"""Result type of image metrics, jackknife intervals, and checks of their inputs."""
 
 from typing import NamedTuple
 
@@ -8,11 +8,11 @@ from fdgpriv.statistics.measured import Direction, Measured
 
 
 class Score(NamedTuple):
-    """A figure and the name it goes by, which tells the network that it rests on.
+    """A metric's value and name, which includes the feature network.
 
     Attributes:
         name: For example ``"psnr"`` or ``"kid[digits-extractor-1:0a1b2c3d]"``.
-        measured: Value, interval, n and direction; or no value, and the reason.
+        measured: Value, interval, n and direction; or no value and the reason.
     """
 
     name: str
@@ -20,21 +20,21 @@ class Score(NamedTuple):
 
     @property
     def value(self) -> float | None:
-        """The figure; None where `measured.reason` says why there is none."""
+        """The value; None if there is none, see `measured.reason`."""
         return self.measured.value
 
 
 def missing(name: str, direction: Direction, n: int, reason: str) -> Score:
-    """A score without a value, and why."""
+    """A score without a value, with the reason."""
     return Score(name, Measured(value=None, n=n, direction=direction, reason=reason))
 
 
 def jackknife(value: float, left_out: list[Tensor]) -> tuple[float, float]:
-    """A 95% normal interval around `value` from the values found with each sample left out in turn.
+    """A 95% normal confidence interval around `value` from leave-one-out values.
 
     Args:
         value: With all samples.
-        left_out: Per independent set of samples, (N,) values with one of its samples left out, N of at least 2.
+        left_out: For each independent set of N >= 2 samples, the (N,) values with one sample left out.
 
     Reference: Efron and Stein, "The jackknife estimate of variance", Annals of Statistics 9, 1981.
     """
@@ -44,7 +44,7 @@ def jackknife(value: float, left_out: list[Tensor]) -> tuple[float, float]:
 
 
 def check_images(images: Tensor) -> None:
-    """Refuses what is not images (N, 3, H, W) in [0, 1]; NaN and infinity pass, for the metric to tell of."""
+    """Raises ValueError unless `images` are (N, 3, H, W) in [0, 1]; NaN and infinity pass, metrics report them."""
     if images.ndim != 4 or images.shape[1] != 3 or not images.is_floating_point():
         raise ValueError(f"want float images (N, 3, H, W), got {images.dtype} {tuple(images.shape)}")
     if not images.numel():
@@ -60,7 +60,7 @@ def check_images(images: Tensor) -> None:
 
 
 def check_pairs(images: Tensor, truth: Tensor) -> None:
-    """Refuses what are not pairs of images (N, 3, H, W) in [0, 1]."""
+    """Raises ValueError unless both are images (N, 3, H, W) in [0, 1] of one shape."""
     if images.shape != truth.shape:
         raise ValueError(f"want one true image per image, got {tuple(images.shape)} and {tuple(truth.shape)}")
     check_images(images)

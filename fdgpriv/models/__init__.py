@@ -1,0 +1,1 @@
+"""Networks: backbones, style codecs, extractors and generators."""

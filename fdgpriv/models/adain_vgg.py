@@ -1,6 +1,6 @@
-"""AdaIN's own networks: VGG-19 'normalised' up to relu4_1 and its mirrored decoder, from two files that the user names.
+"""The AdaIN networks: normalised VGG-19 up to relu4_1 and its mirrored decoder, with weights from the user's files.
 
-Own code from the published architecture; the weights are others' and are not part of fdgpriv.
+Independent implementation of the published architecture; the weights are not part of fdgpriv.
 Reference: Huang and Belongie, "Arbitrary style transfer in real-time with adaptive instance normalization", ICCV 2017.
 """
 
@@ -22,12 +22,12 @@ _ENDS = (4, 11, 18, 31)  # after relu1_1, relu2_1, relu3_1 and relu4_1
 def adain_vgg(encoder: Path | None = None, decoder: Path | None = None) -> StyleCodec:
     """The codec of AdaIN, CCST and PARDON, frozen: images in [0, 1], of at least 16 px, to 512 channels at stride 8.
 
-    Each convolution pads by reflection and pooling rounds up, so 512 px give 64, 256 give 32 and 224 give 28; sides
-    that 8 does not divide come back larger.
+    Convolutions pad by reflection and pooling rounds up: 512 px give 64, 256 give 32 and 224 give 28. Decoded images
+    are larger than the input if 8 does not divide the side.
 
     Args:
-        encoder: The file `vgg_normalised`, .pth or .safetensors, or the folder where it lies; of its 53 children the
-            first 31 are used. None looks among torch's own checkpoints.
+        encoder: The file `vgg_normalised`, .pth or .safetensors, or its folder; the first 31 of its 53 layers are
+            used. None searches torch's checkpoints.
         decoder: The file `decoder`, likewise.
     """
     with global_draws():
@@ -38,7 +38,7 @@ def adain_vgg(encoder: Path | None = None, decoder: Path | None = None) -> Style
 
 
 def encoder_layers() -> nn.Sequential:
-    """The 31 children: a 1x1 convolution on the colours, then VGG-19 up to relu4_1."""
+    """The 31 layers: a 1x1 convolution on the colours, then VGG-19 up to relu4_1."""
     layers: list[nn.Module] = [nn.Conv2d(3, 3, 1)]
     inputs = 3
     for outputs in (64, 64, 0, 128, 128, 0, 256, 256, 256, 256, 0, 512):
@@ -51,7 +51,7 @@ def encoder_layers() -> nn.Sequential:
 
 
 def decoder_layers() -> nn.Sequential:
-    """The 29 children: the encoder mirrored, nearest upsampling for pooling, without a ReLU at the end."""
+    """The 29 layers: the encoder mirrored, nearest upsampling in place of pooling, no final ReLU."""
     layers: list[nn.Module] = []
     inputs = 512
     for outputs in (256, 0, 256, 256, 256, 128, 0, 128, 64, 0, 64, 3):
@@ -78,4 +78,4 @@ def _load(layers: nn.Sequential, path: Path, what: str) -> None:
 
 def _child(name: str) -> int:
     number = name.split(".")[0]
-    return int(number) if number.isdecimal() else -1  # a name that is no child's is refused by load_state_dict
+    return int(number) if number.isdecimal() else -1  # load_state_dict rejects other names

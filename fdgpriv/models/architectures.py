@@ -1,4 +1,4 @@
-"""The networks behind the backbones, and where each is cut into the stages stem, layer1, ..., layer4."""
+"""Backbone architectures and their division into the stages stem, layer1, ..., layer4."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Stages = tuple[dict[str, nn.Module], dict[str, int]]
 
 
 class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut, without operations in place. He et al., CVPR 2016."""
+    """Residual block of two 3x3 convolutions, without in-place operations. He et al., CVPR 2016."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -34,24 +34,29 @@ class ResidualBlock(nn.Module):
 
 
 class Architecture(ABC):
-    """How to build a network, how to cut it, and what its published weights are called."""
+    """A network, its stages, and the file names of its published weights.
+
+    Attributes:
+        files: Accepted file names, the preferred one first.
+        source: The origin of the file, as a clause for error messages.
+    """
 
     files: tuple[str, ...]
     source: str
 
     @abstractmethod
     def build(self) -> nn.Module:
-        """The network with torch's own initialisation and without its head."""
+        """The network with torch's default initialisation and without its head."""
 
     @abstractmethod
     def cut(self, network: nn.Module, small_input: bool) -> Stages:
-        """Its stages, and the channels of each; with `small_input` the stem keeps the resolution."""
+        """Its stages and their numbers of channels; with `small_input` the stem has stride 1 and no pooling."""
 
     def fully_connected(self, weights: Path | None) -> tuple[nn.Module, nn.Linear] | None:
-        """What the published network has between its last map and its classifier, in two parts; None where nothing.
+        """The hidden fully connected layers between the last map and the classifier; None if there are none.
 
         Args:
-            weights: Where its published weights are looked for; None for torch's own initialisation.
+            weights: File or folder of the published weights; None for torch's default initialisation.
 
         Returns: All layers from the map (B, C, H, W) up to the last hidden layer's input, and that last layer.
         """
@@ -59,10 +64,10 @@ class Architecture(ABC):
 
 
 class SmallResNet(Architecture):
-    """For 32 px and from scratch: maps of 16, 16, 8, 4 and 4 px, one residual block a stage."""
+    """For training from scratch on 32 px images: maps of 16, 16, 8, 4 and 4 px, one residual block per stage."""
 
     files = ("small_resnet.safetensors", "small_resnet.pth")
-    source = "is not published: save the state dict of a `small_resnet` of your own"
+    source = "is not published: save the state dict of your own `small_resnet`"
     widths: ClassVar[dict[str, int]] = {"stem": 32, "layer1": 32, "layer2": 48, "layer3": 64, "layer4": 96}
     strides: ClassVar[dict[str, int]] = {"layer1": 1, "layer2": 2, "layer3": 2, "layer4": 1}
 
@@ -103,7 +108,7 @@ class ResNet(Architecture):
 
 @dataclass(frozen=True)
 class AlexNet(Architecture):
-    """torchvision's AlexNet: one convolution a stage, and its fully connected layers for methods that ask for them."""
+    """torchvision's AlexNet: one convolution per stage; its hidden fully connected layers are optional."""
 
     files: tuple[str, ...]
     source: str
@@ -121,7 +126,7 @@ class AlexNet(Architecture):
         return {"stem": _stem(layers[:3], small_input), **stages}, channels
 
     def fully_connected(self, weights: Path | None) -> tuple[nn.Module, nn.Linear]:
-        """fc6 and fc7, of 4,096 numbers each, without dropout."""
+        """fc6 and fc7 with 4,096 units each, without dropout."""
         layers = {"classifier.1": nn.Linear(256 * 6 * 6, 4096), "classifier.4": nn.Linear(4096, 4096)}
         if weights is not None:
             path = find_weights(self.files, self.source, weights)
@@ -138,7 +143,7 @@ class AlexNet(Architecture):
 
 @dataclass(frozen=True)
 class DenseNet(Architecture):
-    """torchvision's DenseNet-121: a stage is a dense block with the transition after it."""
+    """torchvision's DenseNet-121: a stage is a dense block and the transition after it."""
 
     files: tuple[str, ...]
     source: str
@@ -159,18 +164,18 @@ class DenseNet(Architecture):
 
 
 def _stem(layers: list[nn.Module], small_input: bool) -> nn.Module:
-    """Convolution, ..., pooling in a row; for small inputs of stride 1 and without the pooling."""
+    """The stem from convolution to pooling; for small inputs with stride 1 and without pooling."""
     if not small_input:
         return nn.Sequential(*layers)
     convolution = layers[0]
     if not isinstance(convolution, nn.Conv2d):
-        raise TypeError(f"want a stem that opens with a convolution, got {type(convolution).__name__}")
+        raise TypeError(f"want a stem that starts with a convolution, got {type(convolution).__name__}")
     convolution.stride = (1, 1)
     return nn.Sequential(*layers[:-1])
 
 
 def _published(file: str) -> tuple[tuple[str, ...], str]:
-    """The names under which a published file may lie, and where it comes from."""
+    """The accepted names of a published file, and its source as a clause."""
     stem = file.removesuffix(".pth")
     return (file, f"{stem}.safetensors"), f"comes from https://download.pytorch.org/models/{file}"
 

@@ -1,4 +1,4 @@
-"""Backbones: image networks cut into named stages, so that methods may act between stages and attacks may read them."""
+"""Backbones: image networks divided into named stages, with access to the features between stages."""
 
 import os
 from collections import OrderedDict
@@ -21,17 +21,17 @@ After = Mapping[str, Callable[[Tensor], Tensor]]
 
 
 class Backbone(nn.Module):
-    """Stages run in order on images (B, 3, H, W) in [0, 1], which it normalises itself.
+    """Normalises images (B, 3, H, W) in [0, 1] and applies the stages in order.
 
-    The mean and std of the normalisation are no buffers: the state dict holds the network's own tensors and no more.
+    The mean and std of the normalisation are not buffers, so the state dict contains only the network's tensors.
 
     Args:
-        stages: The network, stage by stage; each takes what the one before it returns.
-        channels: Channels of each stage's output, for the same names.
+        stages: The network, stage by stage; each takes the output of the one before.
+        channels: Channels of each stage's output, with the same names.
         mean: Of each colour channel, subtracted.
         std: Of each colour channel, divided by; positive.
-        fully_connected: Makes the hidden fully connected layers of the published network (`Architecture.fully_connected`).
-            They are no part of the backbone: only a method that reads them holds them.
+        fully_connected: Builds the hidden fully connected layers of the published network
+            (`Architecture.fully_connected`), which are not part of the backbone.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Backbone(nn.Module):
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The names of the stages, in the order in which they run."""
+        """The names of the stages, in order."""
         return tuple(self.channels)
 
     @property
@@ -68,12 +68,12 @@ class Backbone(nn.Module):
 
         Args:
             images: Not yet normalised.
-            after: For some stages, what to do to their output before it goes on; it may change the batch size.
+            after: By stage, a function applied to its output; it may change the batch size.
         """
         return self._run(images, self.stages[-1], after or {})
 
     def features(self, images: Tensor, stage: str) -> Tensor:
-        """The output (B, C, H, W) of `stage` for images (B, 3, H, W) in [0, 1]; nothing after it is run."""
+        """The output (B, C, H, W) of `stage` for images (B, 3, H, W) in [0, 1]; later stages are not computed."""
         return self._run(images, stage, {})
 
     def _run(self, images: Tensor, last: str, after: After) -> Tensor:
@@ -94,7 +94,7 @@ class Backbone(nn.Module):
 
 
 class Classifier(nn.Module):
-    """A backbone, the mean over the pixels of its last map, and a linear head."""
+    """A backbone with global average pooling and a linear head."""
 
     def __init__(self, backbone: Backbone, classes: int, rng: torch.Generator) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class Classifier(nn.Module):
             self.head = nn.Linear(backbone.out_channels, classes)
 
     def embedding(self, images: Tensor, after: After | None = None) -> Tensor:
-        """What the head reads, (B, C), of images (B, 3, H, W) in [0, 1]."""
+        """The head's input (B, C) for images (B, 3, H, W) in [0, 1]."""
         pooled: Tensor = self.backbone(images, after).mean(dim=(2, 3))
         return pooled
 
@@ -124,16 +124,16 @@ def backbone(
     weights: str | os.PathLike[str] | None = None,
     small_input: bool = False,
 ) -> Backbone:
-    """The backbone called `name`, drawn from `rng` or with ImageNet weights.
+    """The backbone called `name`, initialised from `rng` or with ImageNet weights.
 
     Args:
         name: One of `BACKBONES`. All have the stages stem, layer1, ..., layer4.
         mean: Of each colour channel, subtracted from images in [0, 1].
         std: Of each colour channel, divided by.
-        rng: Seed of the initialisation; the same state gives the same tensors.
-        weights: A file, or a folder that is searched before torch's own checkpoints; None draws them from `rng`.
-        small_input: For images under 64 px: a stem of stride 1 without pooling. The tensors are the same.
-            `small_resnet` is made for 32 px and has no other stem.
+        rng: For the initialisation; the same state gives the same tensors.
+        weights: A file, or a folder that is searched before torch's checkpoints; None initialises from `rng`.
+        small_input: For images under 64 px: a stem with stride 1 and without pooling, with the same tensors. No effect
+            on `small_resnet`, which is made for 32 px.
     """
     if name not in ARCHITECTURES:
         raise ValueError(f"want a backbone of {', '.join(BACKBONES)}; got {name!r}")

@@ -1,4 +1,4 @@
-"""Weights on disk: where a file is looked for, and how a state dict is read without unpickling anything but tensors."""
+"""Finds weight files and reads state dicts, unpickling tensors only."""
 
 import pickle
 import re
@@ -15,12 +15,15 @@ _OLD_DENSENET = re.compile(r"^(.*denselayer\d+\.(?:norm|relu|conv))\.([12]\.\w+)
 
 
 def find_weights(files: Sequence[str], source: str, weights: Path | None = None) -> Path:
-    """The first of `files` in the folder `weights`, then in torch's checkpoints (TORCH_HOME); `weights` may be a file.
+    """The first existing one of `files` in the folder `weights`, then in torch's checkpoints (TORCH_HOME).
 
     Args:
-        files: Names under which the weights may lie, the preferred one first.
-        source: Where they come from, as a clause: "comes from https://...".
-        weights: Where the user says they are.
+        files: Accepted file names, the preferred one first.
+        source: Their origin, as a clause: "comes from https://...".
+        weights: The user's folder, or the file itself.
+
+    Raises:
+        FileNotFoundError: There is none.
     """
     if weights is not None and weights.is_file():
         return weights
@@ -31,8 +34,8 @@ def find_weights(files: Sequence[str], source: str, weights: Path | None = None)
         for file in files:
             if (folder / file).is_file():
                 return folder / file
-    looked = ", ".join(str(folder) for folder in folders)
-    raise FileNotFoundError(f"want {' or '.join(files)}, which {source}; looked for it in {looked}")
+    searched = ", ".join(str(folder) for folder in folders)
+    raise FileNotFoundError(f"want {' or '.join(files)}, which {source}; looked for it in {searched}")
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -51,7 +54,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def load_backbone(network: nn.Module, files: Sequence[str], source: str, weights: Path) -> None:
-    """Loads a backbone's weights into `network`, whose head has been taken off; the file's head is passed over."""
+    """Loads a backbone's weights into `network`, which has no head; the head in the file is ignored."""
     path = find_weights(files, source, weights)
     state = {
         _OLD_DENSENET.sub(r"\1\2", name): value

@@ -1,4 +1,4 @@
-"""Feature extractors: the networks in whose features FID, KID, IS and LPIPS are measured, and which name those metrics."""
+"""Feature extractors for FID, KID, IS and LPIPS."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -19,14 +19,14 @@ INCEPTION_SOURCE = "comes from https://download.pytorch.org/models/inception_v3_
 
 
 class Extractor(nn.Module):
-    """A classifier whose last layers but one are read.
+    """A classifier that provides its penultimate features.
 
     Args:
-        name: What metrics carry in their own name.
+        name: Part of the names of metrics that use it.
         weights: SHA-256 of its weights, in hexadecimal.
-        body: Images (N, 3, H, W) in [0, 1] to features (N, num_features), child by child.
+        body: Layers from images (N, 3, H, W) in [0, 1] to features (N, num_features).
         head: Features to logits (N, K).
-        stages: Ends of the stages of `body`, in children; their maps are what the LPIPS formula compares.
+        stages: Indices of layers of `body` after which stages end; the LPIPS formula compares the maps of the stages.
     """
 
     def __init__(
@@ -66,19 +66,19 @@ class Extractor(nn.Module):
 
 
 def _channels_last(images: Tensor) -> Tensor:
-    """The same, laid out as convolutions on a CPU want it: three times as fast."""
+    """The images in channels-last memory format, with which CPU convolutions are three times as fast."""
     return images.to(memory_format=torch.channels_last)
 
 
 class _ForInception(nn.Module):
-    """Images in [0, 1] of any size to 299 px and [-1, 1], which is what torchvision's weights were trained on."""
+    """Resizes images in [0, 1] to 299 px and scales them to [-1, 1], the input format of torchvision's weights."""
 
     def forward(self, images: Tensor) -> Tensor:
         return 2 * functional.interpolate(images, size=(299, 299), mode="bilinear", antialias=True) - 1
 
 
 def small_extractor(weights: str = "") -> Extractor:
-    """The offline extractor's network for 32 px, with torch's own initialisation: 64 features, 10 classes."""
+    """The offline extractor's network for 32 px, with torch's default initialisation: 64 features, 10 classes."""
     body = nn.Sequential(
         *_conv(3, 24), nn.MaxPool2d(2), *_conv(24, 48), nn.MaxPool2d(2), *_conv(48, 64), nn.MaxPool2d(2), *_conv(64, 64),
         nn.Flatten(), nn.Linear(64 * 16, 64), nn.ReLU(),
@@ -87,10 +87,10 @@ def small_extractor(weights: str = "") -> Extractor:
 
 
 def digits_extractor(directory: Path | None = None) -> Extractor:
-    """The extractor that comes with fdgpriv, frozen; `directory` holds another training of it, ours by default.
+    """The extractor shipped with fdgpriv, frozen; `directory` may contain other weights of it.
 
-    It knows handwritten and typeset digits of 32 px and nothing else: figures made with it compare with each other,
-    never with published ones.
+    It was trained on handwritten and typeset digits of 32 px only: metrics based on it are not comparable with published
+    values.
     """
     with global_draws():
         extractor = small_extractor()
@@ -101,11 +101,11 @@ def digits_extractor(directory: Path | None = None) -> Extractor:
 def inception_extractor(weights: Path | None = None) -> Extractor:
     """torchvision's Inception-v3 with the user's ImageNet weights, frozen: 2,048 features, 1,000 classes.
 
-    Published FID mostly rests on another training of Inception-v3 (TensorFlow's, 2015): the hash in a metric's name
-    says which was used.
+    Most published FID values use other weights of Inception-v3 (TensorFlow, 2015): the hash in a metric's name
+    identifies the weights.
 
     Args:
-        weights: The file, or the folder where it lies; None looks among torch's own checkpoints.
+        weights: The file or its folder; None searches torch's checkpoints.
     """
     path = find_weights(INCEPTION_FILES, INCEPTION_SOURCE, weights)
     with global_draws():

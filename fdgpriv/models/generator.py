@@ -1,7 +1,7 @@
-"""The image generator of the reconstruction attack: a light GAN generator that a style vector drives in place of noise.
+"""Image generators of the reconstruction attack: lightweight GAN generators with a style vector as input.
 
 Liu et al., "Towards faster and stabilized GAN training for high-fidelity few-shot image synthesis" (FastGAN), ICLR 2021,
-in the lighter form that CCST's reconstruction attack trains.
+in the lighter variant used by CCST's reconstruction attack.
 """
 
 from itertools import pairwise
@@ -14,20 +14,20 @@ from fdgpriv.utils.global_rng import drawing_from
 
 _SIZES = (16, 32, 64, 128, 256)
 _FIRST = 1024  # channels of the 4 px map at width 1
-_WIDEST = 512  # of all later maps
+_WIDEST = 512  # maximum number of channels of all later maps
 _SMALL = (64, 48, 32, 16)  # channels of the small generator's maps of 4, 8, 16 and 32 px
-_EXCITED = {128: 16, 256: 32}  # size of the map that is scaled: size of the earlier map that decides by how much
+_EXCITED = {128: 16, 256: 32}  # skip-layer excitation: size of the scaled map: size of the earlier map
 
 
 class Noise(nn.Module):
-    """Adds Gaussian noise, one map for all channels, times a learned scale that starts at 0."""
+    """Adds Gaussian noise, shared by all channels, times a learned scale initialised to 0."""
 
     def __init__(self) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.zeros(1))
 
     def forward(self, features: Tensor, rng: torch.Generator | None) -> Tensor:
-        """Features (B, C, H, W) with noise from `rng`; as they came where there is none."""
+        """Features (B, C, H, W) with noise from `rng`; unchanged if `rng` is None."""
         if rng is None:
             return features
         shape = (len(features), 1, *features.shape[2:])
@@ -59,7 +59,7 @@ class UpBlock(nn.Module):
 
 
 class GlobalContext(nn.Module):
-    """Pools a map with softmax attention over its pixels and tells by how much to scale a later map's channels."""
+    """Attention-pools a map over its pixels and predicts scales of a later map's channels (skip-layer excitation)."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -78,17 +78,17 @@ class GlobalContext(nn.Module):
 
 
 class Generator(nn.Module):
-    """Images from a vector: a 4 px map, normalised over its channels, then one `UpBlock` to each doubling.
+    """Maps a vector to an image: a 4 px map, normalised over its channels, then one `UpBlock` per doubling.
 
-    At width 1 the maps of 4, 8, ..., 256 px have 1024, 512, 512, 256, 128, 64 and 32 channels. The maps of 128 and
-    256 px are scaled channel by channel as the maps of 16 and 32 px say (skip-layer excitation). With latent_dim 1024
+    At width 1 the maps of 4, 8, ..., 256 px have 1024, 512, 512, 256, 128, 64 and 32 channels. The channels of the maps
+    of 128 and 256 px are scaled by functions of the maps of 16 and 32 px (skip-layer excitation). With latent_dim 1024
     and width 1 it has 64,330,811 parameters at 256 px, 64,261,033 at 128 px and 63,981,191 at 64 px.
 
     Args:
-        latent_dim: Length of the vector: twice the channels for a style's mean and std. Standardise it: the first
-            layer is linear and followed by batch norm.
+        latent_dim: Length of the vector: twice the channels for a style's mean and std. Inputs should be standardised:
+            the first layer is linear and followed by batch norm.
         image_size: Side of the images: 16, 32, 64, 128 or 256 px.
-        rng: Seed of the initial weights.
+        rng: For the initial weights.
         width: Multiplies every channel count.
     """
 
@@ -119,11 +119,11 @@ class Generator(nn.Module):
                     nn.init.kaiming_normal_(module.weight, nonlinearity="leaky_relu")
 
     def forward(self, z: Tensor, rng: torch.Generator | None = None) -> Tensor:
-        """Images (B, 3, S, S), linear and so not held to [0, 1], from vectors z (B, latent_dim).
+        """Images (B, 3, S, S), not clamped to [0, 1], from vectors z (B, latent_dim).
 
         Args:
             z: The vectors.
-            rng: Source of the learned noise, in training and in evaluation alike; without it none is added.
+            rng: For the noise, in training and evaluation; None adds no noise.
         """
         if z.ndim != 2 or z.shape[1] != self.latent_dim:
             raise ValueError(f"want z (B, {self.latent_dim}), got {tuple(z.shape)}")
@@ -142,14 +142,14 @@ class Generator(nn.Module):
 
 
 class SmallGenerator(nn.Module):
-    """The generator for 32 px on a CPU: plain doublings with 3x3 convolutions, maps of 64, 48, 32 and 16 channels.
+    """Generator for 32 px on a CPU: upsampling and 3x3 convolutions, maps of 64, 48, 32 and 16 channels.
 
-    Without blur, noise and gates it takes twice the steps in the same time: from the style of 64 channels of scanned
-    digits, 25 s of one core bring it to 20.5 dB, and `Generator` with width 1/16 or 1/24 to 15.9 dB.
+    Without blur, noise and gates it takes twice the steps in the same time: trained for 25 s on one core on styles of 64
+    channels of scanned digits, it reaches 20.5 dB, and `Generator` with width 1/16 or 1/24 reaches 15.9 dB.
 
     Args:
-        latent_dim: Length of the vector; standardise it.
-        rng: Seed of the initial weights.
+        latent_dim: Length of the vector; inputs should be standardised.
+        rng: For the initial weights.
     """
 
     image_size = 32
@@ -173,7 +173,7 @@ class SmallGenerator(nn.Module):
             self.layers = nn.Sequential(*layers, nn.Conv2d(_SMALL[-1], 3, 3, padding=1))
 
     def forward(self, z: Tensor, rng: torch.Generator | None = None) -> Tensor:
-        """Images (B, 3, 32, 32), not held to [0, 1], from vectors z (B, latent_dim); it has no use for `rng`."""
+        """Images (B, 3, 32, 32), not clamped to [0, 1], from vectors z (B, latent_dim); `rng` is unused."""
         if z.ndim != 2 or z.shape[1] != self.latent_dim:
             raise ValueError(f"want z (B, {self.latent_dim}), got {tuple(z.shape)}")
         images: Tensor = self.layers(z)
@@ -181,7 +181,7 @@ class SmallGenerator(nn.Module):
 
 
 def channels_by_size(image_size: int, width: float) -> dict[int, int]:
-    """Channels of each map, by its side in pixels from 4 to `image_size`; 4 at least."""
+    """Number of channels of each map, at least 4, by its side in pixels from 4 to `image_size`."""
     channels = {4: _FIRST}
     while (size := 2 * max(channels)) <= image_size:
         channels[size] = min(_WIDEST, 2**13 // size)

@@ -1,4 +1,4 @@
-"""The small networks that come with fdgpriv: weights in safetensors, and beside them a card that says what they are."""
+"""Saves and loads the networks shipped with fdgpriv: safetensors weights with a JSON card."""
 
 import hashlib
 import json
@@ -15,14 +15,14 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Card:
-    """What is known of a shipped network.
+    """Metadata of a shipped network.
 
     Attributes:
-        name: What reports say, with a version that changes with the weights.
-        recipe: SHA-256 of the training script, of what it draws, of its settings and of the network's layout.
+        name: Name in reports, with a version that changes with the weights.
+        recipe: SHA-256 of the training source files, the settings and the network's layout.
         weights: SHA-256 of the weights file.
-        trained_on: In words.
-        figures: Measured by the training script on images it did not train on, by name.
+        trained_on: Description of the training data.
+        figures: Results of the training script on held-out images, by name.
     """
 
     name: str
@@ -38,30 +38,34 @@ def save_shipped(
     """Writes the weights and the card of `network` into `directory`."""
     path = _path(name, directory)
     tensors = {key: value.detach().contiguous() for key, value in network.state_dict().items()}
-    path.write_bytes(safetensors.torch.save(tensors))  # with the user's own permissions, which save_file narrows
+    path.write_bytes(safetensors.torch.save(tensors))  # keeps the default permissions, unlike save_file
     card = Card(name, recipe, sha256(path), trained_on, figures)
     path.with_suffix(".json").write_text(json.dumps(asdict(card), indent=2) + "\n", encoding="utf-8")
     return card
 
 
 def load_shipped(network: nn.Module, name: str, directory: Path | None = None) -> Card:
-    """Loads the weights called `name` into `network`, freezes it and returns its card; refuses weights not of the card.
+    """Loads the weights called `name` into `network`, freezes it and returns its card.
 
     Args:
         network: Of the layout that was trained.
         name: As on the card.
-        directory: Where the two files lie; beside this module by default.
+        directory: Folder of the two files; this module's folder by default.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        ValueError: The SHA-256 of the weights differs from the card.
     """
     path = _path(name, directory or HERE)
     for file in (path, path.with_suffix(".json")):
         if not file.is_file():
             raise FileNotFoundError(
-                f"want {file.name}, which python -m fdgpriv.models.training.__main__ makes; looked in {file.parent}"
+                f"want {file.name}, which python -m fdgpriv.models.training makes; looked in {file.parent}"
             )
     card = Card(**json.loads(path.with_suffix(".json").read_text(encoding="utf-8")))
     found = sha256(path)
     if found != card.weights:
-        raise ValueError(f"want {path.name} with SHA-256 {card.weights}, as its card says; got {found}")
+        raise ValueError(f"want {path.name} with SHA-256 {card.weights}, as on its card; got {found}")
     network.load_state_dict(read_tensors(path))
     network.eval().requires_grad_(False)
     return card

@@ -17,13 +17,13 @@ _CHANNELS = (16, 32, 64)  # of the maps of 32, 16 and 8 px
 
 
 class StyleCodec(nn.Module):
-    """An encoder and its decoder, under the name by which reports call them.
+    """An encoder with its decoder.
 
     Args:
-        name: What reports say.
-        encoder: Images (N, 3, H, W) in [0, 1] to features (N, C, h, w), child by child.
-        decoder: The mirror of `encoder`, linear at its end.
-        stages: How many children of `encoder` make up each stage; the last stage ends where the encoder does.
+        name: Name in reports.
+        encoder: Layers from images (N, 3, H, W) in [0, 1] to features (N, C, h, w).
+        decoder: The mirror of `encoder`, with a linear output.
+        stages: Indices of layers of `encoder` after which stages end, ascending, up to its length.
     """
 
     def __init__(self, name: str, encoder: nn.Sequential, decoder: nn.Sequential, stages: tuple[int, ...]) -> None:
@@ -41,7 +41,7 @@ class StyleCodec(nn.Module):
         return [part.out_channels for part in self.encoder.modules() if isinstance(part, nn.Conv2d)][-1]
 
     def stages(self, images: Tensor) -> list[Tensor]:
-        """The features at the end of each stage, the last being `encode(images)`; for perceptual and style losses."""
+        """The features after each stage, for perceptual and style losses; the last equals `encode(images)`."""
         found, features = [], images
         for begin, end in pairwise((0, *self.ends)):
             features = self.encoder[begin:end](features)
@@ -56,18 +56,18 @@ class StyleCodec(nn.Module):
         return features
 
     def decode(self, features: Tensor) -> Tensor:
-        """Images (N, 3, H, W) from features (N, C, h, w), linear and so not held to [0, 1]."""
+        """Images (N, 3, H, W), not clamped to [0, 1], from features (N, C, h, w)."""
         images: Tensor = self.decoder(features)
         return images
 
     def stylise(self, images: Tensor, mean: Tensor, std: Tensor, alpha: float = 1.0) -> Tensor:
-        """The images (N, 3, H, W) in [0, 1], redrawn in another style and clamped to [0, 1].
+        """The images (N, 3, H, W) transferred to another style by AdaIN, clamped to [0, 1].
 
         Args:
             images: The content, in [0, 1].
             mean: (C,) or (N, C), of the style's features.
             std: (C,) or (N, C), of the style's features.
-            alpha: In [0, 1]: how far to go from the content's own style to the other.
+            alpha: Strength of the transfer in [0, 1]: weight of the stylised features.
         """
         if not 0 <= alpha <= 1:
             raise ValueError(f"want alpha in [0, 1], got {alpha}")
@@ -76,16 +76,16 @@ class StyleCodec(nn.Module):
         return self.decode(alpha * moved + (1 - alpha) * features).clamp(0, 1)
 
     def forward(self, images: Tensor) -> Tensor:
-        """The round trip, (N, 3, H, W)."""
+        """The decoded encoding of the images, (N, 3, H, W)."""
         return self.decode(self.encode(images))
 
 
 def small_codec(name: str) -> StyleCodec:
-    """The offline codec's networks with torch's own initialisation: three stages of 16, 32 and 64 channels to stride 4.
+    """The offline codec with torch's default initialisation: three stages of 16, 32 and 64 channels, total stride 4.
 
-    Like VGG, but with strides where VGG pools, as 32 px are too few to throw away three of four; with leaky units, as
-    half of 64 channels would die in so short a training; and with sub-pixel convolutions where AdaIN's decoder
-    upsamples to the nearest, which redraws thin lines better by 1.7 dB. Images of any side that 4 divides, from 8 px.
+    Differs from AdaIN's VGG: strided convolutions in place of pooling, since 32 px are few; leaky ReLU, since half of
+    the 64 channels would die in the short training; sub-pixel convolutions in place of nearest upsampling, which improve
+    the reconstruction of thin lines by 1.7 dB. The image side must be a multiple of 4, at least 8 px.
     """
     a, b, c = _CHANNELS
     encoder = nn.Sequential(*_conv(3, a), *_conv(a, b, stride=2), *_conv(b, b), *_conv(b, c, stride=2))
@@ -97,7 +97,7 @@ def small_codec(name: str) -> StyleCodec:
 
 
 def digits_codec(directory: Path | None = None) -> StyleCodec:
-    """The codec that comes with fdgpriv, frozen; `directory` holds another training of it, ours by default."""
+    """The codec shipped with fdgpriv, frozen; `directory` may contain other weights of it."""
     with global_draws():
         codec = small_codec(DIGITS_CODEC)
     load_shipped(codec, DIGITS_CODEC, directory)

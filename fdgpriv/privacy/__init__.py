@@ -1,0 +1,1 @@
+"""Differential privacy: accounting, and lower bounds on epsilon from attacks."""

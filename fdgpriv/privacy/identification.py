@@ -1,9 +1,9 @@
-"""Epsilon measured from N-way identification: whose image, of N candidates, is behind the release?
+"""Lower bounds on epsilon from N-way identification of the image behind a release among N candidates.
 
-It makes a reconstruction a statement about epsilon, with a known success rate without the artifact: 1/N. Conditions:
-the N worlds differ in exactly one unit (one image, or one client for a client-level epsilon), the target is drawn
-uniformly, the noise afresh in every trial, and one release is one trial. A fuzzy success ("LPIPS below tau") gives no
-epsilon: map the reconstruction to its nearest candidate first.
+Converts reconstruction success into a bound on epsilon; the chance level is 1/N. Conditions: the N datasets differ in
+exactly one unit (one image, or one client for client-level epsilon), the target is uniformly random, noise is independent
+in every trial, and one release is one trial. Approximate success ("LPIPS below tau") gives no epsilon: map the
+reconstruction to its nearest candidate first.
 """
 
 import math
@@ -18,36 +18,39 @@ from fdgpriv.statistics.interval import lower_rate
 def identification(
     successes: int, trials: int, candidates: int, delta: float, error: float = 0.05, listed: int = 1
 ) -> Bound:
-    """eps_lb = ln(N (g - delta) / k), at most ln(N / k), for replace-one and for add/remove.
+    """eps_lb = ln(N (g - delta) / k), at most ln(N / k), for replace-one and add/remove adjacency.
+
+    g is the Clopper-Pearson lower bound of the success rate at one-sided level `error`.
 
     Args:
-        successes: Trials in which the target was among the first `listed`.
+        successes: Trials in which the target was among the top `listed` candidates.
+        trials: Number of trials.
         candidates: N >= 2.
-        listed: k, the length of the list.
-
-    Returns: g is the Clopper-Pearson lower bound of the success rate at one-sided `error`.
+        delta: In [0, 1).
+        error: Error probability of the bound.
+        listed: k, the number of top candidates that count as success.
     """
     g = _rate(successes, trials, candidates, delta, error)
     if not 1 <= listed < candidates:
         raise ValueError(f"want 1 <= listed < candidates, got {listed} of {candidates}")
-    worth = candidates * (g - delta) / listed
-    return Bound(math.log(worth) if worth > 1 else 0.0, error, successes == trials)
+    ratio = candidates * (g - delta) / listed
+    return Bound(math.log(ratio) if ratio > 1 else 0.0, error, successes == trials)
 
 
 def identification_replace_one(
     successes: int, trials: int, candidates: int, delta: float, error: float = 0.05
 ) -> Bound:
-    """eps_lb = ln[(N - 1)(g - delta) / (1 - g)], the tighter bound for replace-one only.
+    """eps_lb = ln[(N - 1)(g - delta) / (1 - g)], a tighter bound for replace-one adjacency only.
 
-    It is reached by N-ary randomized response.
+    It is attained by N-ary randomized response.
     """
     g = _rate(successes, trials, candidates, delta, error)
-    worth = (candidates - 1) * (g - delta) / (1 - g)
-    return Bound(math.log(worth) if worth > 1 else 0.0, error, successes == trials)
+    ratio = (candidates - 1) * (g - delta) / (1 - g)
+    return Bound(math.log(ratio) if ratio > 1 else 0.0, error, successes == trials)
 
 
 def identification_gdp(successes: int, trials: int, candidates: int, delta: float, error: float = 0.05) -> Bound:
-    """mu_lb = Phi^-1(g) - Phi^-1(1/N), clamped at 0, then mu to epsilon; *only* for Gaussian noise."""
+    """mu_lb = max(0, Phi^-1(g) - Phi^-1(1/N)), converted to epsilon; valid *only* for Gaussian noise."""
     g = _rate(successes, trials, candidates, delta, error)
     if delta == 0:
         return Bound(None, error, reason="Gaussian noise has no finite epsilon at delta = 0")

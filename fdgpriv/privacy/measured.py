@@ -1,8 +1,8 @@
-"""Epsilon measured from two worlds: a lower bound by exact counting, and a sharper one for Gaussian releases.
+"""Lower bounds on epsilon from membership scores in two neighbouring worlds: exact, and tighter for Gaussian noise.
 
-One world holds the record and one does not; each is drawn many times afresh, and a score per draw says how much it
-looks like "in". For additive noise the score is <release, v> with v the noiseless difference of the two worlds.
-A bound says how much was *shown* to leak. A low bound is not evidence of privacy.
+One world contains the record and one does not; each is sampled many times independently, and each sample has a membership
+score. For additive noise the score is <release, v> with v the noiseless difference of the two worlds. A bound states how
+much leakage was *demonstrated*. A low bound is not evidence of privacy.
 """
 
 import math
@@ -27,7 +27,8 @@ class Bound:
     Attributes:
         epsilon: In nats, >= 0; None where none could be computed.
         error: alpha: the bound exceeds the true epsilon with at most this probability.
-        saturated: The attack made no mistake, so the bound is the ceiling of its budget: report ">= epsilon, saturated".
+        saturated: The attack made no error, so the bound is limited by the number of trials: report ">= epsilon,
+            saturated".
         reason: Why epsilon is None.
     """
 
@@ -39,7 +40,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Counts:
-    """Mistakes of one test at a threshold that was chosen on other data."""
+    """Error counts of a membership test at a threshold chosen on other data."""
 
     false_positives: int
     n_out: int
@@ -58,18 +59,18 @@ Lower: TypeAlias = Callable[[Counts, float, float], Bound]
 
 
 def counting_bound(counts: Counts, delta: float, error: float = 0.05) -> Bound:
-    """Lower bound that assumes nothing of the mechanism: the headline number.
+    """Lower bound without assumptions about the mechanism; the one to report.
 
-    eps_lb = max{0, ln((1 - delta - FNR+) / FPR+), ln((1 - delta - FPR+) / FNR+)}, each rate the Clopper-Pearson upper bound
-    at error / 2.
+    eps_lb = max{0, ln((1 - delta - FNR+) / FPR+), ln((1 - delta - FPR+) / FNR+)}, with Clopper-Pearson upper bounds of the
+    rates at error / 2.
     """
     return Bound(max(0.0, _unclamped(counts, delta, error)), error, _perfect(counts))
 
 
 def gdp(counts: Counts, delta: float, error: float = 0.05) -> Bound:
-    """Sharper lower bound, valid *only if the mechanism adds Gaussian noise*; label it so.
+    """Tighter lower bound, valid *only if the mechanism adds Gaussian noise*; label it so.
 
-    mu_lb = Phi^-1(1 - FPR+) - Phi^-1(FNR+), clamped at 0, each rate at error / 2; then mu to epsilon.
+    mu_lb = max(0, Phi^-1(1 - FPR+) - Phi^-1(FNR+)), rates at error / 2, converted to epsilon.
     """
     fpr, fnr = _rates(counts, error)
     if delta == 0:
@@ -81,7 +82,7 @@ def gdp(counts: Counts, delta: float, error: float = 0.05) -> Bound:
 
 
 def counts_at(scores_in: ArrayLike, scores_out: ArrayLike, thresholds: ArrayLike) -> list[Counts]:
-    """Mistakes at each threshold (K,): a score above it says "in", one at it "out"."""
+    """Error counts at each threshold (K,): scores above it are classified "in", scores equal to it "out"."""
     inside, outside = _scores("scores_in", scores_in), _scores("scores_out", scores_out)
     cuts = _scores("thresholds", thresholds)
 
@@ -101,13 +102,15 @@ def held_out_counts(
     lower: Lower = counting_bound,
     candidates: int = 101,
 ) -> Counts:
-    """Splits the draws at random, chooses the threshold on one half, counts on the other.
+    """Splits the samples at random, chooses the threshold on one half, and counts errors on the other.
 
     Args:
-        scores_in: One score per independent draw of the world with the record (T,), T >= 4; higher means "in".
-        scores_out: The same without it (T',).
-        lower: The bound to maximise on the selection half; the same one is then to be applied to the counts.
-        candidates: Pooled quantiles of the selection half that are tried. Many more of them lose power.
+        scores_in: One score per independent sample of the world with the record (T,), T >= 4; higher means "in".
+        scores_out: The same for the world without it (T',).
+        delta: In [0, 1).
+        rng: Splits the samples.
+        lower: The bound to maximise on the selection half; apply the same one to the counts.
+        candidates: Number of pooled quantiles of the selection half that are tried; many more reduce power.
     """
     inside, outside = _scores("scores_in", scores_in), _scores("scores_out", scores_out)
     if min(len(inside), len(outside)) < 4:
@@ -117,12 +120,12 @@ def held_out_counts(
     pooled = np.sort(np.concatenate([inside[:a], outside[:b]]))
     thresholds = np.unique(pooled[np.linspace(0, len(pooled) - 1, candidates).astype(int)])
     tried = counts_at(inside[:a], outside[:b], thresholds)
-    best = max(range(len(tried)), key=lambda i: _appeal(tried[i], delta, lower))
+    best = max(range(len(tried)), key=lambda i: _objective(tried[i], delta, lower))
     return counts_at(inside[a:], outside[b:], [float(thresholds[best])])[0]
 
 
 def ceiling(trials: int, delta: float, error: float = 0.05, lower: Lower = counting_bound) -> float | None:
-    """What a perfect attack with `trials` test draws of each world would show: no budget can prove more."""
+    """The bound of a perfect attack with `trials` test samples of each world: the maximum attainable."""
     return lower(Counts(0, trials, 0, trials), delta, error).epsilon
 
 
@@ -143,10 +146,10 @@ def _unclamped(counts: Counts, delta: float, error: float) -> float:
     return max(math.log(top / bottom) if top > 0 else -math.inf for top, bottom in sides)
 
 
-def _appeal(counts: Counts, delta: float, lower: Lower) -> tuple[float, float]:
-    """A threshold's worth: its bound, and where that is 0 everywhere, how near it came."""
-    shown = lower(counts, delta, 0.05).epsilon or 0.0
-    return (shown, 0.0) if shown else (0.0, _unclamped(counts, delta, 0.05))
+def _objective(counts: Counts, delta: float, lower: Lower) -> tuple[float, float]:
+    """The quality of a threshold: its bound; if that is 0, the unclamped bound."""
+    bound = lower(counts, delta, 0.05).epsilon or 0.0
+    return (bound, 0.0) if bound else (0.0, _unclamped(counts, delta, 0.05))
 
 
 def _perfect(counts: Counts) -> bool:

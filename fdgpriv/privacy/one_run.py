@@ -1,8 +1,8 @@
-"""Epsilon measured from one run: many canaries, each in by a coin of its own.
+"""Lower bound on epsilon from one run with many canaries, each included by an independent coin flip.
 
 Reference: Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023, arXiv 2305.08846.
 An in/out canary tests an add/remove claim (a shift of C/n0). For a replace-one claim the coin chooses +e or -e.
-In style space the canaries are orthonormal directions of norm C, so that they do not disturb each other.
+In style space the canaries are orthogonal directions of norm C, so that they do not interfere.
 """
 
 import numpy as np
@@ -13,18 +13,20 @@ from fdgpriv.privacy.measured import Bound
 
 
 def one_run_p(canaries: int, predictions: int, correct: int, epsilon: float, delta: float) -> float:
-    """p-value of "the mechanism is (epsilon, delta)-DP": how likely are so many correct predictions?
+    """p-value of the hypothesis "the mechanism is (epsilon, delta)-DP", from the number of correct predictions.
 
     p(eps) = min(1, P[W >= v] + 2 m delta max_{1<=i<=v} P[v-i <= W < v] / i), W ~ Bin(r, e^eps / (1 + e^eps)).
 
     Args:
-        canaries: m, all canaries with a coin.
-        predictions: r <= m, those guessed at; fixed before the scores were seen.
-        correct: v <= r.
+        canaries: m, the number of canaries.
+        predictions: r <= m, the number of predictions; fixed before the scores were seen.
+        correct: v <= r, the number of correct predictions.
+        epsilon: At least 0.
+        delta: In [0, 1).
     """
     m, r, v = canaries, predictions, correct
     if not 0 <= v <= r <= m or m < 1:
-        raise ValueError(f"want 0 <= correct <= guesses <= canaries, got {v}, {r}, {m}")
+        raise ValueError(f"want 0 <= correct <= predictions <= canaries, got {v}, {r}, {m}")
     if epsilon < 0 or not 0 <= delta < 1:
         raise ValueError(f"want epsilon >= 0 and delta in [0, 1), got {epsilon}, {delta}")
     q = float(1 / (1 + np.exp(-epsilon)))
@@ -40,7 +42,7 @@ def one_run(canaries: int, predictions: int, correct: int, delta: float, error: 
     if not 0 < error < 1:
         raise ValueError(f"want error in (0, 1), got {error}")
     if predictions == 0:
-        return Bound(None, error, reason="no canary was guessed at")
+        return Bound(None, error, reason="no predictions were made")
 
     def p(epsilon: float) -> float:
         return one_run_p(canaries, predictions, correct, epsilon, delta)
@@ -58,13 +60,13 @@ def one_run(canaries: int, predictions: int, correct: int, delta: float, error: 
 
 
 def one_run_guesses(scores: ArrayLike, coins: ArrayLike, highest: int, lowest: int) -> tuple[int, int]:
-    """Guesses made and correct when the highest scores are called "in", the lowest "out", and the rest passed over.
+    """Numbers of predictions and of correct ones: the highest scores are predicted "in", the lowest "out".
 
     Args:
         scores: Of all canaries (m,), higher means "in".
-        coins: Whether each was in (m,), boolean.
-        highest: How many are called "in" (5 % of m is usual), fixed beforehand.
-        lowest: How many are called "out".
+        coins: Whether each was included (m,), boolean.
+        highest: Number predicted "in" (usually 5 % of m), fixed beforehand.
+        lowest: Number predicted "out", fixed beforehand.
     """
     values, truth = np.asarray(scores, dtype=np.float64), np.asarray(coins, dtype=bool)
     if values.ndim != 1 or values.shape != truth.shape or np.isnan(values).any():
@@ -72,10 +74,10 @@ def one_run_guesses(scores: ArrayLike, coins: ArrayLike, highest: int, lowest: i
     if highest < 0 or lowest < 0 or highest + lowest > len(values):
         raise ValueError(f"want highest + lowest <= {len(values)}, got {highest} + {lowest}")
     order = np.argsort(values, kind="stable")
-    right = int(truth[order[len(values) - highest :]].sum()) + int((~truth[order[:lowest]]).sum())
-    return highest + lowest, right
+    correct = int(truth[order[len(values) - highest :]].sum()) + int((~truth[order[:lowest]]).sum())
+    return highest + lowest, correct
 
 
 def one_run_ceiling(canaries: int, predictions: int, delta: float, error: float = 0.05) -> float | None:
-    """What a perfect attack on so many canaries would show."""
+    """The bound of a perfect attack with this number of canaries: the maximum attainable."""
     return one_run(canaries, predictions, predictions, delta, error).epsilon

@@ -1,4 +1,4 @@
-"""Measures the epsilon of defenses' releases from draws of two neighbouring worlds, beside what they prove."""
+"""Audits defenses' privacy guarantees: measures epsilon on simulated releases in two neighbouring worlds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ DRAWS = {"quick": 2_000, "default": 20_000, "paper": 100_000}
 
 @dataclass(frozen=True)
 class Measurement:
-    """One defense's guarantee, and what its own worst case shows.
+    """One defense's guarantee and the epsilon measured in its worst case.
 
     Attributes:
-        proved: What it states.
-        exact: Clopper-Pearson lower bound on epsilon at 95 %, free of assumptions; None where nothing was measured.
+        proved: The stated guarantee.
+        exact: Clopper-Pearson lower bound on epsilon at 95 %, without assumptions; None if not measured.
         gaussian: The GDP bound, valid for Gaussian noise only.
-        most: What a perfect attack with this many draws would have shown.
-        p: Of the hypothesis "epsilon is at most what is proved", from the exact bound.
+        most: The bound of a perfect attack with the same number of samples.
+        p: p-value of "epsilon is at most the proved one", from the exact bound.
     """
 
     proved: Guarantee
@@ -35,12 +35,12 @@ class Measurement:
 
 
 def measure(defense: Defense, dim: int, draws: int, seed: int) -> Measurement:
-    """Attack the releases of `defense` in its own worst case.
+    """Measures epsilon of `defense` by membership inference in its worst case.
 
     Args:
         defense: Calibrated to the run.
-        dim: Length of the vector that one release holds.
-        draws: Independent runs of each world: half choose the threshold, half test.
+        dim: Length of one released vector.
+        draws: Number of independent runs of each world: half choose the threshold, half test.
         seed: Of the noise.
     """
     proved = defense.guarantee()
@@ -61,7 +61,7 @@ def measure(defense: Defense, dim: int, draws: int, seed: int) -> Measurement:
 
 
 def privacies(measurements: Sequence[Measurement]) -> list[Privacy]:
-    """The privacy statement of each, violations corrected together by Holm at level 0.05."""
+    """The privacy statement of each measurement, with violations tested at level 0.05 after Holm's correction."""
     tested = [m.p for m in measurements if m.p is not None]
     corrected = iter(holm(tested))
     return [_privacy(m, None if m.p is None else next(corrected)) for m in measurements]

@@ -1,4 +1,4 @@
-"""Is a claimed epsilon false? The p-value of the claim from any lower bound on epsilon."""
+"""p-value of a claimed epsilon from a lower confidence bound on epsilon."""
 
 import math
 from collections.abc import Callable
@@ -6,17 +6,17 @@ from collections.abc import Callable
 from fdgpriv.privacy.measured import Bound
 
 LEVEL = 0.05
-"""Level of the family of all violation p-values of a report, after Holm."""
+"""Family-wise level of all violation tests of a report, with Holm's correction."""
 
 
 def violation(bound: Callable[[float], Bound], claimed: float) -> float:
     """p-value of "epsilon <= claimed": the smallest error at which the lower bound exceeds the claim, 1 if none does.
 
-    The bound must be for the claim's own delta, unit (image or client), adjacency and number of rounds. For one run
-    the p-value needs no search: it is `one_run_p` at the claimed epsilon.
+    The bound must have the claim's delta, unit (image or client), adjacency and number of rounds. For one-run audits
+    the p-value is `one_run_p` at the claimed epsilon, without a search.
 
     Args:
-        bound: Lower bound by its error, rising with it.
+        bound: Lower bound as an increasing function of its error.
         claimed: The claimed epsilon, >= 0.
 
     Returns: in [1e-300, 1].

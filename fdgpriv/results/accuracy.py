@@ -1,4 +1,4 @@
-"""What methods are worth over targets and seeds: means over trainings, with intervals whose independent unit is the seed."""
+"""Accuracy of methods over targets and seeds: means over trainings, with intervals over independent seeds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,33 +12,33 @@ from fdgpriv.utils.defaults import BASELINE
 
 ONE_SEED = "one seed: no interval over trainings"
 RETURNED = "returned"
-RULES = ("last_round", "selected_round", "last_five")  # fields of Utility: which round's model counts
+RULES = ("last_round", "selected_round", "last_five")  # fields of Utility: rules for selecting a round's model
 Training = tuple[int, str]  # seed, target
-Known = Mapping[Training, Mapping[str, float]]  # target accuracy by rule, and under "source" the returned model's there
+Known = Mapping[
+    Training, Mapping[str, float]
+]  # target accuracy by rule, and "source": the returned model's source accuracy
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """One method under one defense, over all its trainings.
+    """Accuracy of one method under one defense, over all its trainings.
 
-    A seed enters the means where every target of the report was trained with it, so that rows are means of the same.
+    Means are over seeds for which every target of the report was trained, so that rows are comparable.
 
     Attributes:
-        method, defense: Which.
-        model: Empty where the method ends with one model; where it ends with one for everyone and one for each client,
-            which are two rows, whose model it is.
-        target, source: Accuracy in [0, 1] of the model that the method returns: the mean over targets within a seed, then
-            over seeds, with the 95 % t interval over seeds, cut to [0, 1] (null below two, with the reason). n counts the
-            seeds.
-        by_target: By target, the mean over all seeds that have it, n of them; without interval.
-        by_rule: By rule for the round whose model counts (`RULES`), the mean target accuracy as in `target`; empty where no
+        method, defense: Names with settings.
+        model: Empty if the method returns one model; if it returns a common model and one per client, which of the two this
+            row is about.
+        target, source: Accuracy in [0, 1] of the returned model: the mean over targets within a seed, then over seeds, with
+            the 95 % t interval over seeds, clipped to [0, 1] (null below two seeds, with the reason). n counts seeds.
+        by_target: By target, the mean over all n seeds that have it; without interval.
+        by_rule: By rule for selecting a round's model (`RULES`), the mean target accuracy as in `target`; empty if no
             training has it.
-        base: FedAvg as it stands in the report under the same defense, the first of several; empty where there is none,
-            and for itself.
+        base: The first FedAvg run of the report under the same defense; empty if there is none, and for itself.
         leads: By rule, and for the ``returned`` model, target accuracy minus that of `base` by the same rule: the mean over
             pairs of target and seed, over seeds that have every target in both, with the t interval over seeds.
-        left_out: The seeds that do not have every target.
-        missing: What they lack, in words.
+        left_out: Seeds without every target.
+        missing: The missing trainings, with reasons.
     """
 
     method: str
@@ -55,15 +55,15 @@ class Accuracy:
 
 
 def several_trainings(results: Results) -> bool:
-    """Whether the runs differ in more than their defense, so that there is something to average or to compare."""
+    """Whether the runs differ in method, target or seed."""
     return len({(run.method, run.target, run.seed) for run in results.runs}) > 1
 
 
 def accuracies(results: Results) -> tuple[Accuracy, ...]:
-    """One row for each method and defense, in the order of the runs; two where clients have models of their own too.
+    """One row per method and defense, in the order of the runs; two if clients also have personal models.
 
-    Wanted of every row are all targets and all seeds that any run of the report has. A run that diverged or failed, and
-    one that is not there, is named as missing; none is averaged as 0.
+    Every row is expected to have all targets and seeds of the report. Runs that diverged, failed or were not trained are
+    listed as missing and excluded from means.
     """
     groups: dict[tuple[str, str], dict[Training, Run]] = {}
     for run in results.runs:
@@ -71,7 +71,7 @@ def accuracies(results: Results) -> tuple[Accuracy, ...]:
             groups.setdefault((run.method, run.defense), {})[run.seed, run.target] = run
     seeds = sorted({seed for group in groups.values() for seed, _ in group})
     targets = list(dict.fromkeys(target for group in groups.values() for _, target in group))
-    wanted = [(seed, target) for seed in seeds for target in targets]
+    expected = [(seed, target) for seed in seeds for target in targets]
     bases: dict[str, str] = {}
     for method, defense in groups:
         if method.partition(":")[0] == BASELINE:
@@ -83,25 +83,25 @@ def accuracies(results: Results) -> tuple[Accuracy, ...]:
         personal = any(run.utility and run.utility.personal for run in group.values())
         for model, own in _MODELS if personal else (("", False),):
             known = _known(group, own)
-            lacking = [training for training in wanted if training not in known]
+            absent = [training for training in expected if training not in known]
             rows.append(
                 Accuracy(
                     method=method,
                     defense=defense,
                     model=model,
-                    target=_over_seeds(known, RETURNED, wanted),
-                    source=_over_seeds(known, "source", wanted),
+                    target=_over_seeds(known, RETURNED, expected),
+                    source=_over_seeds(known, "source", expected),
                     by_target={target: _of_target(known, target) for target in targets},
                     by_rule={
-                        rule: _over_seeds(known, rule, wanted)
+                        rule: _over_seeds(known, rule, expected)
                         for rule in RULES
-                        if any(rule in worth for worth in known.values())
+                        if any(rule in accuracies_of for accuracies_of in known.values())
                     },
                     base="" if against is None else base,
-                    leads={} if against is None else _leads(known, against, wanted),
-                    left_out=tuple(sorted({seed for seed, _ in lacking})),
+                    leads={} if against is None else _leads(known, against, expected),
+                    left_out=tuple(sorted({seed for seed, _ in absent})),
                     missing=tuple(
-                        f"target {target}, seed {seed}: {_why(group.get((seed, target)))}" for seed, target in lacking
+                        f"target {target}, seed {seed}: {_why(group.get((seed, target)))}" for seed, target in absent
                     ),
                 )
             )
@@ -112,14 +112,14 @@ _MODELS = (("the model for everyone", False), ("each client its own model", True
 
 
 def _why(run: Run | None) -> str:
-    """Why a training has no accuracies."""
+    """Reason why a training has no accuracies."""
     if run is None:
         return "not trained"
     return "training diverged" if run.failed is None else "training failed"
 
 
 def _known(group: Mapping[Training, Run], own: bool) -> Known:
-    """Of the trainings that finished, the accuracies of the model for everyone or, with `own`, of the clients' own."""
+    """Accuracies of finished trainings: of the common model or, with `own`, of the clients' personal models."""
     known: dict[Training, Mapping[str, float]] = {}
     for training, run in group.items():
         whole = run.utility
@@ -138,20 +138,26 @@ def _known(group: Mapping[Training, Run], own: bool) -> Known:
     return known
 
 
-def _leads(known: Known, base: Known, wanted: Sequence[Training]) -> dict[str, Measured]:
-    pairs = {training: (worth, base[training]) for training, worth in known.items() if training in base}
+def _leads(known: Known, base: Known, expected: Sequence[Training]) -> dict[str, Measured]:
+    pairs = {training: (accuracies_of, base[training]) for training, accuracies_of in known.items() if training in base}
     leads = {
-        training: {rule: worth[rule] - other[rule] for rule in (RETURNED, *RULES) if rule in worth and rule in other}
-        for training, (worth, other) in pairs.items()
+        training: {
+            rule: accuracies_of[rule] - other[rule]
+            for rule in (RETURNED, *RULES)
+            if rule in accuracies_of and rule in other
+        }
+        for training, (accuracies_of, other) in pairs.items()
     }
     rules = [rule for rule in (RETURNED, *RULES) if any(rule in lead for lead in leads.values())]
-    return {rule: _over_seeds(leads, rule, wanted, lowest=-1.0) for rule in rules or [RETURNED]}
+    return {rule: _over_seeds(leads, rule, expected, lowest=-1.0) for rule in rules or [RETURNED]}
 
 
-def _over_seeds(known: Known, rule: str, wanted: Sequence[Training], lowest: float = 0.0) -> Measured:
-    """The mean over seeds that have every target of each seed's mean; its interval cut to [`lowest`, 1]."""
-    partial = {seed for seed, target in wanted if rule not in known.get((seed, target), {})}
-    whole = [(training[0], worth[rule]) for training, worth in known.items() if training[0] not in partial]
+def _over_seeds(known: Known, rule: str, expected: Sequence[Training], lowest: float = 0.0) -> Measured:
+    """Mean of per-seed means over seeds with every target; the interval is clipped to [`lowest`, 1]."""
+    partial = {seed for seed, target in expected if rule not in known.get((seed, target), {})}
+    whole = [
+        (training[0], accuracies_of[rule]) for training, accuracies_of in known.items() if training[0] not in partial
+    ]
     if not whole:
         return Measured(value=None, n=0, direction="higher_better", reason="no seed has every target")
     mean = mean_interval([value for _, value in whole], np.array([seed for seed, _ in whole]))
@@ -162,7 +168,7 @@ def _over_seeds(known: Known, rule: str, wanted: Sequence[Training], lowest: flo
 
 
 def _of_target(known: Known, target: str) -> Measured:
-    values = [worth[RETURNED] for (_, at), worth in known.items() if at == target]
+    values = [accuracies_of[RETURNED] for (_, at), accuracies_of in known.items() if at == target]
     if not values:
         return Measured(value=None, n=0, direction="higher_better", reason="no training finished")
     return Measured(value=float(np.mean(values)), n=len(values), direction="higher_better")

@@ -11,7 +11,7 @@ from fdgpriv.utils.records import Amount, Count, Entry, FileName, Interval, Prob
 
 
 class Threat(Entry):
-    """Who attacks, what it holds besides the artifact, and what it may do."""
+    """The adversary: role, auxiliary data and capabilities."""
 
     role: Word
     auxiliary: Text
@@ -19,7 +19,7 @@ class Threat(Entry):
 
 
 class Units(Entry):
-    """What was resampled, how many of them, and how many were federated clients or drawn by the evaluator."""
+    """The independent units of the test: kind, number, and how many are federated clients or shadow clients."""
 
     kind: Literal["client", "target"]
     n: Count
@@ -79,7 +79,7 @@ class PositiveControl(Entry):
 
 
 class CurvePoint(Entry):
-    """The headline metric where `images` samples stand behind the artifact (null: the whole client)."""
+    """The headline metric for artifacts of `images` samples (null: the whole client)."""
 
     images: int | None = Field(ge=1)
     units: Count
@@ -88,7 +88,7 @@ class CurvePoint(Entry):
 
 
 class RoundsPoint(Entry):
-    """The headline metric from what a client shared in `rounds` rounds, `images` samples behind each (null: all it has).
+    """The headline metric from a client's artifacts of `rounds` rounds, of `images` samples each (null: the whole client).
 
     `rise` is by how much it exceeds that from one round, by pairs. Of the most rounds it is tested whether it rises
     (`p_rise`), and of whole clients whether it beats every control of the client scope (`p`, `verdict`); neither p is
@@ -139,12 +139,12 @@ class AttackFinding(Entry):
 
     @property
     def kind(self) -> str:
-        """Of the artifact."""
+        """Kind of the artifact."""
         return self.artifact.partition(":")[0]
 
     @property
     def level(self) -> str:
-        """Of the artifact; empty where it says none."""
+        """Level of the artifact, or empty."""
         return self.artifact.partition(":")[2]
 
     @property

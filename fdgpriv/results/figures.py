@@ -1,4 +1,4 @@
-"""Pictures for the report: truth, reconstruction and controls side by side; the style encoder's own proof."""
+"""Figures of the report: image grids of truth, reconstruction and controls, and of stylised images."""
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
@@ -12,7 +12,7 @@ from fdgpriv.artifacts.moments import pooled_style
 from fdgpriv.data.dataset import Domain
 from fdgpriv.models.style_codec import StyleCodec
 from fdgpriv.utils.files import write_bytes
-from fdgpriv.utils.quiet import quietly
+from fdgpriv.utils.warnings_filter import warnings_ignored
 
 matplotlib.use("Agg")
 
@@ -32,13 +32,13 @@ COLUMNS = {
 
 
 def grid(rows: Sequence[Mapping[str, Tensor]], labels: Sequence[str], path: Path) -> None:
-    """Rows of images (3, H, W) in [0, 1] by column name, written as a PNG; a column nobody has is left out."""
+    """Rows of images (3, H, W) in [0, 1] by column name, written as a PNG; columns without images are omitted."""
     columns = [name for name in COLUMNS if any(name in row for row in rows)]
     _write([[row.get(name) for name in columns] for row in rows], [COLUMNS[name] for name in columns], labels, path)
 
 
 def stylised(codec: StyleCodec, domains: Sequence[Domain], path: Path) -> None:
-    """One image of each domain given the style of every domain, by the style encoder and decoder, as a PNG."""
+    """One image per domain stylised with the style of every domain, written as a PNG."""
     styles = [pooled_style(codec.encode(domain.images[:100])) for domain in domains]
     rows = [
         [domain.images[0], codec(domain.images[:1])[0].clamp(0, 1)]
@@ -50,7 +50,7 @@ def stylised(codec: StyleCodec, domains: Sequence[Domain], path: Path) -> None:
 
 
 def _write(rows: Sequence[Sequence[Tensor | None]], heads: Sequence[str], labels: Sequence[str], path: Path) -> None:
-    """One picture: the images on one canvas, transparent where there is none."""
+    """Writes the images on one canvas as a PNG, transparent where there is none."""
     side = next(image.shape[-1] for row in rows for image in row if image is not None)
     step = side + max(1, side // 16)
     canvas = torch.zeros(len(rows) * step, len(heads) * step, 4)
@@ -71,7 +71,7 @@ def _write(rows: Sequence[Sequence[Tensor | None]], heads: Sequence[str], labels
     axis.set_yticks([r * step + side / 2 for r in range(len(rows))], labels, fontsize=8, parse_math=False)
     axis.tick_params(length=0, labeltop=True, labelbottom=False)
     png = BytesIO()
-    with quietly(UserWarning):  # about names that are long or have letters that the font lacks
+    with warnings_ignored(UserWarning):  # long names, or letters missing in the font
         figure.tight_layout(pad=0.4)
         figure.savefig(png, format="png", metadata={"Software": None})
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,6 +79,6 @@ def _write(rows: Sequence[Sequence[Tensor | None]], heads: Sequence[str], labels
 
 
 def rows_of(shown: Sequence[tuple[Tensor, Mapping[str, Tensor]]], count: int) -> list[dict[str, Tensor]]:
-    """`count` of the shown targets, spread over all of them: the true image beside what each name drew of it."""
+    """`count` of the shown targets, evenly spaced: the true image and the images by column name."""
     chosen = torch.linspace(0, len(shown) - 1, min(count, len(shown))).round().long().unique().tolist()
     return [{"truth": shown[i][0], **shown[i][1]} for i in chosen]

@@ -21,7 +21,7 @@ LARGEST_FILE = 64 * 2**20  # bytes of results.json that `load` reads
 
 
 class ArtifactRow(Entry):
-    """One line of the ledger: what left whom, for whom, how large, how often, and who can read it."""
+    """One line of the ledger of shared artifacts: sender, receiver, size, frequency, and who observes it."""
 
     kind: Word
     level: Word | None = None
@@ -46,7 +46,7 @@ class EpsilonMeasured(Entry):
 
 
 class Privacy(Entry):
-    """What is proved and what is measured about epsilon, in numbers and in one sentence."""
+    """Proved and measured epsilon, with a statement of the guarantee."""
 
     epsilon_proved: Amount | None
     delta: Probability | None
@@ -66,7 +66,7 @@ class Privacy(Entry):
 
 
 class Claim(Entry):
-    """One privacy claim of a paper, what decides it, and the attack rows that it rests on."""
+    """One privacy claim of a paper: quote, measurement, verdict and evidence."""
 
     id: Word
     quote: Text
@@ -83,14 +83,14 @@ class Claim(Entry):
 
 
 class RunFigure(Entry):
-    """A picture in the folder of the run."""
+    """A figure in the folder of the run."""
 
     file: FileName
     caption: Text
 
 
 class ImageCount(Entry):
-    """How many images clients train on, clients hold out for validation, adversaries may hold, shadow clients hold."""
+    """Numbers of images: training, held out for validation, public (auxiliary data of adversaries), of shadow clients."""
 
     train: Count
     held_out: Count
@@ -99,7 +99,7 @@ class ImageCount(Entry):
 
 
 class Images(ImageCount):
-    """What the images of all source domains are used for, and of each; only those that clients hold were trained on."""
+    """Numbers of images of all source domains and of each; only those of clients were trained on."""
 
     domains: Table[ImageCount]
 
@@ -109,9 +109,9 @@ class Run(Entry):
 
     Attributes:
         utility: Null where training diverged or failed.
-        failed: Why training ended early: which client failed, in which round, and how; null where none did. The ledger
-            then holds what crossed before, and nothing was attacked.
-        training: Figures that the method logged while it trained, by name; none of them crossed the wire.
+        failed: Why training ended early: the client, the round and the reason; null if it did not. The ledger then has the
+            artifacts shared before, and nothing was attacked.
+        training: Figures from the method's training log, by name; they were not shared.
     """
 
     method: Word
@@ -150,7 +150,7 @@ class AskedQuestion:
 
 
 class DatasetNote(Entry):
-    """What the images are, and what must not be concluded from them."""
+    """Description of the dataset and its limitations."""
 
     name: Word
     about: Text
@@ -158,7 +158,7 @@ class DatasetNote(Entry):
 
 
 class Timing(Entry):
-    """Where the time went."""
+    """Run times in seconds and peak memory in MB."""
 
     total_s: Amount | None
     train_s: Amount | None
@@ -167,7 +167,7 @@ class Timing(Entry):
 
 
 class Results(Entry):
-    """Everything that one call of the audit measured: results.json."""
+    """Results of one audit: results.json."""
 
     schema_number: Literal[2] = Field(default=2, alias="schema")
     fdgpriv: Word
@@ -238,12 +238,12 @@ class Results(Entry):
         ]
 
     def save(self, path: Path) -> None:
-        """Writes results.json, into `path` where that is a folder, whole or not at all."""
+        """Writes results.json atomically, into `path` if that is a folder."""
         write_text(path / "results.json" if path.is_dir() else path, self.text())
 
     @classmethod
     def load(cls, path: Path) -> "Results":
-        """Reads what `save` wrote; a file that breaks the contract is a ValueError of one line."""
+        """Reads a file written by `save`; raises a one-line ValueError if it violates the schema."""
         data = read_bytes(path, LARGEST_FILE)
         try:
             return cls.model_validate_json(data, strict=True)

@@ -1,4 +1,4 @@
-"""What left the client: the transcript's records summed up, one line for each kind of crossing."""
+"""Ledger of shared artifacts: transcript records aggregated by kind, request and direction."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ def ledger(records: Iterable[Record], sent_as: Mapping[str, str]) -> tuple[Artif
 
     Args:
         records: Of one run.
-        sent_as: By kind, what artifacts of it are called where the server sends them to clients, if not by their kind.
+        sent_as: Names of artifact kinds when sent by the server, where they differ from the kind.
     """
     by_crossing: dict[tuple[str, str, bool, bool], list[Record]] = defaultdict(list)
     for record in records:

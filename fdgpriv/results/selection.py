@@ -1,4 +1,4 @@
-"""Which round's model counts: the last, the best on the sources, or the mean of the last five; one rule for all methods.
+"""Round selection, the same for all methods: last round, best source accuracy, or mean of the last five rounds.
 
 The model of round r is the one after r rounds of training, which the server sends in round r; the final one is of round T.
 """
@@ -11,13 +11,13 @@ from fdgpriv.results.utility_finding import ChosenUtility, PersonalUtility, Util
 from fdgpriv.statistics.measured import Measured
 
 LAST = 5
-LOOKS = 2  # before the last rounds, and at the end, a client's own model is tried at most so many times
+LOOKS = 2  # evaluations of a client's personal model at most, in addition to the last rounds
 
 Evaluated = Mapping[int, Utility | PersonalUtility]  # by round
 
 
 def rounds_to_try(rounds: int, personal: bool) -> frozenset[int]:
-    """After which rounds models are evaluated; where each client has its own, the last five and few others."""
+    """Rounds after which models are evaluated; for personal models the last five and few others."""
     every = -(-rounds // LOOKS) if personal else 1
     return frozenset(r for r in range(1, rounds + 1) if r % every == 0 or r > rounds - LAST)
 
@@ -33,9 +33,9 @@ def chosen(found: Evaluated) -> dict[str, ChosenUtility | None]:
 
 
 def _selected(found: Evaluated) -> Sequence[int]:
-    """The round of the best source accuracy, the earliest of several; none where no source accuracy is known."""
+    """The earliest round with the best source accuracy; empty if none is known."""
     known = {round: value for round in sorted(found) if (value := found[round].source_accuracy.value) is not None}
-    return [max(known, key=lambda round: known[round])] if known else []  # of equals max takes the first
+    return [max(known, key=lambda round: known[round])] if known else []  # max returns the first of equals
 
 
 def _mean(found: Evaluated, rounds: Sequence[int]) -> ChosenUtility | None:
@@ -49,10 +49,10 @@ def _mean(found: Evaluated, rounds: Sequence[int]) -> ChosenUtility | None:
 
 
 def _figure(figures: Sequence[Measured]) -> Measured:
-    """The mean of values and of the ends of intervals.
+    """Mean of the values and of the interval bounds.
 
-    The models are tried on the same images. The standard deviation of a mean is at most the mean of standard deviations,
-    so that this interval is not too narrow.
+    The models are evaluated on the same images. The standard deviation of a mean is at most the mean of standard
+    deviations, so the interval is conservative.
     """
     if len(figures) == 1:
         return figures[0]

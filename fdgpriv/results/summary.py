@@ -19,8 +19,8 @@ def verdicts(results: Results) -> str:
 
 
 def _run(run: Run) -> Iterator[str]:
-    aimed = f", target {run.target}" if run.target else ""
-    yield f"{run.method} on {run.dataset}{aimed}, seed {run.seed}, defense {run.defense}"
+    target = f", target {run.target}" if run.target else ""
+    yield f"{run.method} on {run.dataset}{target}, seed {run.seed}, defense {run.defense}"
     if run.failed is not None:
         yield f"  failed: {run.failed}"
     if run.utility is not None:
@@ -66,9 +66,9 @@ def _over_trainings(results: Results) -> Iterator[str]:
                 f"{_rule(n)} {_share(f)}{_ends(f)}" for n, f in row.by_rule.items()
             )
         if row.base:
-            told = ", ".join(f"{_rule(name)} {_lead(figure)}{_ends(figure)}" for name, figure in row.leads.items())
+            leads = ", ".join(f"{_rule(name)} {_lead(figure)}{_ends(figure)}" for name, figure in row.leads.items())
             seeds = max(figure.n or 0 for figure in row.leads.values())
-            yield f"    minus {row.base}, by pairs over {seeds} seed{'' if seeds == 1 else 's'}: {told}"
+            yield f"    minus {row.base}, by pairs over {seeds} seed{'' if seeds == 1 else 's'}: {leads}"
         if row.left_out:
             seeds = (row.target.n or 0) + len(row.left_out)
             yield f"    {len(row.left_out)} of {seeds} seeds left out of the means; missing: {'; '.join(row.missing)}"

@@ -1,4 +1,4 @@
-"""What a trained model is worth: accuracy on the clients' held-out parts and on the unseen domain, and its calibration."""
+"""Utility of a trained model: accuracy on held-out source images and the target domain, and calibration error."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,9 +15,9 @@ from fdgpriv.statistics.measured import Measured
 
 @torch.no_grad()
 def logits(model: nn.Module, images: Tensor, device: torch.device) -> Tensor:
-    """Logits (N, K) of images (N, 3, H, W), the model in evaluation mode.
+    """Logits (N, K) of images (N, 3, H, W), with the model in evaluation mode.
 
-    In parts that stay in a CPU's cache, channels last: for networks with poolings three times as fast as neither.
+    Small batches in channels-last format are up to three times as fast on a CPU.
     """
     model.eval()
     parts = (part.to(device, memory_format=torch.channels_last) for part in images.split(64))
@@ -25,12 +25,12 @@ def logits(model: nn.Module, images: Tensor, device: torch.device) -> Tensor:
 
 
 def utility(model: nn.Module, population: Population, device: torch.device) -> Utility:
-    """Of the global model: source accuracy over all held-out parts, target accuracy and calibration over the whole target.
+    """Utility of the global model: source accuracy over all held-out images, target accuracy and calibration error.
 
-    Accuracies carry the Clopper-Pearson interval of one trained model over images, not over seeds.
+    Accuracies have Clopper-Pearson intervals over images for one trained model, not over seeds.
 
     Raises:
-        Diverged: Logits hold NaN or an infinity, of which no accuracy can be told.
+        Diverged: Logits are not finite.
     """
     clients = population.clients.values()
     held_out = torch.cat([data.held_out_images for data in clients])
@@ -51,36 +51,36 @@ def personal_utility(
     device: torch.device,
     every: int = 1,
 ) -> PersonalUtility:
-    """Of the clients' own models.
+    """Utility of the clients' personal models.
 
     Args:
-        model_of: A client's model; each is asked for once, and done with before the next.
-        clients: Whose.
-        population: What they are tried on.
-        device: Where.
-        every: Client i's model is tried on the target images i, i + `every`, ... alone; of fewer clients each on more, so
-            that every image is tried by one model at least.
+        model_of: Returns a client's model; called once per client, and used before the next call.
+        clients: Names of the clients to evaluate.
+        population: The evaluation data.
+        device: Device for the evaluation.
+        every: Client i's model is evaluated on target images i, i + `every`, ... only; with fewer clients than `every` on
+            more images, so that every image is used at least once.
 
-    Returns: Source accuracy over the held-out parts of these clients; target accuracy the mean over target images of the
-        mean over the models that were tried on it, with the interval over target images.
+    Returns: Source accuracy over the held-out images of these clients; target accuracy as the mean over target images of
+        the mean over the models evaluated on it, with the interval over target images.
 
     Raises:
-        Diverged: Logits of one of the models hold NaN or an infinity.
+        Diverged: Logits of one of the models are not finite.
     """
     rows, held_out, images, labels = [], [], population.target.images, population.target.labels
     step = min(every, len(clients), len(labels))
-    right, tried = torch.zeros(2, len(labels), dtype=torch.float64)
+    correct, evaluations = torch.zeros(2, len(labels), dtype=torch.float64)
     for place, name in enumerate(clients):
         model, data, some = model_of(name), population.clients[name], slice(place % step, None, step)
         whose = f"the model of {name}"
         own = _finite_logits(model, data.held_out_images, device, whose).argmax(1) == data.held_out_labels
         there = _finite_logits(model, images[some], device, whose).argmax(1) == labels[some]
         held_out.append(own)
-        right[some] += there
-        tried[some] += 1
+        correct[some] += there
+        evaluations[some] += 1
         source = float(own.float().mean()) if len(own) else None
         rows.append(ClientUtility(client=name, source_accuracy=source, target_accuracy=float(there.float().mean())))
-    found = mean_interval((right / tried).numpy())
+    found = mean_interval((correct / evaluations).numpy())
     interval = found.ends and (max(0.0, found.ends[0]), min(1.0, found.ends[1]))
     return PersonalUtility(
         source_accuracy=_share(torch.cat(held_out)),
@@ -97,12 +97,12 @@ def _finite_logits(model: nn.Module, images: Tensor, device: torch.device, whose
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Measured:
-    """Share of right answers, with its exact interval."""
+    """Accuracy with its exact (Clopper-Pearson) interval."""
     return _share(logits.argmax(1) == labels)
 
 
-def _share(right: Tensor) -> Measured:
-    found = clopper_pearson(int(right.sum()), len(right))
+def _share(correct: Tensor) -> Measured:
+    found = clopper_pearson(int(correct.sum()), len(correct))
     assert found.lower is not None
     assert found.upper is not None
     return Measured(value=found.value, ci95=(found.lower, found.upper), n=found.n, direction="higher_better")

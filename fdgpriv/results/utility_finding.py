@@ -1,4 +1,4 @@
-"""What results.json says of a model's worth: accuracies with intervals, by round and by the rule that picks one."""
+"""Utility entries of results.json: accuracies with intervals, by round and by round-selection rule."""
 
 from typing import Annotated, Self
 
@@ -9,7 +9,7 @@ from fdgpriv.utils.records import Count, Entry, Probability, Text, Word
 
 
 def _is_share(figure: Measured) -> Measured:
-    """`figure` where value and interval are in [0, 1]; a ValueError otherwise."""
+    """Returns `figure`; raises ValueError unless value and interval are in [0, 1]."""
     for number in (figure.value, *(figure.ci95 or ())):
         if number is not None and not 0 <= number <= 1:
             raise ValueError(f"want a share in [0, 1], got {number}")
@@ -20,11 +20,11 @@ Share = Annotated[Measured, AfterValidator(_is_share)]
 
 
 class RoundUtility(Entry):
-    """Accuracy after so many rounds; null, with a reason, where training diverged.
+    """Accuracy after `round` rounds; null, with a reason, if training diverged.
 
-    Of the model that the server sends in this round, and after the last one of the final model. Where each client has a
-    model of its own, as in PersonalUtility over those that the server sent; before the last round each of these models is
-    tried on every third target image, so that in turn every image is.
+    Of the model that the server sends in this round, or the final model. For personal models as in PersonalUtility over
+    those that the server sent; before the last round each of them is evaluated on every third target image, and together
+    they cover all images.
     """
 
     round: Count
@@ -40,7 +40,7 @@ class RoundUtility(Entry):
 
 
 class ClientUtility(Entry):
-    """What one client's own model is worth, on its held-out part and on the unseen domain."""
+    """Accuracy of one client's personal model on its held-out images and on the target domain."""
 
     client: Word
     source_accuracy: Probability | None
@@ -48,9 +48,9 @@ class ClientUtility(Entry):
 
 
 class PersonalUtility(Entry):
-    """What models of their own are worth to their clients: each on its client's held-out part, and on the unseen domain.
+    """Accuracy of personal models on their clients' held-out images and on the target domain.
 
-    Source accuracy is over all held-out images, target accuracy the mean over the models.
+    Source accuracy is over all held-out images, target accuracy is the mean over the models.
     """
 
     source_accuracy: Share
@@ -59,11 +59,11 @@ class PersonalUtility(Entry):
 
 
 class ChosenUtility(Entry):
-    """Accuracy of the model that one rule takes of those in `Utility.rounds`.
+    """Accuracy of the model selected from `Utility.rounds` by one rule.
 
     Attributes:
-        rounds: After which rounds: one, or several whose accuracies are averaged, as are the ends of their intervals.
-        source_accuracy, target_accuracy: As there, with intervals over images.
+        rounds: The selected round, or several rounds whose accuracies and interval bounds are averaged.
+        source_accuracy, target_accuracy: As in `Utility`, with intervals over images.
     """
 
     rounds: Annotated[tuple[Count, ...], Field(min_length=1)]
@@ -72,18 +72,18 @@ class ChosenUtility(Entry):
 
 
 class Utility(Entry):
-    """What the trained model is worth, on the clients' held-out parts and on the unseen domain.
+    """Utility of the trained model on held-out source images and on the target domain.
 
-    The accuracies outside `rounds` and the three rules are those of the model that the method returns: some methods take
-    the last round's, others select one by accuracies that clients report. The rules are the same for all methods.
+    The accuracies outside `rounds` and the three rules are those of the returned model: some methods return the last
+    round's, others select one by accuracies that clients report. The rules are the same for all methods.
 
     Attributes:
-        rounds: Every round whose model was evaluated; the evaluator does that, and nobody in the federation is told.
-        last_round: Of the model after all rounds.
-        selected_round: Of the round with the best source accuracy among `rounds`, the earliest of several.
-        last_five: The mean over the last five of `rounds`, or over all where there are fewer.
-        personal: Of the clients' own models, where the method ends with such. `rounds` and the rules are of those too;
-            the rest is of the model for everyone.
+        rounds: Every round whose model was evaluated, by the evaluator only; the accuracies are not shared.
+        last_round: The model after all rounds.
+        selected_round: The earliest round with the best source accuracy among `rounds`.
+        last_five: The mean over the last five of `rounds`, or over all if there are fewer.
+        personal: Of the clients' personal models, if the method has any. Then `rounds` and the rules are also about these;
+            the rest is about the common model.
     """
 
     source_accuracy: Share

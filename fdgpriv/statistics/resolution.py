@@ -58,3 +58,22 @@ def _power(control: Array, rate: float, lead: float) -> float:
     hits = (rng.random((len(control), _RUNS)) < min(1.0, rate + lead)).astype(float)
     found = compare(hits - rng.permuted(np.tile(control[:, None], _RUNS), axis=0), LEVEL, rng, _RESAMPLES, (-1.0, 1.0))
     return float(np.mean([one.p is not None and one.p <= LEVEL for one in found]))
+
+
+def power(leads: Array, rng: np.random.Generator, repeats: int = 400) -> float:
+    """How often units drawn anew with replacement give p <= 0.025 over every control.
+
+    Args:
+        leads: (U, B) the lead of each unit over each control.
+        rng: Of the draws.
+        repeats: Number of draws.
+    """
+    u = len(leads)
+    if u < 2:
+        return 0.0
+    drawn = leads[rng.integers(0, u, (repeats, u))]
+    mean, se = drawn.mean(1), drawn.std(1, ddof=1) / math.sqrt(u)
+    flat = se <= 1e-12 * np.abs(leads).max(initial=1e-300)
+    t = np.where(flat, np.where(mean > 0, np.inf, -np.inf), mean / np.where(flat, 1.0, se))
+    p = np.maximum(special.stdtr(u - 1, -t), 0.5 ** (np.abs(drawn) > 0).sum(1))
+    return float((p.max(1) <= LEVEL).mean())

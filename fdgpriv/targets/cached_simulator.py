@@ -36,10 +36,10 @@ class CachedSimulator:
         """The defended artifact of the images at `index` (m,) of client `whose`."""
         if not target.expensive:
             return target.simulator.make(held, index, rng, granularity=granularity)
-        what = (whose, tuple(index.tolist()), granularity)
-        own = generator(self.seed, 12, crc32(repr(what).encode()))
+        key = (whose, tuple(index.tolist()), granularity)
+        own = generator(self.seed, 12, crc32(repr(key).encode()))
         return self._made.get(
-            (target.called, *what), lambda: target.simulator.make(held, index, own, granularity=granularity)
+            (target.called, *key), lambda: target.simulator.make(held, index, own, granularity=granularity)
         )
 
     def make_all(self, target: Target[Simulator], parties: Mapping[str, HeldImages]) -> dict[str, Artifact]:

@@ -26,8 +26,8 @@ class ImportanceSimulator(Simulator):
     They are sent with that model, so whoever observes one observes the other: an artifact here contains both, the
     model's tensors under ``model/NAME``. The model is that of the method's plain client (see `TrainingSimulator`), and
     `Observation.received_model` is the model it was trained from. Properties are inferred from the importances only;
-    `slopes` needs the client's model. Where clients scale their models (``normaliser=clients``), the received model is
-    used instead.
+    `last_layer_gradients` needs the client's model. Where clients scale their models (``normaliser=clients``), the received
+    model is used instead.
 
     Attributes:
         training: Simulates the models.
@@ -65,11 +65,13 @@ class ImportanceSimulator(Simulator):
         return torch.cat([last / (last.abs().mean() + _LEAST), (means + _LEAST).log()])
 
     def last(self, artifact: Artifact) -> Tensor:
-        """(D,): the importances of the last layer, in the order of `slopes`."""
+        """(D,): the importances of the last layer, in the order of `last_layer_gradients`."""
         own = self._importances(artifact)
         return torch.cat([own[name].flatten() for name in self.training.last_layer])
 
-    def slopes(self, images: Tensor, artifact: Artifact, received_model: ModelState, like: Tensor) -> Tensor:
+    def last_layer_gradients(
+        self, images: Tensor, artifact: Artifact, received_model: ModelState, like: Tensor
+    ) -> Tensor:
         """(N, D): per-image gradients of which the last layer's importances are computed.
 
         Args:
@@ -80,12 +82,14 @@ class ImportanceSimulator(Simulator):
         """
         tensors = {n.removeprefix(_MODEL): t for n, t in artifact.tensors().items() if n.startswith(_MODEL)}
         model = ModelState(client=SERVER, round=received_model.round, state=received_model.state | tensors)
-        found: Tensor = self._method.slopes(self._under(model), images, like, self.training.federation.device)
+        found: Tensor = self._method.last_layer_gradients(
+            self._under(model), images, like, self.training.federation.device
+        )
         return found
 
-    def pooled(self, slopes: Tensor) -> Tensor:
+    def pooled(self, gradients: Tensor) -> Tensor:
         """(..., D): the importances of a client whose images have these gradients (..., n, D)."""
-        found: Tensor = self._method.pooled(slopes)
+        found: Tensor = self._method.pooled(gradients)
         return found
 
     def _importances(self, artifact: Artifact) -> dict[str, Tensor]:
@@ -93,7 +97,7 @@ class ImportanceSimulator(Simulator):
 
     @property
     def batch(self) -> int:
-        """Number of images whose gradients are summed before their sign is dropped."""
+        """Number of images whose gradients are summed before taking the absolute value."""
         return int(self._method.importance_batch)
 
     def flat(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
@@ -158,7 +162,7 @@ def importance_target(transcript: Transcript, trained: Target[Simulator] | None)
             verbs.add(record.verb)
     includes_model = any(r.verb in verbs for r, _ in transcript.of_kind(ModelState.kind) if r.receiver == SERVER)
 
-    def seen(models: Mapping[str, Artifact]) -> dict[str, Artifact]:
+    def recorded(models: Mapping[str, Artifact]) -> dict[str, Artifact]:
         own = {name: shared.get(model.round, {}).get(name) for name, model in models.items()}
         return {
             name: with_model(found, models[name].tensors() if includes_model else {})
@@ -166,7 +170,7 @@ def importance_target(transcript: Transcript, trained: Target[Simulator] | None)
             if found is not None
         }
 
-    wire = seen(trained.wire)
+    wire = recorded(trained.wire)
     if not wire:
         return None
     return Target(
@@ -175,7 +179,7 @@ def importance_target(transcript: Transcript, trained: Target[Simulator] | None)
         wire=wire,
         clients=tuple(wire),
         received_model=trained.received_model,
-        earlier=seen(trained.earlier),
+        earlier=recorded(trained.earlier),
         needs=frozenset({Capability.SEES_INDIVIDUAL_ARTIFACT, Capability.HAS_UPDATES}),
         expensive=True,
     )

@@ -119,8 +119,8 @@ class RecordedStyles:
 
         Args:
             images: (N, 3, H, W).
-            layer: Where.
-            index: (n,) those of them that the client holds, in its order; None for all.
+            layer: The layer's name.
+            index: (n,) indices of the client's images, in its order; None for all.
         """
 
         def taken() -> tuple[Tensor, Moments]:
@@ -135,7 +135,7 @@ class RecordedStyles:
 
         Args:
             images: Each is processed independently of the others.
-            layer: Where.
+            layer: The layer's name.
             among: Images (n, 3, H, W) of a client in whose batches each of `images` is placed, where styles are
                 computed jointly; None for an image on its own.
         """

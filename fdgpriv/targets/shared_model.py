@@ -14,7 +14,7 @@ from fdgpriv.defense import Defense
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.local_engine import LocalEngine
-from fdgpriv.federation.partition import Population, set_aside
+from fdgpriv.federation.partition import Population, held_out_split
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Diverged, Wire
 from fdgpriv.targets.recorded_styles import each_halfway
@@ -35,7 +35,7 @@ class SharedModelSimulator(TrainingSimulator):
 
         Args:
             parties: By client, images (n, 3, H, W) and labels (n,), n at least 2; the usual share is held out.
-            rng: Of all its draws.
+            rng: For all random draws.
 
         Returns: one model; of a personalised method, one for each client.
         """
@@ -49,7 +49,7 @@ class SharedModelSimulator(TrainingSimulator):
         return list({id(model): model for model in models.values()}.values())
 
     def _client(self, name: str, images: Tensor, labels: Tensor, rng: torch.Generator) -> ClientData:
-        out, kept = set_aside(len(labels), rng)
+        out, kept = held_out_split(len(labels), rng)
         own = replace(self.like, client=name, images=images[kept], labels=labels[kept])
         return replace(own, held_out_images=images[out], held_out_labels=labels[out])
 
@@ -86,9 +86,5 @@ def shared_model_target(
 
 def last_sent(transcript: Transcript) -> tuple[int, Mapping[str, ModelState]]:
     """The last round with a recorded model of the server (-1: none), and the model each client received then."""
-    received_model = [r for r, kept in transcript.of_kind(ModelState.kind) if r.origin == SERVER and kept is not None]
-    return (
-        (received_model[-1].round, transcript.models_sent(received_model[-1].round, received_model[-1].verb))
-        if received_model
-        else (-1, {})
-    )
+    sent = [r for r, kept in transcript.of_kind(ModelState.kind) if r.origin == SERVER and kept is not None]
+    return (sent[-1].round, transcript.models_sent(sent[-1].round, sent[-1].verb)) if sent else (-1, {})

@@ -26,8 +26,8 @@ class TranslatorSimulator(Simulator):
     """Simulates the method's own server: trains a translator from the heads of a federation.
 
     The translator is one artifact for all clients, with a separate mapping to each client's position. The artifact of a
-    client is the output for the same latents at its position, minus the mean over all positions. It can only be outputs
-    jointly.
+    client is the output for the same latents at its position, minus the mean over all positions. It can only be
+    simulated jointly.
 
     Attributes:
         method, federation, defense: As trained.
@@ -75,7 +75,7 @@ class TranslatorSimulator(Simulator):
 
     @torch.no_grad()
     def translated(self, translator: nn.Module, clients: int) -> Sequence[TranslatedLatents]:
-        """The translator's output for each of so many clients."""
+        """The translator's output for each of `clients` clients."""
         method: Any = self.method
         latents = torch.randn(_LATENTS, method.latent_dim, generator=generator(self.federation.seed, 21))
         latents = latents.to(self.federation.device)

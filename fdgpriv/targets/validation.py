@@ -13,7 +13,7 @@ from fdgpriv.data.dataset import ClientData
 from fdgpriv.defense import Defense
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
-from fdgpriv.federation.partition import Population, held_out_beside
+from fdgpriv.federation.partition import Population, held_out_for
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.targets.answer import answered
 from fdgpriv.targets.target import HeldImages, Simulator, Target
@@ -52,7 +52,7 @@ class ValidationSimulator(Simulator):
         granularity: str = "client",
         defended: bool = True,
     ) -> Artifact:
-        out = torch.randperm(len(held.images), generator=rng)[: held_out_beside(len(index))]
+        out = torch.randperm(len(held.images), generator=rng)[: held_out_for(len(index))]
         data = replace(
             self.like,
             images=held.images[index],

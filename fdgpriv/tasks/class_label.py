@@ -31,5 +31,12 @@ class ClassLabel(Task):
         noise = torch.rand(_NOISES, adversary.classes, generator=rng)
         return {"noise": list(noise), "mean_image": [adversary.public_shares]}
 
+    def unaided(self, adversary: Adversary, like: Prediction) -> Prediction:
+        """The share of each class among its own images."""
+        return adversary.public_shares
+
+    def blend(self, prediction: Prediction, unaided: Prediction, weight: float) -> Prediction:
+        return weight * prediction.softmax(-1) + (1 - weight) * unaided
+
     def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
         return 1 / adversary.classes

@@ -32,3 +32,7 @@ class SizeOfClient(Task):
         most = torch.tensor(2.0 * adversary.typical).log()
         drawn = (torch.rand(_NOISES, generator=rng) * most).exp().round()
         return {"noise": list(drawn), "mean_image": [torch.tensor(float(adversary.typical))]}
+
+    def unaided(self, adversary: Adversary, like: Prediction) -> Prediction:
+        """The typical client size, which is public."""
+        return torch.tensor(float(adversary.typical))

@@ -33,5 +33,13 @@ class DomainLabel(Task):
         noise = torch.rand(_NOISES, count, generator=rng)
         return {"noise": list(noise), "mean_image": list(torch.eye(len(share))[commonest])}
 
+    def unaided(self, adversary: Adversary, like: Prediction) -> Prediction:
+        """The share of each domain among its own images."""
+        share = torch.tensor([float(len(domain)) for domain in adversary.auxiliary])
+        return share / share.sum()
+
+    def blend(self, prediction: Prediction, unaided: Prediction, weight: float) -> Prediction:
+        return weight * prediction.softmax(-1) + (1 - weight) * unaided
+
     def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
         return 1 / len(adversary.sources)

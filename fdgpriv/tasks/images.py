@@ -43,6 +43,17 @@ class Images(Task):
             found["labels_right"] = labels_right(predictions, truths)
         return found
 
+    def unaided(self, adversary: Adversary, like: Prediction) -> Prediction:
+        """The mean of its own images, as often as `like` has images."""
+        mean = adversary.public_images[0].mean(0).expand_as(like)
+        return Labelled.of(mean, adversary.public_shares) if isinstance(like, Labelled) else mean
+
+    def blend(self, prediction: Prediction, unaided: Prediction, weight: float) -> Prediction:
+        images = weight * prediction + (1 - weight) * unaided
+        if not isinstance(prediction, Labelled) or not isinstance(unaided, Labelled):
+            return images
+        return Labelled.of(images, weight * prediction.shares + (1 - weight) * unaided.shares)
+
     def of_set(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Measured]:
         return realism(predictions, truths)
 

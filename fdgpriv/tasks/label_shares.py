@@ -32,3 +32,7 @@ class LabelShares(Task):
         """Random shares, and those of the public images."""
         noise = torch.rand(_NOISES, adversary.classes, generator=rng)
         return {"noise": list(noise / noise.sum(1, keepdim=True)), "mean_image": [adversary.public_shares]}
+
+    def unaided(self, adversary: Adversary, like: Prediction) -> Prediction:
+        """The share of each class among its own images."""
+        return adversary.public_shares

@@ -12,7 +12,7 @@ from fdgpriv.statistics.measured import Measured
 from fdgpriv.tasks.task import Baselines, Predictions, Task
 
 FALSE_ACCUSATIONS = (0.01, 0.001)
-NOISES = 30  # random orders of the pool: targets share non-members, so that one order affects many scores by_counts
+NOISES = 30  # random orders of the pool: targets share non-members, so one order affects many scores jointly
 _TOGETHER = 2048  # predictions scored at once
 
 
@@ -33,6 +33,10 @@ class Members(Task):
         pool = adversary.candidates
         prior = like_the_mean(pool, adversary.public_images[0])
         return {"noise": list(torch.rand(NOISES, len(pool), generator=rng)), "mean_image": [prior]}
+
+    def unaided(self, adversary: Adversary, like: Prediction) -> Prediction:
+        """The same score for every candidate."""
+        return torch.zeros_like(like)
 
     def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
         return 0.5

@@ -89,6 +89,14 @@ class Task(ABC):
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
         """By control, this adversary's predictions without any artifact; `predictions` shows their form."""
 
+    def unaided(self, adversary: Adversary, like: Prediction) -> Prediction | None:
+        """What this adversary predicts where artifacts tell it nothing, in the form of `like`; None where it always trusts."""
+        return None
+
+    def blend(self, prediction: Prediction, unaided: Prediction, weight: float) -> Prediction:
+        """`weight` in [0, 1] times what the artifact tells, plus the rest of what is predicted without it."""
+        return weight * prediction + (1 - weight) * unaided
+
     def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
         """Expected score of a random prediction, where that is one number."""
         return None

@@ -1,4 +1,4 @@
-"""Arrays from files of strangers: .npy, .npz and .safetensors, without pickle, and never larger than the file says it is."""
+"""Reads arrays from untrusted .npy, .npz and .safetensors files: no pickle, limited size."""
 
 import io
 import math
@@ -20,20 +20,20 @@ _DTYPES |= {"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1", "BOOL": "?"}
 
 
 def read_arrays(file: Path, wanted: Collection[str]) -> Mapping[str, AnyArray]:
-    """Those of the `wanted` arrays that are in this .npz or .safetensors; others are not looked at.
+    """The `wanted` arrays that this .npz or .safetensors file contains; other arrays are ignored.
 
     Raises:
-        ValueError: The file is damaged, too large, or no ordinary file.
+        ValueError: The file is damaged, too large, or not a regular file.
     """
     data = read_bytes(file, LARGEST)
     try:
         return _npz(data, wanted) if file.suffix == ".npz" else _safetensors(data, wanted)
-    except Exception as error:  # damaged files make zipfile, zlib, numpy and safetensors raise what they like
+    except Exception as error:  # zipfile, zlib, numpy and safetensors raise many types for damaged files
         raise _damaged(file, error) from None
 
 
 def read_array(file: Path) -> AnyArray:
-    """The array in this .npy; a ValueError as for `read_arrays`."""
+    """The array in this .npy file; raises ValueError as `read_arrays` does."""
     data = read_bytes(file, LARGEST)
     try:
         return _npy(data)
@@ -42,8 +42,8 @@ def read_array(file: Path) -> AnyArray:
 
 
 def _damaged(file: Path, error: Exception) -> ValueError:
-    said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-    return ValueError(f"want arrays in {file}, got a file that cannot be read: {said[:300]}")
+    reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+    return ValueError(f"want arrays in {file}, got a file that cannot be read: {reason[:300]}")
 
 
 def _npz(data: bytes, wanted: Collection[str]) -> dict[str, AnyArray]:
@@ -54,7 +54,7 @@ def _npz(data: bytes, wanted: Collection[str]) -> dict[str, AnyArray]:
             if len(members) > 1:
                 raise ValueError(f"want one member {name}.npy, got {len(members)}")
             for member in members:
-                with archive.open(member) as file:  # the size that the archive states is not to be relied on
+                with archive.open(member) as file:  # the archive's own size field may be wrong
                     content = file.read(LARGEST + 1)
                 if len(content) > LARGEST:
                     raise ValueError(f"want arrays of at most {LARGEST} bytes, got more in {name}.npy")
@@ -73,9 +73,9 @@ def _npy(data: bytes) -> AnyArray:
     shape, by_columns, dtype = read(file)
     if dtype.hasobject:
         raise ValueError("want an array of numbers, got one of Python objects, which are not read")
-    size, there = math.prod(shape) * dtype.itemsize, len(data) - file.tell()
-    if size != there or min(shape, default=0) < 0:
-        raise ValueError(f"want the {size} bytes of an array {shape} {dtype}, got {there}")
+    size, available = math.prod(shape) * dtype.itemsize, len(data) - file.tell()
+    if size != available or min(shape, default=0) < 0:
+        raise ValueError(f"want the {size} bytes of an array {shape} {dtype}, got {available}")
     return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape, order="F" if by_columns else "C")
 
 

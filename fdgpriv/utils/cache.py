@@ -1,4 +1,4 @@
-"""Does each thing once, however many threads ask for it at once."""
+"""Thread-safe memoisation by key with least-recently-used eviction."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -12,33 +12,33 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class Cache(Generic[T]):
-    """Remembers what was computed, by key.
+    """Stores computed values by key; each is computed once.
 
-    Who asks for what another thread is computing waits for it, and nobody else does. What raised is not remembered.
+    A thread that requests a key which another thread is computing waits for that result. Exceptions are not cached.
 
     Attributes:
-        most: How many of the last asked for are kept; None for all.
+        most: Maximum number of entries, least recently used evicted first; None for no limit.
     """
 
     most: int | None = None
-    _known: OrderedDict[Hashable, Future[T]] = field(default_factory=OrderedDict, init=False)
+    _entries: OrderedDict[Hashable, Future[T]] = field(default_factory=OrderedDict, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
 
     def get(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """What `compute` gave for this key, now or before; raises what it raises."""
+        """The cached value of `compute()` for this key; raises what `compute` raises."""
         with self._lock:
-            known = self._known.get(key)
-            mine = known is None
-            found: Future[T] = Future() if known is None else known
-            self._known[key] = found
-            self._known.move_to_end(key)
-            while self.most is not None and len(self._known) > self.most:
-                self._known.popitem(last=False)
-        if mine:
+            entry = self._entries.get(key)
+            is_new = entry is None
+            found: Future[T] = Future() if entry is None else entry
+            self._entries[key] = found
+            self._entries.move_to_end(key)
+            while self.most is not None and len(self._entries) > self.most:
+                self._entries.popitem(last=False)
+        if is_new:
             try:
                 found.set_result(compute())
             except BaseException as error:
                 with self._lock:
-                    self._known.pop(key, None)
+                    self._entries.pop(key, None)
                 found.set_exception(error)
         return found.result()

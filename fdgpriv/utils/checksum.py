@@ -1,7 +1,7 @@
-"""SHA-256 of what a run leaves on disk, recorded when it is written and compared when it is read back.
+"""Writes and reads a run's files with SHA-256 checksums.
 
-A JSON file carries the digest of its own content, ``{"sha256": "...", "content": ...}``; a file of tensors has its digest
-in the JSON file that is written after it. This shows damage. It does not stop somebody who computes the digest again.
+A JSON file contains the digest of its own content, ``{"sha256": "...", "content": ...}``. The digest of a tensor file is
+in the JSON file written after it. This detects damage, not deliberate forgery.
 """
 
 import errno
@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fdgpriv.utils.files import read_bytes, whole, write_bytes
+from fdgpriv.utils.files import read_bytes, replacing, write_bytes
 from fdgpriv.utils.records import one_line
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ _JSON = re.compile(rb'\{"sha256": "([0-9a-f]{64})", "content": (.*)\}\n', re.DOT
 
 
 class DamagedFile(ValueError):
-    """A file in the folder of a run is not what the run wrote."""
+    """A file in a run's folder differs from what the run wrote."""
 
 
 def digest(path: Path) -> str:
@@ -37,49 +37,53 @@ def digest(path: Path) -> str:
 
 
 def write_json(path: Path, content: bytes) -> None:
-    """Writes this JSON text with its digest, whole or not at all; the folder is made."""
+    """Writes this JSON text with its digest atomically; creates the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     sha256 = hashlib.sha256(content).hexdigest().encode()
     write_bytes(path, b'{"sha256": "%s", "content": %s}\n' % (sha256, content))
 
 
 def read_json(path: Path, form: TypeAdapter[T]) -> T:
-    """What `write_json` wrote, as `form` has it; a DamagedFile of one line where it is anything else."""
+    """The content of a file written by `write_json`, validated as `form`.
+
+    Raises:
+        DamagedFile: The file is missing, altered or of another form.
+    """
     try:
         data = read_bytes(path, LARGEST_JSON)
     except ValueError as error:
         raise DamagedFile(str(error)) from None
     found = _JSON.fullmatch(data)
     if found is None:
-        raise DamagedFile(f"want JSON with its SHA-256 in {path}, got another file; {_again(path)}")
+        raise DamagedFile(f"want JSON with its SHA-256 in {path}, got another file; {_remedy(path)}")
     if hashlib.sha256(found[2]).hexdigest().encode() != found[1]:
-        raise DamagedFile(f"want {path} as it was written, got another SHA-256; {_again(path)}")
+        raise DamagedFile(f"want {path} as it was written, got another SHA-256; {_remedy(path)}")
     try:
         return form.validate_json(found[2], strict=True)
     except ValidationError as error:
-        raise DamagedFile(f"{path}: {one_line(error)}; {_again(path)}") from None
+        raise DamagedFile(f"{path}: {one_line(error)}; {_remedy(path)}") from None
 
 
 def check_files(folder: Path, digests: Mapping[str, str]) -> None:
-    """Raises a DamagedFile of one line where a file of these names in `folder` has another SHA-256."""
+    """Raises DamagedFile if a file in `folder` is missing or its SHA-256 differs from `digests`, by file name."""
     for name, sha256 in digests.items():
         try:
-            came = digest(folder / name)
+            actual = digest(folder / name)
         except OSError as error:
-            raise DamagedFile(f"want {folder / name}, got: {error.strerror}; {_again(folder)}") from None
-        if came != sha256:
-            raise DamagedFile(f"want {folder / name} as it was written, got another SHA-256; {_again(folder)}")
+            raise DamagedFile(f"want {folder / name}, got: {error.strerror}; {_remedy(folder)}") from None
+        if actual != sha256:
+            raise DamagedFile(f"want {folder / name} as it was written, got another SHA-256; {_remedy(folder)}")
 
 
-def _again(path: Path) -> str:
-    return f"remove {path}, and --resume makes it again"
+def _remedy(path: Path) -> str:
+    return f"remove {path}, and --resume computes it again"
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Writes a .safetensors file, whole or not at all; that it cannot be written is an OSError as for any file."""
-    with whole(path) as neighbour:
+    """Writes a .safetensors file atomically; raises OSError, not SafetensorError, if it cannot be written."""
+    with replacing(path) as temporary:
         try:
-            save_file(dict(tensors), neighbour)
+            save_file(dict(tensors), temporary)
         except SafetensorError as error:
             number = re.search(r"\(os error (\d+)\)", str(error))
             code = int(number[1]) if number else errno.EIO

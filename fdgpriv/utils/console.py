@@ -1,4 +1,4 @@
-"""Says what is going on: a live line on a terminal, plain lines elsewhere; always on stderr, never in the results."""
+"""Progress messages on stderr: a live progress bar on a terminal, plain lines elsewhere."""
 
 import sys
 from contextlib import AbstractContextManager
@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 
 class ProgressLog(AbstractContextManager["ProgressLog"]):
-    """Tells of tasks and their steps; safe to call from several threads."""
+    """Displays tasks and their steps; thread-safe."""
 
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet
@@ -39,22 +39,22 @@ class ProgressLog(AbstractContextManager["ProgressLog"]):
             self._progress.stop()
 
     def task(self, name: str, steps: int) -> TaskID:
-        """Begin a task of so many steps; returns its handle."""
+        """Start a task with this many steps; returns its handle."""
         return self._progress.add_task(name, total=steps)
 
     def step(self, task: TaskID, text: str = "") -> None:
-        """One step of the task is done; `text` is told where nobody watches a live line."""
+        """Advance the task by one step; `text` is printed unless a live progress bar is shown."""
         self._progress.advance(task)
         if text and not self._live:
             self.say(text)
 
     def done(self, task: TaskID, text: str) -> None:
-        """The task is over."""
+        """End the task and print `text`."""
         self._progress.update(task, visible=False)
         self.say(text)
 
     def say(self, text: str) -> None:
-        """One line; none where it is quiet."""
+        """Print one line with the elapsed time, unless quiet."""
         if self._quiet:
             return
         if self._live:

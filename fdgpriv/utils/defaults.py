@@ -1,7 +1,7 @@
-"""The only names of parts outside their own files and the papers' claims: what the command line starts from."""
+"""Default parts of the command line: the only core file, besides claims/, that names parts."""
 
-METHOD = "stablefdg"  # audited where no method is named
-BASELINE = "fedavg"  # which accuracies are compared with
+METHOD = "stablefdg"  # the method audited by default
+BASELINE = "fedavg"  # the method that accuracies are compared with
 EXAMPLES = f"""examples:
   fdgpriv audit --method {METHOD} --preset quick --out runs/first
   fdgpriv audit --method {METHOD} --defense none gaussian:epsilon=4 --attack identification gan:steps=30

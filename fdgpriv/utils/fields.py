@@ -1,4 +1,4 @@
-"""Types of configuration fields, and the one check of them, whose errors say in one line what was wanted and what came."""
+"""Types of configuration fields, their validation, and one-line error messages."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -38,10 +38,15 @@ class Kind(NamedTuple):
     adapter: TypeAdapter[Any]
 
     def read(self, value: Any, where: str, strict: bool = False) -> Any:
-        """The value as this type: text as the command line writes it, or with `strict` only what is of the type already.
+        """The value converted to this type.
+
+        Args:
+            value: Text as on the command line, or a value of the type.
+            where: Name of the field, for the error.
+            strict: Accept only values that already have the type.
 
         Raises:
-            ValueError: The value is not of this type; `where` names the field.
+            ValueError: The value is not of this type.
         """
         several, optional = (kind in _parts(self.annotation) for kind in (tuple, NoneType))
         try:
@@ -52,15 +57,13 @@ class Kind(NamedTuple):
             return self.adapter.validate_python(value.split("+")) if several else self.adapter.validate_strings(value)
         except ValidationError as error:
             wanted = words(self.annotation)
-            own = [
-                f" ({found['msg']})" for found in error.errors() if found["type"] in ("value_error", "assertion_error")
-            ]
-            said = f"{where}: want {wanted}{';' if ',' in wanted else ','} got {value!r}{''.join(own)}"
-            raise ValueError(" ".join(said.split())) from None
+            custom = [f" ({e['msg']})" for e in error.errors() if e["type"] in ("value_error", "assertion_error")]
+            message = f"{where}: want {wanted}{';' if ',' in wanted else ','} got {value!r}{''.join(custom)}"
+            raise ValueError(" ".join(message.split())) from None
 
 
 def check(part: Any, name: str) -> None:
-    """Raise ValueError where a field of this dataclass instance, called `name`, has a value that its type forbids."""
+    """Raises ValueError if a field of the dataclass instance `part`, called `name`, has an invalid value."""
     for field, kind in kinds(part.__class__).items():
         kind.read(getattr(part, field), f"{name}.{field}", strict=True)
 
@@ -75,12 +78,12 @@ def kinds(cls: type[Any]) -> Mapping[str, Kind]:
 
 
 def words(annotation: Any) -> str:
-    """What a field of this type takes."""
+    """The values that a field of this type accepts, in words."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         rules = [rule for item in inner[1:] for rule in getattr(item, "metadata", [item])]
-        found = [(said, getattr(rule, name, None)) for rule in rules for name, said in _BOUNDS.items()]
-        bounds = " and ".join(f"{said} {bound}" for said, bound in found if bound is not None)
+        found = [(text, getattr(rule, name, None)) for rule in rules for name, text in _BOUNDS.items()]
+        bounds = " and ".join(f"{text} {bound}" for text, bound in found if bound is not None)
         return f"{words(inner[0])} {bounds}".rstrip()
     if origin is Literal:
         return f"one of {', '.join(map(str, inner))}" if len(inner) > 1 else str(inner[0])
@@ -105,5 +108,5 @@ def kind_of(annotation: Any) -> Kind:
     """This annotated type with its validator."""
     try:
         return Kind(annotation, TypeAdapter(annotation, config=_RULES))
-    except PydanticUserError:  # a dataclass or a model, which has rules of its own
+    except PydanticUserError:  # a dataclass or a model, which has its own configuration
         return Kind(annotation, TypeAdapter(annotation))

@@ -1,4 +1,4 @@
-"""Names that others chose, checked before anything is computed: each must fit into files, figures and reports."""
+"""Validates user-supplied names and output file names before a run starts."""
 
 import os
 import re
@@ -9,11 +9,11 @@ from pathlib import Path
 from fdgpriv.utils.files import PART
 from fdgpriv.utils.records import clean
 
-LONGEST_NAME, LONGEST_PATH = 255, 4095  # bytes, as file systems have it
+LONGEST_NAME, LONGEST_PATH = 255, 4095  # bytes, the limits of common file systems
 
 
 def check_name(name: str, what: str) -> None:
-    """Raises a ValueError of one line where `name` has a character that text files, fonts or terminals cannot show."""
+    """Raises ValueError if `name` has control characters, direction overrides or invalid UTF-8."""
     if (bad := re.search("[\n\t]", name)) or clean(name) != name:
         first = bad[0] if bad else next(c for c in name if clean(c) != c)
         raise ValueError(
@@ -23,11 +23,11 @@ def check_name(name: str, what: str) -> None:
 
 
 def check_files(out: Path, files: Iterable[Path]) -> None:
-    """Raises a ValueError of one line where two of these files below `out` are one, or a name is longer than is allowed."""
+    """Raises ValueError if two of these files below `out` coincide, or a name or path is too long."""
     counts = Counter(files)
     for file, count in counts.items():
         if count > 1:
-            raise ValueError(f"want a file of its own for each result, got {count} that would be written to {file}")
+            raise ValueError(f"want a separate file for each result, got {count} that would be written to {file}")
         for part in (*file.parts[:-1], f".{file.name}{PART}"):
             if (size := len(os.fsencode(part))) > LONGEST_NAME:
                 raise ValueError(
@@ -39,5 +39,5 @@ def check_files(out: Path, files: Iterable[Path]) -> None:
 
 
 def slug(text: str) -> str:
-    """`text` as part of a file's name."""
+    """`text` with all characters but letters, digits and ``-_.=`` replaced by ``_``, for file names."""
     return "".join(c if c.isalnum() or c in "-_.=" else "_" for c in text)

@@ -1,4 +1,4 @@
-"""Files read within limits and written whole or not at all."""
+"""Size-limited file reads and atomic file writes."""
 
 import os
 import stat
@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PART = ".part"  # ends the name of a file while it is written
+PART = ".part"  # suffix of the temporary file during a write
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """The bytes of a regular file of at most `limit` bytes; a one-line ValueError otherwise."""
+    """The bytes of a regular file of at most `limit` bytes; ValueError otherwise."""
     try:
         mode = path.stat().st_mode if path.exists() else 0
         if not stat.S_ISREG(mode):  # reading a pipe or a device might never end
-            came = "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device" if mode else "nothing there"
-            raise ValueError(f"want a file {path}, got {came}")
+            found = "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device" if mode else "no file"
+            raise ValueError(f"want a file {path}, got {found}")
         size = path.stat().st_size
         if size > limit:
             raise ValueError(f"want {path} of at most {limit} bytes, got {size}")
@@ -25,32 +25,32 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """A neighbour of `path` to write to, renamed over `path` at the end, or removed where writing failed.
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path in the same folder, renamed to `path` at the end, or removed if writing failed.
 
     Raises:
         OSError: Writing failed; its `filename` is set.
     """
-    neighbour = path.with_name(f".{path.name}{PART}")
+    temporary = path.with_name(f".{path.name}{PART}")
     try:
-        yield neighbour
-        with neighbour.open("rb") as file:
+        yield temporary
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        neighbour.replace(path)
+        temporary.replace(path)
     except OSError as error:
         if error.errno is not None:
             error.filename = str(path)
         raise
     finally:
-        neighbour.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Writes `data` whole or not at all."""
-    with whole(path) as neighbour:
-        neighbour.write_bytes(data)
+    """Writes `data` atomically."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes `text` in UTF-8, whole or not at all."""
+    """Writes `text` in UTF-8 atomically."""
     write_bytes(path, text.encode())

@@ -1,30 +1,30 @@
-"""FINCH: clustering by first neighbours, without a number of clusters or a threshold.
+"""FINCH: parameter-free clustering by first neighbours.
 
-Own code from the clustering equation. Reference: Sarfraz, Sharma and Stiefelhagen, "Efficient parameter-free clustering
-using first neighbor relations", CVPR 2019.
+Independent implementation of the clustering equation. Reference: Sarfraz, Sharma and Stiefelhagen, "Efficient
+parameter-free clustering using first neighbor relations", CVPR 2019.
 """
 
 import torch
 from torch import Tensor
 
-_BLOCK = 65_536  # columns of wide rows that are widened to float64 at once
+_BLOCK = 65_536  # columns converted to float64 at once
 
 
 def cosine(gram: Tensor) -> Tensor:
-    """1 - cosine of all pairs (n, n), from inner products (n, n); a row of zeros is at 1 from every row."""
+    """Cosine distances (n, n) from inner products (n, n); a zero row has distance 1 to every row."""
     length = gram.diagonal().clamp_min(0).sqrt()
     scale = torch.where(length > 0, 1 / length, torch.zeros_like(length))
     return 1 - gram * scale * scale[:, None]
 
 
 def finch(rows: Tensor) -> list[Tensor]:
-    """The partitions of rows (n, D) by cosine, finest first; each (n,) holds cluster numbers in order of first appearance.
+    """Partitions of rows (n, D) by cosine distance, finest first; each is (n,) cluster numbers by first appearance.
 
-    Every row is joined with its nearest, and what hangs together is a cluster; the clusters' means (of the rows, not of
-    the means) are clustered in the same way, until one cluster would be left or none would be joined. No merge is cut
-    short for its length, as in PARDON and FPL. Of equally near rows the first counts.
+    Each row is joined to its nearest neighbour; the connected components are the clusters. The clusters' means over
+    their rows are clustered in the same way, until one cluster would remain or no clusters would merge. Merges are not
+    limited by distance, as in PARDON and FPL. Ties go to the first row.
 
-    The means' inner products follow from the rows' own, so rows of any width are read once.
+    The means' inner products follow from the rows' inner products, so the rows are read once.
     """
     _check(rows)
     if len(rows) == 1:
@@ -44,7 +44,7 @@ def finch(rows: Tensor) -> list[Tensor]:
 
 
 def compact(rows: Tensor) -> Tensor:
-    """Rows (n, min(n, D)) with the inner products of rows (n, D): any of them are clustered as the wide ones are."""
+    """Rows (n, min(n, D)) with the same inner products as rows (n, D), so every subset has the same clusters."""
     if rows.shape[-1] <= len(rows):
         return rows
     _check(rows)
@@ -69,7 +69,7 @@ def _inner_products(rows: Tensor) -> Tensor:
 
 
 def _joined(distance: Tensor) -> Tensor:
-    """Connected components (n,) of the graph that joins each row with its nearest other, by first appearance."""
+    """Connected components (n,) of the nearest-neighbour graph, numbered by first appearance."""
     n = len(distance)
     nearest = distance.clone().fill_diagonal_(torch.inf).argmin(1).tolist()
     parent = list(range(n))

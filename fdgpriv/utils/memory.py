@@ -1,12 +1,12 @@
-"""Gives back to the system what the C library keeps of memory that was freed."""
+"""Returns freed memory from the C library's allocator to the operating system."""
 
 import ctypes
 import gc
 import sys
 
 
-def give_back() -> None:
-    """Of no effect where the C library has no such call; only glibc has."""
+def release_memory() -> None:
+    """Collects garbage and calls glibc's malloc_trim; without glibc only the former."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:

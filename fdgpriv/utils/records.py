@@ -1,4 +1,4 @@
-"""Types of what lies on disk as JSON: known names only, finite numbers, clean text, tables in one order."""
+"""Pydantic types of stored JSON: known names only, finite numbers, sanitised text, sorted tables."""
 
 import math
 import re
@@ -22,45 +22,45 @@ class Entry(BaseModel):
 def clean(text: object) -> object:
     """`text` with control characters, lone surrogates and direction overrides replaced by U+FFFD.
 
-    Domain and class names come from folders and files that others made; a report must not be steered by them.
+    Domain and class names come from untrusted folders and files and are printed in reports.
     """
     return _UNSAFE.sub("�", text) if isinstance(text, str) else text
 
 
-def in_order(table: dict[str, V]) -> dict[str, V]:
-    """`table` sorted by name, so that two equal runs write equal bytes."""
+def sorted_by_name(table: dict[str, V]) -> dict[str, V]:
+    """`table` sorted by name, so that equal runs write equal bytes."""
     return dict(sorted(table.items()))
 
 
-def ordered(value: tuple[float, float]) -> tuple[float, float]:
-    """`value` where its first number is at most its second; a ValueError otherwise."""
+def valid_interval(value: tuple[float, float]) -> tuple[float, float]:
+    """`value` if low <= high; ValueError otherwise."""
     if value[0] > value[1]:
         raise ValueError(f"want an interval [low, high], got [{value[0]}, {value[1]}]")
     return value
 
 
-def inside(name: str) -> str:
-    """`name` where it is a file below the folder of the run; a ValueError otherwise."""
+def relative_name(name: str) -> str:
+    """`name` if it is a relative path below the run's folder; ValueError otherwise."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or name in ("", "."):
         raise ValueError(f"want a file name relative to the folder of the run, got {name!r}")
     return name
 
 
-def settled(value: JsonValue) -> JsonValue:
-    """A JSON value with clean text, every object sorted by name, and no NaN or infinity (a ValueError)."""
+def sanitised(value: JsonValue) -> JsonValue:
+    """A JSON value with sanitised text and every object sorted by name; ValueError for NaN or infinity."""
     if isinstance(value, dict):
-        return settled_table(value)
+        return sanitised_object(value)
     if isinstance(value, list):
-        return [settled(entry) for entry in value]
+        return [sanitised(entry) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"want a finite number, got {value}")
     return _UNSAFE.sub("�", value) if isinstance(value, str) else value
 
 
-def settled_table(table: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """`settled` for a whole object."""
-    return in_order({_UNSAFE.sub("�", name): settled(entry) for name, entry in table.items()})
+def sanitised_object(table: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """`sanitised` for a JSON object."""
+    return sorted_by_name({_UNSAFE.sub("�", name): sanitised(entry) for name, entry in table.items()})
 
 
 Text = Annotated[str, BeforeValidator(clean)]
@@ -69,7 +69,7 @@ Text = Annotated[str, BeforeValidator(clean)]
 Word = Annotated[str, BeforeValidator(clean), Field(min_length=1)]
 
 
-FileName = Annotated[str, BeforeValidator(clean), AfterValidator(inside)]
+FileName = Annotated[str, BeforeValidator(clean), AfterValidator(relative_name)]
 
 
 Count = Annotated[int, Field(ge=0)]
@@ -81,22 +81,22 @@ Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 Amount = Annotated[float, Field(ge=0.0)]
 
 
-Interval = Annotated[tuple[float, float], AfterValidator(ordered)]
+Interval = Annotated[tuple[float, float], AfterValidator(valid_interval)]
 
 
-Table = Annotated[dict[Word, V], AfterValidator(in_order)]
+Table = Annotated[dict[Word, V], AfterValidator(sorted_by_name)]
 
 
-Json = Annotated[dict[str, JsonValue], AfterValidator(settled_table)]
+Json = Annotated[dict[str, JsonValue], AfterValidator(sanitised_object)]
 
 
 def one_line(error: ValidationError) -> str:
-    """The first thing wrong, where it stands, and how many more there are: one line."""
-    wrong = error.errors(include_url=False, include_context=False)
-    first = wrong[0]
+    """The first error with its location, and the number of further ones, in one line."""
+    errors = error.errors(include_url=False, include_context=False)
+    first = errors[0]
     where = ""
     for step in first["loc"]:
         where += f"[{step}]" if isinstance(step, int) else f".{step}"
-    said = first["msg"].removeprefix("Value error, ")
-    rest = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-    return " ".join(f"{where.lstrip('.')[:200] or 'file'}: {said[:300]}{rest}".split())
+    message = first["msg"].removeprefix("Value error, ")
+    rest = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return " ".join(f"{where.lstrip('.')[:200] or 'file'}: {message[:300]}{rest}".split())

@@ -1,4 +1,4 @@
-"""The folder that a run writes to: new or gone on with, and used by one process at a time."""
+"""Creates, checks and locks the output folder of a run."""
 
 import fcntl
 import json
@@ -13,32 +13,32 @@ CONFIG, LOCK = "config.json", ".lock"
 
 
 def free(name: str) -> Path:
-    """A folder in runs/ that does not exist yet: `name`, or `name` with a number."""
+    """A path in runs/ that does not exist yet: `name`, or `name` with a number appended."""
     number = 1
     while (path := Path("runs") / (name if number == 1 else f"{name}-{number}")).exists():
         number += 1
     return path
 
 
-def want(out: Path, resume: bool) -> None:
-    """Raise ValueError where this folder cannot be begun in, or with `resume` not gone on in."""
+def check(out: Path, resume: bool) -> None:
+    """Raises ValueError if a run cannot start in this folder, or with `resume` cannot continue in it."""
     if resume:
-        _want_begun(out)
+        _check_begun(out)
     else:
-        _want_empty(out)
+        _check_empty(out)
 
 
 @contextmanager
 def new(out: Path, config: str | None = None) -> Iterator[None]:
-    """Makes the folder, which must not hold anything yet, with this text as its config.json, and holds it.
+    """Creates the folder with this text as its config.json, and locks it.
 
     Raises:
-        ValueError: The folder holds something, or another process is using it.
+        ValueError: The folder is not empty, or another process is using it.
     """
-    _want_empty(out)
+    _check_empty(out)
     out.mkdir(parents=True, exist_ok=True)
     with _locked(out):
-        _want_empty(out)  # another process may have begun and ended in between
+        _check_empty(out)  # another process may have started and finished in between
         if config is not None:
             write_text(out / CONFIG, config)
         yield
@@ -46,22 +46,22 @@ def new(out: Path, config: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def resumed(out: Path, config: str) -> Iterator[None]:
-    """Holds the folder of an earlier run, whose config.json must be this text.
+    """Locks the folder of an earlier run, whose config.json must equal this text.
 
     Raises:
-        ValueError: The folder is of no run or of another one, or another process is using it.
+        ValueError: The folder belongs to no run or to another one, or another process is using it.
     """
-    _want_begun(out)
-    was = (out / CONFIG).read_bytes()
-    if was != config.encode():
-        raise ValueError(f"--resume: want the settings that {out} was begun with; {_difference(was, config)}")
+    _check_begun(out)
+    earlier = (out / CONFIG).read_bytes()
+    if earlier != config.encode():
+        raise ValueError(f"--resume: want the settings that {out} was started with; {_difference(earlier, config)}")
     with _locked(out):
         yield
 
 
 @contextmanager
 def _locked(out: Path) -> Iterator[None]:
-    """Holds the lock of this folder; the system releases it however the process ends."""
+    """Holds the lock of this folder; the operating system releases it when the process ends."""
     with (out / LOCK).open("a+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -77,20 +77,20 @@ def _locked(out: Path) -> Iterator[None]:
         yield
 
 
-def _want_begun(out: Path) -> None:
+def _check_begun(out: Path) -> None:
     if not (out / CONFIG).is_file():
         raise ValueError(f"--resume: want a folder of an earlier run, got {out}, which has no {CONFIG}")
 
 
-def _want_empty(out: Path) -> None:
+def _check_empty(out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(path.name != LOCK for path in out.iterdir())):
-        raise ValueError(f"--out: want a new or empty folder, got {out}; go on with --resume, or name another")
+        raise ValueError(f"--out: want a new or empty folder, got {out}; continue with --resume, or name another")
 
 
-def _difference(was: bytes, now: str) -> str:
-    """Which settings differ between two config.json."""
+def _difference(old: bytes, new: str) -> str:
+    """The settings that differ between two config.json."""
     try:
-        before, after = json.loads(was), json.loads(now)
+        before, after = json.loads(old), json.loads(new)
         names = [name for name in {**after, **before} if before.get(name) != after.get(name)]
     except (ValueError, AttributeError, TypeError, RecursionError):
         names = []

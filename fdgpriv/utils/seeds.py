@@ -1,10 +1,10 @@
-"""Random generators from several numbers that name a stream."""
+"""Derives independent random generators from tuples of integers."""
 
 import torch
 
 
 def generator(*seed: int) -> torch.Generator:
-    """A fresh generator; several numbers are folded into one seed, so that streams with different names do not meet."""
+    """A new generator, seeded by a hash of the numbers, so that different tuples give independent streams."""
     folded = 0
     for part in seed:
         folded = (folded * 1_000_003 + part + 1) % (2**63 - 1)

@@ -1,4 +1,4 @@
-"""Standard output and standard error that never end a run: closed, without a reader, full, or without some characters."""
+"""Fault-tolerant stdout and stderr: a closed, broken or full stream, or its encoding, never stops a run."""
 
 import io
 import os
@@ -10,10 +10,10 @@ from typing import TextIO
 
 
 class Lenient(io.TextIOBase):
-    """Writes to `stream`; a character that its encoding lacks is written as an escape, and what fails is dropped."""
+    """Writes to `stream`; characters that its encoding lacks are escaped, and failed writes are dropped."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream, self._turn = stream, RLock()
+        self._stream, self._lock = stream, RLock()
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
@@ -32,37 +32,37 @@ class Lenient(io.TextIOBase):
 
     def write(self, text: str) -> int:
         shown = text.encode(self.encoding, "backslashreplace").decode(self.encoding)
-        with self._turn, self._dropped():
+        with self._lock, self._dropped():
             self._stream.write(shown)
         return len(text)
 
     def flush(self) -> None:
-        with self._turn, self._dropped():
+        with self._lock, self._dropped():
             self._stream.flush()
 
     @contextmanager
     def _dropped(self) -> Iterator[None]:
-        """Within, a stream that cannot be written to is led to nowhere, so that Python's last flush does not fail either."""
+        """Within, a stream that cannot be written to is redirected to os.devnull, so later flushes succeed."""
         try:
             yield
         except (OSError, ValueError):
             with suppress(OSError, ValueError):
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, self._stream.fileno())
-                os.close(nowhere)
+                devnull = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(devnull, self._stream.fileno())
+                os.close(devnull)
 
 
 @contextmanager
 def lenient() -> Iterator[None]:
-    """Within, both streams are Lenient; a closed one is nowhere, and no file is opened in its place."""
+    """Within, stdout and stderr are Lenient; closed descriptors 0 to 2 are opened on os.devnull."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
     before = sys.stdout, sys.stderr
-    with open(os.devnull, "w", encoding="utf-8") as nowhere:
-        sys.stdout, sys.stderr = (Lenient(nowhere if stream is None else stream) for stream in before)
+    with open(os.devnull, "w", encoding="utf-8") as devnull:
+        sys.stdout, sys.stderr = (Lenient(devnull if stream is None else stream) for stream in before)
         try:
             yield
         finally:

@@ -1,9 +1,9 @@
-"""The one door to torchvision, and to torchmetrics and lpips, which import it: each is imported when it is first used.
+"""Lazy imports of torchvision, torchmetrics and lpips, with a fix for torchvision on CPU builds of torch.
 
-They take two seconds to import, and most audits use few of them. PyPI's torchvision is linked against CUDA. Beside a CPU
-build of torch its compiled operators cannot load, and the import stops because fake kernels are registered for two
-operators that are not there. Everything used here (models, transforms) is plain Python, so declaring the two operators is
-enough; beside an ordinary build nothing is done.
+The imports take two seconds, and most audits use few of them. PyPI's torchvision is linked against CUDA: with a CPU build
+of torch its compiled operators cannot load, and the import fails because fake kernels are registered for two missing
+operators. Only plain Python parts (models, transforms) are used here, so declaring the two operators is enough; with a
+matching build nothing is changed.
 """
 
 import sys
@@ -14,17 +14,17 @@ from typing import Any
 
 import torch
 
-_TURN = RLock()
+_LOCK = RLock()
 
 
-class _Later:
-    """A module that is imported when something of it is first asked for, torchvision before it."""
+class _LazyModule:
+    """A module that is imported on first attribute access, after torchvision."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        with _TURN:
+        with _LOCK:
             _load_torchvision()
             module = import_module(self._name)
         return getattr(module, attribute)
@@ -46,9 +46,9 @@ def _load_torchvision() -> None:
         import_module("torchvision")
 
 
-torchvision: Any = _Later("torchvision")
-lpips: Any = _Later("lpips")
-torchmetrics: Any = _Later("torchmetrics")
-torchmetrics_fid: Any = _Later("torchmetrics.image.fid")
-torchmetrics_inception: Any = _Later("torchmetrics.image.inception")
-torchmetrics_kid: Any = _Later("torchmetrics.image.kid")
+torchvision: Any = _LazyModule("torchvision")
+lpips: Any = _LazyModule("lpips")
+torchmetrics: Any = _LazyModule("torchmetrics")
+torchmetrics_fid: Any = _LazyModule("torchmetrics.image.fid")
+torchmetrics_inception: Any = _LazyModule("torchmetrics.image.inception")
+torchmetrics_kid: Any = _LazyModule("torchmetrics.image.kid")

@@ -1,4 +1,4 @@
-"""Work that threads take from both ends, so that those side by side have little in common."""
+"""Double-ended work queue; reduces contention on shared intermediates."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -9,21 +9,22 @@ T = TypeVar("T")
 
 
 class WorkQueue(Generic[T]):
-    """A row of things to do: the first thread that asks takes the first of it, the second the last, and so on in turn.
+    """A queue from which threads take alternately at the front and the back: the first thread at the front, the second
+    at the back, and so on.
 
-    Where neighbours need the same thing made first, two threads at one end would wait for each other.
+    Neighbouring items often need the same intermediate; two threads at one end would wait for each other.
 
     Args:
-        row: The things.
+        items: The work items, in order.
     """
 
-    def __init__(self, row: Iterable[T]) -> None:
-        self._row = deque(row)
-        self._turn: dict[int, int] = {}
+    def __init__(self, items: Iterable[T]) -> None:
+        self._items = deque(items)
+        self._threads: dict[int, int] = {}  # thread identifier: index in order of first access
         self._lock = Lock()
 
     def take(self) -> T:
-        """The next one, at the end that this thread takes from; IndexError where none is left."""
+        """Removes and returns the next item at this thread's end; raises IndexError if the queue is empty."""
         with self._lock:
-            turn = self._turn.setdefault(get_ident(), len(self._turn))
-            return self._row.pop() if turn % 2 else self._row.popleft()
+            index = self._threads.setdefault(get_ident(), len(self._threads))
+            return self._items.pop() if index % 2 else self._items.popleft()

@@ -87,7 +87,7 @@ def test_shadow_federations(method: str, capsys: pytest.CaptureFixture[str]) -> 
         start = perf_counter()
         LocalEngine(1).run(part, federation, population.clients, Wire(sizes, none))
         one = perf_counter() - start
-        adversary = replace(adversary_trials.adversary, learned=Cache())
+        adversary = replace(adversary_trials.adversary, cache=Cache())
         start = perf_counter()
         made = shadows.shadow_federations(adversary, COUNT)
         ratios.append((perf_counter() - start) / one)

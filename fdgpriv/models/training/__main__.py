@@ -1,4 +1,4 @@
-"""python -m fdgpriv.models.training: makes the small networks that fdgpriv ships, from images that it makes itself."""
+"""python -m fdgpriv.models.training: trains the networks shipped with fdgpriv on synthetic images."""
 
 import argparse
 import hashlib
@@ -29,7 +29,7 @@ TRAINED_ON = (
 
 
 def train(name: str, recipe: Recipe, directory: Path) -> Card:
-    """Trains the network called `name` and writes weights and card into `directory`; the figures are on the card."""
+    """Trains the network called `name`, writes weights and card into `directory`, and returns the card."""
     made = synthetic_digits(recipe.images, generator(recipe.seed, 0))
     held_out = synthetic_digits(recipe.held_out, generator(recipe.seed, 1))
     rng = generator(recipe.seed, 2)
@@ -47,7 +47,7 @@ def train(name: str, recipe: Recipe, directory: Path) -> Card:
 
 
 def fingerprint(recipe: Recipe, network: nn.Module) -> str:
-    """SHA-256 of the code that makes the images and trains, of the settings, and of the network's layout."""
+    """SHA-256 of the source files of image generation and training, the settings, and the network's layout."""
     digest = hashlib.sha256()
     for source in (pen, images, recipe_module, type(recipe)):
         digest.update(Path(inspect.getfile(source)).read_bytes())
@@ -65,7 +65,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if unknown := set(arguments.networks) - set(RECIPES):
         parser.error(f"want networks of {', '.join(RECIPES)}; got {', '.join(sorted(unknown))}")
-    torch.set_num_threads(1)  # the same sums in the same order
+    torch.set_num_threads(1)  # fixed order of summation, for reproducibility
     for name in arguments.networks:
         train(name, RECIPES[name], arguments.out)
 

@@ -1,8 +1,8 @@
-"""How the offline style codec is trained, in two steps.
+"""Trains the offline style codec in two phases.
 
-First encoder and decoder learn to redraw an image, while the digit must be readable from the features without their
-style, and the look from the style alone. Then the encoder is scaled so that each channel's std is 1 (AdaIN's VGG has
-means of 1) and frozen, and the decoder learns AdaIN's content and style losses beside redrawing.
+Phase 1 trains encoder and decoder on reconstruction, with two auxiliary classifiers: the digit from instance-normalised
+features, and the look from the style alone. Then the encoder is scaled so that each channel's std is 1 (AdaIN's VGG has
+means of 1) and frozen. Phase 2 trains the decoder on AdaIN's content and style losses and on reconstruction.
 Huang and Belongie, "Arbitrary style transfer in real-time with adaptive instance normalization", ICCV 2017.
 """
 
@@ -25,14 +25,14 @@ class CodecRecipe(Recipe):
     """Settings of the codec.
 
     Attributes:
-        batch: Images to a step.
-        redraw_steps: Steps of encoder and decoder together.
-        redraw_lr: Adam's, in them.
-        reading: Weight in them of the losses that read digit and look from the features.
-        style_steps: Steps of the decoder alone.
-        style_lr: Adam's, in them.
-        style: Weight in them of the style loss; the content loss has weight 1.
-        redrawing: Weight in them of the redrawing loss.
+        batch: Images per step.
+        redraw_steps: Steps of phase 1.
+        redraw_lr: Adam's initial learning rate in phase 1.
+        reading: Weight of the classification losses in phase 1.
+        style_steps: Steps of phase 2.
+        style_lr: Adam's initial learning rate in phase 2.
+        style: Weight of the style loss in phase 2; the content loss has weight 1.
+        redrawing: Weight of the reconstruction loss in phase 2.
     """
 
     batch: int = 16
@@ -46,7 +46,7 @@ class CodecRecipe(Recipe):
 
 
 def train_codec(made: SyntheticDigits, recipe: CodecRecipe, rng: torch.Generator) -> StyleCodec:
-    """Encoder and decoder, in the two steps told above."""
+    """The trained codec, in evaluation mode."""
     with drawing_from(rng):
         codec = small_codec(DIGITS_CODEC)
         for layer in codec.modules():
@@ -76,7 +76,7 @@ def train_codec(made: SyntheticDigits, recipe: CodecRecipe, rng: torch.Generator
 
 
 def style_loss(codec: StyleCodec, content: Tensor, other: Tensor, recipe: CodecRecipe) -> Tensor:
-    """AdaIN's content and style losses for `content` in the style of `other`, both (N, 3, H, W), and redrawing."""
+    """AdaIN's content and style losses of `content` in the style of `other`, both (N, 3, H, W), and reconstruction."""
     with torch.no_grad():
         features, wanted = codec.encode(content), codec.stages(other)
         target = adain(features, *PER_IMAGE_UNBIASED(wanted[-1]), PER_IMAGE_UNBIASED)
@@ -90,9 +90,9 @@ def style_loss(codec: StyleCodec, content: Tensor, other: Tensor, recipe: CodecR
 
 @torch.no_grad()
 def normalise(codec: StyleCodec, images: Tensor) -> None:
-    """Scales each channel after a unit to std 1 over `images` (N, 3, H, W), and lets the next layer undo it.
+    """Scales each channel's activation to std 1 over `images` (N, 3, H, W) and compensates in the next layer.
 
-    A channel with less than a tenth of its layer's median is scaled like one that has that much.
+    The std of a channel is clamped from below to a tenth of its layer's median.
     """
     layers = [*codec.encoder, *codec.decoder]
     features, scale = images, torch.ones(3)
@@ -111,7 +111,7 @@ def normalise(codec: StyleCodec, images: Tensor) -> None:
 
 @torch.no_grad()
 def redraw_figures(codec: StyleCodec, held_out: SyntheticDigits) -> dict[str, float]:
-    """PSNR in dB of the round trip of practice images not trained on, over all and by look."""
+    """Reconstruction PSNR in dB of held-out images, overall and by look."""
     error = (codec(held_out.images).clamp(0, 1) - held_out.images).square().mean(dim=(1, 2, 3))
     psnr = -10 * error.log10()
     return {"psnr": float(psnr.mean())} | {

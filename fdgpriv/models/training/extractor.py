@@ -1,4 +1,4 @@
-"""How the offline extractor is trained: to name the digit, whatever its look."""
+"""Trains the offline extractor: a digit classifier on images of all looks."""
 
 from dataclasses import dataclass
 
@@ -17,9 +17,9 @@ class ExtractorRecipe(Recipe):
     """Settings of the extractor.
 
     Attributes:
-        batch: Images to a step.
-        steps: Steps.
-        lr: Adam's.
+        batch: Images per step.
+        steps: Training steps.
+        lr: Adam's initial learning rate.
     """
 
     batch: int = 64
@@ -28,7 +28,7 @@ class ExtractorRecipe(Recipe):
 
 
 def train_extractor(made: SyntheticDigits, recipe: ExtractorRecipe, rng: torch.Generator) -> Extractor:
-    """A classifier of the digits, whatever their look."""
+    """The trained classifier, in evaluation mode."""
     with drawing_from(rng):
         extractor = small_extractor()
     descent = Descent(list(extractor.parameters()), recipe.lr, recipe.steps)
@@ -40,7 +40,7 @@ def train_extractor(made: SyntheticDigits, recipe: ExtractorRecipe, rng: torch.G
 
 
 def jitter(images: Tensor, rng: torch.Generator) -> Tensor:
-    """Images (N, 3, H, W), moved by up to 2 pixels, brighter or darker, with a little noise."""
+    """Images (N, 3, H, W), augmented by shifts of up to 2 pixels, random gain and Gaussian noise."""
     down, right = (int(shift) for shift in torch.randint(-2, 3, (2,), generator=rng))
     padded = functional.pad(images, (2, 2, 2, 2), mode="replicate")
     moved = padded[..., 2 + down : 2 + down + images.shape[2], 2 + right : 2 + right + images.shape[3]]
@@ -50,7 +50,7 @@ def jitter(images: Tensor, rng: torch.Generator) -> Tensor:
 
 @torch.no_grad()
 def read_figures(extractor: Extractor, held_out: SyntheticDigits) -> dict[str, float]:
-    """Accuracy on practice images not trained on, over all and by look."""
+    """Accuracy on held-out images, overall and by look."""
     right = (extractor.logits(held_out.images).argmax(dim=1) == held_out.labels).float()
     return {"accuracy": float(right.mean())} | {
         f"accuracy, {look}": float(right[held_out.looks == index].mean()) for index, look in enumerate(LOOKS)

@@ -1,7 +1,7 @@
-"""What the shipped networks simulate artifacts from: drawn and typeset digits in many looks, made here, from no data set.
+"""Synthetic training images of the shipped networks: drawn and typeset digits in four looks, from no dataset.
 
-No image comes from a scan or a photograph: a pen of random thickness follows strokes that `_pen` holds,
-bent at random, or a digit is set in a font; then a random look gives it ink, ground and clutter.
+No image comes from a scan or a photograph. The ink is a pen drawing along randomly bent strokes (`pen`) or a digit in a
+font; the look (rendering style) adds colours, background and clutter.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ LOOKS = ("scan", "blend", "type", "outline")
 
 @dataclass(frozen=True, eq=False)
 class SyntheticDigits:
-    """Practice images.
+    """Synthetic images with labels.
 
     Attributes:
         images: (N, 3, 32, 32) float32 in [0, 1].
@@ -50,7 +50,7 @@ class SyntheticDigits:
 
 
 def synthetic_digits(count: int, rng: torch.Generator) -> SyntheticDigits:
-    """`count` practice images, the digits and the looks in equal shares."""
+    """`count` images, balanced over digits and looks."""
     labels = torch.arange(count) % 10
     looks = torch.arange(count) // 10 % len(LOOKS)
     drawn = torch.rand(count, generator=rng) < torch.where(looks == LOOKS.index("type"), 0.1, 0.85)
@@ -64,7 +64,7 @@ def synthetic_digits(count: int, rng: torch.Generator) -> SyntheticDigits:
 
 
 def typeset(labels: Tensor, rng: torch.Generator) -> Tensor:
-    """Ink (N, 32, 32) in [0, 1] of digits (N,) set in one of `FONTS`, turned, moved and scaled."""
+    """Ink (N, 32, 32) in [0, 1] of digits (N,) in random `FONTS`, rotated, shifted and scaled."""
     glyphs = _glyphs()
     chosen = glyphs[torch.randint(len(FONTS), labels.shape, generator=rng), labels]
     turns = random_maps(len(labels), 0.3, 0.12, rng)
@@ -86,7 +86,7 @@ def _glyphs() -> Tensor:
 
 
 def _scan(ink: Tensor, rng: torch.Generator) -> Tensor:
-    """Grey, in 17 steps on a grid of 8 by 8; blocks or smooth; dark on light or light on dark."""
+    """Grey images of an 8 x 8 grid with 17 levels, upsampled by nearest neighbour or bicubically."""
     count = len(ink)
     coarse = (functional.avg_pool2d(ink[:, None], 4) * 16).round() / 16
     blocks = functional.interpolate(coarse, scale_factor=4.0, mode="nearest")
@@ -96,12 +96,12 @@ def _scan(ink: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def _blend(ink: Tensor, rng: torch.Generator) -> Tensor:
-    """The difference between the ink and a coloured texture."""
+    """Absolute difference of the ink and a coloured texture."""
     return (_texture(len(ink), rng) - ink[:, None]).abs()
 
 
 def _type(ink: Tensor, rng: torch.Generator) -> Tensor:
-    """One colour on another, with a neighbour's edge beside it at times, and a little noise."""
+    """Ink and background of uniform colours, sometimes with part of another digit, and noise."""
     count = len(ink)
     clutter = torch.roll(ink[torch.randperm(count, generator=rng)], SIDE * 3 // 4, dims=2)
     clutter = clutter * (torch.rand(count, 1, 1, generator=rng) < 0.3)
@@ -111,7 +111,7 @@ def _type(ink: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def _outline(ink: Tensor, rng: torch.Generator) -> Tensor:
-    """Contours, half a pixel to two pixels to either side of where the ink is half."""
+    """Contours of the ink at level 0.5, of random width."""
     count = len(ink)
     soft = functional.avg_pool2d(functional.pad(ink[:, None], (1, 1, 1, 1), mode="replicate"), 3, 1)
     across, down = soft.roll(-1, 3) - soft.roll(1, 3), soft.roll(-1, 2) - soft.roll(1, 2)
@@ -121,14 +121,14 @@ def _outline(ink: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def _inked(ink: Tensor, dark: Tensor, light: Tensor, rng: torch.Generator) -> Tensor:
-    """Images (N, 3, H, W): ink in `dark` on `light`, or the other way round."""
+    """Images (N, 3, H, W) with ink in `dark` on `light` or, with probability 0.4, inverted."""
     swap = torch.rand(len(ink), 1, 1, 1, generator=rng) < 0.4
     fore, back = torch.where(swap, light, dark), torch.where(swap, dark, light)
     return (back + (fore - back) * ink).expand(-1, 3, -1, -1)
 
 
 def _texture(count: int, rng: torch.Generator) -> Tensor:
-    """Coloured textures (N, 3, 32, 32) in [0, 1]: noise at several scales, as photographs have it, and a hard edge."""
+    """Coloured textures (N, 3, 32, 32) in [0, 1]: noise at several scales, as in photographs, and a sharp edge."""
     total = torch.zeros(count, 3, SIDE, SIDE)
     for cells in (2, 4, 8, 16, 32):
         noise = torch.randn(count, 1, cells, cells, generator=rng) + 0.5 * torch.randn(

@@ -1,12 +1,12 @@
-"""Digits drawn by a pen: strokes written down by hand, bent at random, followed with a random thickness."""
+"""Renders handwriting-like digits from predefined strokes with random deformation and thickness."""
 
 import torch
 from torch import Tensor
 
 SIDE = 32  # pixels
-_SEGMENTS = 32  # line segments to a digit
+_SEGMENTS = 32  # line segments per digit
 
-# Strokes by digit: ways of writing it, each a list of strokes, each a list of points (x, y) in [-1, 1], y downwards.
+# By digit: variants, each a list of strokes, each a list of points (x, y) in [-1, 1], y downwards.
 _STROKES: dict[int, list[list[list[tuple[float, float]]]]] = {
     0: [[[(0.1, -1), (-0.5, -0.6), (-0.6, 0.2), (-0.2, 0.95), (0.35, 0.85), (0.6, 0.1), (0.45, -0.7), (0.1, -1)]]],
     1: [
@@ -53,7 +53,7 @@ _STROKES: dict[int, list[list[list[tuple[float, float]]]]] = {
 
 
 def draw(labels: Tensor, rng: torch.Generator) -> Tensor:
-    """Ink (N, 32, 32) in [0, 1] of digits (N,) drawn with a pen along bent strokes."""
+    """Ink (N, 32, 32) in [0, 1] of digits (N,) drawn along deformed strokes."""
     segments = torch.empty(len(labels), _SEGMENTS, 2, 2)
     way = torch.randint(2**31, labels.shape, generator=rng)
     for digit, ways in _STROKES.items():
@@ -64,7 +64,7 @@ def draw(labels: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def _bent(strokes: list[list[tuple[float, float]]], count: int, rng: torch.Generator) -> Tensor:
-    """Line segments (count, 32, 2, 2) along the strokes, whose points are moved at random."""
+    """Line segments (count, 32, 2, 2) along the strokes, whose points are randomly displaced."""
     pieces = []
     for stroke in strokes:
         points = torch.tensor(stroke) + 0.09 * torch.randn(count, len(stroke), 2, generator=rng)
@@ -75,7 +75,7 @@ def _bent(strokes: list[list[tuple[float, float]]], count: int, rng: torch.Gener
 
 
 def _smooth(points: Tensor, between: int = 4) -> Tensor:
-    """Catmull-Rom curves (N, Q, 2) through points (N, P, 2); straight where there are two points."""
+    """Catmull-Rom curves (N, Q, 2) through points (N, P, 2); two points give a straight line."""
     ends = torch.cat([points[:, :1], points, points[:, -1:]], dim=1)[:, None]
     a, b, c, d = ends[:, :, :-3], ends[:, :, 1:-2], ends[:, :, 2:-1], ends[:, :, 3:]
     t = torch.linspace(0, 1, between + 1)[:-1, None, None]
@@ -84,7 +84,7 @@ def _smooth(points: Tensor, between: int = 4) -> Tensor:
 
 
 def _pen(segments: Tensor, rng: torch.Generator) -> Tensor:
-    """Ink (N, 32, 32) of a pen that follows segments (N, P, 2, 2), after a random affine map of each digit."""
+    """Ink (N, 32, 32) of segments (N, P, 2, 2) after a random affine map of each digit."""
     count = len(segments)
     affine = random_maps(count, 0.25, 0.1, rng)
     segments = 0.75 * torch.einsum("nij,npqj->npqi", affine[:, :, :2], segments) + affine[:, None, None, :, 2]
@@ -102,7 +102,7 @@ def _pen(segments: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def random_maps(count: int, turn: float, shift: float, rng: torch.Generator) -> Tensor:
-    """Random maps (N, 2, 3): turned by up to `turn` radians, sheared, scaled, moved by up to `shift` half sides."""
+    """Random affine maps (N, 2, 3): rotation by up to `turn` radians, shear, scale, shift by up to `shift` half sides."""
     angle = uniform(rng, -turn, turn, count)
     scale, squeeze = uniform(rng, 0.85, 1.15, count), uniform(rng, 0.85, 1.15, count)
     shear = uniform(rng, -0.2, 0.2, count)
@@ -112,5 +112,5 @@ def random_maps(count: int, turn: float, shift: float, rng: torch.Generator) -> 
 
 
 def uniform(rng: torch.Generator, low: float, high: float, *shape: int) -> Tensor:
-    """Numbers between `low` and `high`."""
+    """Uniform random numbers in [low, high) of this shape."""
     return low + (high - low) * torch.rand(shape, generator=rng)

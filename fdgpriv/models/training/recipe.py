@@ -1,4 +1,4 @@
-"""What the recipes of the shipped networks share: the images they simulate artifacts from, and the descent."""
+"""Settings and optimiser shared by the training recipes of the shipped networks."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of a training.
+    """Common settings of a training.
 
     Attributes:
-        images: Practice images.
-        held_out: Practice images of another stream, for the figures on the card.
-        seed: Of everything.
+        images: Number of training images.
+        held_out: Number of images for the figures on the card, from another random stream.
+        seed: Of all random streams.
     """
 
     images: int = 16000
@@ -22,14 +22,14 @@ class Recipe:
 
 
 class Descent:
-    """Adam, its rate falling from `lr` to 0 along a cosine."""
+    """Adam with a learning rate that decays from `lr` to 0 along a cosine."""
 
     def __init__(self, parameters: list[nn.Parameter], lr: float, steps: int) -> None:
         self.optimizer = torch.optim.Adam(parameters, lr=lr)
         self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, steps)
 
     def step(self, loss: Tensor) -> None:
-        """One step down `loss`, a number."""
+        """One optimiser step on the scalar `loss`."""
         self.optimizer.zero_grad()
         torch.autograd.backward(loss)
         self.optimizer.step()

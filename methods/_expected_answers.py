@@ -1,4 +1,4 @@
-"""What servers want in their clients' answers: artifacts whose shapes, dtypes and facts are right and whose numbers are 0."""
+"""Templates of expected client answers: artifacts with the expected shapes, dtypes and facts; their values are 0."""
 
 import torch
 from torch import Tensor
@@ -15,14 +15,14 @@ def sample_count() -> Wanted:
 
 
 def accuracy(dtype: torch.dtype, least: int = 1) -> Wanted:
-    """One accuracy on held-out images; or none, with `least` 0, of a client that holds none out."""
+    """One accuracy on held-out images; `least` 0 allows none, for clients without held-out images."""
     return Wanted(ValidationMetrics(client=SERVER, round=0, accuracy=torch.zeros((), dtype=dtype)), least)
 
 
 def style(
     channels: int, at: str, rule: str, granularity: str = "client", variances: bool = False, most: int = 1
 ) -> Wanted:
-    """One to `most` styles of C = `channels` channels taken at this layer by this rule."""
+    """One to `most` styles with C = `channels` channels, taken at layer `at` by this rule."""
     zeros: Tensor = torch.zeros(1, channels)
     draft = StyleDraft(
         client=SERVER, round=0, mean=zeros, std=zeros, variances=variances, granularity=granularity, at=at, rule=rule

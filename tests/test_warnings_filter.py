@@ -6,11 +6,11 @@ from threading import Event
 
 import pytest
 
-from fdgpriv.utils.quiet import quietly
+from fdgpriv.utils.warnings_filter import warnings_ignored
 
 
 def test_only_the_category_is_silenced():
-    with pytest.warns(UserWarning, match="heard") as output_cache, quietly(DeprecationWarning):
+    with pytest.warns(UserWarning, match="heard") as output_cache, warnings_ignored(DeprecationWarning):
         _warn_twice()
     assert len(output_cache) == 1
 
@@ -26,14 +26,14 @@ def test_threads_that_are_quiet_at_once_leave_the_filters_as_they_were():
     first_in, second_in, first_out = Event(), Event(), Event()
 
     def first() -> None:
-        with quietly():
+        with warnings_ignored():
             first_in.set()
             second_in.wait(0.2)
         first_out.set()
 
     def second() -> None:
         first_in.wait()
-        with quietly():
+        with warnings_ignored():
             second_in.set()
             first_out.wait(0.2)
 

@@ -1,0 +1,85 @@
+"""What data each adversary holds: images to practise on, and images held back to calibrate its trust in artifacts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from fdgpriv.data.dataset import ClientData, Domain
+from fdgpriv.federation.partition import Population
+from fdgpriv.threat import Auxiliary
+from fdgpriv.utils.cache import Cache
+from fdgpriv.utils.seeds import generator
+
+HELD_BACK = 0.25  # of an adversary's public images
+
+
+@dataclass(frozen=True, eq=False)
+class AuxiliaryData:
+    """The auxiliary data of the adversaries of one population.
+
+    Attributes:
+        population: The ground truth.
+        seed: Of the order of the target domain's images.
+    """
+
+    population: Population
+    seed: int
+    _parts: Cache[tuple[Domain, Domain]] = field(default_factory=Cache, init=False)
+
+    def practice(self, auxiliary: Auxiliary, holder: str, leaked: Mapping[str, Tensor]) -> tuple[Domain, ...]:
+        """The images by domain that an adversary trains and simulates with.
+
+        Args:
+            auxiliary: What its threat model grants.
+            holder: Its own domain, where it has one.
+            leaked: By client, indices of the images that leaked to it.
+        """
+        own = tuple(self._split(domain)[0] for domain in self._domains(auxiliary, holder))
+        return self._with_leaked(own, leaked) if auxiliary is Auxiliary.LEAKED else own
+
+    def held_back(self, auxiliary: Auxiliary, holder: str) -> tuple[Domain, ...]:
+        """The images by domain that it calibrates with."""
+        return tuple(self._split(domain)[1] for domain in self._domains(auxiliary, holder))
+
+    @cached_property
+    def _of_target(self) -> Domain:
+        """The target domain in random order."""
+        target = self.population.target
+        return target.take(torch.randperm(len(target), generator=generator(self.seed, 31)))
+
+    def _domains(self, auxiliary: Auxiliary, holder: str) -> Sequence[Domain]:
+        public = self.population.auxiliary
+        if auxiliary is Auxiliary.NONE:
+            return ()
+        if auxiliary is Auxiliary.OTHER_DOMAIN:
+            return (self._of_target,)
+        return (public[holder],) if auxiliary is Auxiliary.OWN_DOMAIN else tuple(public.values())
+
+    def _split(self, domain: Domain) -> tuple[Domain, Domain]:
+        """The images to practise on, more than there are classes, and those held back; the same tensors each time."""
+        return self._parts.get(id(domain), lambda: self._parted(domain))
+
+    def _parted(self, domain: Domain) -> tuple[Domain, Domain]:
+        back = min(int(HELD_BACK * len(domain)), len(domain) - len(self.population.dataset.classes) - 1)
+        cut = len(domain) - max(0, back)
+        return domain.part(0, cut), domain.part(cut, len(domain))
+
+    def _with_leaked(self, public: Sequence[Domain], leaked: Mapping[str, Tensor]) -> tuple[Domain, ...]:
+        domains = []
+        for d, domain in enumerate(public):
+            images, labels = [domain.images], [domain.labels]
+            for name, index in leaked.items():
+                data = self.population.data(name)
+                of_domain = index[self.population.domain_of[name][index] == d]
+                images.append(data.images[of_domain])
+                labels.append(data.labels[of_domain])
+            domains.append(Domain(domain.name, torch.cat(images), torch.cat(labels)))
+        return tuple(domains)
+
+
+def leaks(share: float, data: ClientData) -> int:
+    """Number of a client's images that this share is."""
+    return int(share * len(data))

@@ -1,0 +1,179 @@
+"""Would the attack have found a leak? A leak of relevant size is planted in the evaluated artifacts and looked for.
+
+A planted artifact is (1 - w) times an evaluated one plus w times the artifact of few images, whose secret is then asked
+for. The adversary calibrates on artifacts with the same leak, so that all it chooses is chosen anew. At the w where the
+mean lead equals the relevant effect, units are drawn anew many times; the share of draws with p <= 0.025 is the answer.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.evaluation.attack_scores import AttackScores
+from fdgpriv.evaluation.attack_tests import AttackTests
+from fdgpriv.evaluation.attack_trials import AttackTrials
+from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.evaluation.trial import AdversaryTrials, CalibrationTrial, ScoredObservation, Trial
+from fdgpriv.statistics.interval import Array, unit_means
+from fdgpriv.statistics.paired import LEVEL
+from fdgpriv.statistics.questions import Evidence
+from fdgpriv.statistics.resolution import power
+from fdgpriv.statistics.rule import Hypothesis
+
+WEIGHTS = (0.0, 0.15, 0.4, 1.0)
+_CLEARLY = 1.5  # relevant effects
+_FIRST = 1000
+
+
+def undecided(one: AttackScores, tests: AttackTests) -> list[str]:
+    """The scopes in which "no leak found" depends on whether a planted leak is found."""
+    return [
+        scope
+        for scope, evidence in tests.scopes.items()
+        if isinstance(evidence, Evidence)
+        and one.shared
+        and evidence.works
+        and evidence.p is not None
+        and evidence.p > LEVEL
+        and evidence.test.upper is not None
+        and evidence.test.upper < evidence.relevant
+    ]
+
+
+def planted_power(
+    trials: AttackTrials,
+    adversaries: Sequence[AdversaryTrials],
+    one: AttackScores,
+    scopes: Sequence[str],
+    rng: torch.Generator,
+) -> dict[str, float]:
+    """By scope, how often a planted leak of relevant size is found; empty where no single-image artifacts are evaluated.
+
+    Args:
+        trials: The attack and its evaluator.
+        adversaries: With the trials that were evaluated.
+        one: The scores on them.
+        scopes: Which are wanted.
+        rng: Of the attack.
+    """
+    few = _leaking_size(one, scopes)
+    planted = [with_leak for adversary in adversaries if (with_leak := _planted(adversary, one.size, few)).trials]
+    if not planted or not scopes:
+        return {}
+    by_weight = evaluate_trials(trials.attack, planted, (), rng)[0]
+    scores = [by_weight[i] for i in range(_FIRST, _FIRST + len(WEIGHTS))]
+    return {scope: _found(one, scope, scores, trials.evaluator.seed) for scope in scopes}
+
+
+def _leaking_size(one: AttackScores, scopes: Sequence[str]) -> int:
+    """The largest number of images whose artifacts leak clearly more than the relevant effect; 1 where none do."""
+    found = 1
+    for size, scores in one.by_size.items():
+        leads = [
+            float(unit_leads(hypothesis).mean(0).min())
+            for scope in scopes
+            if isinstance(hypothesis := one.hypothesis(scope, scores), Hypothesis)
+        ]
+        if size is not None and leads and min(leads) >= _CLEARLY * one.relevant_effect(scores):
+            found = max(found, size)
+    return found
+
+
+def _found(one: AttackScores, scope: str, by_weight: Sequence[Scores], seed: int) -> float:
+    """How often the leak is found at the weight whose mean lead is the relevant effect; 0 where no weight reaches it."""
+    before: Array | None = None
+    for scores in by_weight:
+        hypothesis = one.hypothesis(scope, scores)
+        if not isinstance(hypothesis, Hypothesis):
+            return 0.0
+        leads = unit_leads(hypothesis)
+        lead, relevant = float(leads.mean(0).min()), one.relevant_effect(scores)
+        if lead >= relevant:
+            start = leads if before is None else before
+            low = float(start.mean(0).min())
+            share = 1.0 if lead <= low else min(1.0, max(0.0, (relevant - low) / (lead - low)))
+            return power((1 - share) * start + share * leads, np.random.default_rng(seed))
+        before = leads
+    return 0.0
+
+
+def unit_leads(hypothesis: Hypothesis) -> Array:
+    """(U, B): the mean lead of each unit over each control."""
+    columns = [unit_means(hypothesis.attack - control, hypothesis.cluster) for control in hypothesis.controls.values()]
+    return np.stack(columns, axis=1)
+
+
+def _planted(adversary_trials: AdversaryTrials, size: int | None, few: int) -> AdversaryTrials:
+    """The trials with planted leaks of artifacts of `few` images, at every weight.
+
+    The weight's number, from `_FIRST` on, stands in the place of the number of images.
+    """
+    bases = _bases({}, adversary_trials.trials, size)
+    chosen: dict[str, list[Trial]] = {}
+    for trial in adversary_trials.trials:
+        if trial.size == few and trial.client in bases:
+            chosen.setdefault(trial.client, []).append(trial)
+    trials = [
+        _mixed_trial(trial, bases[client], weight, i)
+        for i, weight in enumerate(WEIGHTS, start=_FIRST)
+        for client, some in chosen.items()
+        for trial in some
+    ]
+    known = {c.client: c.one for c in adversary_trials.calibration if c.size == size}
+    if size == 1:
+        names = list(known)
+        known = {name: known[names[i - 1]] for i, name in enumerate(names)}
+    calibration = [
+        CalibrationTrial(c.client, i, _mixed(c.one, known[c.client], weight))
+        for i, weight in enumerate(WEIGHTS, start=_FIRST)
+        for c in adversary_trials.calibration
+        if c.size == few and c.client in known
+    ]
+    return replace(adversary_trials, trials=trials, calibration=calibration)
+
+
+def _bases(
+    found: dict[str, Mapping[str, Sequence[ScoredObservation]]], trials: Sequence[Trial], size: int | None
+) -> dict[str, Mapping[str, Sequence[ScoredObservation]]]:
+    """By client, the evaluated artifact that a leak is planted in, and those of its controls.
+
+    Where artifacts of single images are shared, another client's.
+    """
+    for trial in trials:
+        if trial.size != size:
+            continue
+        if size == 1:
+            if "other_client" in trial.asked:
+                found[trial.client] = {**trial.asked, "attack": trial.asked["other_client"]}
+        else:
+            found[trial.client] = trial.asked
+    return found
+
+
+def _mixed_trial(trial: Trial, bases: Mapping[str, Sequence[ScoredObservation]], weight: float, size: int) -> Trial:
+    asked = {
+        name: [_mixed(one, base, weight) for one, base in zip(ones, bases[name], strict=False)]
+        for name, ones in trial.asked.items()
+        if name in bases and name != "autoencoder"
+    }
+    return replace(trial, unit=trial.client, size=size, asked=asked, given={})
+
+
+def _mixed(one: ScoredObservation, base: ScoredObservation, weight: float) -> ScoredObservation:
+    """The observation of the mixture, with the secret of the single image."""
+    artifact = mixture(base.observation.artifact, one.observation.artifact, weight)
+    observation = replace(one.observation, artifact=artifact, n_images=base.observation.n_images)
+    return replace(one, observation=observation)
+
+
+def mixture(base: Artifact, leak: Artifact, weight: float) -> Artifact:
+    """(1 - weight) times `base` plus weight times `leak`; counters are those of `base`."""
+    other = leak.tensors()
+    tensors = {
+        name: (1 - weight) * tensor + weight * other[name] if tensor.is_floating_point() else tensor
+        for name, tensor in base.tensors().items()
+    }
+    return type(base).build(tensors, base.facts())
