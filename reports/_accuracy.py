@@ -1,52 +1,165 @@
-"""The section on accuracies over targets and seeds: a row for each method and defense, its intervals over trainings."""
+"""What models are worth and what protecting them costs: accuracy over targets, seeds and rounds; utility against leakage."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fdgpriv.results.accuracy import RETURNED, RULES, Accuracy, accuracies, several_trainings
-from fdgpriv.results.finding import Results
+from fdgpriv.results.finding import Results, Run
 from fdgpriv.statistics.measured import Measured
 
-from ._numbers import interval, share
+from ._advice import scores
+from ._figures import Drawing, Series, lines, points
+from ._matrix import Arm, arms
+from ._numbers import interval, measured, plain, pooled, share
 from ._numbers import number as decimal
-from ._sections import Named
-from ._table import Cell, Table, count, number, text
-from ._words import defense
+from ._tables import Cell, Section, Table, count, number, text
+from ._words import artifact, asked_of, defense, joined, metric, role, spoken
 
 _RULES = ("last round", "best source accuracy", "mean of the last five")
 
 
-def over_trainings(results: Results) -> tuple[Named, ...]:
+@dataclass(frozen=True)
+class Benchmark:
+    """The attack by whose lead arms are compared: that of the strongest leak without a defense."""
+
+    attack: str
+    artifact: str
+    role: str
+    scope: str
+    headline: str
+
+    def lead(self, arm: Arm) -> Measured | None:
+        """Over its best control, pooled over the runs of this arm."""
+        rows = [a for run in arm.runs for a in run.attacks if self.scope in a.leakage]
+        own = (self.attack, self.artifact, self.role)
+        return pooled([a.leakage[self.scope].lead for a in rows if (a.attack, a.artifact, a.threat.role) == own])
+
+
+def benchmark(runs: Sequence[Run]) -> Benchmark | None:
+    """Of the questions without a defense (of all, where every run has one) that with the largest lead that matters."""
+    asked = [(run.defense != "none", q, q.strongest) for run in runs for q in run.questions if q.strongest]
+    if not asked:
+        return None
+    found = min(asked, key=lambda e: (e[0], e[1].verdict != "leak", -(e[2].lead.value or 0.0) / (e[1].relevant or 1.0)))
+    _, question, one = found
+    return Benchmark(one.attack, asked_of(question), question.adversary, question.scope, one.metric)
+
+
+def frontier(runs: Sequence[Run]) -> tuple[Section, tuple[Drawing, ...]]:
+    """Utility against leakage, a row and a point for each arm; no drawing where fewer than two have both figures."""
+    mark, told = benchmark(runs), []
+    said = []
+    if {run.defense for run in runs} <= {"none"}:
+        said.append("No defense was run, so this report says nothing about what protection would cost.")
+    name = ""
+    if mark is not None:
+        name = f"{spoken(mark.attack)} by {role(mark.role)} on {artifact(mark.artifact)}"
+        said.append(f"Leakage here is the lead of {name} over its best control, in {metric(mark.headline)}; 0 is none.")
+    body = []
+    for score in scores(runs):
+        arm = score.arm
+        worth = [run.utility for run in arm.runs]
+        target, source, error = (
+            pooled([getattr(one, field) if one else None for one in worth])
+            for field in ("target_accuracy", "source_accuracy", "calibration_error")
+        )
+        lead = mark.lead(arm) if mark else None
+        epsilon = arm.runs[0].privacy.epsilon_proved
+        attacked = (number(measured(lead)), count(f"{score.leaks} of {score.asked}")) if mark else ()
+        accuracy = (number(share(target)), number(share(source)), number(measured(error)))
+        proved = count("none" if epsilon is None else plain(epsilon))
+        body.append((text(arm.name), count(str(len(arm.runs))), *accuracy, *attacked, proved))
+        if target and target.value is not None and lead and lead.value is not None:
+            told.append((arm.name, target.value, target.ci95, lead.value, lead.ci95))
+    leaks = ("Lead over the best control", "Leaks") if mark else ()
+    heads = ("", "Runs", "Target accuracy", "Source accuracy", "Calibration error", *leaks, "Proved ε")
+    section = Section("", Table(heads, tuple(body)), tuple(said))
+    if len(told) < 2 or mark is None:
+        return section, ()
+    alt = "; ".join(f"{one}: lead {y:.3g} at accuracy {x:.3f}" for one, x, _, y, _ in told)
+    what = f"lead over best control ({metric(mark.headline)})"
+    caption = f"Lead of {name} against accuracy on the unseen domain. Better is lower and further right."
+    return section, (points("frontier", caption, alt, "accuracy on the unseen domain", what, told),)
+
+
+def over_rounds(runs: Sequence[Run]) -> tuple[Drawing, ...]:
+    """Accuracy after each round: one figure for each method and target, of its first seed, with all its defenses."""
+    groups: dict[tuple[str, str | None], list[Run]] = {}
+    for run in runs:
+        if run.utility and run.utility.rounds:
+            groups.setdefault((run.method, run.target), []).append(run)
+    found = []
+    for i, ((method, target), group) in enumerate(groups.items()):
+        first = [run for run in group if run.seed == group[0].seed]
+        places = sorted({at.round for run in first if run.utility for at in run.utility.rounds})
+        series = []
+        for run in first:
+            known = {at.round: at for at in run.utility.rounds} if run.utility else {}
+            more = f", {defense(run.defense)}" if len(first) > 1 else ""
+            for name in ("target", "source"):
+                values = tuple(getattr(known.get(at), f"{name}_accuracy", None) for at in places)
+                series.append(Series(name + more, values))
+        caption = f"Accuracy after each round: {method}, target {target}, seed {group[0].seed}"
+        last = joined([f"{one.name} {one.values[-1]:.3f}" for one in series if one.values[-1] is not None])
+        step = max(1, -(-len(places) // 8))
+        ticks = [str(at) if k % step == 0 else " " for k, at in enumerate(places)]
+        found.append(lines(f"rounds-{i}", caption, f"{caption}; at last {last}", "round", "accuracy", ticks, series))
+    return tuple(found)
+
+
+def each_run(runs: Sequence[Run]) -> tuple[Section, ...]:
+    """Accuracies of each run in lines, with what diverged."""
+    sections = []
+    for arm in arms(runs):
+        said = []
+        for run in arm.runs:
+            where = f"target {run.target}, seed {run.seed}"
+            one = run.utility
+            if one is None:
+                said.append(f"{where}: {run.failed or 'training diverged'}")
+                continue
+            told = f"source {share(one.source_accuracy)}, target {share(one.target_accuracy)}"
+            said.append(f"{where}: {told}, calibration error {measured(one.calibration_error)}")
+            if own := one.personal:
+                told = f"source {share(own.source_accuracy)}, target {share(own.target_accuracy)}"
+                said.append(f"{where}, each client with its own model: {told} (mean of {len(own.clients)} models)")
+            said += [f"{where}, round {entry.round}: {entry.reason}" for entry in one.rounds if entry.reason]
+        sections.append(Section(arm.name, lines=tuple(said)))
+    return tuple(sections)
+
+
+def over_trainings(results: Results) -> tuple[Section, ...]:
     """The tables, and what is missing from them; none for a single training."""
     if not several_trainings(results) or not (rows := accuracies(results)):
         return ()
-    lines = [
+    said = [
         "Each mean is over the targets of a seed, then over the seeds that have every target. Square brackets are 95% t "
         "intervals over seeds, each of which is a training of its own. A target's column is the mean over its seeds."
     ]
-    lines += [f"Missing for {_name(row)}: {'; '.join(row.missing)}." for row in rows if row.missing]
+    said += [f"Missing for {_name(row)}: {'; '.join(row.missing)}." for row in rows if row.missing]
     heads = ("Method", "Seeds", "Target accuracy", *(f"Target {name}" for name in rows[0].by_target), "Source accuracy")
-    first = Named("", Table(heads, tuple(_cells(row) for row in rows)), lines=tuple(lines))
+    first = Section("", Table(heads, tuple(_cells(row) for row in rows)), lines=tuple(said))
     return (first, *_by_rule(rows))
 
 
-def _by_rule(rows: Sequence[Accuracy]) -> tuple[Named, ...]:
+def _by_rule(rows: Sequence[Accuracy]) -> tuple[Section, ...]:
     """Target accuracy by which round's model counts, with the difference from FedAvg; none where no round was evaluated."""
     if not any(row.by_rule for row in rows):
         return ()
-    lines = [
+    said = [
         "Some methods return the last round's model, others one that they select. The other columns hold one rule for all "
         "methods: the model after the last round; that of the round with the best accuracy on the sources' held-out images "
         "(the earliest of several); the mean over the last five evaluated rounds. Methods compare within a column."
     ]
     bases = list(dict.fromkeys(row.base for row in rows if row.base))
-    lines += [
+    said += [
         f"After each figure comes its difference from {base} by the same rule, in points: the mean over pairs of target and "
         "seed, with the 95% t interval over seeds."
         for base in bases
     ]
     heads = ("Method", "Target accuracy, returned", *(f"Target accuracy, {rule}" for rule in _RULES))
     body = tuple((_title(row), *(_cell(row, rule) for rule in (RETURNED, *RULES))) for row in rows)
-    return (Named("By the round whose model counts", Table(heads, body), lines=tuple(lines)),)
+    return (Section("By the round whose model counts", Table(heads, body), lines=tuple(said)),)
 
 
 def _cell(row: Accuracy, rule: str) -> Cell:

@@ -1,101 +1,199 @@
-"""One attack's figures set in order: its strongest control, and the sentence that a verdict rests on."""
+"""The evidence behind each question: its test and resolution, its attacks and their controls, every figure of each."""
 
-from fdgpriv.results.attack_finding import AttackFinding, Leakage
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fdgpriv.results.attack_finding import AttackFinding, Leakage, RoundsPoint
+from fdgpriv.results.finding import Run
+from fdgpriv.results.question import Question
 from fdgpriv.statistics.measured import Measured
 
-from ._numbers import decimals, interval, measured, number, p_value
-from ._words import artifact, metric, role, spoken
+from ._effects import amount, bound, effect, of_questions
+from ._numbers import decimals, measured, p_value, plain
+from ._tables import Cell, Picture, Table, count, number, text, verdict
+from ._words import SECRETS, VERDICTS, WORST_FIRST, artifact, asked_of, joined, metric, role, scope, spoken, upper
+
+Facts = tuple[tuple[str, str], ...]
 
 
-def headline(finding: AttackFinding) -> Measured | None:
-    """The headline figure, where there is one."""
-    return finding.metrics.get(finding.headline)
+@dataclass(frozen=True)
+class Entry:
+    """One question of one run: its verdict's word, what it asks, and what the verdict rests on."""
+
+    word: str
+    title: str
+    facts: Facts
+    attacks: Table
 
 
-def lower_leaks(finding: AttackFinding) -> bool:
-    """Whether a smaller headline figure is closer to the truth."""
-    figure = headline(finding)
-    return figure is not None and figure.direction in ("lower_leaks", "lower_better")
+@dataclass(frozen=True)
+class Figures:
+    """One attack of one run in figures: who, what is known, all its metrics, its curves, its pictures."""
+
+    title: str
+    facts: Facts
+    tables: tuple[Table, ...]
+    pictures: tuple[Picture, ...]
 
 
-def controls(finding: AttackFinding) -> list[tuple[str, Measured]]:
-    """Each control's headline figure, strongest first, those without a value last."""
-    found = [(name, table[finding.headline]) for name, table in finding.controls.items() if finding.headline in table]
-    sign = 1.0 if lower_leaks(finding) else -1.0
-    return sorted(found, key=lambda pair: (pair[1].value is None, sign * (pair[1].value or 0.0), pair[0]))
+def entries(run: Run) -> tuple[Entry, ...]:
+    """One for each question of the run, leaks first."""
+    told = sorted(run.questions, key=lambda question: WORST_FIRST.index(question.verdict))
+    return tuple(_entry(run, question) for question in told)
 
 
-def by_domain(finding: AttackFinding) -> bool:
-    """Whether the domain line decides: it alone is a leak, or it alone applies."""
-    if finding.leakage_domain is None or finding.verdict == "leak":
-        return False
-    return finding.verdict_domain == "leak" or finding.verdict == "not_applicable"
+def _entry(run: Run, question: Question) -> Entry:
+    found = of_questions([(run, question)])
+    name = question.strongest.metric if question.strongest else ""
+    own = [run.attacks[i] for i in question.attacks]
+    holm = "; beyond doubt: Holm's correction is passed too" if question.beyond_doubt else ""
+    tested = f"p {p_value(question.p)}, corrected over all questions q {p_value(question.q)}, Holm {p_value(question.p_holm)}"
+    facts = (
+        ("Effect", upper(effect(found)) if found else ""),
+        ("Strongest attack", spoken(question.strongest.attack) if question.strongest else ""),
+        ("What would decide it" if question.verdict == "inconclusive" else "Why", upper(question.reason)),
+        ("Test", tested + holm if question.p is not None else ""),
+        ("Resolution", _resolution(question, name)),
+        ("Excluded", upper(bound(found)) if found and question.verdict == "no_leak_found" else ""),
+        ("Recovered exactly", measured(question.recovered) if question.recovered else ""),
+    )
+    about = f" ({one})" if (one := scope(question)) else ""
+    title = f"{upper(role(question.adversary))} on {artifact(asked_of(question))}: {SECRETS[question.secret]}{about}"
+    return Entry(question.verdict, title, tuple(fact for fact in facts if fact[1]), tests(own, question.scope))
 
 
-def deciding(finding: AttackFinding) -> Leakage:
-    """The numbers of the line that decides."""
-    return finding.leakage_domain if finding.leakage_domain and by_domain(finding) else finding.leakage
-
-
-def strongest(finding: AttackFinding) -> tuple[str, Measured] | None:
-    """The control of the deciding line that comes closest to the truth, or chance where no control has a value."""
-    against = deciding(finding).against
-    known = [pair for pair in controls(finding) if pair[1].value is not None]
-    found = [pair for pair in known if pair[0] in against] or known
-    if found:
-        return found[0]
-    return ("chance", finding.chance) if finding.chance is not None and finding.chance.value is not None else None
-
-
-def versus(finding: AttackFinding) -> str:
-    """`PSNR, dB 20.2 [19.8, 20.6] against 13.5 [13.2, 13.8] for the best control (mean image)`."""
-    figure, best = headline(finding), strongest(finding)
-    if figure is None:
+def _resolution(question: Question, name: str) -> str:
+    if question.resolution is None or question.relevant is None:
         return ""
-    places = decimals([figure, *([best[1]] if best else [])])
-    text = f"{metric(finding.headline)} {measured(figure, places)}"
-    if best is None:
-        return text
-    name = "by chance" if best[0] == "chance" else f"for the best control ({spoken(best[0])})"
-    return f"{text} against {measured(best[1], places)} {name}"
+    found, matters = amount(name, question.resolution), amount(name, question.relevant)
+    return f"a true lead of {found} would be found in 80% of repeats; {matters} matters"
 
 
-def units(finding: AttackFinding) -> str:
-    """`24 clients (12 federated, 12 shadows)`."""
-    if finding.units is None:
-        return "–"
-    kind = finding.units.kind + ("" if finding.units.n == 1 else "s")
-    parts = [
-        f"{count} {name}"
-        for count, name in ((finding.units.federated, "federated"), (finding.units.shadows, "shadows"))
-        if count
-    ]
-    return f"{finding.units.n} {kind}" + (f", {' and '.join(parts)}" if parts else "")
+def tests(attacks: Sequence[AttackFinding], asked: str) -> Table:
+    """What each attack's test in one scope found, with the control that it is held against."""
+    heads = (
+        "Attack",
+        "Its figure",
+        "Best control",
+        "Lead",
+        "p",
+        "Alone",
+        "Where it must succeed",
+        "Planted leak found",
+    )
+    return Table(heads, tuple(_test(attack, attack.leakage.get(asked)) for attack in attacks))
 
 
-def sentence(finding: AttackFinding) -> str:
-    """Who read what, how well, against what, how sure."""
-    line = deciding(finding)
-    sure = [f"corrected p {p_value(line.p_corrected)}"] if line.p_corrected is not None else []
-    sure += [units(finding)] if finding.units else []
-    said = f"{spoken(finding.attack)} by {role(finding.threat.role)} on {artifact(finding)}"
-    said += f": {versus(finding)}" if versus(finding) else ""
-    return f"{said} ({'; '.join(sure)})." if sure else f"{said}."
+def _test(attack: AttackFinding, test: Leakage | None) -> tuple[Cell, ...]:
+    figure = attack.metrics.get(attack.headline)
+    control = test.control if test else None
+    beside = attack.controls.get(control, {}).get(attack.headline) if control else None
+    places = decimals([one for one in (figure, beside) if one is not None])
+    positive = attack.positive_control
+    succeeded = {True: "succeeds", False: "fails", None: "not decided"}[positive.succeeded] if positive else "–"
+    return (
+        text(spoken(attack.attack), "leaks on its own" if test and test.marked else ""),
+        number(measured(figure, places), metric(attack.headline)),
+        number(measured(beside, places), spoken(control or "")),
+        number(measured(test.lead if test else None)),
+        count(p_value(test.p if test else None)),
+        verdict(test.verdict) if test else text("–", attack.reason or ""),
+        text(succeeded, measured(positive.value) if positive else ""),
+        count("–" if test is None or test.planted is None else f"{test.planted:.0%}"),
+    )
 
 
-def margin(finding: AttackFinding) -> str:
-    """What the test bounds: how far at least, and at most, the attack leads every control."""
-    ends = finding.leakage.margin
-    if ends is None:
-        return "–"
-    places = decimals([Measured(value=0.0, ci95=ends, direction="neutral")])
-    return interval(ends, places)
+def figures(run: Run, shown: bool) -> tuple[Figures, ...]:
+    """Every attack that was evaluated, those on what crossed the wire first; pictures where they are to be shown."""
+    told = sorted((a for a in run.attacks if a.leakage or a.metrics), key=lambda a: not a.shared)
+    return tuple(_figures(attack, shown) for attack in told)
 
 
-def bound(finding: AttackFinding) -> str:
-    """What a "no leak found" excludes, in the unit of the headline metric."""
-    ends = finding.leakage.margin
-    if ends is None or finding.verdict != "no_leak_found":
-        return ""
-    places = decimals([Measured(value=0.0, ci95=ends, direction="neutral")])
-    return f"A lead over the controls of more than {number(ends[1], places)} ({metric(finding.headline)}) is excluded."
+def _figures(attack: AttackFinding, shown: bool) -> Figures:
+    threat, units, trust = attack.threat, attack.units, attack.trust.items()
+    of = joined([f"{n} {kind}" for kind in ("federated", "shadows") if (n := getattr(units, kind, None))])
+    facts = (
+        ("On the wire", "" if attack.shared else "no: a positive control, or what decides a paper's claim"),
+        ("Adversary", f"{role(threat.role)}, holding {threat.auxiliary}"),
+        ("May", joined([spoken(name) for name in threat.capabilities])),
+        ("Units", f"{units.n} {units.kind}s{f', {of}' if of else ''}; {attack.n} scored" if units else ""),
+        ("Guessing", measured(attack.chance) if attack.chance else ""),
+        ("Trust in the artifact", ", ".join(f"{plain(weight)} at {images} images" for images, weight in trust)),
+        *((f"Tested against, {name}", _against(test)) for name, test in attack.leakage.items()),
+        ("Note", attack.reason or ""),
+        ("Pictures", "" if shown else ", ".join(attack.figures)),
+    )
+    who = f"{spoken(attack.attack)} by {role(threat.role)} on {artifact(attack.artifact)}"
+    caption = f"Truth, reconstruction and baselines: {who}"
+    tables = (metrics(attack), _curve(attack), _rounds(attack))
+    return Figures(
+        upper(who) + ("" if attack.shared else " (not on the wire)"),
+        tuple(fact for fact in facts if fact[1]),
+        tuple(table for table in tables if table.rows),
+        tuple(Picture(file, caption) for file in attack.figures if shown),
+    )
+
+
+def _against(test: Leakage) -> str:
+    said = (
+        f"{joined([spoken(name) for name in test.against])}: {VERDICTS[test.verdict].lower()}" if test.against else ""
+    )
+    if test.value is not None:
+        ends = f" [{plain(test.ci95[0])}, {plain(test.ci95[1])}]" if test.ci95 else ""
+        said += f"; {plain(test.value)}{ends} of the way from the best control to the upper bound"
+    return "; ".join(part for part in (said, test.why or "") if part)
+
+
+def metrics(attack: AttackFinding) -> Table:
+    """All metrics of one attack, one to a column: the attack, each control, each bound."""
+    names = [attack.headline] if attack.headline in attack.metrics else []
+    names += [name for name in attack.metrics if name != attack.headline]
+    rows: list[tuple[str, Mapping[str, Measured]]] = [("the attack", attack.metrics)]
+    rows += [(spoken(name), table) for name, table in attack.controls.items()]
+    rows += [(f"{spoken(name)} (upper bound)", table) for name, table in attack.upper_bounds.items()]
+    columns = {name: [table.get(name) for _, table in rows] for name in names}
+    places = {name: decimals([figure for figure in column if figure]) for name, column in columns.items()}
+    cells = ((number(measured(columns[name][i], places[name])) for name in names) for i in range(len(rows)))
+    body = tuple((text(label), *own) for (label, _), own in zip(rows, cells, strict=True))
+    return Table(("", *(_column(name, attack.metrics[name]) for name in names)), body if names else ())
+
+
+def _column(name: str, figure: Measured) -> str:
+    way = {"higher_leaks": ", higher leaks", "lower_leaks": ", lower leaks"}.get(figure.direction, "")
+    return f"{metric(name)}{way}" + (f", n {figure.n}" if figure.n else "")
+
+
+def _curve(attack: AttackFinding) -> Table:
+    names = list(dict.fromkeys(name for point in attack.curve for name in point.controls))
+    places = decimals([figure for point in attack.curve for figure in (point.value, *point.controls.values())])
+    body = tuple(
+        (
+            count("all" if point.images is None else str(point.images)),
+            count(str(point.units)),
+            number(measured(point.value, places)),
+            *(number(measured(point.controls.get(name), places)) for name in names),
+        )
+        for point in attack.curve
+    )
+    heads = ("Images", "Units", spoken(attack.attack), *(spoken(name) for name in names))
+    return Table(heads, body, f"{metric(attack.headline)} by the number of images behind the artifact")
+
+
+def _rounds(attack: AttackFinding) -> Table:
+    """What several rounds of one client's artifacts tell together."""
+    places = decimals([figure for point in attack.rounds for figure in (point.value, point.rise) if figure])
+
+    def row(point: RoundsPoint) -> tuple[Cell, ...]:
+        return (
+            count(str(point.rounds)),
+            count("all" if point.images is None else str(point.images)),
+            count(str(point.units)),
+            number(measured(point.value, places)),
+            number(measured(point.rise, places)),
+            text(p_value(point.p_rise)),
+            verdict(point.verdict, f"p {p_value(point.p)}") if point.verdict else text("–"),
+        )
+
+    heads = ("Rounds", "Images", "Units", "Figure", "Over one round", "p, that it rises", "Against every control")
+    note = f"{metric(attack.headline)} by rounds read together"
+    return Table(heads, tuple(row(point) for point in attack.rounds), note)

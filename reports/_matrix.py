@@ -1,50 +1,194 @@
-"""Attacks against methods: one cell for each pair, none blank."""
+"""The matrix artifact x secret, one table for each adversary; methods and defenses side by side, seeds pooled."""
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.finding import Run
+from fdgpriv.results.question import Question
 
-from ._table import Cell, Table, text, verdict
-from ._words import artifact, defense, joined, role, spoken, unique
+from ._effects import bound, effect, of_questions
+from ._tables import Cell, Section, Table, text, verdict
+from ._words import (
+    BECAUSE,
+    LEVELS,
+    SECRETS,
+    VERDICTS,
+    WORST_FIRST,
+    asked_of,
+    called,
+    defense,
+    role,
+    role_order,
+    scope,
+    spoken,
+    unique,
+    upper,
+)
 
-_ORDER = ("leak", "inconclusive", "no_leak_found", "not_applicable")  # the first that occurs is the cell's word
+MOST_WORDS = 850  # of all tables; a larger matrix says less in each cell
+BARE, LEAKS, ALL = 0, 1, 2  # which cells say more than their verdict
 
 
-def matrix(runs: Sequence[Run]) -> Table | None:
-    """A row for each attack, a column for each method under each defense; None where there is one column only.
+@dataclass(frozen=True)
+class Arm:
+    """One method under one defense, with all its runs: its targets and seeds."""
 
-    A cell has the worst word of all its adversaries, artifacts, lines, targets and seeds, and says whose it is.
+    name: str
+    method: str
+    defense: str
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A cell of the matrix: who learns what from which artifact."""
+
+    adversary: str
+    artifact: str
+    secret: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one arm found for one place.
+
+    Attributes:
+        verdict: The worst of both scopes and all runs.
+        questions: The questions that have this verdict, those about the client itself first, each with its run.
+        calls: In how many runs the place has this verdict, of how many that ask.
+        others: What else the scopes say, in words.
     """
-    columns: dict[str, list[AttackFinding]] = {}
-    several = len({run.defense for run in runs}) > 1
+
+    verdict: str
+    questions: tuple[tuple[Run, Question], ...]
+    calls: tuple[int, int]
+    others: str
+
+
+def arms(runs: Sequence[Run]) -> tuple[Arm, ...]:
+    """The runs by method and defense, in the order in which they came."""
+    groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        name = f"{run.method}, {defense(run.defense)}" if several else run.method
-        columns.setdefault(name, []).extend(run.attacks)
-    attacks = unique([finding.attack for findings in columns.values() for finding in findings])
-    if len(columns) < 2 or not attacks:
+        groups.setdefault((run.method, run.defense), []).append(run)
+    defended = len({name for _, name in groups}) > 1
+    many = len({method for method, _ in groups}) > 1
+
+    def name(method: str, with_defense: str) -> str:
+        told = defense(with_defense)
+        return (f"{method}, {told}" if many else told) if defended else method
+
+    return tuple(Arm(name(m, d), m, d, tuple(group)) for (m, d), group in groups.items())
+
+
+def places(runs: Sequence[Run]) -> list[Place]:
+    """Every cell that any run asks about, by adversary, artifact and secret."""
+    asked = [(run, question) for run in runs for question in run.questions]
+    found = list(dict.fromkeys(Place(q.adversary, asked_of(q), q.secret) for _, q in asked))
+    roles = role_order([place.adversary for place in found])
+    artifacts, secrets = unique([place.artifact for place in found]), list(SECRETS)
+    return sorted(found, key=lambda p: (roles.index(p.adversary), artifacts.index(p.artifact), secrets.index(p.secret)))
+
+
+def find(arm: Arm, place: Place) -> Found | None:
+    """The worst answer of this arm; None where it does not ask."""
+    asked = [(run, q) for run in arm.runs for q in run.questions if Place(q.adversary, asked_of(q), q.secret) == place]
+    if not asked:
         return None
-    body = []
-    for attack in attacks:
-        row = [_cell([one for one in findings if one.attack == attack]) for findings in columns.values()]
-        body.append((text(spoken(attack)), *row))
-    return Table(("Attack", *columns), tuple(body))
+    worst = min((q.verdict for _, q in asked), key=WORST_FIRST.index)
+    those = sorted(((run, q) for run, q in asked if q.verdict == worst), key=lambda pair: pair[1].scope)
+    rest = [(run, q) for run, q in asked if q.scope not in {one.scope for _, one in those}]
+    other = min((q.verdict for _, q in rest), key=WORST_FIRST.index) if rest else None
+    said = f"{scope(rest[0][1])}: {VERDICTS[other].lower()}" if other in ("inconclusive", "no_leak_found") else ""
+    runs_asking = {id(run) for run, _ in asked}
+    return Found(worst, tuple(those), (len({id(run) for run, _ in those}), len(runs_asking)), said)
 
 
-def _cell(findings: Sequence[AttackFinding]) -> Cell:
-    if not findings:
-        return text("–", "not asked for")
-    word = min((_worst(finding) for finding in findings), key=_ORDER.index)
-    if word == "not_applicable":
-        return verdict(word, findings[0].reason or "")
-    those = [finding for finding in findings if _worst(finding) == word]
-    whose = unique([f"{role(one.threat.role)} on {artifact(one)}{_line(one, word)}" for one in those])
-    return verdict(word, joined(whose))
+def matrix(runs: Sequence[Run]) -> tuple[Section, ...]:
+    """A table for each adversary: with one arm artifacts by secrets, with several a column for each arm."""
+    detail = ALL
+    while _words(found := _sections(runs, detail)) > MOST_WORDS and detail > BARE:
+        detail -= 1
+    return found
 
 
-def _worst(finding: AttackFinding) -> str:
-    return min(finding.verdict, finding.verdict_domain, key=_ORDER.index)
+def _words(sections: Sequence[Section]) -> int:
+    rows = [row for section in sections if section.table for row in section.table.rows]
+    return sum(len(f"{cell.text} {cell.sub}".split()) for row in rows for cell in row)
 
 
-def _line(finding: AttackFinding, word: str) -> str:
-    return "" if finding.verdict == word else ", domain only"
+def _sections(runs: Sequence[Run], detail: int) -> tuple[Section, ...]:
+    every, cells = arms(runs), places(runs)
+    sections = []
+    for adversary in unique([place.adversary for place in cells]):
+        own = [place for place in cells if place.adversary == adversary]
+        rows = unique([place.artifact for place in own])
+        secrets = [secret for secret in SECRETS if any(place.secret == secret for place in own)]
+        if len(every) == 1:
+            body = tuple(
+                (_artifact(name, runs), *(_cell(every[0], Place(adversary, name, one), detail) for one in secrets))
+                for name in rows
+            )
+            table = Table(("What it reads", *(SECRETS[secret] for secret in secrets)), body)
+        else:
+            body = tuple((_asked(place), *(_cell(arm, place, detail) for arm in every)) for place in own)
+            table = Table(("What it asks", *(arm.name for arm in every)), body)
+        sections.append(Section(f"What {role(adversary)} learns", table))
+    return tuple(sections)
+
+
+def told(found: Found) -> str:
+    """The effect behind a verdict in words, pooled over the runs that have it; empty where nothing was tested."""
+    known = of_questions(found.questions)
+    if known is None:
+        return ""
+    return (found.verdict == "no_leak_found" and bound(known)) or effect(known)
+
+
+def _cell(arm: Arm, place: Place, detail: int) -> Cell:
+    found = find(arm, place)
+    if found is None:
+        return text("–")
+    lines, leaks = [], found.verdict == "leak"
+    if detail == ALL or (leaks and detail == LEAKS):
+        if found.verdict == "inconclusive":
+            lines += [upper(_because(found)), _about(found) if found.others else ""]
+        elif found.verdict != "not_applicable":
+            lines += [upper(told(found)), _about(found)]
+    elif leaks and found.questions[0][1].scope == "domain":
+        lines.append(upper(scope(found.questions[0][1])))
+    if (calls := found.calls)[1] > 1 and (calls[0] < calls[1] or (leaks and detail > BARE)):
+        lines.append(f"In {calls[0]} of {calls[1]} {_units(arm)}")
+    recovered = [q.recovered.value for _, q in found.questions if q.recovered and q.recovered.value]
+    lines += [f"{max(recovered):.0%} of artifacts recovered exactly"] if recovered else []
+    return verdict(found.verdict, "\n".join(line for line in lines if line))
+
+
+def _because(found: Found) -> str:
+    reasons = Counter(BECAUSE[q.inconclusive_because] for _, q in found.questions if q.inconclusive_because)
+    return reasons.most_common(1)[0][0]
+
+
+def _about(found: Found) -> str:
+    own = scope(found.questions[0][1])
+    if found.verdict != "leak" and len({q.scope for _, q in found.questions}) > 1:
+        own = "about the client and its domain"
+    return upper("; ".join(said for said in (own, found.others) if said))
+
+
+def _units(arm: Arm) -> str:
+    return "seeds" if len({run.target for run in arm.runs}) == 1 else "runs"
+
+
+def _asked(place: Place) -> Cell:
+    kind, _, level = place.artifact.partition(":")
+    of = f", {LEVELS.get(level, spoken(level))}" if level else ""
+    return text(SECRETS[place.secret], upper(spoken(kind)) + of)
+
+
+def _artifact(name: str, runs: Sequence[Run]) -> Cell:
+    """The artifact, whose it is, and the fewest images behind one."""
+    kind, _, level = name.partition(":")
+    behind = [row.samples_behind for run in runs for row in run.artifacts if name in called(row) and row.samples_behind]
+    images = f"from {min(behind):,} images" if behind else ""
+    return text(upper(spoken(kind)), ", ".join(said for said in (LEVELS.get(level, spoken(level)), images) if said))

@@ -1,10 +1,33 @@
-"""How a number reads: digits by its interval, true minus signs, bytes, p-values that are never zero."""
+"""How a number reads: digits by its interval, true minus signs, p-values that are never zero; seeds pooled into one figure."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from fdgpriv.results.attack_finding import LEVEL
+from scipy.special import stdtrit
+
 from fdgpriv.statistics.measured import Measured
+from fdgpriv.statistics.paired import LEVEL
+
+
+def pooled(figures: Sequence[Measured | None]) -> Measured | None:
+    """The mean over seeds with its 95% t interval; a single seed's own figure; None where there is none.
+
+    Example:
+        >>> one, two = (Measured(value=v, direction="higher_better") for v in (1.0, 2.0))
+        >>> [round(end, 2) for end in pooled([one, two]).ci95]
+        [-4.85, 7.85]
+    """
+    known = [figure for figure in figures if figure is not None]
+    values = [figure.value for figure in known if figure.value is not None]
+    if len(known) <= 1 or len(values) <= 1:
+        return next((figure for figure in known if figure.value is not None), known[0] if known else None)
+    if len(values) < len(known):
+        reason = f"null for {len(known) - len(values)} of {len(known)} seeds"
+        return Measured(value=None, n=len(known), direction=known[0].direction, reason=reason)
+    mean = math.fsum(values) / len(values)
+    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
+    half = float(stdtrit(len(values) - 1, 0.975)) * spread
+    return Measured(value=mean, ci95=(mean - half, mean + half), n=len(values), direction=known[0].direction)
 
 
 def decimals(figures: Iterable[Measured]) -> int:
@@ -33,6 +56,11 @@ def number(value: float, places: int) -> str:
     return text.replace("-", "−")
 
 
+def percent(value: float, places: int = 0) -> str:
+    """A share in percent: `12%`."""
+    return f"{number(100 * value, places)}%"
+
+
 def interval(ends: tuple[float, float], places: int) -> str:
     """`[low, high]`."""
     return f"[{number(ends[0], places)}, {number(ends[1], places)}]"
@@ -53,7 +81,7 @@ def share(figure: Measured | None) -> str:
     """An accuracy in percent with its interval: `67.2% [64.1, 70.3]`."""
     if figure is None or figure.value is None:
         return measured(figure)
-    text = f"{number(100 * figure.value, 1)}%"
+    text = percent(figure.value, 1)
     return text if figure.ci95 is None else f"{text} {interval((100 * figure.ci95[0], 100 * figure.ci95[1]), 1)}"
 
 

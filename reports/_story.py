@@ -3,50 +3,72 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fdgpriv.results.finding import Results, Run, RunFigure
+from fdgpriv.results.attack_finding import AttackFinding, CurvePoint
+from fdgpriv.results.finding import Results, Run
 
-from . import _attack_tables, _tables
-from ._accuracy import over_trainings
-from ._cards import Card, Picture, card
-from ._matrix import matrix
-from ._numbers import plain
-from ._sections import Named, accuracies, images, privacy_and_utility
-from ._summary import Verdict, verdicts
-from ._table import Table
-from ._words import defense, joined, title, unique
+from ._accuracy import each_run, frontier, over_rounds, over_trainings
+from ._advice import Advice, Score, advice, scores, sentence
+from ._evidence import Entry, Figures, entries, figures
+from ._figures import Drawing, Series, lines
+from ._matrix import Arm, arms, matrix
+from ._numbers import percent, plain, pooled
+from ._tables import (
+    Cell,
+    Section,
+    Table,
+    claims,
+    count,
+    grouped,
+    images,
+    ledger,
+    pictures,
+    privacy,
+    settings,
+    text,
+    verdict,
+)
+from ._words import SECRETS, artifact, defense, joined, metric, role, spoken, title, unique
+
+MOST_ARMS = 5  # lines that a reader can still tell apart
 
 
 @dataclass(frozen=True)
 class Part:
-    """One run's attacks; no table and no card where nothing was attacked."""
+    """One run's evidence: its questions, its attacks in figures, and the attacks that do not apply."""
 
     title: str
-    glances: tuple[Table, ...]
-    cards: tuple[Card, ...]
-    refusals: Table | None
+    questions: tuple[Entry, ...]
+    attacks: tuple[Figures, ...]
+    refusals: Table
 
 
 @dataclass(frozen=True)
 class Story:
-    """Everything a report shows, already in words."""
+    """Everything a report shows, already in words; what precedes `ledgers` stands on the first screen."""
 
     title: str
     subtitle: str
     interrupted: bool
-    verdicts: tuple[Verdict, ...]
-    ledgers: tuple[Named, ...]
-    sight: tuple[Named, ...]
-    matrix: Table | None
+    word: str
+    sentence: str
+    scores: Table | None
+    matrix: tuple[Section, ...]
+    curves: tuple[Drawing, ...]
+    advice: tuple[Advice, ...]
+    compares: bool
+    frontier: Section
+    frontier_drawings: tuple[Drawing, ...]
+    ledgers: tuple[Section, ...]
     parts: tuple[Part, ...]
-    pictures: tuple[Named, ...]
-    trainings: tuple[Named, ...]
-    tradeoff: Named
-    accuracy: tuple[Named, ...]
+    pictures: tuple[Section, ...]
+    claims: tuple[Section, ...]
+    trainings: tuple[Section, ...]
+    accuracy: tuple[Section, ...]
+    rounds: tuple[Drawing, ...]
     privacy: Table
-    claims: tuple[Named, ...]
-    not_measured: tuple[Named, ...]
+    not_measured: tuple[Section, ...]
     dataset: tuple[str, str, str]
-    images: tuple[Named, ...]
+    images: tuple[Section, ...]
     config: Table
     environment: Table
     timing: str
@@ -55,80 +77,123 @@ class Story:
 
 def story(results: Results) -> Story:
     """The results, told."""
-    runs = results.runs
-    methods, targets = unique([run.method for run in runs]), unique([run.target or "" for run in runs])
+    runs, timing = results.runs, results.timing
+    methods, targets = unique(run.method for run in runs), unique(run.target or "" for run in runs)
     aimed = f", target {joined(targets)}" if any(targets) else ""
-    seeds = unique([str(run.seed) for run in runs])
+    seeds = unique(str(run.seed) for run in runs)
+    defenses = joined(unique(defense(run.defense) for run in runs)) or "nothing finished"
+    told = scores(runs)
+    section, drawings = frontier(runs)
+    first = [arm.runs[0] for arm in arms(runs)]  # whose pictures are shown
+    order = ("leak", "inconclusive", "no_leak_found", "not_attacked")
     return Story(
         title=f"{joined(methods) or 'No run'} on {results.dataset.name}{aimed}",
-        subtitle=f"fdgpriv {results.fdgpriv} · {joined(unique([defense(run.defense) for run in runs])) or 'nothing finished'}"
-        f" · seed{'' if len(seeds) == 1 else 's'} {joined(seeds) or '–'}",
+        subtitle=f"fdgpriv {results.fdgpriv} · {defenses} · seed{'' if len(seeds) == 1 else 's'} {joined(seeds) or '–'}",
         interrupted=results.interrupted,
-        verdicts=verdicts(results),
-        ledgers=_same(runs, [_tables.ledger(run.artifacts) for run in runs]),
-        sight=_same(runs, [_tables.sight(run) for run in runs]),
+        word=min((one.word for one in told), key=order.index, default="not_attacked"),
+        sentence=sentence(results),
+        scores=_scores(told) if len(told) > 1 and any(one.asked for one in told) else None,
         matrix=matrix(runs),
-        parts=tuple(_part(run) for run in runs) if any(run.attacks for run in runs) else (),
-        pictures=_pictured(runs),
+        curves=curves(runs),
+        advice=advice(runs),
+        compares=len({run.defense for run in runs}) > 1,
+        frontier=section,
+        frontier_drawings=drawings,
+        ledgers=grouped(runs, lambda run: Section("", ledger(run.artifacts)) if run.artifacts else None),
+        parts=tuple(_part(run, run in first) for run in runs if run.attacks),
+        pictures=grouped(runs, pictures),
+        claims=grouped(runs, lambda run: Section("", claims(run.claims)) if run.claims else None),
         trainings=over_trainings(results),
-        tradeoff=privacy_and_utility(runs),
-        accuracy=accuracies(runs),
-        privacy=_tables.privacy(runs),
-        claims=_same(runs, [_tables.claims(run.claims) for run in runs]),
-        not_measured=_listed(runs, [run.not_measured for run in runs]),
-        images=_listed(runs, [images(run) for run in runs]),
+        accuracy=each_run(runs),
+        rounds=over_rounds(runs),
+        privacy=privacy(runs),
+        not_measured=grouped(runs, lambda run: Section("", lines=run.not_measured) if run.not_measured else None),
         dataset=(results.dataset.name, results.dataset.about, results.dataset.limits),
-        config=_tables.settings(results.config),
-        environment=_tables.settings(results.environment),
-        timing=f"{plain(results.timing.total_s, ' s')} in all, {plain(results.timing.train_s, ' s')} training, "
-        f"{plain(results.timing.attack_s, ' s')} attacking; peak memory {plain(results.timing.peak_rss_mb, ' MB')}",
+        images=grouped(runs, images),
+        config=settings(results.config),
+        environment=settings(results.environment),
+        timing=f"{plain(timing.total_s, ' s')} in all, {plain(timing.train_s, ' s')} training, "
+        f"{plain(timing.attack_s, ' s')} attacking; peak memory {plain(timing.peak_rss_mb, ' MB')}",
         command=results.command or "",
     )
 
 
-def _same(runs: Sequence[Run], tables: Sequence[Table]) -> tuple[Named, ...]:
-    groups: dict[Table, list[str]] = {}
-    for run, table in zip(runs, tables, strict=True):
-        if table.rows:
-            groups.setdefault(table, []).append(title(run))
-    whole = len(groups) == 1 and len(next(iter(groups.values()))) == len(runs)
-    return tuple(Named("" if whole else "; ".join(names), table) for table, names in groups.items())
+def curves(runs: Sequence[Run]) -> tuple[Drawing, ...]:
+    """Leakage against the number of images behind the artifact: for each secret the attack that shows it best."""
+    rows = [a for run in runs for a in run.attacks if a.shared and len(a.curve) > 2]
+    found = []
+    for secret in SECRETS:
+        own = [row for row in rows if row.secret == secret]
+        if own:
+            best = max(own, key=lambda row: (any(test.marked for test in row.leakage.values()), _start(row)))
+            found.append(_drawing(best, arms(runs)))
+    return tuple(found)
 
 
-def _pictured(runs: Sequence[Run]) -> tuple[Named, ...]:
-    groups: dict[tuple[RunFigure, ...], list[str]] = {}
-    for run in runs:
-        if run.figures:
-            groups.setdefault(run.figures, []).append(title(run))
-    every = len(groups) == 1 < len(runs) and len(next(iter(groups.values()))) == len(runs)
-    return tuple(
-        Named("" if every else "; ".join(names), pictures=tuple(Picture(f.file, f.caption) for f in figures))
-        for figures, names in groups.items()
+def _start(row: AttackFinding) -> float:
+    """The lead over the best control where fewest images stand behind the artifact, in relevant effects."""
+    value, control = row.curve[0].value.value, _best(row, row.curve[0])
+    relevant = row.main.relevant if row.main else None
+    return abs((value or 0.0) - (control or 0.0)) / (relevant or 1.0)
+
+
+def _best(row: AttackFinding, point: CurvePoint) -> float | None:
+    """The control that comes closest to the truth, of those that the test that leaks (or the main one) is held against."""
+    test = next((one for one in row.leakage.values() if one.marked), row.main)
+    against = set(test.against if test else ()) & set(point.controls) or set(point.controls)
+    known = [value for name in against if (value := point.controls[name].value) is not None]
+    return (min if point.value.direction == "lower_leaks" else max)(known, default=None)
+
+
+def _drawing(best: AttackFinding, every: Sequence[Arm]) -> Drawing:
+    ticks = [point.images for point in best.curve]
+    series = []
+    for arm in every:
+        same = [a for run in arm.runs for a in run.attacks if _like(a) == _like(best)]
+        values = [pooled([p.value for a in same for p in a.curve if p.images == images]) for images in ticks]
+        name = arm.name if len(every) > 1 else spoken(best.attack)
+        if any(value and value.value is not None for value in values):
+            series.append(
+                Series(
+                    name, tuple(v.value if v else None for v in values), tuple(v.ci95 if v else None for v in values)
+                )
+            )
+    left = f" Drawn are {MOST_ARMS} of {len(series)}." if len(series) > MOST_ARMS else ""
+    control = tuple(_best(best, point) for point in best.curve)
+    series = [*series[:MOST_ARMS], Series("best control", control, control=True)]
+    names = ["all" if images is None else str(images) for images in ticks]
+    asked = SECRETS[best.secret]
+    lower = "; lower leaks" if best.curve[0].value.direction == "lower_leaks" else ""
+    caption = f"{asked} ({spoken(best.attack)} by {role(best.threat.role)} on {artifact(best.artifact)}{lower}){left}"
+    ends = [
+        f"{one.name}: " + ", ".join(f"{v:.3g} at {n}" for n, v in zip(names, one.values, strict=True) if v is not None)
+        for one in series
+    ]
+    alt = f"{metric(best.headline)} by number of images. {'; '.join(ends)}"
+    across = "images behind the artifact"
+    return lines(f"curve-{best.secret}", caption, alt, across, metric(best.headline), names, series)
+
+
+def _like(row: AttackFinding) -> tuple[str, str, str]:
+    return row.attack, row.artifact, row.threat.role
+
+
+def _scores(told: Sequence[Score]) -> Table:
+    heads = ("Compared", "Verdict", "Leaks", "No leak found", "Inconclusive", "Unseen-domain accuracy")
+
+    def row(one: Score) -> tuple[Cell, ...]:
+        counts = (count(str(n)) for n in (one.leaks, one.clear, one.undecided))
+        worth = "–" if one.accuracy is None else percent(one.accuracy, 1)
+        return (text(one.arm.name), verdict(one.word), *counts, count(worth))
+
+    return Table(heads, tuple(row(one) for one in told))
+
+
+def _part(run: Run, shown: bool) -> Part:
+    heads = ("Attack", "Would read", "Adversary", "Why it does not apply")
+    rows = (
+        (text(spoken(a.attack)), text(artifact(a.artifact)), text(role(a.threat.role)), text(a.reason or "–"))
+        for a in run.attacks
+        if not a.leakage and not a.metrics
     )
-
-
-def _listed(runs: Sequence[Run], said: Sequence[tuple[str, ...]]) -> tuple[Named, ...]:
-    """What is said of the runs, in lines, once for all runs of which the same is said."""
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for run, lines in zip(runs, said, strict=True):
-        groups.setdefault(lines, []).append(title(run))
-    whole = len(groups) == 1
-    return tuple(Named("" if whole else "; ".join(names), lines=lines) for lines, names in groups.items() if lines)
-
-
-def _part(run: Run) -> Part:
-    refused = [a for a in run.attacks if a.verdict == a.verdict_domain == "not_applicable"]
-    told = sorted((a for a in run.attacks if a not in refused), key=lambda a: not a.shared)
-    groups = (
-        ([a for a in told if a.shared], "On artifacts that crossed the wire:"),
-        (
-            [a for a in told if not a.shared],
-            "On artifacts that did not: positive controls, and what decides a paper's claim.",
-        ),
-    )
-    return Part(
-        title=title(run),
-        glances=tuple(_attack_tables.glance(group, note) for group, note in groups if group),
-        cards=tuple(card(a, run.defense != "none") for a in told),
-        refusals=_attack_tables.refusals(refused) if refused else None,
-    )
+    return Part(title(run), entries(run), figures(run, shown), Table(heads, tuple(rows)))

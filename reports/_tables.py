@@ -1,18 +1,85 @@
-"""The tables of the runs: ledger, who sees what, privacy against utility, epsilon, claims, settings."""
+"""Tables: cells that know what they are, and the tables of ledger, epsilon, claims and settings."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from fdgpriv.results.finding import ArtifactRow, Claim, Run
 
-from ._evidence import headline
-from ._numbers import measured, plain, rounded_bytes, share
-from ._pool import benchmark, of, pooled, rows
-from ._table import Cell, Table, code, count, number, text, verdict
-from ._words import ROLES, called, defense, joined, metric, role, spoken, unique
-from ._words import sight as seeing
+from ._numbers import plain, rounded_bytes
+from ._words import VERDICTS, defense, joined, role, spoken, title
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Text, its kind, and what stands below it, in lines of its own.
+
+    The kind is ``text``, ``number`` (a figure with its interval), ``count`` (right-aligned), ``code``, or a verdict's
+    word (drawn as a chip on its colour).
+    """
+
+    text: str
+    kind: str = "text"
+    sub: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Headings and rows of equal length; `note` stands above it."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.heads):
+                raise ValueError(f"want {len(self.heads)} cells, got {len(row)}")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A file of the run and what it shows."""
+
+    file: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading (or none) and what stands under it."""
+
+    title: str
+    table: Table | None = None
+    lines: tuple[str, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+
+
+def text(said: str, sub: str = "") -> Cell:
+    """A cell of words."""
+    return Cell(said, "text", sub)
+
+
+def number(said: str, sub: str = "") -> Cell:
+    """A cell of figures; words in it ("not available: ...") are set as words."""
+    return Cell(said, "text" if said.startswith("not available") else "number", sub)
+
+
+def count(said: str, sub: str = "") -> Cell:
+    """A cell with one number, to be compared down its column."""
+    return Cell(said, "count", sub)
+
+
+def code(said: str) -> Cell:
+    """A cell that quotes the program."""
+    return Cell(said, "code")
+
+
+def verdict(word: str, sub: str = "") -> Cell:
+    """A verdict as a chip."""
+    return Cell(VERDICTS[word], word, sub)
 
 
 def ledger(artifacts: Sequence[ArtifactRow]) -> Table:
@@ -43,75 +110,6 @@ def ledger(artifacts: Sequence[ArtifactRow]) -> Table:
     )
 
 
-def sight(run: Run) -> Table:
-    """Who can read which artifact, and whose attack on it leaks."""
-    groups: dict[str, list[ArtifactRow]] = {}
-    for row in run.artifacts:
-        groups.setdefault(f"{row.kind}:{row.level}" if row.level else row.kind, []).append(row)
-    known = [name.partition(" (")[0] for row in run.artifacts for name in row.visible_to]
-    known += [a.threat.role for a in run.attacks if a.shared]
-    roles = [name for name in ROLES if name in known] + unique([name for name in known if name not in ROLES])
-    body = []
-    for group in groups.values():
-        level = f" ({group[0].level})" if group[0].level else ""
-        body.append((text(spoken(group[0].kind) + level), *(_seen(run, group, name) for name in roles)))
-    return Table(("Artifact", *(_upper(role(name)) for name in roles)), tuple(body))
-
-
-def _seen(run: Run, group: Sequence[ArtifactRow], name: str) -> Cell:
-    kinds = {name for row in group for name in called(row)}
-    found = [a for a in run.attacks if a.shared and a.threat.role == name and a.artifact in kinds]
-    words = {word for a in found for word in (a.verdict, a.verdict_domain)}
-    ways = unique([way for row in group if (way := seeing(row, name))])
-    way = "sees it" if "sees it" in ways else joined(ways)
-    for word in ("leak", "inconclusive", "no_leak_found"):
-        if word in words:
-            return verdict(word, way or "if it obtains it")
-    return text(f"{way}; not attacked" if way else "–")
-
-
-def _upper(said: str) -> str:
-    return said[:1].upper() + said[1:]
-
-
-def tradeoff(runs: Sequence[Run]) -> Table:
-    """Privacy against utility: one row per method, target and defense, its seeds pooled; utility alone if unattacked."""
-    table = rows(runs)
-    mark = benchmark(table)
-    attacked = any(run.attacks for run in runs)
-    several = len({(row.method, row.target) for row in table}) > 1
-    head = f"{metric(mark.headline)} of {spoken(mark.attack)}" if mark else "Strongest attack"
-    body = []
-    for row in table:
-        name = f"{row.method}, {row.target}: {defense(row.defense)}" if several else defense(row.defense)
-        told = [run.utility for run in row.runs]
-        figure = of(row, mark, headline) if mark else None
-        found = [a for run in row.runs for a in run.attacks if a.shared and a.verdict != "not_applicable"]
-        leaks = f"{sum(a.verdict == 'leak' for a in found)} of {len(found)}"
-        plain_epsilon = plain(row.runs[0].privacy.epsilon_proved)
-        body.append(
-            (
-                text(name),
-                count(str(len(row.runs))),
-                number(share(pooled([u.target_accuracy if u else None for u in told]))),
-                number(share(pooled([u.source_accuracy if u else None for u in told]))),
-                number(measured(pooled([u.calibration_error if u else None for u in told]))),
-                *((number(measured(figure)), count(leaks)) if attacked else ()),
-                count("none" if plain_epsilon == "–" else plain_epsilon),
-            )
-        )
-    heads = (
-        "Defense",
-        "Seeds",
-        "Target accuracy",
-        "Source accuracy",
-        "Calibration error",
-        *((head, "Client leaks") if attacked else ()),
-        "Proved ε",
-    )
-    return Table(heads, tuple(body))
-
-
 def privacy(runs: Sequence[Run]) -> Table:
     """What is proved and what is measured about epsilon, by defense."""
     seen: dict[tuple[str, str, str], tuple[Cell, ...]] = {}
@@ -128,9 +126,8 @@ def privacy(runs: Sequence[Run]) -> Table:
             text(told.statement),
         )
         seen.setdefault((run.method, run.defense, told.model_dump_json()), cells)
-    return Table(
-        ("Method, defense", "Proved (ε, δ)", "Measured, at least", "Verdict", "Statement"), tuple(seen.values())
-    )
+    heads = ("Method, defense", "Proved (ε, δ)", "Measured, at least", "Verdict", "Statement")
+    return Table(heads, tuple(seen.values()))
 
 
 def claims(found: Sequence[Claim]) -> Table:
@@ -151,5 +148,39 @@ def claims(found: Sequence[Claim]) -> Table:
 
 def settings(values: Mapping[str, JsonValue]) -> Table:
     """Names and values as JSON."""
-    rows_ = ((code(name), code(json.dumps(value, ensure_ascii=False))) for name, value in values.items())
-    return Table(("Name", "Value"), tuple(rows_))
+    rows = ((code(name), code(json.dumps(value, ensure_ascii=False))) for name, value in values.items())
+    return Table(("Name", "Value"), tuple(rows))
+
+
+def images(run: Run) -> Section | None:
+    """What the images of the source domains are used for, in one line; None where the run does not say."""
+    used = run.images
+    if used is None:
+        return None
+    each = ", ".join(f"{name} {of.train:,}" for name, of in used.domains.items())
+    said = (
+        f"Images of the source domains: {used.train:,} train ({each}), {used.held_out:,} are held out for validation, "
+    )
+    if not used.public + used.shadow:
+        return Section("", lines=(said + "none is withheld for attacks.",))
+    return Section(
+        "", lines=(said + f"{used.public:,} are public, for adversaries to hold, {used.shadow:,} are shadow clients'.",)
+    )
+
+
+def pictures(run: Run) -> Section | None:
+    """What the run itself drew."""
+    found = tuple(Picture(figure.file, figure.caption) for figure in run.figures)
+    return Section("", pictures=found) if found else None
+
+
+def grouped(runs: Sequence[Run], make: Callable[[Run], Section | None]) -> tuple[Section, ...]:
+    """One section for all runs of which the same is said, titled by the runs unless it is of all."""
+    groups: dict[Section, list[str]] = {}
+    for run in runs:
+        if (section := make(run)) is not None:
+            groups.setdefault(section, []).append(title(run))
+    return tuple(
+        Section("" if len(names) == len(runs) else "; ".join(names), one.table, one.lines, one.pictures)
+        for one, names in groups.items()
+    )

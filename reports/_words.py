@@ -1,7 +1,9 @@
-"""The words of a report: what a verdict, a role, an attack and a metric are called in plain English."""
+"""The words of a report: what a verdict, an adversary, an artifact, a secret and a metric are called in plain English."""
 
-from fdgpriv.results.attack_finding import AttackFinding
+from collections.abc import Iterable
+
 from fdgpriv.results.finding import ArtifactRow, Run
+from fdgpriv.results.question import Question
 
 VERDICTS = {
     "leak": "Leak",
@@ -19,20 +21,52 @@ VERDICTS = {
     "not_measured": "Proved, not measured",
 }
 
+WORST_FIRST = ("leak", "inconclusive", "no_leak_found", "not_applicable")
+
 NOT_ATTACKED = "Nothing was attacked; why not stands under “What was not measured”."
 
 MEANINGS = (
-    ("leak", "The attack beats every control that the adversary could have used instead (corrected p at most 0.025)."),
+    (
+        "leak",
+        "An attack beats every control that the adversary could use without the artifact. Of all leaks that a report calls, "
+        "at most 5% are expected to be false.",
+    ),
     (
         "no_leak_found",
-        "It does not, and the same attack with the same budget succeeds where it must. No proof of privacy.",
+        "No attack beats them, larger leads are excluded, and the attack would have found a leak that matters. "
+        "This is no proof of privacy.",
     ),
     (
         "inconclusive",
-        "Undecided: the attack fails even where it must succeed, or the evidence does not survive correction.",
+        "Undecided: the attack fails even where it must succeed, the test is too coarse, or the evidence does not survive "
+        "the correction for asking many questions. It says nothing about safety.",
     ),
-    ("not_applicable", "The attack has nothing to read here; the reason stands beside it."),
+    ("not_applicable", "Nothing can be tested here; the reason stands with the evidence."),
 )
+
+BECAUSE = {
+    "weak_attack": "attack too weak to tell",
+    "too_coarse": "test too coarse to tell",
+    "not_after_correction": "not significant after correction",
+}
+
+SECRETS = {
+    "domain": "Which domain?",
+    "labels": "Which labels?",
+    "size": "How many images?",
+    "membership": "Is this image in it?",
+    "content": "What do images look like?",
+    "identity": "Who sent it?",
+}
+
+LEARNT = {
+    "domain": "its domain",
+    "labels": "its labels",
+    "size": "its number of images",
+    "membership": "whether an image is in it",
+    "content": "what its images look like",
+    "identity": "who sent it",
+}
 
 ROLES = {
     "server": "the server",
@@ -41,30 +75,13 @@ ROLES = {
     "insider": "an insider",
 }
 
+LEVELS = {"client": "of one client", "image": "of one image", "group": "of all clients"}
+
 _HOLDS = {
     "style_bank": ("style_statistics", "amplitude_spectrum"),
     "client_model": ("model_state",),
 }  # by ledger's kind
 _ALSO_CALLED = {"model_state:group": "global_model:group"}  # what attacks on an artifact of the ledger call it
-
-_LEARNS = {
-    "gan": "what private images look like",
-    "style_inversion": "what private images look like",
-    "deep_inversion": "what private images look like",
-    "gradient_inversion": "what private images look like",
-    "amplitude": "what private images look like",
-    "latent_inversion": "the latents of private images",
-    "identification": "which image was used",
-    "membership": "whether an image was trained on",
-    "style_membership": "whether an image is in the statistic",
-    "domain_inference": "the client's domain",
-    "label_histogram": "the client's label distribution",
-    "class_probe": "the class of an image",
-    "layout_probe": "where an image is light and where dark",
-    "client_size": "how many samples the client has",
-    "linkage": "which client it is, over rounds",
-    "exact_recovery": "another party's artifact, exactly",
-}
 
 _METRICS = {
     "psnr": "PSNR, dB",
@@ -82,36 +99,26 @@ _METRICS = {
 }
 
 
-def learns(finding: AttackFinding) -> str:
-    """What the adversary learns: about a client where the client line leaks, else about its domain at most."""
-    if finding.verdict != "leak" and finding.verdict_domain == "leak" and finding.attack != "domain_inference":
-        if finding.family == "reconstruction":
-            return "what images of the client's domain look like"
-        return f"something about the client's domain (by {spoken(finding.attack)})"
-    return _LEARNS.get(finding.attack, f"what the attack {spoken(finding.attack)} reads")
-
-
 def role(name: str) -> str:
     """A role in running text; what a ledger adds in brackets stays."""
     base, bracket, note = name.partition(" (")
     return ROLES.get(base, spoken(base)) + bracket + note
 
 
-def sight(row: ArtifactRow, name: str) -> str | None:
-    """How this role comes to see the artifact: `sees it`, with the ledger's note; None where it does not.
-
-    An insider is the server with more in hand, so it sees what the server sees.
-    """
-    for entry in row.visible_to:
-        base, bracket, note = entry.partition(" (")
-        if name == base or (name == "insider" and base == "server"):
-            return f"sees it{bracket}{note}"
-    return None
+def role_order(names: Iterable[str]) -> list[str]:
+    """Roles without repeats: the known ones first, in their order."""
+    found = unique(names)
+    return [name for name in ROLES if name in found] + [name for name in found if name not in ROLES]
 
 
 def spoken(name: str) -> str:
     """A name of ours, without underscores."""
     return name.replace("_", " ")
+
+
+def upper(said: str) -> str:
+    """`said` with a capital."""
+    return said[:1].upper() + said[1:]
 
 
 def metric(name: str) -> str:
@@ -122,9 +129,22 @@ def metric(name: str) -> str:
     return single + _METRICS.get(base.lower(), spoken(base)) + bracket + rest + (f" at {layer}" if at else "")
 
 
-def artifact(finding: AttackFinding) -> str:
-    """What was read, with its level in words: `style statistics (client)`."""
-    return spoken(finding.kind) + (f" ({spoken(finding.level)})" if finding.level else "")
+def artifact(name: str) -> str:
+    """`style_statistics:client` as `style statistics of one client`."""
+    kind, _, level = name.partition(":")
+    return f"{spoken(kind)} {LEVELS.get(level, spoken(level))}".rstrip()
+
+
+def asked_of(question: Question) -> str:
+    """The artifact of a question, as attacks call it."""
+    return f"{question.artifact}:{question.level}" if question.level else question.artifact
+
+
+def scope(question: Question) -> str:
+    """What a verdict is about; nothing where the secret says it."""
+    if question.secret == "domain":
+        return ""
+    return "about the client itself" if question.scope == "client" else "about its domain only"
 
 
 def defense(name: str) -> str:
@@ -143,7 +163,7 @@ def joined(names: list[str], last: str = "and") -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}" if names else ""
 
 
-def unique(names: list[str]) -> list[str]:
+def unique(names: Iterable[str]) -> list[str]:
     """`names` without repeats, in order."""
     return list(dict.fromkeys(names))
 

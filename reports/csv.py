@@ -10,29 +10,32 @@ from fdgpriv.report import Report
 from fdgpriv.results.accuracy import RULES, accuracies, several_trainings
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.finding import Results, Run
+from fdgpriv.results.question import Question
 from fdgpriv.statistics.measured import Measured
 
 COLUMNS = (
     *("method", "dataset", "target", "seed", "defense"),
-    *("entry", "attack", "family", "artifact", "shared", "role", "auxiliary", "adaptive"),
+    *("entry", "attack", "secret", "artifact", "shared", "role", "auxiliary", "scope"),
     *("metric", "headline", "source", "name", "images"),
     *("value", "ci_low", "ci_high", "n", "direction", "reason"),
-    *("verdict", "verdict_domain", "p", "p_corrected", "p_domain", "p_domain_corrected", "units", "units_kind"),
+    *("verdict", "because", "p", "q", "p_holm", "beyond_doubt", "marked"),
+    *("resolution", "upper_bound", "relevant", "planted", "units", "units_kind"),
 )
 
 Row = dict[str, str | int | float | bool | None]
 
 
 class Csv(Report):
-    """One row per run, attack, metric and source.
+    """One row per run and question, and one per run, attack, metric and source.
 
-    `source` is attack, control, upper_bound, chance, positive_control, positive_control_control, curve, curve_control,
-    rounds, rounds_control, rise_over_rounds or utility; `name` says which control or bound, or how many rounds and which
-    control; the p of a rise over one round stands in its row; `entry` counts a run's attacks from 1. Rows of the source
-    over_seeds stand last: means over n seeds, of each target, and where no target is named over targets first; then by the
-    round whose model counts, and minus FedAvg by pairs of target and seed. Rows of the source utility whose `name` is
-    last_round, selected_round or last_five are by such a rule too; without name they are of the model that the method
-    returns.
+    `source` is question (its row has the verdict, and the figure of its strongest attack), question_control,
+    question_lead, question_recovered; attack, control, upper_bound, chance, positive_control, positive_control_control,
+    test (one for each scope: its lead, p and verdict), share_of_the_way (that lead on the way to the upper bound), curve,
+    curve_control, rounds, rounds_control, rise_over_rounds; or utility. `name` says which control or bound, or how many
+    rounds and which control; `entry` counts a run's questions or attacks from 1. Rows of the source over_seeds stand
+    last: means over n seeds, of each target, and where no target is named over targets first; then by the round whose
+    model counts, and minus FedAvg by pairs of target and seed. Rows of the source utility whose `name` is last_round,
+    selected_round or last_five are by such a rule too; without name they are of the model that the method returns.
     """
 
     filename: ClassVar[str] = "results.csv"
@@ -78,12 +81,31 @@ def _rows(run: Run) -> Iterator[Row]:
         for rule in RULES:
             for name in ("source_accuracy", "target_accuracy") if (one := getattr(run.utility, rule)) else ():
                 yield {**where, "metric": name, "source": "utility", "name": rule, **_figure(getattr(one, name))}
+    for entry, question in enumerate(run.questions, start=1):
+        for row in _question(question):
+            yield {**where, "entry": entry, **row}
     for entry, finding in enumerate(run.attacks, start=1):
         head: Row = {**where, "entry": entry, **_heading(finding)}
         if not finding.metrics:
             yield {**head, "source": "attack", "reason": finding.reason}
         for row in _figures(finding):
             yield {**head, "headline": row["metric"] == finding.headline, **row}
+
+
+def _question(question: Question) -> Iterator[Row]:
+    artifact = f"{question.artifact}:{question.level}"
+    head: Row = {"artifact": artifact, "shared": True, "role": question.adversary, "secret": question.secret}
+    head["scope"] = question.scope
+    names = ("verdict", "p", "q", "p_holm", "beyond_doubt", "resolution", "upper_bound", "relevant")
+    answer: Row = {name: getattr(question, name) for name in names} | {"because": question.inconclusive_because}
+    one = question.strongest
+    head |= {"attack": one.attack, "metric": one.metric} if one else {}
+    yield {**head, "source": "question", **(_figure(one.value) if one else {}), **answer, "reason": question.reason}
+    if one is not None:
+        yield {**head, "source": "question_control", "name": one.control, **_figure(one.control_value)}
+        yield {**head, "source": "question_lead", "name": one.control, **_figure(one.lead)}
+    if question.recovered is not None:
+        yield {**head, "metric": "recovered", "source": "question_recovered", **_figure(question.recovered)}
 
 
 def _over_seeds(results: Results) -> Iterator[Row]:
@@ -102,28 +124,34 @@ def _over_seeds(results: Results) -> Iterator[Row]:
 
 
 def _heading(finding: AttackFinding) -> Row:
-    domain = finding.leakage_domain
     return {
         "attack": finding.attack,
-        "family": finding.family,
+        "secret": finding.secret,
         "artifact": finding.artifact,
         "shared": finding.shared,
         "role": finding.threat.role,
         "auxiliary": finding.threat.auxiliary,
-        "adaptive": finding.adaptive,
-        "verdict": finding.verdict,
-        "verdict_domain": finding.verdict_domain,
-        "p": finding.leakage.p,
-        "p_corrected": finding.leakage.p_corrected,
-        "p_domain": domain.p if domain else None,
-        "p_domain_corrected": domain.p_corrected if domain else None,
         "units": finding.units.n if finding.units else None,
         "units_kind": finding.units.kind if finding.units else None,
     }
 
 
+def _tests(finding: AttackFinding) -> Iterator[Row]:
+    names = ("verdict", "p", "marked", "resolution", "upper_bound", "relevant", "planted")
+    for scope, test in finding.leakage.items():
+        lead = _figure(test.lead) if test.lead else {}
+        found: Row = {name: getattr(test, name) for name in names}
+        yield {"metric": finding.headline, "scope": scope, "source": "test", "name": test.control, **lead, **found,
+               "reason": test.why}  # fmt: skip
+        if test.value is not None:
+            low, high = test.ci95 or (None, None)
+            way: Row = {"source": "share_of_the_way", "value": test.value, "ci_low": low, "ci_high": high}
+            yield {"metric": finding.headline, "scope": scope, **way}
+
+
 def _figures(finding: AttackFinding) -> Iterator[Row]:
     head = finding.headline
+    yield from _tests(finding)
     yield from _table("attack", "", finding.metrics)
     for name, table in finding.controls.items():
         yield from _table("control", name, table)
@@ -142,13 +170,12 @@ def _figures(finding: AttackFinding) -> Iterator[Row]:
         for name, figure in point.controls.items():
             for row in _table("curve_control", name, {head: figure}):
                 yield {**row, **images}
-
     for at in finding.rounds:
         name, few = f"{at.rounds} round{'s' * (at.rounds > 1)}", "all" if at.images is None else at.images
         for row in _table("rounds", name, {head: at.value}):
-            yield {**row, "images": few}
+            yield {**row, "images": few, "p": at.p, "verdict": at.verdict}
         for row in _table("rise_over_rounds", name, {head: at.rise} if at.rise else {}):
-            yield {**row, "images": few, "p": at.p_rise, "p_corrected": at.p_rise_corrected}
+            yield {**row, "images": few, "p": at.p_rise}
         for control, figure in at.controls.items():
             for row in _table("rounds_control", f"{name}: {control}", {head: figure}):
                 yield {**row, "images": few}

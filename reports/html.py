@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from fdgpriv.report import Report
 from fdgpriv.results.finding import Results
 
-from ._dots import NOTES
+from ._figures import Drawing
 from ._story import story
 from ._words import MEANINGS, NOT_ATTACKED, VERDICTS
 
@@ -29,8 +30,14 @@ class Html(Report):
     def render(self, results: Results, folder: Path) -> str:
         """The page; pictures that the findings name are read from `folder`."""
         template = _environment().get_template("report.html")
-        words = {"verdicts": VERDICTS, "meanings": MEANINGS, "notes": NOTES, "not_attacked": NOT_ATTACKED}
-        page = template.render(story=story(results), picture=lambda name: picture(folder, name), **words)
+        page = template.render(
+            story=story(results),
+            picture=lambda name: picture(folder, name),
+            inline=_inline,
+            verdicts=VERDICTS,
+            meanings=MEANINGS,
+            not_attacked=NOT_ATTACKED,
+        )
         return page.rstrip() + "\n"
 
 
@@ -42,8 +49,13 @@ def _environment() -> Environment:
     )
 
 
+def _inline(drawing: Drawing) -> Markup:
+    """The SVG as it is: matplotlib and `_figures` have escaped every text in it."""
+    return Markup(drawing.svg)
+
+
 @dataclass(frozen=True)
-class Picture:
+class Inlined:
     """A PNG as a data URI, and the size at which it is shown."""
 
     uri: str
@@ -52,7 +64,7 @@ class Picture:
     enlarged: bool
 
 
-def picture(folder: Path, name: str) -> Picture | None:
+def picture(folder: Path, name: str) -> Inlined | None:
     """A PNG of `folder`, small ones enlarged by a whole number; None where there is none, or it lies elsewhere."""
     try:
         path = (folder / name).resolve(strict=True)
@@ -66,4 +78,4 @@ def picture(folder: Path, name: str) -> Picture | None:
     width, height = struct.unpack(">II", data[16:24])
     factor = max(1, min(4, COLUMN // max(width, 1)))
     uri = f"data:image/png;base64,{base64.b64encode(data).decode('ascii')}"
-    return Picture(uri, width * factor, height * factor, factor > 1)
+    return Inlined(uri, width * factor, height * factor, factor > 1)

@@ -1,4 +1,4 @@
-"""report.md: the same story as report.html, in Markdown tables, for a pull request or a terminal."""
+"""report.md: report.html in short, in Markdown tables, for a pull request or a terminal."""
 
 import re
 from collections.abc import Iterable
@@ -9,18 +9,16 @@ from urllib.parse import quote
 from fdgpriv.report import Report
 from fdgpriv.results.finding import Results
 
-from ._cards import Card, Picture
-from ._sections import Named
 from ._story import Part, Story, story
-from ._table import Cell, Table
-from ._words import NOT_ATTACKED, VERDICTS, defense
+from ._tables import Cell, Picture, Section, Table, count, text, verdict
+from ._words import NOT_ATTACKED, VERDICTS
 
 _SPECIAL = re.compile(r"([\\`*\[\]{}~#!$^]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[-+=:](?=\s|$|[-=:]))")
 _NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")  # at the start of a list item it would start a list in it
 
 
 class Markdown(Report):
-    """The whole report as Markdown; text that others chose cannot start a tag, a link or a table cell."""
+    """The report in short; text that others chose cannot start a tag, a link or a table cell."""
 
     filename: ClassVar[str] = "report.md"
 
@@ -30,86 +28,82 @@ class Markdown(Report):
         blocks = [f"# Privacy audit: {safe(told.title)}", safe(told.subtitle)]
         if told.interrupted:
             blocks.append("**This audit was interrupted.** What follows is what had finished.")
-        blocks += [
-            *_verdicts(told),
-            "## The paper's claims",
-            *_or(told.claims, folder, "No claim of a paper was put to the test in this run."),
-        ]
-        blocks += [*_wire(told), "## Attacks, controls and intervals"]
-        blocks += [_table(told.matrix)] if told.matrix else []
+        blocks += [f"**{VERDICTS[told.word]}.** {safe(told.sentence)}", "## What leaks to whom"]
+        blocks += [_table(told.scores)] if told.scores else []
+        blocks += _or(told.matrix, folder, NOT_ATTACKED)
+        if told.curves:
+            blocks.append("## Leakage against the number of images behind the artifact")
+            blocks.append("\n".join(f"- {safe(one.caption)} {safe(one.alt)}" for one in told.curves))
+        blocks += ["## What to do", *_advice(told)] if told.advice else []
+        if told.compares:
+            blocks += ["## Privacy against utility", *_section(told.frontier, folder)]
+        blocks += ["## What left the client: the ledger", *_or(told.ledgers, folder, "Nothing crossed the wire.")]
+        blocks += ["## Evidence, question by question"]
         blocks += [block for part in told.parts for block in _part(part, folder)] or [NOT_ATTACKED]
-        blocks += ["## Pictures", *(block for entry in told.pictures for block in _named(entry, folder))]
+        none = "No claim of a paper was put to the test in this run."
+        blocks += ["## The paper’s claims", *_or(told.claims, folder, none)]
         blocks += ["## Accuracy over targets and seeds"] if told.trainings else []
-        blocks += [block for entry in told.trainings for block in _named(entry, folder)]
-        blocks += ["## Privacy against utility", *_named(told.tradeoff, folder)]
-        blocks += ["## Accuracy over rounds", *(block for entry in told.accuracy for block in _named(entry, folder))]
-        blocks += ["## Differential privacy", _table(told.privacy)]
+        blocks += [block for entry in told.trainings for block in _section(entry, folder)]
+        blocks += ["## Utility"] if told.compares else ["## Utility", *_section(told.frontier, folder)]
+        blocks += [block for entry in told.accuracy for block in _section(entry, folder)]
+        blocks += ["## Differential privacy: epsilon", _table(told.privacy)]
         blocks += ["## What was not measured", *_or(told.not_measured, folder, "The run names nothing.")]
-        blocks += [
-            "## The data",
-            _facts([(told.dataset[0], told.dataset[1]), ("Limits", told.dataset[2])]),
-            *_setup(told),
-        ]
-        return "\n\n".join(block for block in blocks if block) + "\n"
+        blocks += [_table(part.refusals) for part in told.parts if part.refusals.rows]
+        blocks += ["## Pictures of the run", *_or(told.pictures, folder, "This audit left no further pictures.")]
+        return "\n\n".join(block for block in [*blocks, *_setup(told)] if block) + "\n"
 
 
-def safe(text: str) -> str:
-    """`text` on one line with nothing in it that Markdown or HTML would act on."""
-    text = " ".join(text.split())
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    text = _NUMBERED.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", text))
-    text = text.replace("|", "&#124;")  # parsers differ over a backslash before "|" in a table
-    return text.replace("://", "&#58;//").replace("www.", "www&#46;").replace("@", "&#64;")
+def safe(said: str) -> str:
+    """`said` on one line with nothing in it that Markdown or HTML would act on."""
+    said = " ".join(said.split())
+    said = said.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    said = _NUMBERED.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", said))
+    said = said.replace("|", "&#124;")  # parsers differ over a backslash before "|" in a table
+    return said.replace("://", "&#58;//").replace("www.", "www&#46;").replace("@", "&#64;")
 
 
-def code(text: str) -> str:
-    """`text` in the font of code, whatever it holds."""
-    text = " ".join(text.split())
-    return f"<code>{safe(text)}</code>" if re.search("[`|]", text) else f"`{text}`"
+def code(said: str) -> str:
+    """`said` in the font of code, whatever it holds."""
+    said = " ".join(said.split())
+    return f"<code>{safe(said)}</code>" if re.search("[`|]", said) else f"`{said}`"
 
 
-def _verdicts(told: Story) -> list[str]:
-    blocks = ["## Verdict"]
-    for entry in told.verdicts:
-        blocks.append(f"### {VERDICTS[entry.word]}: {safe(entry.method)}, {safe(defense(entry.defense))}")
-        blocks += [f"**{safe(entry.sentence)}**", _facts(entry.facts)]
-    return blocks if told.verdicts else [*blocks, "No run finished, so there is nothing to judge."]
-
-
-def _wire(told: Story) -> list[str]:
-    here = Path()
-    blocks = ["## What left the client", *_or(told.ledgers, here, "Nothing crossed the wire.")]
-    return [*blocks, "## Who sees what", *_or(told.sight, here, "Nobody sees anything.")]
+def _advice(told: Story) -> list[str]:
+    return [
+        "\n".join([f"- **{safe(one.name)}** {safe(one.what)}.", *(f"  - {safe(said)}" for said in one.lines)])
+        for one in told.advice
+    ]
 
 
 def _part(part: Part, folder: Path) -> list[str]:
-    blocks = [f"### {safe(part.title)}", *(_table(data) for data in part.glances)]
-    blocks += [block for card in part.cards for block in _card(card, folder)]
-    blocks += [] if part.glances or part.refusals else [NOT_ATTACKED]
-    return [*blocks, *(["#### Attacks that do not apply", _table(part.refusals)] if part.refusals else [])]
+    """One row for each question, and one for each attack's headline figure; report.html has the rest."""
+    heads = ("Question", "Verdict", "Effect and test")
+    rows = tuple(
+        (text(one.title), verdict(one.word), text("; ".join(f"{name}: {said}" for name, said in one.facts)))
+        for one in part.questions
+    )
+    pictures = [picture for one in part.attacks for picture in one.pictures]
+    body = tuple((text(one.title), text(_headline(one.tables)), count(_controls(one.tables))) for one in part.attacks)
+    attacks = Table(("Attack", "Its figure", "Controls"), body)
+    return [f"### {safe(part.title)}", _table(Table(heads, rows)), _table(attacks), *_pictures(pictures, folder)]
 
 
-def _card(card: Card, folder: Path) -> list[str]:
-    found = card.finding
-    place = "" if found.shared else "Not on the wire. "
-    lines = f"{place}Client: **{VERDICTS[found.verdict]}**. Domain: **{VERDICTS[found.verdict_domain]}**."
-    blocks = [f"#### {safe(card.name)} {safe(card.how)}", lines, _facts([*card.facts, *card.more])]
-    if card.metrics.rows:
-        blocks.append(_table(card.metrics))
-    if card.curve_table is not None:
-        blocks += ["By the number of images behind the artifact:", _table(card.curve_table)]
-    if card.rounds_table is not None:
-        blocks += ["By the number of rounds read together:", _table(card.rounds_table)]
-    return [*blocks, *_pictures(card.pictures, folder)]
+def _headline(tables: tuple[Table, ...]) -> str:
+    """The headline metric and its figure, from the table of all metrics."""
+    return f"{tables[0].heads[1]}: {tables[0].rows[0][1].text}" if tables else "–"
+
+
+def _controls(tables: tuple[Table, ...]) -> str:
+    return str(len(tables[0].rows) - 1) if tables else "–"
 
 
 def _setup(told: Story) -> list[str]:
-    again = ["To run it again:", code(told.command)] if told.command else []
     return [
-        "## Setup",
-        *again,
+        "## Set-up: data, configuration, environment",
+        f"- **{safe(told.dataset[0])}**: {safe(told.dataset[1])}\n- **Limits**: {safe(told.dataset[2])}",
+        *(["To run it again:", code(told.command)] if told.command else []),
         f"{told.timing}.",
-        *(block for entry in told.images for block in _named(entry, Path())),
+        *(block for entry in told.images for block in _section(entry, Path())),
         "Configuration",
         _table(told.config),
         "Environment",
@@ -117,11 +111,11 @@ def _setup(told: Story) -> list[str]:
     ]
 
 
-def _or(entries: Iterable[Named], folder: Path, otherwise: str) -> list[str]:
-    return [block for entry in entries for block in _named(entry, folder)] or [otherwise]
+def _or(entries: Iterable[Section], folder: Path, otherwise: str) -> list[str]:
+    return [block for entry in entries for block in _section(entry, folder)] or [otherwise]
 
 
-def _named(entry: Named, folder: Path) -> list[str]:
+def _section(entry: Section, folder: Path) -> list[str]:
     blocks = [f"### {safe(entry.title)}"] if entry.title else []
     blocks.append("\n".join(f"- {safe(line)}" for line in entry.lines))
     blocks += [_table(entry.table)] if entry.table is not None else []
@@ -137,20 +131,14 @@ def _pictures(pictures: Iterable[Picture], folder: Path) -> list[str]:
     ]
 
 
-def _facts(pairs: Iterable[tuple[str, str]]) -> str:
-    return "\n".join(f"- **{safe(name)}**: {safe(said)}" for name, said in pairs)
-
-
 def _table(data: Table) -> str:
+    kinds = [cell.kind for cell in data.rows[0]] if data.rows else ["text"] * len(data.heads)
     lines = [
         "| " + " | ".join(safe(head) for head in data.heads) + " |",
-        "|"
-        + "|".join("---:" if data.rows and data.rows[0][i].kind == "count" else "---" for i in range(len(data.heads)))
-        + "|",
+        "|" + "|".join("---:" if kind == "count" else "---" for kind in kinds) + "|",
         *("| " + " | ".join(_cell(cell) for cell in row) + " |" for row in data.rows),
     ]
-    note = [safe(data.note), ""] if data.note else []
-    return "\n".join([*note, *lines])
+    return "\n".join([*([safe(data.note), ""] if data.note else []), *lines])
 
 
 def _cell(cell: Cell) -> str:

@@ -3,6 +3,7 @@
 import math
 import struct
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from fdgpriv.results.attack_finding import (
@@ -13,7 +14,6 @@ from fdgpriv.results.attack_finding import (
     RoundsPoint,
     Threat,
     Units,
-    Verdict,
 )
 from fdgpriv.results.finding import (
     ArtifactRow,
@@ -27,8 +27,10 @@ from fdgpriv.results.finding import (
     RunFigure,
     Timing,
 )
+from fdgpriv.results.question import Question, Scope, Secret, Strongest
 from fdgpriv.results.utility_finding import RoundUtility, Utility
 from fdgpriv.statistics.measured import Direction, Measured
+from fdgpriv.statistics.questions import Verdict
 
 HOSTILE = (
     '"><script>alert(1)</script> & <img src=x onerror=alert(2)> | `x` {{7*7}} https://evil.example/a.js \u202ekcab'
@@ -83,13 +85,37 @@ def ledger() -> tuple[ArtifactRow, ...]:
     )  # fmt: skip
 
 
-def line(p: float, times: int = 9, value: float | None = 0.4, margin: tuple[float, float] = (0.2, 1.1)) -> Leakage:
-    """One verdict line's numbers, the p-value corrected by `times`."""
-    reason = None if value is not None else "the interval of the upper bound minus the strongest control contains 0"
-    ci95 = None if value is None else (value - 0.1, value + 0.1)
-    against = ("mean_image", "noise", "other_client", "random_style")
-    corrected = min(1.0, p * times)
-    return Leakage(value=value, ci95=ci95, p=p, p_corrected=corrected, margin=margin, against=against, reason=reason)
+def line(
+    p: float | None,
+    value: float | None = 0.4,
+    lead: float = 0.5,
+    verdict: Verdict | None = None,
+    relevant: float = 0.2,
+    why: str | None = None,
+) -> Leakage:
+    """One scope's test over 24 units; without a verdict, a leak where p <= 0.025 and no leak found elsewhere."""
+    verdict = verdict or ("leak" if p is not None and p <= 0.025 else "no_leak_found")
+    missing_why = (
+        "the attack fails on its positive control too" if verdict in ("inconclusive", "not_applicable") else None
+    )
+    return Leakage(
+        value=value, ci95=None if value is None else (value - 0.1, value + 0.1), p=p, control="mean_image",
+        lead=measured(lead, 0.05), resolution=0.15, upper_bound=lead + 0.05, relevant=relevant, planted=0.9,
+        against=("mean_image", "noise", "other_client", "random_style"), marked=verdict == "leak", verdict=verdict,
+        why=why or missing_why, reason="the upper bound is not above the strongest control" if value is None else None,
+    )  # fmt: skip
+
+
+def scopes(client: Verdict, domain: Verdict, why: str | None = None, **given: float) -> dict[str, Leakage]:
+    """Both scopes' tests with these verdicts; a scope that is not applicable is left out."""
+    both: dict[str, Verdict] = {"client": client, "domain": domain}
+    ps = {"leak": 0.0004, "no_leak_found": 0.41, "inconclusive": 0.21}
+    leads = {"leak": 0.6, "no_leak_found": 0.01, "inconclusive": 0.12}
+    return {
+        scope: line(ps[word], None if word == "no_leak_found" else 0.44, leads[word], word, why=why, **given)
+        for scope, word in both.items()
+        if word != "not_applicable"
+    }
 
 
 def reconstruction(
@@ -111,10 +137,13 @@ def reconstruction(
                    "other_client": measured(11.4 + 0.35 * i, 0.3), "random_style": measured(10.9 + 0.3 * i, 0.3)})
         for i, (images, value) in enumerate(((1, 20.2), (2, 15.3), (5, 13.9), (20, 13.4), (None, 13.3)))
     )  # fmt: skip
+    tests = scopes(verdict, verdict, relevant=1.0)
+    lead = psnr - 13.47 if verdict == "leak" else tests["client"].lead.value or 0.0 if tests["client"].lead else 0.0
+    client = line(p, tests["client"].value, lead, verdict, 1.0)
     return AttackFinding(
-        attack="gan", family="reconstruction", artifact=f"style_statistics:{level}", shared=shared,
+        attack="gan", task="images", secret="content", artifact=f"style_statistics:{level}", shared=shared,
         threat=Threat(role=role, auxiliary=AUXILIARY[role], capabilities=("sees_individual_artifact", "knows_encoder")),
-        adaptive=True if noised else None, n=240, headline="psnr",
+        n=240, headline="psnr",
         metrics={"psnr": measured(psnr, 0.42), "ssim": measured(0.41, 0.03), "lpips[digits-extractor-1]":
                  measured(0.33, 0.02, direction="lower_leaks"), "fid[digits-extractor-1]":
                  missing("240 images; FID needs 2,048", "neutral"),
@@ -122,42 +151,66 @@ def reconstruction(
         controls=controls,
         upper_bounds={name: {"psnr": measured(value, 0.6)} for name, value in bests.items()},
         positive_control=PositiveControl(value=measured(20.2, 0.6), controls={"mean_image": measured(13.5, 0.2)}, p=0.0004,
-                                         p_corrected=0.0036, succeeded=True),
+                                         lead=6.7, succeeded=True),
         curve=() if noised else curve, units=Units(kind="client", n=24, federated=12, shadows=12),
-        leakage=line(p, value=None if verdict == "no_leak_found" else 0.44,
-                     margin=(1.2, 2.4) if verdict == "leak" else (-0.3, 0.41)),
-        leakage_domain=line(0.0004, margin=(0.11, 0.62)) if verdict == "leak" else line(0.21, margin=(-0.2, 0.33)),
-        verdict=verdict, verdict_domain=verdict,
-        reason=None, figures=(f"figures/gan_{role}_{level}{'_noised' if noised else ''}.png",),
+        trust={"all": 0.5}, leakage={"client": client, "domain": tests["domain"]},
+        figures=(f"figures/gan_{role}_{level}{'_noised' if noised else ''}.png",),
     )  # fmt: skip
+
+
+ASKS: dict[str, tuple[str, Secret]] = {  # the task and the secret of each attack that is made up here
+    "domain_inference": ("domain_label", "domain"),
+    "label_histogram": ("label_shares", "labels"),
+    "class_probe": ("class_label", "labels"),
+    "linkage": ("linked_client", "identity"),
+    "client_size": ("size_of_client", "size"),
+    "gan": ("images", "content"),
+}
 
 
 def inference(
     name: str, headline: str, value: float, chance: float, verdict: Verdict, domain: Verdict, **given: object
 ) -> AttackFinding:
-    """A property or identification finding of the server on client styles."""
+    """A finding of the server on client styles; `verdict` is of the client scope; a `reason` is that of its verdicts."""
+    task, secret = ASKS.get(name, ("members", "membership"))
+    why = str(given["reason"]) if given.get("reason") else None
     settings: dict[str, object] = {
-        "family": "property", "artifact": "style_statistics:client", "shared": True, "n": 24,
+        "task": task, "secret": secret, "artifact": "style_statistics:client", "shared": True, "n": 24,
         "threat": Threat(role="server", auxiliary=AUXILIARY["server"], capabilities=("sees_individual_artifact",)),
         "units": Units(kind="client", n=24, federated=12, shadows=12),
-        "controls": {"noise": {headline: measured(chance, 0.05)}, "other_client": {headline: measured(chance + 0.02, 0.06)}},
+        "controls": {name: {headline: measured(chance + more, 0.05)}
+                     for name, more in (("mean_image", 0.02), ("noise", 0.0), ("other_client", 0.01))},
         "chance": Measured(value=chance, direction="higher_leaks"),
-        "positive_control": PositiveControl(value=measured(0.85, 0.06), p=0.0004, p_corrected=0.0036, succeeded=True),
-        "leakage": line(0.0004 if verdict == "leak" else 0.21, value=0.61 if verdict == "leak" else 0.02),
-        "leakage_domain": line(0.0004 if domain == "leak" else 0.33),
+        "positive_control": PositiveControl(value=measured(0.85, 0.06), p=0.0004, lead=0.5, succeeded=True),
+        "leakage": scopes(verdict, domain, why),
     }  # fmt: skip
     metrics = {headline: measured(value, 0.07), "top-5": measured(min(1.0, value + 0.1), 0.05)}
-    return AttackFinding.model_validate(
-        {
-            **settings,
-            "attack": name,
-            "headline": headline,
-            "metrics": metrics,
-            "verdict": verdict,
-            "verdict_domain": domain,
-            **given,
-        }
-    )
+    return AttackFinding.model_validate({**settings, "attack": name, "headline": headline, "metrics": metrics, **given})
+
+
+def question(found: AttackFinding, at: int, scope: Scope) -> Question:
+    """What one attack, the run's `at`-th, says of its question in one scope."""
+    test = found.leakage[scope]
+    assert test.p is not None
+    assert test.lead is not None
+    name = test.control if test.control in found.controls else next(iter(found.controls))
+    open_ = test.verdict == "inconclusive"
+    best = Strongest(attack=found.attack, metric=found.headline, value=found.metrics[found.headline], control=name,
+                     control_value=found.controls[name][found.headline], lead=test.lead)  # fmt: skip
+    return Question(
+        artifact=found.kind, level=found.level, adversary=found.threat.role, secret=found.secret, scope=scope,
+        verdict=test.verdict, strongest=best, p=test.p, q=min(1.0, 4 * test.p), p_holm=min(1.0, 9 * test.p),
+        beyond_doubt=test.verdict == "leak" and 9 * test.p <= 0.025, resolution=test.resolution,
+        upper_bound=test.upper_bound, relevant=test.relevant, inconclusive_because="weak_attack" if open_ else None,
+        reason=test.why or "beats every control or none", attacks=(at,),
+    )  # fmt: skip
+
+
+def questions(found: Sequence[AttackFinding]) -> tuple[Question, ...]:
+    """One for each attack on what crossed the wire and each of its scopes."""
+    names: tuple[Scope, ...] = ("client", "domain")
+    asked = [(one, at, scope) for at, one in enumerate(found) if one.shared for scope in names if scope in one.leakage]
+    return tuple(question(*one) for one in asked)
 
 
 def over_rounds() -> tuple[RoundsPoint, ...]:
@@ -165,7 +218,7 @@ def over_rounds() -> tuple[RoundsPoint, ...]:
     return (
         RoundsPoint(rounds=1, images=None, units=24, value=measured(0.412, 0.05), controls={"noise": measured(0.011, 0.05)}),
         RoundsPoint(rounds=2, images=None, units=24, value=measured(0.467, 0.05), rise=measured(0.055, 0.021), p_rise=0.0004,
-                    p_rise_corrected=0.0052, verdict="leak", p_corrected=0.0036, reason="beats every control"),
+                    verdict="leak", p=0.0036, reason="beats every control"),
     )  # fmt: skip
 
 
@@ -173,25 +226,23 @@ def attacks(noised: bool) -> tuple[AttackFinding, ...]:
     """Every verdict once at least; with noise on the styles fewer of them are leaks."""
     nothing = "the method shares no amplitude spectrum"
     refused = AttackFinding(
-        attack="amplitude", family="reconstruction", artifact="amplitude_spectrum", shared=False, n=0, headline="psnr",
-        threat=Threat(role="server", auxiliary="A0 none"), leakage=Leakage(value=None, reason=nothing),
-        verdict="not_applicable", verdict_domain="not_applicable", reason=nothing,
+        attack="amplitude", task="unplaced_images", secret="content", artifact="amplitude_spectrum:image", shared=False, n=0,
+        headline="psnr", threat=Threat(role="server", auxiliary="A0 none"), reason=nothing,
     )  # fmt: skip
+    failing = PositiveControl(value=measured(0.3, 0.2), p=0.06, succeeded=False)
     weak = "the positive control fails too: at least 60 units would be needed"
-    failing = PositiveControl(value=measured(0.3, 0.2), p=0.06, p_corrected=0.54, succeeded=False)
     domain: Verdict = "no_leak_found" if noised else "leak"
     return (
         reconstruction("third_party", 13.4, 0.31, "no_leak_found", True, noised),
         reconstruction("insider", 15.9 if not noised else 13.5, 0.29 if noised else 0.0006, domain, True, noised),
         reconstruction("server", 20.2 if not noised else 14.9, 0.0004, "leak", False, noised),
-        inference("identification", "top-1", 0.29, 0.02, "inconclusive", "inconclusive", family="identification",
-                  positive_control=failing, reason=weak),
-        inference("domain_inference", "accuracy", 0.36 if noised else 0.96, 0.33, "not_applicable", domain,
-                  reason="the attack asks for the domain, which clients of one domain share"),
+        inference("identification", "top1", 0.29, 0.02, "inconclusive", "not_applicable", positive_control=failing,
+                  reason=weak),
+        inference("domain_inference", "accuracy", 0.36 if noised else 0.96, 0.33, "not_applicable", domain),
         inference("label_histogram", "r2", 0.41, 0.0, "leak", "leak", rounds=over_rounds()),
         inference("class_probe", "balanced_accuracy", 0.38, 0.1, "leak", "leak",
                   artifact="style_statistics:image", shared=False),
-        inference("linkage", HOSTILE, 0.1, 0.08, "no_leak_found", "no_leak_found", family=HOSTILE),
+        inference("linkage", HOSTILE, 0.1, 0.08, "no_leak_found", "not_applicable"),
         refused,
     )  # fmt: skip
 
@@ -220,7 +271,7 @@ def run(defense: str, seed: int = 0) -> Run:
         utility=Utility(source_accuracy=measured(0.947 - lost + 0.004 * seed, 0.013, 331, "higher_better"),
                         target_accuracy=measured(0.672 - lost + 0.006 * seed, 0.031, 899, "higher_better"),
                         calibration_error=missing("fewer than 15 images in a bin", "lower_better"), rounds=tuple(rounds)),
-        artifacts=ledger(), attacks=attacks(noised),
+        artifacts=ledger(), attacks=attacks(noised), questions=questions(attacks(noised)),
         privacy=Privacy(epsilon_proved=4.0, delta=1e-5, statement=guarantee, verdict="not_measured") if noised else
         Privacy(epsilon_proved=None, delta=None, statement="No defense, no finite epsilon.", verdict="no_guarantee"),
         claims=(

@@ -1,54 +1,190 @@
-"""The matrix of attacks against methods: no cell is blank, and each says the worst that was found, and whose it is."""
+"""The matrix: what a cell says in words, which verdict colours it, how seeds are pooled and methods stand side by side."""
 
-from _results import results
+from typing import Any
+
+import pytest
+from _results import HOSTILE, results
+from fdgpriv.reports import _advice, _matrix
+from fdgpriv.reports._effects import Effect, bound, effect
 from fdgpriv.reports._matrix import matrix
 
-from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.finding import Results, Run
+from fdgpriv.results.question import Question
 
 
-def runs(*changes: dict[str, object]) -> list[Run]:
-    """The made-up run, once for each set of changes."""
-    (first, *_) = Results.model_validate_json(results(defenses=("none",)).text()).runs
-    return [first.model_copy(update=change) for change in changes]
+def plain() -> Run:
+    """The made-up run without a defense."""
+    (run,) = results(defenses=("none",)).runs
+    return run
 
 
-def only(run: Run, verdicts: list[tuple[str, str]]) -> tuple[AttackFinding, ...]:
-    """One finding of one attack for each pair of verdicts."""
-    (template, *_) = run.attacks
-    return tuple(
-        template.model_copy(update={"attack": "gan", "verdict": client, "verdict_domain": domain, "reason": "because"})
-        for client, domain in verdicts
+def told(*runs: Run) -> Results:
+    """These runs in one report."""
+    return results().model_copy(update={"runs": runs})
+
+
+def quiet(question: Question) -> Question:
+    """The same question with no leak found."""
+    change = {"verdict": "no_leak_found", "p": 0.4, "q": 0.9, "upper_bound": 0.05, "inconclusive_because": None}
+    return Question.model_validate({**dict(question), **change, "beyond_doubt": False})
+
+
+def cells(*runs: Run, adversary: str = "the server") -> dict[str, tuple[str, str]]:
+    """Of one adversary's table, verdict and words by heading, of the first row."""
+    (table,) = [section.table for section in matrix(runs) if section.title == f"What {adversary} learns"]
+    assert table is not None
+    return {head: (cell.kind, cell.sub) for head, cell in zip(table.heads, table.rows[0], strict=True)}
+
+
+WORDS: list[tuple[str, dict[str, Any], str]] = [
+    ("accuracy", {"secret": "domain", "value": 1.0, "control": 0.344, "clients": 15},
+     "names the domain of 15 of 15 clients; guessing: 5"),
+    ("accuracy", {"secret": "domain", "value": 0.98, "control": 0.33}, "names the domain of 98% of clients; guessing: 33%"),
+    ("auc", {"secret": "membership", "value": 0.574, "control": 0.503},
+     "tells members from non-members with AUC 0.57 (guessing: 0.50)"),
+    ("auc", {"secret": "membership", "value": 0.574, "control": 0.517},
+     "tells members from non-members with AUC 0.57 (guessing: 0.50; best control: 0.52)"),
+    ("top1", {"secret": "membership", "value": 0.12, "control": 0.01, "choices": 100},
+     "picks the right image out of 100 in 12% of line-ups; best control: 1%"),
+    ("top1", {"secret": "identity", "value": 1 / 3, "control": 0.09},
+     "links 33% of clients to their earlier upload; best control: 9%"),
+    ("l1", {"secret": "labels", "value": 0.225, "control": 0.283}, "label shares off by 0.23 in all (public prior: 0.28)"),
+    ("psnr", {"secret": "content", "value": 16.0, "control": 15.3, "lead": 0.734},
+     "reconstructions 0.7 dB nearer than the public mean image"),
+    ("psnr", {"secret": "content", "value": 12.6, "control": 14.1, "lead": -1.5},
+     "reconstructions 1.5 dB farther off than the public mean image"),
+    ("relative_error", {"secret": "size", "value": 0.03, "control": 0.2}, "client size off by 3% (prior: 20%)"),
+    ("balanced_accuracy", {"secret": "labels", "value": 0.38, "control": 0.15},
+     "names an image's class in 38% of cases, balanced (best control: 15%)"),
+    ("r2", {"secret": "content", "value": 0.39, "control": 0.25},
+     "explains 39% of where images are light and dark (best control: 25%)"),
+    ("max_abs_error", {"secret": "content", "value": 2e-5, "control": 0.08}, "largest error 2e−05 (best control: 0.08)"),
+    ("f_score", {"secret": "size", "value": 0.5, "control": 0.25}, "f score 0.5 (best control: 0.25)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("metric", "given", "said"), WORDS)
+def test_each_metric_has_words(metric: str, given: dict[str, Any], said: str) -> None:
+    found = Effect(**{"metric": metric, "control_name": "mean_image", "lead": 0.1, **given})
+    assert effect(found) == said
+
+
+def test_no_leak_found_says_what_is_excluded() -> None:
+    for metric, upper, said in (
+        ("auc", 0.05, "leads above 0.05 AUC are excluded"),
+        ("psnr", 0.42, "leads above 0.4 dB are excluded"),
+        ("accuracy", 0.05, "leads above 5 points are excluded"),
+        ("top1", 0.004, "leads above 0.4 points are excluded"),
+        ("auc", -0.01, "any lead over the controls is excluded"),
+        ("new_metric", 0.1, "leads above 0.1 new metric are excluded"),
+    ):
+        assert bound(Effect(metric, "membership", 0.5, 0.5, "noise", 0.0, upper=upper)) == said
+
+
+def test_one_method_is_a_table_of_artifacts_and_secrets_for_each_adversary() -> None:
+    sections = matrix([plain()])
+    assert [section.title for section in sections] == [
+        f"What {who} learns" for who in ("the server", "a third party", "an insider")
+    ]
+    found = cells(plain())
+    assert found["What it reads"] == ("text", "of one client, from 71 images")
+    assert found["Which domain?"] == ("leak", "Names the domain of 23 of 24 clients; guessing: 8")
+    assert found["Which labels?"] == ("leak", "Explains 41% of what varies (best control: 2%)\nAbout the client itself")
+    assert found["Is this image in it?"] == ("inconclusive", "Attack too weak to tell")
+    assert found["Who sent it?"][0] == "no_leak_found"
+    assert HOSTILE.partition("\u202e")[0] in found["Who sent it?"][1]
+
+
+def change(run: Run, secret: str, **verdicts: str) -> Run:
+    """The run with other verdicts, by scope, for what the server asks of one secret."""
+
+    def changed(question: Question) -> Question:
+        word = verdicts.get(question.scope)
+        if (question.adversary, question.secret) != ("server", secret) or word is None:
+            return question
+        because = "too_coarse" if word == "inconclusive" else None
+        calm = quiet(question)
+        return calm if word == "no_leak_found" else calm.model_copy(
+            update={"verdict": word, "inconclusive_because": because}
+        )  # fmt: skip
+
+    return run.model_copy(update={"questions": tuple(changed(question) for question in run.questions)})
+
+
+@pytest.mark.parametrize(
+    ("client", "domain", "kind", "said"),
+    [
+        ("inconclusive", "", "leak", "About its domain only; about the client itself: inconclusive"),
+        ("no_leak_found", "", "leak", "About its domain only; about the client itself: no leak found"),
+        ("inconclusive", "inconclusive", "inconclusive", "Test too coarse to tell"),
+        ("inconclusive", "no_leak_found", "inconclusive", "About the client itself; about its domain only: no leak found"),
+        ("no_leak_found", "no_leak_found", "no_leak_found", "About the client and its domain"),
+        ("no_leak_found", "not_applicable", "no_leak_found", "About the client itself"),
+        ("not_applicable", "not_applicable", "not_applicable", ""),
+    ],
+)  # fmt: skip
+def test_the_worst_scope_colours_a_cell_and_is_named(client: str, domain: str, kind: str, said: str) -> None:
+    verdicts = {scope: word for scope, word in (("client", client), ("domain", domain)) if word}
+    word, sub = cells(change(plain(), "labels", **verdicts))["Which labels?"]
+    assert word == kind
+    assert sub.splitlines()[-1:] == ([said] if said else [])
+
+
+def test_seeds_are_pooled_and_the_cell_says_how_many_call_a_leak() -> None:
+    seeds = [plain().model_copy(update={"seed": seed}) for seed in range(3)]
+    seeds[1] = change(seeds[1], "domain", domain="no_leak_found")
+    kind, sub = cells(*seeds)["Which domain?"]
+    assert (kind, sub) == ("leak", "Names the domain of 96% of clients; guessing: 35%\nIn 2 of 3 seeds")
+    (score,) = _advice.scores(seeds)
+    assert (score.leaks, score.clear, score.undecided) == (5, 3, 1)
+    assert "3 seeds" in _advice.sentence(told(*seeds))
+    targets = [seeds[0], seeds[2].model_copy(update={"target": "scan"})]
+    assert cells(*targets)["Which domain?"][1].endswith("In 2 of 2 runs")
+
+
+def test_methods_stand_side_by_side_and_what_one_does_not_ask_is_a_dash() -> None:
+    one, two = (plain().model_copy(update={"method": name}) for name in ("first", "second"))
+    two = two.model_copy(update={"questions": tuple(q for q in two.questions if q.secret != "identity")})
+    table = matrix([one, two])[0].table
+    assert table is not None
+    assert table.heads == ("What it asks", "first", "second")
+    by_row = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
+    assert by_row["Which domain?"] == ["Leak", "Leak"]
+    assert by_row["Who sent it?"] == ["No leak found", "–"]
+    both = _matrix.arms([one, two.model_copy(update={"defense": "noise"})])
+    assert [arm.name for arm in both] == ["first, no defense", "second, noise"]
+
+
+def test_the_sentence_counts_and_claims_no_more() -> None:
+    run = plain()
+    assert _advice.sentence(told(run)) == (
+        "stablefdg on digits leaks: of 9 questions about what crossed the wire, 5 are answered with a leak, 3 with no leak "
+        "found, and 1 could not be decided; accuracy on the unseen domain is 67.2%."
+    )
+    calm = run.model_copy(update={"questions": tuple(quiet(q) for q in run.questions)})
+    assert "was not shown to leak, which is no proof of privacy" in _advice.sentence(told(calm))
+    other = calm.model_copy(update={"defense": "noise"})
+    assert _advice.sentence(told(run, other)) == (
+        "stablefdg on digits: most questions are answered with a leak under no defense (5 of 9), fewest under noise (0 of 9), "
+        "which proves nothing."
+    )
+    assert _advice.sentence(told()) == "No run finished, so there is nothing to judge."
+    nothing = run.model_copy(update={"questions": (), "attacks": ()})
+    assert (
+        _advice.sentence(told(nothing)) == "Nothing was attacked, so this says nothing about what stablefdg gives away."
     )
 
 
-def test_one_method_needs_no_matrix() -> None:
-    assert matrix(runs({})) is None
-    table = matrix(runs({"seed": 0}, {"seed": 1}, {"defense": "gaussian"}))  # seeds share a column, defenses do not
-    assert table is not None
-    assert len(table.heads) == 3
-
-
-def test_every_attack_meets_every_method() -> None:
-    one, two = runs({"method": "a"}, {"method": "b"})
-    table = matrix([one, two.model_copy(update={"attacks": two.attacks[:1]})])
-    assert table is not None
-    assert table.heads == ("Attack", "a", "b")
-    assert [row[0].text for row in table.rows] == list(
-        dict.fromkeys(finding.attack.replace("_", " ") for finding in one.attacks)
-    )
-    assert all(cell.text for row in table.rows for cell in row)
-
-
-def test_a_cell_says_the_worst_word_and_whose_it_is() -> None:
-    one, two = runs({"method": "a"}, {"method": "b"})
-    mixed = [("no_leak_found", "leak"), ("inconclusive", "no_leak_found"), ("not_applicable", "not_applicable")]
-    calm = [("not_applicable", "not_applicable")]
-    table = matrix(
-        [one.model_copy(update={"attacks": only(one, mixed)}), two.model_copy(update={"attacks": only(two, calm)})]
-    )
-    assert table is not None
-    ((_, first, second),) = table.rows
-    assert first.kind == "leak"
-    assert first.sub.endswith(", domain only")
-    assert (second.kind, second.sub) == ("not_applicable", "because")
+def test_advice_follows_from_what_leaks_and_promises_nothing() -> None:
+    run = plain()
+    (one,) = _advice.advice([run])
+    assert (one.word, one.name) == ("leak", "Style statistics of one client")
+    assert one.what == "tells the server its domain and its labels; an insider what its images look like"
+    assert len(one.lines) == 4
+    assert one.lines[-1] == "1 of 9 questions on it is open: try stronger attacks or a larger preset."
+    (calm,) = _advice.advice([run.model_copy(update={"questions": tuple(quiet(q) for q in run.questions)})])
+    assert calm.lines == ("Nothing to do on this evidence, which is no proof: only a proved epsilon is.",)
+    only = tuple(q for q in run.questions if q.secret == "content" and q.scope == "domain" and q.verdict == "leak")
+    (domain,) = _advice.advice([run.model_copy(update={"questions": only})])
+    assert len(domain.lines) == 1
+    assert "domains differ" in domain.lines[0]

@@ -1,0 +1,184 @@
+"""What an attack achieves in words that a reviewer understands: one function for each metric."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fdgpriv.results.finding import Run
+from fdgpriv.results.question import Question
+
+from ._numbers import number, percent, pooled
+
+_CONTROLS = {
+    "mean_image": "the public mean image",
+    "domain_mean": "its domain's mean image",
+    "class_mean": "its class's mean image",
+    "other_client": "another client's artifact gives",
+    "other_domain": "another domain's artifact gives",
+    "random_style": "a random artifact gives",
+    "noise": "noise",
+    "unconditional": "images drawn without the artifact",
+}
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One attack's figure beside that of its best control.
+
+    Attributes:
+        metric: The name of its metric.
+        secret: What was asked for.
+        value, control: The attack's figure and the control's, in the metric's unit.
+        control_name: Which control.
+        lead: Of the attack over the control, positive where it leaks.
+        clients: How many clients were counted; None where figures of several runs are averaged, or of other units.
+        choices: Among how many answers it chose; None where that is not known.
+        upper: Larger leads are excluded; None where nothing is.
+    """
+
+    metric: str
+    secret: str
+    value: float
+    control: float
+    control_name: str
+    lead: float
+    clients: int | None = None
+    choices: int | None = None
+    upper: float | None = None
+
+
+def of_questions(asked: Sequence[tuple[Run, Question]]) -> Effect | None:
+    """The figures of the first question's scope, averaged over the runs whose verdict rests on the same metric."""
+    first = asked[0][1]
+    same = [(run, q, q.strongest) for run, q in asked if q.scope == first.scope and q.strongest]
+    if not same:
+        return None
+    metric = Counter(one.metric for _, _, one in same).most_common(1)[0][0]
+    kept = [(run, q, one) for run, q, one in same if one.metric == metric]
+    figures = [pooled([getattr(one, name) for _, _, one in kept]) for name in ("value", "control_value", "lead")]
+    value, control, lead = (figure.value if figure else None for figure in figures)
+    if value is None or control is None:
+        return None
+    run, question, one = kept[0]
+    row = next((run.attacks[i] for i in question.attacks if run.attacks[i].attack == one.attack), None)
+    units, chance = (row.units, row.chance and row.chance.value) if row else (None, None)
+    return Effect(
+        metric=metric,
+        secret=first.secret,
+        value=value,
+        control=control,
+        control_name=one.control,
+        lead=lead or 0.0,
+        clients=units.n if len(kept) == 1 and units and units.kind == "client" else None,
+        choices=round(1 / chance) if chance else None,
+        upper=max((q.upper_bound for _, q, _ in kept if q.upper_bound is not None), default=None),
+    )
+
+
+def effect(found: Effect) -> str:
+    """The figure beside its control, in words."""
+    return _WORDS.get(found.metric, _other)(found)
+
+
+def bound(found: Effect) -> str:
+    """Which leads are excluded, in the metric's unit."""
+    if found.upper is None:
+        return ""
+    if found.upper <= 0:
+        return "any lead over the controls is excluded"
+    return f"leads above {amount(found.metric, found.upper)} are excluded"
+
+
+def amount(metric: str, value: float) -> str:
+    """A difference in the metric's unit: `0.05 AUC`, `0.7 dB`, `12 points`."""
+    form = _UNITS.get(metric)
+    return form(value) if form else f"{value:.3g} {metric.replace('_', ' ')}".replace("-", "−")
+
+
+def _accuracy(found: Effect) -> str:
+    asked = "the domain" if found.secret == "domain" else "the answer"
+    right = found.value * (found.clients or 0)
+    if found.clients and abs(right - round(right)) < 0.05:
+        guessed = number(found.control * found.clients, 0)
+        return f"names {asked} of {round(right)} of {found.clients} clients; guessing: {guessed}"
+    return f"names {asked} of {percent(found.value)} of clients; guessing: {percent(found.control)}"
+
+
+def _auc(found: Effect) -> str:
+    """Where the best control does not round to a guess, it is named."""
+    value, control = number(found.value, 2), number(found.control, 2)
+    best = "" if control == "0.50" else f"; best control: {control}"
+    return f"tells members from non-members with AUC {value} (guessing: 0.50{best})"
+
+
+def _top1(found: Effect) -> str:
+    if found.secret == "identity":
+        return (
+            f"links {percent(found.value)} of clients to their earlier upload; best control: {percent(found.control)}"
+        )
+    among = f" out of {found.choices}" if found.choices else ""
+    return f"picks the right image{among} in {percent(found.value)} of line-ups; best control: {percent(found.control)}"
+
+
+def _l1(found: Effect) -> str:
+    name = "public prior" if found.control_name == "mean_image" else "best control"
+    return f"label shares off by {number(found.value, 2)} in all ({name}: {number(found.control, 2)})"
+
+
+def _psnr(found: Effect) -> str:
+    name, places = found.control_name.partition(":")[0], 1 if abs(found.lead) >= 0.05 else 2
+    way = "nearer" if found.lead > 0 else "farther off"
+    than = _CONTROLS.get(name, name.replace("_", " "))
+    return f"reconstructions {number(abs(found.lead), places)} dB {way} than {than}"
+
+
+def _relative_error(found: Effect) -> str:
+    return f"client size off by {percent(found.value)} (prior: {percent(found.control)})"
+
+
+def _balanced_accuracy(found: Effect) -> str:
+    return (
+        f"names an image's class in {percent(found.value)} of cases, balanced (best control: {percent(found.control)})"
+    )
+
+
+def _r2(found: Effect) -> str:
+    what = "where images are light and dark" if found.secret == "content" else "what varies"
+    return f"explains {percent(found.value)} of {what} (best control: {percent(found.control)})"
+
+
+def _max_abs_error(found: Effect) -> str:
+    return f"largest error {found.value:.2g} (best control: {found.control:.2g})".replace("-", "−")
+
+
+def _other(found: Effect) -> str:
+    name = found.metric.replace("_", " ")
+    return f"{name} {found.value:.3g} (best control: {found.control:.3g})".replace("-", "−")
+
+
+def _points(value: float) -> str:
+    return f"{number(100 * value, 0 if abs(value) >= 0.015 or not value else 1)} points"
+
+
+_WORDS: dict[str, Callable[[Effect], str]] = {
+    "accuracy": _accuracy,
+    "auc": _auc,
+    "top1": _top1,
+    "l1": _l1,
+    "psnr": _psnr,
+    "relative_error": _relative_error,
+    "balanced_accuracy": _balanced_accuracy,
+    "r2": _r2,
+    "max_abs_error": _max_abs_error,
+}
+
+_UNITS: dict[str, Callable[[float], str]] = {
+    "accuracy": _points,
+    "top1": _points,
+    "balanced_accuracy": _points,
+    "relative_error": _points,
+    "auc": lambda value: f"{number(value, 2)} AUC",
+    "l1": lambda value: f"{number(value, 2)} in label shares",
+    "psnr": lambda value: f"{number(value, 1)} dB",
+    "r2": lambda value: f"{number(value, 2)} R²",
+}
