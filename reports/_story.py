@@ -25,9 +25,8 @@ from ._tables import (
     privacy,
     settings,
     text,
-    verdict,
 )
-from ._words import SECRETS, artifact, defense, joined, metric, role, spoken, title, unique
+from ._words import SECRETS, VERDICTS, artifact, defense, joined, metric, role, spoken, title, unique
 
 MOST_ARMS = 5  # lines that a reader can still tell apart
 
@@ -179,12 +178,12 @@ def _like(row: AttackFinding) -> tuple[str, str, str]:
 
 
 def _scores(told: Sequence[Score]) -> Table:
-    heads = ("Compared", "Verdict", "Leaks", "No leak found", "Inconclusive", "Unseen-domain accuracy")
+    heads = ("Compared", "Leaks", "No leak found", "Inconclusive", "Unseen-domain accuracy")
 
     def row(one: Score) -> tuple[Cell, ...]:
         counts = (count(str(n)) for n in (one.leaks, one.clear, one.undecided))
         worth = "–" if one.accuracy is None else percent(one.accuracy, 1)
-        return (text(one.arm.name), verdict(one.word), *counts, count(worth))
+        return (text(one.arm.name, "" if one.asked else VERDICTS[one.word]), *counts, count(worth))
 
     return Table(heads, tuple(row(one) for one in told))
 
