@@ -61,6 +61,7 @@ class DeepInversion(Attack):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {"steps": 1, "most": 2, "sweep": ()},
+        "thorough": {"steps": 100, "most": 8},
         "paper": {"steps": 2000, "sweep": (-1, 1, 2, 4, 8, 16, 32), "most": 32},
     }
 

@@ -51,7 +51,10 @@ class DomainInference(Attack):
     task = DomainLabel()
     threats = ("server",)
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"expensive_simulations": 6}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "quick": {"expensive_simulations": 6},
+        "thorough": {"simulations": 300, "expensive_simulations": 30},
+    }
 
     simulations: TwoOrMore = 90
     expensive_simulations: TwoOrMore = 12

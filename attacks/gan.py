@@ -48,7 +48,11 @@ class Gan(Attack):
     task = Images()
     threats = ("insider", "client", "third_party")
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"steps": 3}, "paper": {"steps": 20_000}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "quick": {"steps": 3},
+        "thorough": {"steps": 800},
+        "paper": {"steps": 20_000},
+    }
 
     steps: PositiveInt = 15
     batch_size: TwoOrMore = 32

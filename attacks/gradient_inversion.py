@@ -53,6 +53,7 @@ class GradientInversion(Attack):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {"steps": 1, "most": 2},
+        "thorough": {"steps": 50, "most": 8},
         "paper": {"steps": 24_000, "lr": 0.1, "signed": True, "prior": 0.0, "tv": 0.2, "most": 100},
     }
 

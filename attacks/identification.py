@@ -43,7 +43,10 @@ class Identification(Attack):
     task = Candidate()
     threats = ("server", "client", "third_party")
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"simulations": 30, "expensive_simulations": 10}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "quick": {"simulations": 30, "expensive_simulations": 10},
+        "thorough": {"simulations": 600, "expensive_simulations": 100},
+    }
 
     simulations: TwoOrMore = 200
     expensive_simulations: TwoOrMore = 40

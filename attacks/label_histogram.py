@@ -44,7 +44,10 @@ class LabelHistogram(Attack):
     threats = ("server", "client", "third_party")
     group_sizes = (1, 5, None)
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"simulations": 30, "expensive_simulations": 6}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "quick": {"simulations": 30, "expensive_simulations": 6},
+        "thorough": {"simulations": 1000, "expensive_simulations": 80},
+    }
 
     simulations: TwoOrMore = 200
     expensive_simulations: TwoOrMore = 20

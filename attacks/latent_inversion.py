@@ -47,7 +47,10 @@ class LatentInversion(Attack):
     group_sizes = (1, None)
     threats = ("server",)
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"simulations": 20, "most": 2}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "quick": {"simulations": 20, "most": 2},
+        "thorough": {"simulations": 300},
+    }
 
     latents: Literal["weights", "inverted"] = "weights"
     simulations: TwoOrMore = 90

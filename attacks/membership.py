@@ -67,7 +67,7 @@ class Membership(Attack):
     threats = ("server", "client", "third_party")
     group_sizes = (1, 20, None)
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"shadows": 2}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"shadows": 2}, "thorough": {"shadows": 16}}
 
     statistic: Literal["auto", "lira", "rmia", "change", "loss"] = "auto"
     online: bool = False

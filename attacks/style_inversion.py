@@ -43,7 +43,11 @@ class StyleInversion(Attack):
     group_sizes = (1, 5, None)
     threats = ("insider", "client", "third_party")
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"steps": 3}, "paper": {"steps": 2000}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "quick": {"steps": 3},
+        "thorough": {"steps": 100},
+        "paper": {"steps": 2000},
+    }
 
     steps: PositiveInt = 10
     lr: PositiveFloat = 0.05

@@ -43,7 +43,10 @@ class StyleMembership(Attack):
     threats = ("server", "client", "third_party")
     ablations = ("rounds",)
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"simulations": 30}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "quick": {"simulations": 30},
+        "thorough": {"simulations": 600},
+    }
 
     simulations: TwoOrMore = 200
 

@@ -144,6 +144,10 @@ class Adversary:
         found: tuple[Tensor, Tensor] = self.cache.get("public images", concatenated)
         return found
 
+    def images_of(self, domain: str | None) -> Tensor:
+        """Its images (N, 3, H, W) of this domain; all where it has none of it."""
+        return next((own.images for own in self.held if own.name == domain), self.public_images[0])
+
     @property
     def public_shares(self) -> Tensor:
         """(K,): the share of each class among all its images, those held back for calibration included."""

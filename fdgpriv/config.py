@@ -74,6 +74,16 @@ class AuditConfig(Options):
         """Number of artifacts per control."""
         return 1 if self.preset == "quick" else ALTERNATIVES
 
+    @property
+    def repeats(self) -> int:
+        """How often an attack is run, each time with its own randomness; scores are averaged."""
+        return 3 if self.preset == "thorough" else 1
+
+    @property
+    def every_ablation(self) -> bool:
+        """Whether every layer, variant and number of rounds is evaluated, and not only the first and the last."""
+        return self.preset in ("thorough", "paper")
+
     def setup(self, spec: str, domains: int) -> Federated:
         """The set-up of the federation for the method `spec`.
 
@@ -96,7 +106,8 @@ class AuditConfig(Options):
     def method(self, spec: str) -> Method:
         """The method `spec`; fields not in it come from `settings`, then from the preset."""
         part, named = Method.described(spec)
-        given = {**part.presets[self.preset], **self.settings, **named}
+        preset = "default" if self.preset == "thorough" else self.preset  # thorough attacks on the same training
+        given = {**part.presets[preset], **self.settings, **named}
         if self.weights is not None and self.weights.is_dir() and self._takes_weights(spec):
             given.setdefault("codec_weights", self.weights)
         return part.configured(given)

@@ -142,9 +142,9 @@ class Runner:
 
     def _evaluate_attacks(self, completed: CompletedCell, evaluator: Evaluator) -> None:
         folder, scores = completed.cell.folder, completed.scores
-        few = self.config.preset == "quick"
+        few, repeats = not self.config.every_ablation, self.config.repeats
         evaluations = [
-            AttackEvaluation(AttackTrials(evaluator, attack, threat(role)), spec, kind, few, self.out, folder)
+            AttackEvaluation(AttackTrials(evaluator, attack, threat(role)), spec, kind, few, self.out, folder, repeats)
             for spec in self.config.attacks
             for attack in (self.config.attack(spec),)
             for role in self.config.threats

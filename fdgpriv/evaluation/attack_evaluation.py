@@ -18,7 +18,7 @@ from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_tests import attack_tests
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.planted import planted_power, undecided
-from fdgpriv.evaluation.scores import evaluate_trials
+from fdgpriv.evaluation.scores import averaged, evaluate_trials
 from fdgpriv.metrics.matching import first_match
 from fdgpriv.results import figures
 from fdgpriv.targets.target import Simulator, Target
@@ -46,6 +46,7 @@ class AttackEvaluation:
         few: Ablate only the layer on the wire and the last one, the first and the last variant, one round and all.
         out: The run's folder.
         cell: The name of the cell's folder.
+        repeats: How often the attack is run, each time with its own randomness; scores are averaged.
     """
 
     trials: AttackTrials
@@ -54,6 +55,7 @@ class AttackEvaluation:
     few: bool
     out: Path
     cell: str
+    repeats: int = 1
 
     def run(self) -> AttackScores:
         """The scores: loaded where they are stored already, else computed and stored."""
@@ -118,6 +120,8 @@ class AttackEvaluation:
         if not adversaries:
             return {"not_applicable": f"no client was sent another client's {self.kind.replace('_', ' ')}"}
         scores, predicted = evaluate_trials(attack, adversaries, (1, None), rng)
+        more = [evaluate_trials(attack, adversaries, (1, None), rng)[0] for _ in range(self.repeats - 1)]
+        scores = {size: averaged([at, *(one[size] for one in more)]) for size, at in scores.items()}
         adversary, first = adversaries[0].adversary, adversaries[0].trials[0]
         layers = by_layer(trials, target, scores, self.few, rng)
         return {

@@ -21,6 +21,7 @@ from fdgpriv.federation.partition import Population
 from fdgpriv.targets.cached_simulator import CachedSimulator
 from fdgpriv.targets.target import Simulator, Target
 from fdgpriv.tasks.task import Task
+from fdgpriv.threat import Capability
 from fdgpriv.utils.seeds import generator
 
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -130,7 +131,7 @@ def _moved(one: ScoredObservation, offset: int, pool: Tensor) -> ScoredObservati
         membership_candidates=one.truth.membership_candidates + offset,
         pool=pool,
     )
-    return ScoredObservation(observation, truth)
+    return ScoredObservation(observation, truth, one.domain)
 
 
 def trust(
@@ -155,7 +156,7 @@ def trust(
     found: dict[int | None, float] = {}
     for size, places in by_size.items():
         told = [predictions[i] for i in places]
-        unaided = [task.unaided(adversary, one) for one in told]
+        unaided = [without_artifact(task, adversary, predictions[i], trials[i].one.domain) for i in places]
         if any(one is None for one in unaided):
             return {}
         truths, pairs = [trials[i].one.truth for i in places], list(zip(told, unaided, strict=True))
@@ -173,6 +174,12 @@ def _by_client(values: Tensor, clients: Sequence[str]) -> Tensor:
     place = torch.tensor([names.index(client) for client in clients])
     total = torch.zeros(len(values), len(names), dtype=values.dtype).index_add_(1, place, values)
     return total / place.bincount()
+
+
+def without_artifact(task: Task, adversary: Adversary, like: Prediction, domain: int | None) -> Prediction | None:
+    """What this adversary predicts without the artifact of a sender of this domain."""
+    knows = domain is not None and Capability.KNOWS_DOMAIN in adversary.threat.capabilities
+    return task.unaided(adversary, like, adversary.sources[domain] if knows and domain is not None else None)
 
 
 def blended(task: Task, prediction: Prediction, unaided: Prediction | None, weight: float | None) -> Prediction:

@@ -25,6 +25,7 @@ from fdgpriv.statistics.rule import Hypothesis
 
 WEIGHTS = (0.0, 0.15, 0.4, 1.0)
 _CLEARLY = 1.5  # relevant effects
+_FEW, _MANY = 1, 4  # planted artifacts per client, where evaluating one is expensive and where it is not
 _FIRST = 1000
 
 
@@ -35,6 +36,7 @@ def undecided(one: AttackScores, tests: AttackTests) -> list[str]:
         for scope, evidence in tests.scopes.items()
         if isinstance(evidence, Evidence)
         and one.shared
+        and not one.exact
         and evidence.works
         and evidence.p is not None
         and evidence.p > LEVEL
@@ -60,7 +62,11 @@ def planted_power(
         rng: Of the attack.
     """
     few = _leaking_size(one, scopes)
-    planted = [with_leak for adversary in adversaries if (with_leak := _planted(adversary, one.size, few)).trials]
+    each = [
+        _planted(adversary, one.size, few, _FEW if adversary.adversary.expensive else _MANY)
+        for adversary in adversaries
+    ]
+    planted = [adversary for adversary in each if adversary.trials]
     if not planted or not scopes:
         return {}
     by_weight = evaluate_trials(trials.attack, planted, (), rng)[0]
@@ -106,8 +112,8 @@ def unit_leads(hypothesis: Hypothesis) -> Array:
     return np.stack(columns, axis=1)
 
 
-def _planted(adversary_trials: AdversaryTrials, size: int | None, few: int) -> AdversaryTrials:
-    """The trials with planted leaks of artifacts of `few` images, at every weight.
+def _planted(adversary_trials: AdversaryTrials, size: int | None, few: int, most: int) -> AdversaryTrials:
+    """The trials with planted leaks of artifacts of `few` images, at every weight, at most so many of each client.
 
     The weight's number, from `_FIRST` on, stands in the place of the number of images.
     """
@@ -120,7 +126,7 @@ def _planted(adversary_trials: AdversaryTrials, size: int | None, few: int) -> A
         _mixed_trial(trial, bases[client], weight, i)
         for i, weight in enumerate(WEIGHTS, start=_FIRST)
         for client, some in chosen.items()
-        for trial in some
+        for trial in some[:most]
     ]
     known = {c.client: c.one for c in adversary_trials.calibration if c.size == size}
     if size == 1:

@@ -180,8 +180,24 @@ def alone(evidence: Evidence | Absent) -> tuple[Verdict, str | None]:
     return verdict, reason
 
 
+def _by_recovery(attack: AttackScores, scores: Scores) -> tuple[Verdict, str]:
+    """The verdict of an attack that recovers artifacts exactly or does not."""
+    wire, single = (_recovered(one) for one in (scores, attack.positive() or Scores()))
+    if wire:
+        return "leak", f"{wire:.0%} of artifacts were recovered exactly"
+    if single:
+        return "no_leak_found", f"no artifact was recovered exactly; of those of single images {single:.0%} were"
+    return "inconclusive", "nothing was recovered exactly, not even artifacts of single images"
+
+
+def _recovered(scores: Scores) -> float:
+    values = scores.details.get("recovered", {}).get("attack", [])
+    return float(np.mean(values)) if values else 0.0
+
+
 def _leakage(attack: AttackScores, scores: Scores, scope: str, evidence: Evidence | Absent, marked: bool) -> Leakage:
-    verdict, why = alone(evidence)
+    exact = attack.exact and isinstance(evidence, Evidence)
+    verdict, why = _by_recovery(attack, scores) if exact else alone(evidence)
     if isinstance(evidence, Absent):
         return Leakage(value=None, reason=evidence.reason, verdict=verdict, why=why)
     test = evidence.test

@@ -4,13 +4,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from pydantic import ConfigDict
 from torch import Tensor
 
 from fdgpriv.adversary import GroundTruth, Observation, Prediction
 from fdgpriv.attack import Attack
-from fdgpriv.evaluation.calibration import blended, trust, weight_of
+from fdgpriv.evaluation.calibration import blended, trust, weight_of, without_artifact
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.tasks.task import Baselines, Predictions
@@ -58,6 +59,21 @@ class Scores:
             raise ValueError(f"want the client of each of {count} targets, got {len(self.clients)}")
 
 
+def averaged(several: Sequence[Scores]) -> Scores:
+    """The mean scores of several runs of one attack on the same trials; figures of sets are the first run's."""
+    first = several[0]
+
+    def mean(tables: Sequence[ScoresByName]) -> ScoresByName:
+        return {name: np.mean([table[name] for table in tables], axis=0).tolist() for name in tables[0]}
+
+    return replace(
+        first,
+        headline=mean([one.headline for one in several]),
+        details={metric: mean([one.details[metric] for one in several]) for metric in first.details},
+        trust=None if first.trust is None else float(np.mean([one.trust for one in several])),
+    )
+
+
 Answers = list[tuple[int, Prediction, GroundTruth]]  # trial, prediction, truth
 
 
@@ -94,7 +110,6 @@ def evaluate_trials(
         for trial in adversary_trials.trials:
             if (weight := weight_of(trusted, trial.size)) is not None:
                 weights[trial.size].append(weight)
-        unaided = [attack.task.unaided(adversary, one) if trusted else None for one in predictions]
         baselines = attack.task.baselines(adversary, predictions, rng) | dict(predictions.baselines)
         number = {}
         for trial in adversary_trials.trials:
@@ -104,7 +119,8 @@ def evaluate_trials(
                 answers[trial.size][name].append((number[id(trial)], prediction, truth))
         for trial, name, one in observed:
             i, weight = place[one.observation], weight_of(trusted, 1 if name == "autoencoder" else trial.size)
-            prediction = blended(attack.task, predictions[i], unaided[i], weight)
+            unaided = without_artifact(attack.task, adversary, predictions[i], one.domain) if trusted else None
+            prediction = blended(attack.task, predictions[i], unaided, weight)
             answers[trial.size][name].append((number[id(trial)], prediction, one.truth))
     scores = {
         size: _scored(attack, trials[size], by_name, size in described, weights[size])

@@ -12,7 +12,7 @@ from fdgpriv.results.finding import EpsilonMeasured, Privacy
 from fdgpriv.statistics.multiplicity import holm
 from fdgpriv.utils.seeds import generator
 
-DRAWS = {"quick": 2_000, "default": 20_000, "paper": 100_000}
+DRAWS = {"quick": 2_000, "default": 20_000, "thorough": 100_000, "paper": 100_000}
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class ClassLabel(Task):
         noise = torch.rand(_NOISES, adversary.classes, generator=rng)
         return {"noise": list(noise), "mean_image": [adversary.public_shares]}
 
-    def unaided(self, adversary: Adversary, like: Prediction) -> Prediction:
+    def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The share of each class among its own images."""
         return adversary.public_shares
 

@@ -33,6 +33,6 @@ class SizeOfClient(Task):
         drawn = (torch.rand(_NOISES, generator=rng) * most).exp().round()
         return {"noise": list(drawn), "mean_image": [torch.tensor(float(adversary.typical))]}
 
-    def unaided(self, adversary: Adversary, like: Prediction) -> Prediction:
+    def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The typical client size, which is public."""
         return torch.tensor(float(adversary.typical))

@@ -33,7 +33,7 @@ class DomainLabel(Task):
         noise = torch.rand(_NOISES, count, generator=rng)
         return {"noise": list(noise), "mean_image": list(torch.eye(len(share))[commonest])}
 
-    def unaided(self, adversary: Adversary, like: Prediction) -> Prediction:
+    def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The share of each domain among its own images."""
         share = torch.tensor([float(len(domain)) for domain in adversary.auxiliary])
         return share / share.sum()

@@ -43,9 +43,9 @@ class Images(Task):
             found["labels_right"] = labels_right(predictions, truths)
         return found
 
-    def unaided(self, adversary: Adversary, like: Prediction) -> Prediction:
-        """The mean of its own images, as often as `like` has images."""
-        mean = adversary.public_images[0].mean(0).expand_as(like)
+    def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
+        """The mean of its own images, of that domain where it has any, as often as `like` has images."""
+        mean = adversary.images_of(domain).mean(0).expand_as(like)
         return Labelled.of(mean, adversary.public_shares) if isinstance(like, Labelled) else mean
 
     def blend(self, prediction: Prediction, unaided: Prediction, weight: float) -> Prediction:

@@ -33,6 +33,6 @@ class LabelShares(Task):
         noise = torch.rand(_NOISES, adversary.classes, generator=rng)
         return {"noise": list(noise / noise.sum(1, keepdim=True)), "mean_image": [adversary.public_shares]}
 
-    def unaided(self, adversary: Adversary, like: Prediction) -> Prediction:
+    def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The share of each class among its own images."""
         return adversary.public_shares

@@ -37,9 +37,9 @@ class Layout(Task):
         means = {f"domain_mean:{d.name}": [own.mean(0)] for d, own in zip(adversary.auxiliary, layouts, strict=True)}
         return {"noise": noise, "mean_image": [torch.cat(layouts).mean(0)], **means}
 
-    def unaided(self, adversary: Adversary, like: Prediction) -> Prediction:
-        """The mean layout of its own images."""
-        return unit(layout(adversary.public_images[0], isqrt(len(like)))).mean(0)
+    def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
+        """The mean layout of its own images, of that domain where it has any."""
+        return unit(layout(adversary.images_of(domain), isqrt(len(like)))).mean(0)
 
     def blend(self, prediction: Prediction, unaided: Prediction, weight: float) -> Prediction:
         told, mean = unit(prediction[None])[0], unit(unaided[None])[0]

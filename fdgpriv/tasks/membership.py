@@ -34,7 +34,7 @@ class Members(Task):
         prior = like_the_mean(pool, adversary.public_images[0])
         return {"noise": list(torch.rand(NOISES, len(pool), generator=rng)), "mean_image": [prior]}
 
-    def unaided(self, adversary: Adversary, like: Prediction) -> Prediction:
+    def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The same score for every candidate."""
         return torch.zeros_like(like)
 

@@ -89,8 +89,14 @@ class Task(ABC):
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
         """By control, this adversary's predictions without any artifact; `predictions` shows their form."""
 
-    def unaided(self, adversary: Adversary, like: Prediction) -> Prediction | None:
-        """What this adversary predicts where artifacts tell it nothing, in the form of `like`; None where it always trusts."""
+    def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction | None:
+        """What this adversary predicts where the artifact tells it nothing; None where it always trusts artifacts.
+
+        Args:
+            adversary: Whose images.
+            like: Its form.
+            domain: The domain of the artifact's sender, where the adversary knows it.
+        """
         return None
 
     def blend(self, prediction: Prediction, unaided: Prediction, weight: float) -> Prediction:
