@@ -131,7 +131,7 @@ def _moved(one: ScoredObservation, offset: int, pool: Tensor) -> ScoredObservati
         membership_candidates=one.truth.membership_candidates + offset,
         pool=pool,
     )
-    return ScoredObservation(observation, truth, one.domain)
+    return ScoredObservation(observation, truth)
 
 
 def trust(
@@ -156,7 +156,7 @@ def trust(
     found: dict[int | None, float] = {}
     for size, places in by_size.items():
         told = [predictions[i] for i in places]
-        unaided = [without_artifact(task, adversary, predictions[i], trials[i].one.domain) for i in places]
+        unaided = [without_artifact(task, adversary, predictions[i], trials[i].one.truth.domain) for i in places]
         if any(one is None for one in unaided):
             return {}
         truths, pairs = [trials[i].one.truth for i in places], list(zip(told, unaided, strict=True))
@@ -176,10 +176,10 @@ def _by_client(values: Tensor, clients: Sequence[str]) -> Tensor:
     return total / place.bincount()
 
 
-def without_artifact(task: Task, adversary: Adversary, like: Prediction, domain: int | None) -> Prediction | None:
-    """What this adversary predicts without the artifact of a sender of this domain."""
-    knows = domain is not None and Capability.KNOWS_DOMAIN in adversary.threat.capabilities
-    return task.unaided(adversary, like, adversary.sources[domain] if knows and domain is not None else None)
+def without_artifact(task: Task, adversary: Adversary, like: Prediction, domain: int) -> Prediction | None:
+    """What this adversary predicts without any artifact of a target of this domain, which it may know."""
+    knows = Capability.KNOWS_DOMAIN in adversary.threat.capabilities
+    return task.unaided(adversary, like, adversary.sources[domain] if knows else None)
 
 
 def blended(task: Task, prediction: Prediction, unaided: Prediction | None, weight: float | None) -> Prediction:

@@ -25,7 +25,7 @@ from fdgpriv.statistics.rule import Hypothesis
 
 WEIGHTS = (0.0, 0.15, 0.4, 1.0)
 _CLEARLY = 1.5  # relevant effects
-_FEW, _MANY = 1, 4  # planted artifacts per client, where evaluating one is expensive and where it is not
+_FEW, _MANY = 2, 3  # planted artifacts per client, where evaluating one is expensive and where it is not
 _FIRST = 1000
 
 

@@ -119,7 +119,7 @@ def evaluate_trials(
                 answers[trial.size][name].append((number[id(trial)], prediction, truth))
         for trial, name, one in observed:
             i, weight = place[one.observation], weight_of(trusted, 1 if name == "autoencoder" else trial.size)
-            unaided = without_artifact(attack.task, adversary, predictions[i], one.domain) if trusted else None
+            unaided = without_artifact(attack.task, adversary, predictions[i], trial.truth.domain) if trusted else None
             prediction = blended(attack.task, predictions[i], unaided, weight)
             answers[trial.size][name].append((number[id(trial)], prediction, one.truth))
     scores = {

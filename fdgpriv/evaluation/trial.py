@@ -30,14 +30,10 @@ class TrialNeeds(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ScoredObservation:
-    """An observation, and the ground truth that its prediction is scored against.
-
-    `domain` is the index of its sender's main domain, which some adversaries know; None where it has no sender.
-    """
+    """An observation, and the ground truth that its prediction is scored against."""
 
     observation: Observation
     truth: GroundTruth
-    domain: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -120,8 +120,7 @@ class TrialLayout:
         candidates, positions = self.pool.line_ups(group.client, group.index, self.rng)
         membership_candidates, members = self.pool.membership_candidates(group.client, group.index)
         truth = self._truth(group, group.index, candidates, positions, membership_candidates, members)
-        observation = self._observation(group, group, candidates, membership_candidates)
-        return ScoredObservation(observation, truth, truth.domain)
+        return ScoredObservation(self._observation(group, group, candidates, membership_candidates), truth)
 
     def _trial(self, group: Group, groups: Sequence[Group], public: Tensor | None) -> Trial:
         candidates, positions = self.pool.line_ups(group.client, group.index, self.rng)
@@ -130,17 +129,15 @@ class TrialLayout:
         domain = self.pool.domain[group.client]
 
         def observed(other: Group | Artifact) -> ScoredObservation:
-            sender = self.pool.domain[other.client] if isinstance(other, Group) else None
             if not (self.needs.image_bounds and self.target.expensive):
-                observation = self._observation(group, other, candidates, membership_candidates)
-                return ScoredObservation(observation, mine, sender)
+                return ScoredObservation(self._observation(group, other, candidates, membership_candidates), mine)
             if id(other) not in self._observations:  # the prediction is the same in every trial, so it is made once
                 target = other if isinstance(other, Group) else group
                 self._observations[id(other)] = (
                     other,
                     self._observation(target, other, candidates, membership_candidates),
                 )
-            return ScoredObservation(self._observations[id(other)][1], mine, sender)
+            return ScoredObservation(self._observations[id(other)][1], mine)
 
         by_name = {"attack": [observed(group)]}
         if public is not None:
@@ -169,9 +166,7 @@ class TrialLayout:
             if not self.target.expensive:
                 by_name["autoencoder"] = [
                     ScoredObservation(
-                        self._observation(group, self._own(held, i), candidates, membership_candidates, 1),
-                        truth,
-                        domain,
+                        self._observation(group, self._own(held, i), candidates, membership_candidates, 1), truth
                     )
                     for i, truth in few
                 ]

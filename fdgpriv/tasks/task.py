@@ -95,7 +95,7 @@ class Task(ABC):
         Args:
             adversary: Whose images.
             like: Its form.
-            domain: The domain of the artifact's sender, where the adversary knows it.
+            domain: The domain of the target, where the adversary knows it.
         """
         return None
 
