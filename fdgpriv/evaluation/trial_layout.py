@@ -21,14 +21,14 @@ from fdgpriv.targets.cached_simulator import CachedSimulator
 from fdgpriv.targets.target import HeldImages, Simulator, Target
 
 ARTIFACTS_PER_CLIENT: dict[int, int] = {
-    1: 4,
-    2: 3,
-    5: 2,
-    20: 2,
+    1: 2,
+    2: 2,
+    5: 1,
+    20: 1,
 }  # number of artifacts per client, by number of images of an artifact
 EXPENSIVE_SINGLES = 3  # single-image artifacts per client where simulation is expensive; one of each other size
 ALTERNATIVES = 3  # artifacts of each control by default
-RANDOM_ARTIFACTS = 6  # random artifacts, where evaluating one is cheap
+RANDOM_ARTIFACTS = 4  # random artifacts, where evaluating one is cheap
 SCORED = 12  # at most so many of an artifact's images are scored
 
 

@@ -32,22 +32,31 @@ class Comparison:
 
 
 def compare(
-    differences: Array, tail: float, rng: np.random.Generator, resamples: int, reach: tuple[float, float] | None = None
+    differences: Array,
+    tail: float,
+    rng: np.random.Generator,
+    resamples: int,
+    reach: tuple[float, float] | None = None,
+    *,
+    varied: bool = True,
 ) -> list[Comparison]:
     """Tests mean <= 0 on the differences of independent units, for each control.
 
     From 20 units on by the more careful of a studentised bootstrap and t, below by t. Where so many differences are
     equal that a resample is constant with probability above `tail` (0/1 metrics with rare or near-certain success),
     neither is honest: then by Gaffke's bound if the reach is known, else by t without an upper bound. Gaffke's bound also
-    serves where the reach is known and more than half of the differences are one value, as for hits. Differences that are
-    all exactly 0 have both bounds 0 and p = 1: the attack answers what the control answers. p never falls
-    below the sign-flip floor 2^-(differences that are not 0), and lower is never above 0 where p is above `LEVEL`.
+    serves where the reach is known and more than half of the differences are one value, as for hits.
+
+    Differences that are all exactly 0, of scores that differ between units, have both bounds 0 and p = 1: the attack
+    answers what the control answers. p never falls below the sign-flip floor 2^-(differences that are not 0), and lower
+    is never above 0 where p is above `LEVEL`.
 
     Args:
         differences: Attack minus control (G, B): G >= 2 units, B controls, higher leaks.
         tail: One-sided error of the upper bound, in (0, LEVEL].
         resamples: R; want R + 1 >= 1 / tail.
         reach: Least and greatest difference that the metric allows.
+        varied: Whether the attack's scores differ between units.
     """
     if (resamples + 1) * tail < 1:
         raise ValueError(f"want resamples >= {math.ceil(1 / tail) - 1} for the tail {tail:.3g}, got {resamples}")
@@ -60,7 +69,7 @@ def compare(
     bootstraps = dict(zip(booted, _bootstrap(snapped[:, booted], tail, rng, resamples), strict=True))
     found = []
     for b, d in enumerate(snapped.T):
-        if not d.any():
+        if varied and not d.any():
             shown = Comparison(0.0, 0.0, 0.0, 1.0)
         elif tied[b] and reach is not None:
             shown = _gaffke(d, tail, rng, resamples, reach)

@@ -78,8 +78,8 @@ class Answer:
         verdict: The answer.
         reason: In one sentence; of an inconclusive one, what would decide it.
         because: Why it is inconclusive.
-        speaker: The attack that the verdict rests on: the strongest one, or of those that found no leak and would have
-            found one, the one with the largest lead on its positive control.
+        speaker: The attack that the verdict rests on: the strongest one, or of "no leak found" the one with the largest
+            lead on its positive control.
         p: Simes' p of the question; q and p_holm correct it over all questions.
         beyond_doubt: Whether a leak passes Holm's correction at 0.025 too.
         marked: The attacks of a leaking question that leak on their own, after correction within it.
@@ -194,8 +194,7 @@ def _no_leak(one: Mapping[str, Evidence], p: float, q: float, by_holm: float) ->
             f"{one[best].test.units} would decide"
         )
         return Answer("inconclusive", reason, "not_after_correction", best, p, q, by_holm)
-    by_strength = sorted(one, key=lambda name: (one[name].works, one[name].strength), reverse=True)
-    speaker = next((name for name in by_strength if absence(one[name])[0] == "no_leak_found"), by_strength[0])
+    speaker = max(one, key=lambda name: (one[name].works, one[name].strength))
     verdict, because, reason = absence(one[speaker])
     if verdict == "no_leak_found" and q <= FALSE_DISCOVERIES:
         verdict, because, reason = "inconclusive", "too_coarse", _too_coarse(one[best].test, one[best].relevant)

@@ -102,7 +102,7 @@ def test(hypothesis: Hypothesis, rng: np.random.Generator, resamples: int, *, sh
     if units < 2:
         shown = [Comparison(float(value), None, None, None) for value in d.mean(axis=0)]
     else:
-        shown = compare(d, LEVEL, rng, resamples, reach)
+        shown = compare(d, LEVEL, rng, resamples, reach, varied=bool(np.ptp(attack) > 0))
     found = dict(zip(controls, shown, strict=True))
     strongest = min(found, key=lambda name: found[name].difference)
     difference = found[strongest].difference
