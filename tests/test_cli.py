@@ -297,7 +297,7 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
         (["--data-root", "."], "digits is built in"),
         (["--target", "sketch"], "scan, blend, type, outline; got 'sketch'"),
         (["--target", "blend", "blend"], "once"),
-        (["--preset", "fast"], "quick, default, paper; got 'fast'"),
+        (["--preset", "fast"], "quick, default, thorough, paper; got 'fast'"),
         (["--partition", "pie"], "single, dirichlet.*'pie'"),
         (["--partition", "domains:9"], "at most 3 domains per client, got 9"),
         (["--clients", "0"], "at least 1 client, got 0"),

@@ -112,9 +112,12 @@ def test_public_images_are_of_the_source_domains_or_of_the_one_that_no_client_ha
 ) -> None:
     (adversary_trials,) = by_role["server"]
     assert [domain.name for domain in adversary_trials.adversary.auxiliary] == list(evaluator.population.sources)
-    for held, public in zip(adversary_trials.adversary.auxiliary, evaluator.population.auxiliary.values(), strict=True):
-        assert torch.equal(held.images, public.images)
-        assert torch.equal(held.labels, public.labels)
+    adversary = adversary_trials.adversary
+    public = evaluator.population.auxiliary.values()
+    for own, kept, every in zip(adversary.auxiliary, adversary.held_back, public, strict=True):
+        assert len(kept) == len(every) // 4  # to calibrate with
+        assert torch.equal(torch.cat([own.images, kept.images]), every.images)
+        assert torch.equal(torch.cat([own.labels, kept.labels]), every.labels)
     (adversary_trials,) = by_role["third_party"]
     assert [domain.name for domain in adversary_trials.adversary.auxiliary] == [TARGET]
     nobody = ThreatModel("nobody", "Nobody.", Auxiliary.NONE, threat("server").capabilities)
@@ -145,9 +148,9 @@ def test_an_insider_holds_half_of_each_client_and_is_not_asked_for_that_half(
     whose = [owners[image] for image in leaked]
     for name, data in evaluator.population.clients.items():
         assert whose.count(name) == len(data) // 2
-    for domain in adversary_trials.adversary.auxiliary:
-        public = evaluator.population.auxiliary[domain.name]
-        assert torch.equal(domain.images[: len(public)], public.images)
+    for domain, kept in zip(adversary_trials.adversary.auxiliary, adversary_trials.adversary.held_back, strict=True):
+        public = evaluator.population.auxiliary[domain.name].images[: -len(kept)]
+        assert torch.equal(domain.images[: len(public)], public)
         for image in domain.images[len(public) :]:
             client = owners[key(image)]
             assert evaluator.population.sources[evaluator.population.main_domain(client)] == domain.name

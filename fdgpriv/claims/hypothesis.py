@@ -215,8 +215,9 @@ def difference_text(value: Measured) -> str:
     """A paired difference with its interval and the number of clients."""
     if value.value is None:
         return f"not comparable ({value.reason})"
-    ends = "" if value.ci95 is None else f" [{value.ci95[0]:+.3g}, {value.ci95[1]:+.3g}]"
-    return f"{value.value:+.3g}{ends} paired over {value.n} clients"
+    low, high = value.ci95 or (0.0, 0.0)
+    ends = "" if value.ci95 is None else f" [{low + 0.0:+.3g}, {high + 0.0:+.3g}]"  # no -0
+    return f"{value.value + 0.0:+.3g}{ends} paired over {value.n} clients"
 
 
 def statistics_layers(case: Case) -> int:

@@ -29,6 +29,8 @@ _CLIENTS, _EXPENSIVE_CLIENTS = 9, 3  # simulated clients, over all domains
 _MEMBERS = 0.7  # share of the held-back images that one simulated client holds
 _PER_CLIENT = 2  # artifacts of few images per simulated client
 
+_ROUNDING = 1e-9
+
 Trust = Mapping[int | None, float]
 
 
@@ -144,8 +146,7 @@ def trust(
     """By number of images of the artifact, the weight whose blend with the artifact-free prediction gains most.
 
     Where the simulated clients' looks differ, most in the lower quartile of these clients: the look of the evaluated
-    clients is unknown. Where the number of images is the secret there is one weight for all. Of equal weights the largest
-    is taken.
+    clients is unknown. Where the number of images is the secret there is one weight for all.
 
     Returns: Empty where the task is never blended or nothing was simulated.
     """
@@ -163,9 +164,22 @@ def trust(
         mixed = [[blended(task, one, without, w) for one, without in pairs] for w in WEIGHTS]
         scores = torch.stack([task.score(blends, truths).double() for blends in mixed])
         gains = _by_client(scores - scores[:1], [trials[i].client for i in places]) * (1 if task.higher_leaks else -1)
-        gain = gains.quantile(0.25, dim=1) if shifted else gains.mean(1)
-        found[size] = max(w for w, value in zip(WEIGHTS, gain.tolist(), strict=True) if value >= gain.max() - 1e-9)
+        found[size] = WEIGHTS[_robust(gains) if shifted else _largest_as_good(gains)]
     return found
+
+
+def _robust(gains: Tensor) -> int:
+    """The weight of the best lower quartile of gains (W, C) over clients; of equal ones the largest."""
+    quartile = gains.quantile(0.25, dim=1)
+    return int((quartile >= quartile.max() - _ROUNDING).nonzero().max())
+
+
+def _largest_as_good(gains: Tensor) -> int:
+    """The largest weight whose mean gain is within one standard error of the best: what it loses may be chance."""
+    best = gains[int(gains.mean(1).argmax())]
+    lost = best - gains
+    error = lost.std(1) / gains.shape[1] ** 0.5 if gains.shape[1] > 1 else torch.zeros(len(gains))
+    return int((lost.mean(1) <= error + _ROUNDING).nonzero().max())
 
 
 def _by_client(values: Tensor, clients: Sequence[str]) -> Tensor:
