@@ -44,7 +44,7 @@ def parser() -> Parser:
     g.add_argument("--image-size", type=int, metavar="PX", help="side of a folder dataset's images")
     g.add_argument("--target", nargs="+", dest="targets", metavar="DOMAIN", help="target domains, or all")
     g.add_argument("--preset", metavar="NAME", help=", ".join(PRESETS))
-    g.add_argument("--clients", type=int, metavar="N", help="15 by default, that of each paper with --preset paper")
+    g.add_argument("--clients", type=int, metavar="N", help="30 by default, that of each paper with --preset paper")
     g.add_argument("--partition", metavar="KIND", help="single (the default), dirichlet:A, heterogeneity:L, domains:D")
     g.add_argument("--set", nargs="+", dest="settings", metavar="FIELD=VALUE", help="fields of every method")
     g.add_argument("--backbone", metavar="NAME", help=", ".join(BACKBONES))

@@ -62,7 +62,7 @@ class FederatedSGD(Method):
             "rounds": 16,
             "participants": None,
             "local_epochs": 2,
-            "batch_size": 16,
+            "batch_size": 12,
             "lr": 0.1,
             "schedule": "cosine",
         },

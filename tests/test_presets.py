@@ -85,7 +85,7 @@ def test_where_a_client_is_a_domain_there_are_as_many_as_source_domains(name: st
     assert setup(AuditConfig(methods=(name,), dataset="pacs", preset="paper"), name, 5)[0] == clients
 
 
-@pytest.mark.parametrize(("preset", "clients"), [("quick", 6), ("default", 15)])
+@pytest.mark.parametrize(("preset", "clients"), [("quick", 6), ("default", 30)])
 def test_the_other_presets_are_one_federation_for_all_methods(preset: str, clients: int) -> None:
     for name in FEDERATIONS:
         config = AuditConfig(methods=(name,), dataset="pacs", preset=preset)

@@ -18,8 +18,8 @@ from fdgpriv.utils.file_names import slug
 PRESETS = ("quick", "default", "thorough", "paper")
 SETUPS = {  # defaults; the command line and, with the preset paper, the method's paper override them
     "quick": Setup(clients=6, partition="single", backbone="resnet18", image_size=32),
-    "default": Setup(clients=15, partition="single", backbone="resnet18", image_size=32),
-    "thorough": Setup(clients=15, partition="single", backbone="resnet18", image_size=32),
+    "default": Setup(clients=30, partition="single", backbone="resnet18", image_size=32),
+    "thorough": Setup(clients=30, partition="single", backbone="resnet18", image_size=32),
     "paper": Setup(clients=30, partition="single", backbone="resnet18", image_size=224),
 }
 DEVICES = ("auto", "cpu", "cuda")
