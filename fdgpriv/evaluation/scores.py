@@ -81,33 +81,26 @@ def evaluate_trials(
     weights: dict[int | None, list[float]] = defaultdict(list)
     for adversary_trials in adversaries:
         observed = [
-            (trial, name, one)
+            (trial, answers, name, one)
             for trial in adversary_trials.trials
             for name, ones in trial.asked.items()
             for one in ones
         ]
-        read_as_others = [
-            (trial, client, one)
-            for trial in adversary_trials.trials
-            if trial.size in described
-            for client, one in trial.crossed.items()
-        ]
+        some = [trial for trial in adversary_trials.trials if trial.size in described]
+        observed += [(trial, crossed, client, one) for trial in some for client, one in trial.crossed.items()]
         sizes = {trial.size for trial in adversary_trials.trials}
         calibration = [trial for trial in adversary_trials.calibration if trial.size in sizes]
         place: dict[Observation, int] = {}  # an observation that serves several controls is evaluated once
-        for _, _, one in observed:
+        for _, _, _, one in observed:
             place.setdefault(one.observation, len(place))
-        adversary, targets = adversary_trials.adversary, len(place)
-        for _, _, one in read_as_others:
-            place.setdefault(one.observation, len(place))
+        adversary = adversary_trials.adversary
         found = Predictions.of(attack.infer(adversary, [*place, *(c.one.observation for c in calibration)], rng))
-        every = list(found.values)
-        predictions = replace(found, values=every[:targets])
-        trusted = trust(attack.task, adversary, calibration, every[len(place) :], adversary_trials.shifted)
+        predictions = replace(found, values=list(found.values)[: len(place)])
+        trusted = trust(attack.task, adversary, calibration, list(found.values)[len(place) :], adversary_trials.shifted)
         for trial in adversary_trials.trials:
             if (weight := weight_of(trusted, trial.size)) is not None:
                 weights[trial.size].append(weight)
-        unaided = [attack.task.unaided(adversary, one) if trusted else None for one in every[: len(place)]]
+        unaided = [attack.task.unaided(adversary, one) if trusted else None for one in predictions]
         baselines = attack.task.baselines(adversary, predictions, rng) | dict(predictions.baselines)
         number = {}
         for trial in adversary_trials.trials:
@@ -115,14 +108,10 @@ def evaluate_trials(
             trials[trial.size].append(trial)
             for name, prediction, truth in _without_artifact(trial, baselines, adversary.sources):
                 answers[trial.size][name].append((number[id(trial)], prediction, truth))
-        for trial, name, one in observed:
+        for trial, table, name, one in observed:
             i, weight = place[one.observation], weight_of(trusted, 1 if name == "autoencoder" else trial.size)
-            prediction = blended(attack.task, every[i], unaided[i], weight)
-            answers[trial.size][name].append((number[id(trial)], prediction, one.truth))
-        for trial, client, one in read_as_others:
-            i, weight = place[one.observation], weight_of(trusted, trial.size)
-            prediction = blended(attack.task, every[i], unaided[i], weight)
-            crossed[trial.size][client].append((number[id(trial)], prediction, one.truth))
+            prediction = blended(attack.task, predictions[i], unaided[i], weight)
+            table[trial.size][name].append((number[id(trial)], prediction, one.truth))
     scores = {
         size: _scored(attack, trials[size], by_name, crossed[size], size in described, weights[size])
         for size, by_name in sorted(answers.items(), key=_last)

@@ -64,7 +64,7 @@ class TrialLayout:
     rng: torch.Generator
     needs: TrialNeeds
     alternatives: int
-    _observations: dict[int, tuple[object, Observation]] = field(default_factory=dict, init=False)
+    _observations: dict[tuple[int, int], tuple[object, Observation]] = field(default_factory=dict, init=False)
     _drawn: dict[tuple[int | None, int], Sequence[Artifact]] = field(default_factory=dict, init=False)
 
     def holding(self, name: str) -> HeldImages:
@@ -130,21 +130,14 @@ class TrialLayout:
         mine = self._truth(group, group.index, candidates, positions, membership_candidates, members)
         domain = self.pool.domain[group.client]
 
-        own: dict[int, tuple[object, ScoredObservation]] = {}
-
         def observed(other: Group | Artifact) -> ScoredObservation:
-            if not (self.needs.image_bounds and self.target.expensive):
-                if id(other) not in own:
-                    observation = self._observation(group, other, candidates, membership_candidates)
-                    own[id(other)] = other, ScoredObservation(observation, mine)
-                return own[id(other)][1]
-            if id(other) not in self._observations:  # the prediction is the same in every trial, so it is made once
-                target = other if isinstance(other, Group) else group
-                self._observations[id(other)] = (
-                    other,
-                    self._observation(target, other, candidates, membership_candidates),
-                )
-            return ScoredObservation(self._observations[id(other)][1], mine)
+            shared = self.needs.image_bounds and self.target.expensive  # predictions are then the same in every trial
+            key = (0 if shared else id(group), id(other))
+            if key not in self._observations:
+                target = other if shared and isinstance(other, Group) else group
+                found = self._observation(target, other, candidates, membership_candidates)
+                self._observations[key] = other, found
+            return ScoredObservation(self._observations[key][1], mine)
 
         by_name = {"attack": [observed(group)]}
         if public is not None:

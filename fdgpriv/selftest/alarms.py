@@ -155,13 +155,3 @@ def checks(verdict_runs: int, epsilon_runs: int, draws: int, rng: Rng) -> list[C
         found.append(Check(f"epsilon bound, truth {epsilon:g}", ours, epsilon_runs, allowed))
         found.append(Check(f"mistaken: {name}", mistaken, epsilon_runs, allowed, mistaken=True))
     return found
-
-
-def table(found: list[Check]) -> str:
-    """The checks as a Markdown table."""
-    rows = [
-        f"| {c.name} | {c.alarms} of {c.runs} | {'more than' if c.mistaken else 'at most'} {c.allowed} "
-        f"| {'pass' if c.passed else 'FAIL'} |"
-        for c in found
-    ]
-    return "\n".join(["| check | false alarms | wanted | |", "|---|---|---|---|", *rows])

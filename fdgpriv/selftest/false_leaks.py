@@ -48,7 +48,9 @@ class NullReport:
 
     def leaks(self, changed: Mapping[str, AttackScores] | None = None) -> dict[Key, bool]:
         """By question, whether the report calls a leak; with these attacks' scores in place of the drawn ones."""
-        return {question: answer.verdict == "leak" for question, answer in self._answered(changed or {}).answers.items()}
+        return {
+            question: answer.verdict == "leak" for question, answer in self._answered(changed or {}).answers.items()
+        }
 
     def outcome(self, key: str, changed: AttackScores) -> tuple[float, bool]:
         """With these scores of one attack in place of the drawn ones, its p, and whether its question is a leak."""
@@ -69,7 +71,9 @@ class NullReport:
 
 def resamples(copies: Mapping[str, AttackScores]) -> int:
     """Enough for a family of these attacks' questions."""
-    return max(_LEAST, _PER_QUESTION * len({(one.kind, one.level, one.threat.role, one.secret) for one in copies.values()}))
+    return max(
+        _LEAST, _PER_QUESTION * len({(one.kind, one.level, one.threat.role, one.secret) for one in copies.values()})
+    )
 
 
 @dataclass(frozen=True)

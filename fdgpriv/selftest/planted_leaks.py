@@ -6,6 +6,7 @@ are drawn anew with replacement.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from fdgpriv.statistics.resolution import POWER
 
 WITHIN = 0.1  # of POWER
 _STEPS = 6  # of the search for the weight
-_RESOLUTIONS = 12  # reports whose printed resolution is averaged
+_RESOLUTIONS, _OF_HITS = 24, 5  # reports whose printed resolution is averaged; fewer where it is simulated
 _TRUE = 400  # draws that give the true lead
 _NOISE = 0.05  # by which a rate may fall by chance
 
@@ -54,7 +55,7 @@ class Power:
     @property
     def passed(self) -> bool:
         """Whether the leak of the printed resolution is found as often as is said, and larger ones more often."""
-        rises = all(b >= a - _NOISE for some in (self.found, self.leaks) for a, b in zip(some, some[1:], strict=False))
+        rises = all(b >= a - _NOISE for some in (self.found, self.leaks) for a, b in pairwise(some))
         return rises and abs(self.found[self.at] - POWER) <= WITHIN + 1e-9
 
 
@@ -125,7 +126,7 @@ def _weight(one: Evaluation, rng: Rng) -> tuple[float, float] | None:
         every = [mixed(draw.null, draw.leaking, np.zeros(len(draw.draws)), weight) for weight in (-1.0, 1.0)]
         ends.append([one.leads(scores) for scores in every])
     none, whole = np.asarray(ends).mean(0)
-    few = list(_drawn(one, rng, _RESOLUTIONS))
+    few = list(_drawn(one, rng, _OF_HITS if set(one.whole.headline["attack"]) <= {0.0, 1.0} else _RESOLUTIONS))
 
     def beyond(weight: float) -> tuple[float, float]:
         lead = float(((1 - weight) * none + weight * whole).min())
@@ -160,5 +161,12 @@ def _power(key: str, one: Evaluation, at: tuple[float, float], reports: Sequence
             leaks[i] += leak
     n = len(reports)
     return Power(
-        one.one.secret, one.one.attack, key, weight, lead, weights, tuple((found / n).tolist()), tuple((leaks / n).tolist())
+        one.one.secret,
+        one.one.attack,
+        key,
+        weight,
+        lead,
+        weights,
+        tuple((found / n).tolist()),
+        tuple((leaks / n).tolist()),
     )

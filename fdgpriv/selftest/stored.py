@@ -14,7 +14,6 @@ from fdgpriv.utils.checksum import read_json
 from fdgpriv.utils.files import write_bytes
 from fdgpriv.utils.records import Entry, Text, Word, one_line
 
-SHIPPED = Path(__file__).with_name("scores.json.gz")
 _DECIMALS = 6
 _SCORES = TypeAdapter(AttackScores)
 
@@ -57,11 +56,11 @@ def reduced(one: AttackScores) -> AttackScores | None:
     if not one.shared or one.exact or one.level == "image" or whole is None or not whole.crossed:
         return None
     proof = one.positive()
-    kept = {
+    kept: dict[str, object] = {
         "by_size": {None: _reduced(whole)},
         "undefended": None if proof is None else replace(_reduced(proof), crossed={}),
     }
-    dropped = {"ablations": {}, "by_rounds": [], "planted": {}, "figures": ()}
+    dropped: dict[str, object] = {"ablations": {}, "by_rounds": [], "planted": {}, "figures": ()}
     return one.model_copy(update=kept | dropped)
 
 
