@@ -1,31 +1,183 @@
-"""The self test passes on our rules, and fails where one of them is broken."""
+"""The self test passes on our rules, and fails where one of them is broken or a test is not calibrated."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from fdgpriv import selftest
-from fdgpriv.selftest import Check
+from fdgpriv.evaluation.attack_scores import AttackScores
+from fdgpriv.evaluation.scores import Scores
+from fdgpriv.results.attack_finding import Threat
+from fdgpriv.selftest import alarms, command, false_leaks, main, stored
+from fdgpriv.selftest.alarms import Check
+from fdgpriv.selftest.false_leaks import NullReport, evaluations
+from fdgpriv.selftest.null_reports import Evaluation, mixed, permuted
+from fdgpriv.statistics import resolution
+from fdgpriv.statistics.questions import Answer
+from fdgpriv.utils.checksum import write_json
 
-QUICK = ["--runs", "100", "--draws", "2000"]
+QUICK = ["--runs", "100", "--draws", "2000", "--seed", "1"]
+CLIENTS = [f"client-{i:02}" for i in range(15)]
+DOMAINS = {client: ("scan", "type", "outline")[i % 3] for i, client in enumerate(CLIENTS)}
 
 
-def test_it_passes_and_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert selftest.main(QUICK) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "| check | false alarms | wanted | |"
-    assert len(lines) == 2 + len(selftest.NULLS) + 2 + 4
-    assert all(line.endswith("| pass |") for line in lines[2:])
+def stored_scores(secret: str, kind: str, leak: float = 0.0, proof: float = 4.0, **changes: Any) -> AttackScores:
+    """One attack: units of unequal difficulty, a lead of `leak` on the artifacts and of `proof` on the positive control."""
+    rng = np.random.default_rng(len(kind) + 10 * len(secret))
+    hard = rng.normal(size=15)
+    crossed = hard + rng.normal(size=(15, 15)) + leak * np.eye(15)
+    others = {
+        name: (hard + rng.normal(size=15)).tolist() for name in ("noise", "mean_image", "other_client", "other_domain")
+    }
+    whole = Scores(CLIENTS, CLIENTS, {"attack": crossed.diagonal().tolist(), **others})
+    whole.crossed = dict(zip(CLIENTS, crossed.tolist(), strict=True))
+    clients = [client for client in CLIENTS for _ in range(3)]
+    base = {name: rng.normal(size=45) for name in ("attack", *others)}
+    base["attack"] = base["attack"] + proof + rng.normal(size=45)
+    single = Scores([f"{c}/1/{i}" for i, c in enumerate(clients)], clients, {k: v.tolist() for k, v in base.items()})
+    made: dict[str, Any] = {
+        "attack": f"guess_{secret}",
+        "task": "guess",
+        "secret": secret,
+        "metric": "psnr",
+        "higher_leaks": True,
+        "bounds": None,
+        "scopes": ("domain",) if secret == "domain" else ("client", "domain"),
+        "relevant": 1.0,
+        "relative": False,
+        "exact": False,
+        "budget": "none",
+        "single_images": True,
+        "threat": Threat(role="server", auxiliary="none", capabilities=()),
+        "kind": kind,
+        "shared": True,
+        "by_size": {1: single, None: whole},
+        "domains": DOMAINS,
+    }
+    return AttackScores(**(made | changes))
+
+
+def written(folder: Path, *scores: AttackScores) -> Path:
+    """A run's folder with these scores."""
+    for i, one in enumerate(scores):
+        write_json(folder / "scores" / "cell" / f"attack{i}@server-{one.kind}.json", one.model_dump_json().encode())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    some = [
+        stored_scores(secret, kind)
+        for secret in ("content", "labels", "membership", "domain")
+        for kind in ("style_statistics", "model_state")
+    ]
+    return written(tmp_path_factory.mktemp("run"), *some)
+
+
+def test_it_passes_on_scores_without_leaks_and_draws_power(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figure = tmp_path / "power.svg"
+    assert main([*QUICK, "--scores", str(run), "--figure", str(figure)]) == 0, capsys.readouterr().out
+    said = capsys.readouterr().out
+    rows = [line for line in said.splitlines() if line.endswith("| pass |")]
+    assert "FAIL" not in said
+    assert [row.split(" | ")[0] for row in rows[:2]] == ["| client", "| domain"]
+    assert [row.split(" | ")[0] for row in rows[2:6]] == ["| content", "| domain", "| labels", "| membership"]
+    assert len(rows) == 2 + 4 + len(alarms.NULLS) + 2 + 4
+    assert figure.read_text(encoding="utf-8").count("lead = resolution") == 1
 
 
 def test_a_broken_verdict_or_bound_fails_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(selftest, "rule", lambda line, rng: 0.0)
-    monkeypatch.setattr(selftest, "held_out", selftest.best_of_all_thresholds)
-    assert selftest.main(QUICK) == 1
+    monkeypatch.setattr(alarms, "rule", lambda line, rng: 0.0)
+    monkeypatch.setattr(alarms, "held_out", alarms.best_of_all_thresholds)
+    assert main([*QUICK, "--scores", str(run), "--reports", "5"]) == 1
     said = capsys.readouterr().out
     assert "| verdict, clients | 100 of 100 | at most 4 | FAIL |" in said
     assert [line for line in said.splitlines() if "epsilon bound" in line and "FAIL" in line]
+
+
+def test_verdicts_without_corrections_fail_the_reports(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def uncorrected(questions: dict[str, Any]) -> dict[str, Answer]:
+        ps = {key: min(e.test.per_control["other_client"].p for e in one.values()) for key, one in questions.items()}
+        return {key: Answer("leak" if p <= 0.1 else "inconclusive", "") for key, p in ps.items()}
+
+    monkeypatch.setattr("fdgpriv.evaluation.asked.answers", uncorrected)
+    found = false_leaks.false_leaks(null_reports(run, 50), np.random.default_rng(0))
+    assert found.alarms > found.allowed
+    assert found.false_share > 0.05
+    assert not found.passed
+
+
+def test_a_resolution_that_is_too_small_fails_the_planted_leaks(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real: Callable[..., float] = resolution.smallest_found
+    monkeypatch.setattr(resolution, "smallest_found", lambda leads: real(leads) / 2)
+    assert main([*QUICK, "--scores", str(run), "--reports", "50"]) == 1
+    assert [line for line in capsys.readouterr().out.splitlines() if "guess_content" in line and "FAIL" in line]
+
+
+def null_reports(run: Path, count: int, scope: str = "client") -> list[NullReport]:
+    (report,) = stored.of_run(run)
+    rng = np.random.default_rng(0)
+    return [NullReport.drawn(evaluations(report, scope), rng) for _ in range(count)]
+
+
+@pytest.mark.parametrize("scope", ["client", "domain"])
+def test_a_leak_is_gone_from_permuted_artifacts(scope: str) -> None:
+    one = stored.reduced(stored_scores("content", "style_statistics", leak=10.0))
+    assert one is not None
+    evaluation, rng = Evaluation(one, scope), np.random.default_rng(0)
+    control = "other_client" if scope == "client" else "other_domain"
+    leads = []
+    for _ in range(400):
+        scores = evaluation.null(permuted(DOMAINS, scope, rng), rng)
+        leads.append(float((scores["attack"] - scores[control]).mean()))
+    assert abs(np.mean(leads)) < 4 * np.std(leads) / 20
+    own = evaluation.null({client: client for client in CLIENTS}, rng)
+    assert own["attack"].tolist() == one.by_size[None].headline["attack"]
+    assert (own["attack"] - own[control]).mean() > 5
+
+
+def test_a_permutation_stays_within_the_domain_for_the_client_scope_only() -> None:
+    rng = np.random.default_rng(0)
+    within, over = permuted(DOMAINS, "client", rng), permuted(DOMAINS, "domain", rng)
+    assert sorted(within.values()) == sorted(over.values()) == CLIENTS
+    assert all(DOMAINS[mine] == DOMAINS[sent] for mine, sent in within.items())
+    assert not all(DOMAINS[mine] == DOMAINS[sent] for mine, sent in over.items())
+
+
+def test_a_global_artifact_is_permuted_over_its_candidates() -> None:
+    names = [f"{name} {i}" for name in ("other_client", "other_domain") for i in range(3)]
+    one = stored_scores("membership", "global_model", level="group", scopes=("client",))
+    one.by_size[None].crossed = {name: [float(i)] * 15 for i, name in enumerate(names)}
+    kept = stored.reduced(one)
+    assert kept is not None
+    scores = Evaluation(kept, "client").null({client: client for client in CLIENTS}, np.random.default_rng(0))
+    assert set(scores["attack"]) == {0.0, 1.0, 2.0}
+    assert (scores["attack"] + 2 * scores["other_client"]).tolist() == [3.0] * 15
+
+
+def test_a_planted_leak_takes_the_place_of_the_clients_drawn() -> None:
+    null, leaking = {"attack": np.zeros(4), "b": np.ones(4)}, {"attack": np.array([5.0, 5.0, np.nan, 5.0])}
+    assert mixed(null, leaking, np.array([0.1, 0.6, 0.1, 0.3]), 0.5)["attack"].tolist() == [5.0, 0.0, 0.0, 5.0]
+
+
+def test_stored_scores_are_read_as_they_were_exported(run: Path, tmp_path: Path) -> None:
+    reports, path = stored.of_run(run), tmp_path / "scores.json.gz"
+    stored.write(reports, "python -m fdgpriv.audit", "0", path)
+    assert stored.read(path).reports == reports
+    first = path.read_bytes()
+    stored.write(stored.read(path).reports, "python -m fdgpriv.audit", "0", path)
+    assert path.read_bytes() == first
+    path.write_bytes(b"{}")
+    with pytest.raises(ValueError, match="want scores that --export wrote"):
+        stored.read(path)
 
 
 def test_a_check_that_cannot_fail_fails() -> None:
@@ -36,13 +188,22 @@ def test_a_check_that_cannot_fail_fails() -> None:
 
 
 def test_the_seed_decides() -> None:
-    def alarms(seed: int) -> int:
-        return selftest.verdict_alarms(selftest.clients, selftest.resample_images, 50, np.random.default_rng(seed))
+    def found(seed: int) -> int:
+        return alarms.verdict_alarms(alarms.clients, alarms.resample_images, 50, np.random.default_rng(seed))
 
-    assert alarms(3) == alarms(3)
-    assert len({alarms(seed) for seed in range(6)}) > 1
+    assert found(3) == found(3)
+    assert len({found(seed) for seed in range(6)}) > 1
 
 
-def test_wrong_arguments_are_refused() -> None:
-    for argv in (["--runs", "0"], ["--draws", "3"], ["--seed", "x"]):
-        assert selftest.main(argv) == 2
+def test_wrong_arguments_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nowhere = str(tmp_path)
+    for argv in (["--runs", "0"], ["--draws", "3"], ["--seed", "x"], ["--reports", "0"], ["--figure", "power.txt"]):
+        assert main(argv) == 2
+    for argv in (["--scores", nowhere], ["--scores", nowhere, "--full"], ["--export", nowhere, "x", "--seed", "1"]):
+        assert main(argv) == 2
+    monkeypatch.setattr(command, "SHIPPED", tmp_path / "scores.json.gz")
+    capsys.readouterr()
+    assert main([]) == 2
+    assert "want scores of a default run" in capsys.readouterr().err

@@ -93,7 +93,7 @@ class AttackEvaluation:
 
     def _of(self, **found: Any) -> AttackScores:
         """Scores with these fields and the target's level."""
-        attack, target = self.trials.attack, self._target
+        attack, target, population = self.trials.attack, self._target, self.trials.evaluator.population
         on_wire = target is not None and (target.level == "image" or None in attack.sizes(target))
         return AttackScores.of(
             attack,
@@ -101,7 +101,11 @@ class AttackEvaluation:
             self.kind,
             level=target.level if target is not None and on_wire else "image",
             shared=on_wire,
-            shadows=tuple(sorted(self.trials.evaluator.population.shadows)),
+            shadows=tuple(sorted(population.shadows)),
+            domains={
+                name: population.sources[population.main_domain(name)]
+                for name in (*population.clients, *population.shadows)
+            },
             **found,
         )
 

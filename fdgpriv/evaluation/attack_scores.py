@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, TypeAdapter, model_validator
 
 from fdgpriv.attack import Attack
 from fdgpriv.evaluation.scores import Scores
@@ -26,8 +26,16 @@ BOUNDS = ("nearest_own", "autoencoder")
 ROUNDING = 1e-6
 
 Images = Annotated[int, Field(ge=1)]
+_BY_SIZE = TypeAdapter(dict[Images | None, Scores])
+
+
+def _by_size(pairs: Any) -> dict[int | None, Scores]:
+    """Validated here, where JSON's lists may stand for tuples: after a BeforeValidator they are Python's."""
+    return _BY_SIZE.validate_python(dict(pairs), strict=False)
+
+
 BySize = Annotated[  # a JSON object has no null among its names, so that on disk it is a list of pairs
-    dict[Images | None, Scores], BeforeValidator(dict), PlainSerializer(lambda by_size: list(by_size.items()))
+    dict[Images | None, Scores], BeforeValidator(_by_size), PlainSerializer(lambda by_size: list(by_size.items()))
 ]
 
 
@@ -53,6 +61,7 @@ class AttackScores(Entry):
         chance: Expected score of a random prediction, where that is one number.
         not_applicable: Why nothing was evaluated, or None.
         shadows: Clients among the units that took no part in training.
+        domains: By client, the name of its main domain.
         figures: Image files, relative to the run's folder.
         attack_s: Duration in seconds.
     """
@@ -83,6 +92,7 @@ class AttackScores(Entry):
     chance: float | None = None
     not_applicable: Text | None = None
     shadows: tuple[Word, ...] = ()
+    domains: dict[Word, Word] = Field(default_factory=dict)
     figures: tuple[FileName, ...] = ()
     attack_s: Amount = 0.0
 

@@ -30,10 +30,19 @@ class AttackTests:
     over_rounds: Evidence | Absent | None
 
 
-def attack_tests(attacks: Mapping[str, AttackScores], seed: int) -> dict[str, AttackTests]:
-    """The tests of every attack of a report, by key."""
+def attack_tests(
+    attacks: Mapping[str, AttackScores], seed: int, *, resamples: int | None = None, sharp: bool = True
+) -> dict[str, AttackTests]:
+    """The tests of every attack of a report, by key.
+
+    Args:
+        attacks: Their scores.
+        seed: Of the resampling.
+        resamples: Number of resamples; 400 times the number of tests by default, at least 2,000.
+        sharp: Whether resolutions are computed.
+    """
     count = sum(len(one.scopes) + 1 + 2 * bool(one.by_rounds) for one in attacks.values())
-    tester = _Tester(np.random.default_rng(seed), max(_LEAST_RESAMPLES, 400 * count))
+    tester = _Tester(np.random.default_rng(seed), resamples or max(_LEAST_RESAMPLES, 400 * count), sharp)
     return {key: tester.of(one) for key, one in attacks.items()}
 
 
@@ -41,6 +50,7 @@ def attack_tests(attacks: Mapping[str, AttackScores], seed: int) -> dict[str, At
 class _Tester:
     rng: np.random.Generator
     resamples: int
+    sharp: bool
 
     def of(self, one: AttackScores) -> AttackTests:
         positive = self._positive(one)
@@ -73,7 +83,7 @@ class _Tester:
         relevant = one.relevant_effect(one.by_size[one.size])
         proof = one.positive()
         return Evidence(
-            test(hypothesis, self.rng, self.resamples),
+            test(hypothesis, self.rng, self.resamples, sharp=self.sharp),
             relevant,
             positive,
             one.planted.get(scope),

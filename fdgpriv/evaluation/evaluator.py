@@ -49,7 +49,7 @@ class _LaidOut:
     @cached_property
     def output_cache(self) -> OutputCache:
         """Cache of the artifacts' model outputs, shared by all adversaries."""
-        every = [one.observation for trial in self.trials for ones in trial.asked.values() for one in ones]
+        every = [one for trial in self.trials for one in trial.observations()]
         return OutputCache.among((observation.artifact, observation.membership_candidates) for observation in every)
 
 

@@ -29,6 +29,8 @@ class Scores:
         clients: The client of each target.
         headline: By name (``attack``, controls, bounds), the headline metric of each target.
         details: The same by further metric.
+        crossed: Of whole clients, by client, the headline metric of each target where the attack reads that client's
+            artifact instead; of a global artifact, by number, with candidates that are not among its images.
         realism: By name, figures of the predictions as a set.
         trust: The mean weight of artifacts against artifact-free predictions; None where the task has none.
     """
@@ -37,6 +39,7 @@ class Scores:
     clients: list[str] = field(default_factory=list)
     headline: ScoresByName = field(default_factory=dict)
     details: dict[str, ScoresByName] = field(default_factory=dict)
+    crossed: ScoresByName = field(default_factory=dict)
     realism: dict[str, dict[str, Measured]] = field(default_factory=dict)
     trust: float | None = None
 
@@ -51,7 +54,7 @@ class Scores:
         count = len(self.units)
         if count == 0 or "attack" not in self.headline:
             raise ValueError(f"want scores of an attack on at least 1 target, got {count} targets")
-        for metric, scores in [("headline", self.headline), *self.details.items()]:
+        for metric, scores in [("headline", self.headline), ("crossed", self.crossed), *self.details.items()]:
             for name, values in scores.items():
                 if len(values) != count:
                     raise ValueError(f"want {count} scores of {name} in {metric}, got {len(values)}")
@@ -85,23 +88,26 @@ def evaluate_trials(
     Args:
         attack: Predicts the task's secret from each adversary's observations.
         adversaries: Adversaries and their trials.
-        described: The sizes for which the further metrics are computed too.
+        described: The sizes for which the further metrics, and every client's artifact read as every other's, are
+            scored too.
         rng: Of the attack's own randomness.
     """
-    answers: dict[int | None, dict[str, Answers]] = defaultdict(lambda: defaultdict(list))
+    answers, crossed = (defaultdict[int | None, dict[str, Answers]](lambda: defaultdict(list)) for _ in range(2))
     trials: dict[int | None, list[Trial]] = defaultdict(list)
     weights: dict[int | None, list[float]] = defaultdict(list)
     for adversary_trials in adversaries:
         observed = [
-            (trial, name, one)
+            (trial, answers, name, one)
             for trial in adversary_trials.trials
             for name, ones in trial.asked.items()
             for one in ones
         ]
+        some = [trial for trial in adversary_trials.trials if trial.size in described]
+        observed += [(trial, crossed, client, one) for trial in some for client, one in trial.crossed.items()]
         sizes = {trial.size for trial in adversary_trials.trials}
         calibration = [trial for trial in adversary_trials.calibration if trial.size in sizes]
         place: dict[Observation, int] = {}  # an observation that serves several controls is evaluated once
-        for _, _, one in observed:
+        for _, _, _, one in observed:
             place.setdefault(one.observation, len(place))
         adversary = adversary_trials.adversary
         found = Predictions.of(attack.infer(adversary, [*place, *(c.one.observation for c in calibration)], rng))
@@ -117,13 +123,18 @@ def evaluate_trials(
             trials[trial.size].append(trial)
             for name, prediction, truth in _without_artifact(trial, baselines, adversary.sources):
                 answers[trial.size][name].append((number[id(trial)], prediction, truth))
-        for trial, name, one in observed:
+        for trial, table, name, one in observed:
             i, weight = place[one.observation], weight_of(trusted, 1 if name == "autoencoder" else trial.size)
+<<<<<<< HEAD
             unaided = without_artifact(attack.task, adversary, predictions[i], trial.truth.domain) if trusted else None
             prediction = blended(attack.task, predictions[i], unaided, weight)
             answers[trial.size][name].append((number[id(trial)], prediction, one.truth))
+=======
+            prediction = blended(attack.task, predictions[i], unaided[i], weight)
+            table[trial.size][name].append((number[id(trial)], prediction, one.truth))
+>>>>>>> self
     scores = {
-        size: _scored(attack, trials[size], by_name, size in described, weights[size])
+        size: _scored(attack, trials[size], by_name, crossed[size], size in described, weights[size])
         for size, by_name in sorted(answers.items(), key=_last)
     }
     predicted = {
@@ -160,13 +171,22 @@ def _without_artifact(
 
 
 def _scored(
-    attack: Attack, trials: Sequence[Trial], by_name: dict[str, Answers], described: bool, weights: Sequence[float]
+    attack: Attack,
+    trials: Sequence[Trial],
+    by_name: dict[str, Answers],
+    crossed: dict[str, Answers],
+    described: bool,
+    weights: Sequence[float],
 ) -> Scores:
     scores = Scores(
         units=[trial.unit for trial in trials],
         clients=[trial.client for trial in trials],
         trust=sum(weights) / len(weights) if weights else None,
     )
+    for name, rows in crossed.items():
+        if len(rows) == len(trials):
+            found = attack.task.score([prediction for _, prediction, _ in rows], [truth for _, _, truth in rows])
+            scores.crossed[name] = _averaged(found, rows, len(trials))
     for name, rows in by_name.items():
         if {trial for trial, _, _ in rows} != set(range(len(trials))):
             continue  # a control must exist for every target

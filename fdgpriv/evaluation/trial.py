@@ -1,7 +1,7 @@
 """Trials: one target artifact, its control artifacts, and the ground truth of each."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fdgpriv.adversary import Adversary, GroundTruth, Observation, Prediction
@@ -48,6 +48,8 @@ class Trial:
         asked: By name (``attack``, then controls and bounds), the observations to predict; scores of several of one
             name are averaged.
         given: By name, predictions that need no adversary, with their ground truth (``nearest_own``).
+        crossed: Of a whole client, by client, the observation of each client's artifact with this target's candidates
+            and truth; of a global artifact, by number, of candidates that are not among its images.
     """
 
     unit: str
@@ -56,6 +58,13 @@ class Trial:
     truth: GroundTruth
     asked: Mapping[str, Sequence[ScoredObservation]]
     given: Mapping[str, Sequence[tuple[Prediction, GroundTruth]]]
+    crossed: Mapping[str, ScoredObservation] = field(default_factory=dict)
+
+    def observations(self) -> Iterator[Observation]:
+        """All of them; some several times."""
+        for ones in self.asked.values():
+            yield from (one.observation for one in ones)
+        yield from (one.observation for one in self.crossed.values())
 
 
 @dataclass(frozen=True, eq=False)

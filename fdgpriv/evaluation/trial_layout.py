@@ -5,7 +5,7 @@ was. A whole client's artifact is the recorded one; a shadow client's is simulat
 client's where only artifacts of single images were recorded.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -30,6 +30,8 @@ EXPENSIVE_SINGLES = 3  # single-image artifacts per client where simulation is e
 ALTERNATIVES = 3  # artifacts of each control by default
 RANDOM_ARTIFACTS = 4  # random artifacts, where evaluating one is cheap
 SCORED = 12  # at most so many of an artifact's images are scored
+OTHERS = ("other_client", "other_domain")
+CROSSED = 30  # most clients of which every artifact is read as every other client's
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +64,7 @@ class TrialLayout:
     rng: torch.Generator
     needs: TrialNeeds
     alternatives: int
-    _observations: dict[int, tuple[object, Observation]] = field(default_factory=dict, init=False)
+    _observations: dict[tuple[int, int], tuple[object, Observation]] = field(default_factory=dict, init=False)
     _drawn: dict[tuple[int | None, int], Sequence[Artifact]] = field(default_factory=dict, init=False)
 
     def holding(self, name: str) -> HeldImages:
@@ -129,21 +131,19 @@ class TrialLayout:
         domain = self.pool.domain[group.client]
 
         def observed(other: Group | Artifact) -> ScoredObservation:
-            if not (self.needs.image_bounds and self.target.expensive):
-                return ScoredObservation(self._observation(group, other, candidates, membership_candidates), mine)
-            if id(other) not in self._observations:  # the prediction is the same in every trial, so it is made once
-                target = other if isinstance(other, Group) else group
-                self._observations[id(other)] = (
-                    other,
-                    self._observation(target, other, candidates, membership_candidates),
-                )
-            return ScoredObservation(self._observations[id(other)][1], mine)
+            shared = self.needs.image_bounds and self.target.expensive  # predictions are then the same in every trial
+            key = (0 if shared else id(group), id(other))
+            if key not in self._observations:
+                target = other if shared and isinstance(other, Group) else group
+                found = self._observation(target, other, candidates, membership_candidates)
+                self._observations[key] = other, found
+            return ScoredObservation(self._observations[key][1], mine)
 
         by_name = {"attack": [observed(group)]}
         if public is not None:
             by_name["random_style"] = [observed(artifact) for artifact in self._random(group, public)]
         peers = [g for g in groups if g.client != group.client and (self.needs.hidden_size or g.size == group.size)]
-        for name, near in (("other_client", True), ("other_domain", False)):
+        for name, near in zip(OTHERS, (True, False), strict=True):
             if self.target.is_global and group.size is None:
                 by_name[name] = [
                     self._non_members(group, mine, one)
@@ -155,6 +155,7 @@ class TrialLayout:
             if drawn:
                 by_name[name] = [observed(others[i]) for i in drawn]
         by_name = {name: ones for name, ones in by_name.items() if ones}
+        crossed = self._crossed(group, groups, observed, by_name) if group.size is None else {}
         given: dict[str, list[tuple[Tensor, GroundTruth]]] = {}
         if self.needs.image_bounds:
             few = [
@@ -171,7 +172,20 @@ class TrialLayout:
                     for i, truth in few
                 ]
         name = group.client if group.size is None else f"{group.client}/{group.size}/{group.number}"
-        return Trial(name, group.client, group.size, mine, by_name, given)
+        return Trial(name, group.client, group.size, mine, by_name, given, crossed)
+
+    def _crossed(
+        self,
+        group: Group,
+        groups: Sequence[Group],
+        observed: Callable[[Group], ScoredObservation],
+        by_name: Mapping[str, Sequence[ScoredObservation]],
+    ) -> dict[str, ScoredObservation]:
+        """What a client is compared with where nothing leaks: every client's artifact read as this client's."""
+        if self.target.is_global:
+            return {f"{name} {i}": one for name in OTHERS for i, one in enumerate(by_name.get(name, ()))}
+        whole = [other for other in groups if other.size is None]
+        return {other.client: observed(other) for other in whole} if len(whole) <= CROSSED else {}
 
     def _observation(
         self,

@@ -1,8 +1,4 @@
-"""Are the statistics themselves right? False alarms of our rules where nothing leaks, beside rules that must fail.
-
-Run `python -m fdgpriv.selftest`; it ends with 0 if every rule keeps its level and every mistaken rule is caught, else
-with 1.
-"""
+"""False alarms of the verdict rule and of the bound on epsilon on simulated draws, and of mistaken rules that must fail."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,11 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from fdgpriv.cli.command_line import BadUsage, Parser, say
 from fdgpriv.privacy.measured import counting_bound, held_out_counts
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.rule import Hypothesis, test
-from fdgpriv.utils.streams import lenient
 
 Rng: TypeAlias = np.random.Generator
 ScoresByName: TypeAlias = NDArray[np.float64]
@@ -161,46 +155,3 @@ def checks(verdict_runs: int, epsilon_runs: int, draws: int, rng: Rng) -> list[C
         found.append(Check(f"epsilon bound, truth {epsilon:g}", ours, epsilon_runs, allowed))
         found.append(Check(f"mistaken: {name}", mistaken, epsilon_runs, allowed, mistaken=True))
     return found
-
-
-def table(found: list[Check]) -> str:
-    """The checks as a Markdown table."""
-    rows = [
-        f"| {c.name} | {c.alarms} of {c.runs} | {'more than' if c.mistaken else 'at most'} {c.allowed} "
-        f"| {'pass' if c.passed else 'FAIL'} |"
-        for c in found
-    ]
-    return "\n".join(["| check | false alarms | wanted | |", "|---|---|---|---|", *rows])
-
-
-def _asked(argv: list[str] | None) -> tuple[int | None, int, int]:
-    """Runs of every check (None for its own), draws and seed."""
-    parser = Parser(prog="fdgpriv selftest", description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "--runs", type=int, help="of every check (default: 1000 verdicts, 400 epsilons); fewer may fail by chance"
-    )
-    parser.add_argument("--draws", type=int, help=f"T, per world and run of the epsilon checks (default: {DRAWS})")
-    parser.add_argument("--seed", type=int, help="0 by default")
-    given = vars(parser.parse_args(argv))
-    runs, draws, seed = given.get("runs"), given.get("draws", DRAWS), given.get("seed", 0)
-    for option, value, least in (("--runs", runs, 1), ("--draws", draws, 4), ("--seed", seed, 0)):
-        if value is not None and value < least:
-            raise BadUsage(f"{option}: want at least {least}, got {value}")
-    return runs, draws, seed
-
-
-def main(argv: list[str] | None = None) -> int:
-    """The command line: prints the table, returns 0 if all pass, 1 if one fails and 2 for bad usage."""
-    try:
-        runs, draws, seed = _asked(argv)
-    except BadUsage as error:
-        say("selftest", str(error))
-        return 2
-    found = checks(runs or VERDICT_RUNS, runs or EPSILON_RUNS, draws, np.random.default_rng(seed))
-    with lenient():
-        print(table(found))
-    return 0 if all(check.passed for check in found) else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

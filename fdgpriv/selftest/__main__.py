@@ -1,0 +1,6 @@
+"""python -m fdgpriv.selftest."""
+
+from fdgpriv.selftest.command import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,137 @@
+"""The command line of the self test: two tables of reports, one of rules, and a figure."""
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fdgpriv._version import __version__
+from fdgpriv.cli.command_line import BadUsage, Parser, say
+from fdgpriv.selftest.alarms import DRAWS, EPSILON_RUNS, VERDICT_RUNS, Rng, checks
+from fdgpriv.utils.defaults import METHOD
+from fdgpriv.utils.streams import lenient
+
+if TYPE_CHECKING:  # what needs torch is imported in functions, after the arguments are checked
+    from fdgpriv.evaluation.attack_scores import AttackScores
+
+REPORTS = 200
+SEEDS = 20
+SHIPPED = Path(__file__).with_name("scores.json.gz")
+LEAST = {"runs": 1, "draws": 4, "seed": 0, "reports": 1}
+
+
+def parser() -> Parser:
+    """The argument parser of the self test."""
+    p = Parser(
+        prog="fdgpriv selftest",
+        description="Check the instrument: A/A reports and planted leaks through the rules that give verdicts, from stored\n"
+        "scores of a default run, and the rules themselves on simulated draws.",
+    )
+    p.add_argument("--scores", type=Path, metavar="RUN", help="use the scores in this run's folder")
+    p.add_argument("--full", action="store_true", help=f"train and attack anew with {SEEDS} seeds (an hour or more)")
+    p.add_argument("--figure", type=Path, metavar="FILE", help="draw power against weight (.svg, .png, .pdf)")
+    p.add_argument("--reports", type=int, metavar="N", help=f"A/A reports of each scope (default: {REPORTS})")
+    p.add_argument(
+        "--runs", type=int, help="of every rule (default: 1000 verdicts, 400 epsilons); fewer may fail by chance"
+    )
+    p.add_argument("--draws", type=int, help=f"T, per world and run of the epsilon checks (default: {DRAWS})")
+    p.add_argument("--seed", type=int, help="0 by default")
+    p.add_argument(
+        "--export", nargs=2, type=Path, metavar=("RUN", "FILE"), help="write RUN's scores as they are shipped"
+    )
+    return p
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints the tables; returns 0 if all pass, 1 if one fails and 2 for bad usage."""
+    try:
+        given = _given(argv)
+        if "export" in given:
+            return _export(*given["export"])
+        reports = _reports(given)
+    except (ValueError, OSError) as error:
+        say("selftest", str(error))
+        return 2
+    with lenient():
+        rng = np.random.default_rng(given.get("seed", 0))
+        passed = _of_reports(reports, given.get("reports", REPORTS), rng.spawn(1)[0], given.get("figure"))
+        return 0 if _of_rules(given, rng) and passed else 1
+
+
+def _given(argv: Sequence[str] | None) -> dict[str, Any]:
+    """The options that were given, in range."""
+    given = vars(parser().parse_args(argv))
+    for option, least in LEAST.items():
+        if given.get(option, least) < least:
+            raise BadUsage(f"--{option}: want at least {least}, got {given[option]}")
+    if "scores" in given and "full" in given:
+        raise BadUsage("--full: has no effect with --scores")
+    if "export" in given and len(given) > 1:
+        raise BadUsage(f"--{next(name for name in given if name != 'export')}: has no effect with --export")
+    if "figure" in given and given["figure"].suffix not in (".svg", ".png", ".pdf"):
+        raise BadUsage(f"--figure: want a file name that ends in .svg, .png or .pdf, got {given['figure']}")
+    if not {"scores", "full", "export"} & given.keys() and not SHIPPED.is_file():
+        raise BadUsage(
+            f"want scores of a default run in {SHIPPED}, got no file; make it with --export RUN {SHIPPED.name}, or give "
+            "--scores RUN or --full"
+        )
+    return given
+
+
+def _reports(given: dict[str, Any]) -> "Sequence[dict[str, AttackScores]]":
+    """The scores by report."""
+    from fdgpriv.selftest import stored
+
+    if "full" in given:
+        from fdgpriv.api import run_audit
+        from fdgpriv.utils import run_folder
+
+        out = run_folder.free("selftest")
+        run_audit(METHOD, seeds=range(SEEDS), out=out, progress=True)
+        return stored.of_run(out)
+    return stored.of_run(given["scores"]) if "scores" in given else stored.read(SHIPPED).reports
+
+
+def _export(run: Path, file: Path) -> int:
+    from fdgpriv.results.finding import Results
+    from fdgpriv.selftest import stored
+
+    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    version = f"{__version__}, commit {commit}" if commit else __version__
+    stored.write(stored.of_run(run), Results.load(run).command or "", version, file)
+    return 0
+
+
+def _of_reports(reports: "Sequence[dict[str, AttackScores]]", count: int, rng: Rng, figure: Path | None) -> bool:
+    """Prints the tables of A/A reports and planted leaks; whether all is as it should be."""
+    from fdgpriv.selftest import tables
+    from fdgpriv.selftest.false_leaks import SCOPES, NullReport, evaluations, false_leaks
+    from fdgpriv.selftest.planted_leaks import powers
+
+    drawn, of_first = {}, {}
+    for scope in SCOPES:
+        of_scope = [some for report in reports if (some := evaluations(report, scope))]
+        if of_scope:
+            drawn[scope] = [NullReport.drawn(of_scope[i % len(of_scope)], rng) for i in range(count)]
+            more = drawn[scope] if len(of_scope) == 1 else [NullReport.drawn(of_scope[0], rng) for _ in range(count)]
+            of_first[scope] = more
+    alarms = [false_leaks(some, rng) for some in drawn.values()]
+    print(tables.of_false_leaks(alarms), flush=True)
+    found = powers(of_first, rng)
+    print(tables.of_powers(found), flush=True)
+    if figure is not None:
+        tables.draw(found, figure)
+    return all(one.passed for one in alarms) and bool(found) and all(one.passed for one in found)
+
+
+def _of_rules(given: dict[str, Any], rng: Rng) -> bool:
+    """Prints the table of the rules on simulated draws; whether all is as it should be."""
+    from fdgpriv.selftest import tables
+
+    runs = given.get("runs")
+    found = checks(runs or VERDICT_RUNS, runs or EPSILON_RUNS, given.get("draws", DRAWS), rng)
+    print(tables.of_checks(found))
+    return all(check.passed for check in found)
