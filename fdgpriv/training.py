@@ -89,7 +89,9 @@ def train(
 
     def evaluator(transcript: Transcript) -> Evaluator:
         arguments = (population, method, federation, defense, transcript, cell.seed)
-        return Evaluator(*arguments, per_client=config.artifacts_per_client, alternatives=config.alternatives)
+        return Evaluator(
+            *arguments, per_client=config.artifacts_per_client, alternatives=config.alternatives, crossed=config.crossed
+        )
 
     if file.is_file():
         progress.say(f"{cell.folder}: already trained")

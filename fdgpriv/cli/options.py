@@ -41,6 +41,7 @@ class Options:
         preset, settings: For all methods.
         device: auto, cpu or cuda.
         keep: The transcript's keep rule.
+        crossed: Also score every client's artifact read as every other client's, which the self test needs.
     """
 
     methods: tuple[str, ...] = (METHOD,)
@@ -60,6 +61,7 @@ class Options:
     backbone: str | None = None
     weights: Path | None = None
     keep: str = "ends"
+    crossed: bool = False
 
     @property
     def method_specs(self) -> tuple[str, ...]:

@@ -64,6 +64,7 @@ class Evaluator:
         seed: Of all draws here.
         per_client: By number of images of an artifact, how many such artifacts of each client.
         alternatives: Number of artifacts of each control.
+        crossed: Whether every client's artifact is also read as every other client's, for the self test.
     """
 
     population: Population
@@ -74,6 +75,7 @@ class Evaluator:
     seed: int
     per_client: Mapping[int, int] = field(default_factory=lambda: ARTIFACTS_PER_CLIENT)
     alternatives: int = ALTERNATIVES
+    crossed: bool = False
     evidence: RecordedStyles | None = field(default=None, init=False)
     targets: Mapping[str, Target[Simulator]] = field(default_factory=dict, init=False)
 
@@ -196,7 +198,7 @@ class Evaluator:
     ) -> _LaidOut:
         """The trials on one target, the same for all adversaries."""
         rng = generator(self.seed, 5)
-        layout = TrialLayout(self.population, target, self._maker, rng, needs, self.alternatives)
+        layout = TrialLayout(self.population, target, self._maker, rng, needs, self.alternatives, self.crossed)
         leaked = {} if share is None else self._leak(layout.names, share, rng)
         groups = layout.groups(sizes, self.per_client, leaked)
         # no random artifacts around a global model, which would contain the secret; training a federation for a random

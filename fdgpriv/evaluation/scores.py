@@ -125,14 +125,9 @@ def evaluate_trials(
                 answers[trial.size][name].append((number[id(trial)], prediction, truth))
         for trial, table, name, one in observed:
             i, weight = place[one.observation], weight_of(trusted, 1 if name == "autoencoder" else trial.size)
-<<<<<<< HEAD
             unaided = without_artifact(attack.task, adversary, predictions[i], trial.truth.domain) if trusted else None
             prediction = blended(attack.task, predictions[i], unaided, weight)
-            answers[trial.size][name].append((number[id(trial)], prediction, one.truth))
-=======
-            prediction = blended(attack.task, predictions[i], unaided[i], weight)
             table[trial.size][name].append((number[id(trial)], prediction, one.truth))
->>>>>>> self
     scores = {
         size: _scored(attack, trials[size], by_name, crossed[size], size in described, weights[size])
         for size, by_name in sorted(answers.items(), key=_last)

@@ -56,6 +56,7 @@ class TrialLayout:
         rng: Of all draws.
         needs: What the trials must contain for the task.
         alternatives: Number of artifacts of each control.
+        crossing: Whether every client's artifact is also read as every other client's.
     """
 
     population: Population
@@ -64,6 +65,7 @@ class TrialLayout:
     rng: torch.Generator
     needs: TrialNeeds
     alternatives: int
+    crossing: bool = False
     _observations: dict[tuple[int, int], tuple[object, Observation]] = field(default_factory=dict, init=False)
     _drawn: dict[tuple[int | None, int], Sequence[Artifact]] = field(default_factory=dict, init=False)
 
@@ -155,7 +157,7 @@ class TrialLayout:
             if drawn:
                 by_name[name] = [observed(others[i]) for i in drawn]
         by_name = {name: ones for name, ones in by_name.items() if ones}
-        crossed = self._crossed(group, groups, observed, by_name) if group.size is None else {}
+        crossed = self._crossed(group, groups, observed, by_name) if self.crossing and group.size is None else {}
         given: dict[str, list[tuple[Tensor, GroundTruth]]] = {}
         if self.needs.image_bounds:
             few = [

@@ -89,7 +89,7 @@ def _reports(given: dict[str, Any]) -> "Sequence[dict[str, AttackScores]]":
         from fdgpriv.utils import run_folder
 
         out = run_folder.free("selftest")
-        run_audit(METHOD, seeds=range(SEEDS), out=out, progress=True)
+        run_audit(METHOD, seeds=range(SEEDS), out=out, progress=True, crossed=True)
         return stored.of_run(out)
     return stored.of_run(given["scores"]) if "scores" in given else stored.read(SHIPPED).reports
 
