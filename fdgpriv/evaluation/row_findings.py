@@ -1,25 +1,23 @@
 """Turns the scores and tests of one attack into its entry of results.json."""
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import numpy as np
 
 from fdgpriv.evaluation.attack_scores import BOUNDS, CLIENT_CONTROLS, AttackScores
 from fdgpriv.evaluation.attack_tests import AttackTests
+from fdgpriv.evaluation.leakage import alone, leakage_entry
 from fdgpriv.evaluation.scores import Scores
 from fdgpriv.results.attack_finding import (
     AttackFinding,
     CurvePoint,
-    Leakage,
     PositiveControl,
     RoundsPoint,
     Units,
 )
-from fdgpriv.statistics.interval import clopper_pearson, leakage, mean_interval
+from fdgpriv.statistics.interval import clopper_pearson, mean_interval
 from fdgpriv.statistics.measured import Direction, Measured
-from fdgpriv.statistics.paired import LEVEL
-from fdgpriv.statistics.questions import Absent, Evidence, Verdict, absence
+from fdgpriv.statistics.questions import Evidence
 from fdgpriv.statistics.rule import Test
 
 
@@ -64,7 +62,7 @@ def finding(attack: AttackScores, tests: AttackTests, marked: Collection[str] = 
         units=_units(attack, scores),
         trust=_trust(attack),
         leakage={
-            scope: _leakage(attack, scores, scope, one, scope in marked)
+            scope: leakage_entry(attack, scores, scope, one, scope in marked)
             for scope, one in tests.scopes.items()
             if scope in attack.scopes and not attack.not_applicable
         },
@@ -166,63 +164,3 @@ def _units(attack: AttackScores, scores: Scores) -> Units | None:
         federated=len(clients - set(attack.shadows)),
         shadows=len(clients & set(attack.shadows)),
     )
-
-
-def alone(evidence: Evidence | Absent) -> tuple[Verdict, str | None]:
-    """The verdict of one test by itself, without any correction, and the reason where it is not a leak."""
-    if isinstance(evidence, Absent):
-        return evidence.verdict, evidence.reason
-    if evidence.p is None:
-        return "inconclusive", evidence.test.reason or "the test has no p"
-    if evidence.p <= LEVEL:
-        return "leak", None
-    verdict, _, reason = absence(evidence)
-    return verdict, reason
-
-
-def _by_recovery(attack: AttackScores, scores: Scores) -> tuple[Verdict, str]:
-    """The verdict of an attack that recovers artifacts exactly or does not."""
-    wire, single = (_recovered(one) for one in (scores, attack.positive() or Scores()))
-    if wire:
-        return "leak", f"{wire:.0%} of artifacts were recovered exactly"
-    if single:
-        return "no_leak_found", f"no artifact was recovered exactly; of those of single images {single:.0%} were"
-    return "inconclusive", "nothing was recovered exactly, not even artifacts of single images"
-
-
-def _recovered(scores: Scores) -> float:
-    values = scores.details.get("recovered", {}).get("attack", [])
-    return float(np.mean(values)) if values else 0.0
-
-
-def _leakage(attack: AttackScores, scores: Scores, scope: str, evidence: Evidence | Absent, marked: bool) -> Leakage:
-    exact = attack.exact and isinstance(evidence, Evidence)
-    verdict, why = _by_recovery(attack, scores) if exact else alone(evidence)
-    if isinstance(evidence, Absent):
-        return Leakage(value=None, reason=evidence.reason, verdict=verdict, why=why)
-    test = evidence.test
-    lead = Measured(value=test.difference, ci95=test.interval(0.05), n=test.units, direction="higher_leaks")
-    shared: dict[str, Any] = {
-        "p": test.p,
-        "control": test.strongest_control,
-        "lead": lead,
-        "resolution": test.resolution,
-        "upper_bound": test.upper,
-        "relevant": evidence.relevant,
-        "against": tuple(attack.controls(scope, scores)),
-        "planted": evidence.planted,
-        "marked": marked,
-        "verdict": verdict,
-        "why": why,
-    }
-    ceiling = scores.headline.get("autoencoder")
-    if ceiling is None:
-        return Leakage(
-            value=None, reason="this attack draws no images, so it has no decoder to measure against", **shared
-        )
-    own, control, top = (
-        attack.sign * np.asarray(values)
-        for values in (scores.headline["attack"], scores.headline[test.strongest_control], ceiling)
-    )
-    found = leakage(own, control, top, np.asarray(scores.units))
-    return Leakage(value=found.value, ci95=found.ends, reason=found.reason, **shared)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from fdgpriv.adversary import GroundTruth, Observation, Prediction
 from fdgpriv.attack import Attack
-from fdgpriv.evaluation.calibration import blended, trust, weight_of, without_artifact
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial
+from fdgpriv.evaluation.trust import blended, trust, weight_of, without_artifact
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.tasks.task import Baselines, Predictions
 

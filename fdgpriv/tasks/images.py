@@ -120,8 +120,7 @@ def ssim(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Te
 
 def lpips(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> tuple[str, Tensor]:
     """The name of the perceptual distance, and its mean (M,) as for `ssim`."""
-    network = _scorer()
-    return network.name, _paired(predictions, truths, _FEW, lambda a, b: _distances(network, a, b))
+    return (network := _scorer()).name, _paired(predictions, truths, _FEW, lambda a, b: _distances(network, a, b))
 
 
 def identified(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:

@@ -1,0 +1,101 @@
+"""How far an adversary trusts artifacts: the weight between what they tell and what it predicts without them.
+
+The weight is chosen by number of images of the artifact, on simulated artifacts whose ground truth the adversary knows.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from fdgpriv.adversary import Adversary, Prediction
+from fdgpriv.evaluation.trial import CalibrationTrial
+from fdgpriv.tasks.task import Task
+from fdgpriv.threat import Capability
+
+WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_ROUNDING = 1e-9
+
+Trust = Mapping[int | None, float]
+
+
+def trust(
+    task: Task,
+    adversary: Adversary,
+    trials: Sequence[CalibrationTrial],
+    predictions: Sequence[Prediction],
+    shifted: bool,
+) -> Trust:
+    """By number of images of the artifact, the weight whose blend with the artifact-free prediction gains most.
+
+    Where the simulated clients' looks differ, most in the lower quartile of these clients: the look of the evaluated
+    clients is unknown. Where the number of images is the secret there is one weight for all.
+
+    Returns: Empty where the task is never blended or nothing was simulated.
+    """
+    by_size: dict[int | None, list[int]] = {}
+    for place, trial in enumerate(trials):
+        if task.askable(trial.one.truth):
+            by_size.setdefault(None if task.hides_size else trial.size, []).append(place)
+    found: dict[int | None, float] = {}
+    for size, places in by_size.items():
+        told = [predictions[i] for i in places]
+        unaided = [without_artifact(task, adversary, predictions[i], trials[i].one.truth.domain) for i in places]
+        if any(one is None for one in unaided):
+            return {}
+        truths, pairs = [trials[i].one.truth for i in places], list(zip(told, unaided, strict=True))
+        mixed = [[blended(task, one, without, w) for one, without in pairs] for w in WEIGHTS]
+        scores = torch.stack([task.score(blends, truths).double() for blends in mixed])
+        gains = _by_client(scores - scores[:1], [trials[i].client for i in places]) * (1 if task.higher_leaks else -1)
+        found[size] = WEIGHTS[_robust(gains) if shifted else _largest_as_good(gains)]
+    return found
+
+
+def _robust(gains: Tensor) -> int:
+    """The weight of the best lower quartile of gains (W, C) over clients; of equal ones the largest."""
+    quartile = gains.quantile(0.25, dim=1)
+    return int((quartile >= quartile.max() - _ROUNDING).nonzero().max())
+
+
+def _largest_as_good(gains: Tensor) -> int:
+    """The largest weight whose mean gain is within one standard error of the best: what it loses may be chance."""
+    best = gains[int(gains.mean(1).argmax())]
+    lost = best - gains
+    error = lost.std(1) / gains.shape[1] ** 0.5 if gains.shape[1] > 1 else torch.zeros(len(gains))
+    return int((lost.mean(1) <= error + _ROUNDING).nonzero().max())
+
+
+def _by_client(values: Tensor, clients: Sequence[str]) -> Tensor:
+    """(W, C): the mean of values (W, n) over each client's artifacts."""
+    names = list(dict.fromkeys(clients))
+    place = torch.tensor([names.index(client) for client in clients])
+    total = torch.zeros(len(values), len(names), dtype=values.dtype).index_add_(1, place, values)
+    return total / place.bincount()
+
+
+def without_artifact(task: Task, adversary: Adversary, like: Prediction, domain: int) -> Prediction | None:
+    """What this adversary predicts without any artifact of a target of this domain, which it may know."""
+    knows = Capability.KNOWS_DOMAIN in adversary.threat.capabilities
+    return task.unaided(adversary, like, adversary.sources[domain] if knows else None)
+
+
+def blended(task: Task, prediction: Prediction, unaided: Prediction | None, weight: float | None) -> Prediction:
+    """The prediction at this weight; as it is where there is no weight."""
+    if weight is None or weight == 1 or unaided is None:
+        return prediction
+    return task.blend(prediction, unaided, weight)
+
+
+def weight_of(found: Trust, size: int | None) -> float | None:
+    """The weight for artifacts of this many images: that of the nearest size that was calibrated, None if there is none.
+
+    The whole client counts as more than any number.
+    """
+    if not found:
+        return None
+    wanted = float("inf") if size is None else float(size)
+    known = {float("inf") if s is None else float(s): w for s, w in found.items()}
+    if wanted in known:
+        return known[wanted]
+    below = [s for s in known if s < wanted]
+    return known[max(below)] if below else known[min(known)]
