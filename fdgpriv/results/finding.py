@@ -132,6 +132,13 @@ class Run(Entry):
     training: dict[Word, float] = Field(default_factory=dict)
 
     @model_validator(mode="after")
+    def _questions_are_about_its_attacks(self) -> Self:
+        beyond = max((i for question in self.questions for i in question.attacks), default=-1)
+        if beyond >= len(self.attacks):
+            raise ValueError(f"want questions about the run's {len(self.attacks)} attacks, got number {beyond}")
+        return self
+
+    @model_validator(mode="after")
     def _nothing_of_a_failed_run(self) -> Self:
         if self.failed is not None and (self.utility is not None or self.attacks):
             raise ValueError(f"want no utility and no attacks of a run that failed, got some beside {self.failed!r}")
