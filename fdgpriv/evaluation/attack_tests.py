@@ -41,7 +41,7 @@ def attack_tests(
         resamples: Number of resamples; 400 times the number of tests by default, at least 2,000.
         sharp: Whether resolutions are computed.
     """
-    count = sum(len(one.scopes) + 1 + 2 * bool(one.by_rounds) for one in attacks.values())
+    count = sum(len(one.scopes) for one in attacks.values() if one.shared)
     tester = _Tester(np.random.default_rng(seed), resamples or max(_LEAST_RESAMPLES, 400 * count), sharp)
     return {key: tester.of(one) for key, one in attacks.items()}
 

@@ -25,7 +25,10 @@ from fdgpriv.statistics.rule import Hypothesis
 
 WEIGHTS = (0.0, 0.15, 0.4, 1.0)
 _CLEARLY = 1.5  # relevant effects
-_FEW, _MANY = 2, 3  # planted artifacts per client, where evaluating one is expensive and where it is not
+_FEW, _MANY = (
+    2,
+    3,
+)  # planted artifacts per client and artifacts of each control, where evaluating one is expensive and where it is not
 _FIRST = 1000
 
 
@@ -123,7 +126,7 @@ def _planted(adversary_trials: AdversaryTrials, size: int | None, few: int, most
         if trial.size == few and trial.client in bases:
             chosen.setdefault(trial.client, []).append(trial)
     trials = [
-        _mixed_trial(trial, bases[client], weight, i)
+        _mixed_trial(trial, bases[client], weight, i, most)
         for i, weight in enumerate(WEIGHTS, start=_FIRST)
         for client, some in chosen.items()
         for trial in some[:most]
@@ -159,9 +162,11 @@ def _bases(
     return found
 
 
-def _mixed_trial(trial: Trial, bases: Mapping[str, Sequence[ScoredObservation]], weight: float, size: int) -> Trial:
+def _mixed_trial(
+    trial: Trial, bases: Mapping[str, Sequence[ScoredObservation]], weight: float, size: int, alternatives: int
+) -> Trial:
     asked = {
-        name: [_mixed(one, base, weight) for one, base in zip(ones, bases[name], strict=False)]
+        name: [_mixed(one, base, weight) for one, base in zip(ones[:alternatives], bases[name], strict=False)]
         for name, ones in trial.asked.items()
         if name in bases and name != "autoencoder"
     }
