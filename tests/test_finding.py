@@ -108,7 +108,7 @@ def test_any_figures_names_and_settings_survive_the_file(
 ) -> None:
     base = results(defenses=("none",)).model_dump()
     attack = base["runs"][0]["attacks"][0]
-    base["runs"][0] |= {"attacks": [attack], "questions": []}
+    base["runs"][0].update(attacks=[attack], questions=[])
     attack["metrics"] = {**attack["metrics"], **{name: value.model_dump() for name, value in table.items()}}
     attack["controls"] = {**attack["controls"], **dict.fromkeys(words, attack["metrics"])}
     point = CurvePoint(images=images, units=3, value=next(iter(table.values())), controls=table)
