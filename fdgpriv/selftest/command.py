@@ -101,7 +101,7 @@ def _export(run: Path, file: Path) -> int:
     git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
     version = f"{__version__}, commit {commit}" if commit else __version__
-    stored.write(stored.of_run(run), Results.load(run).command or "", version, file)
+    stored.write(stored.of_run(run), Results.load(run / "results.json").command or "", version, file)
     return 0
 
 
@@ -109,7 +109,7 @@ def _of_reports(reports: "Sequence[dict[str, AttackScores]]", count: int, rng: R
     """Prints the tables of A/A reports and planted leaks; whether all is as it should be."""
     from fdgpriv.selftest import tables
     from fdgpriv.selftest.false_leaks import SCOPES, NullReport, evaluations, false_leaks
-    from fdgpriv.selftest.planted_leaks import powers
+    from fdgpriv.selftest.planted_leaks import passed, powers
 
     drawn, of_first = {}, {}
     for scope in SCOPES:
@@ -121,10 +121,11 @@ def _of_reports(reports: "Sequence[dict[str, AttackScores]]", count: int, rng: R
     alarms = [false_leaks(some, rng) for some in drawn.values()]
     print(tables.of_false_leaks(alarms), flush=True)
     found = powers(of_first, rng)
-    print(tables.of_powers(found), flush=True)
+    secrets = {one.one.secret for some in of_first.values() for one in some[0].evaluations.values()}
+    print(tables.of_powers(found, secrets), flush=True)
     if figure is not None:
         tables.draw(found, figure)
-    return all(one.passed for one in alarms) and bool(found) and all(one.passed for one in found)
+    return all(one.passed for one in alarms) and bool(found) and all(passed(found, one.secret) for one in found)
 
 
 def _of_rules(given: dict[str, Any], rng: Rng) -> bool:

@@ -83,15 +83,26 @@ class Evaluation:
         return {"attack": mixed[0], OTHERS[0]: mixed[1:].mean(0)}
 
     def leaking(self, rng: Rng) -> ByName:
-        """For each target, the scores of one of its client's positive controls; NaN where the client has none."""
+        """For each target, the mean scores of its client's positive controls, of hits those of one drawn at random; NaN
+        where the client has none.
+        """
         proof = self.one.undefended
         if proof is None:
             return {}
         known = np.asarray(proof.clients)
         rows = [np.flatnonzero(known == client) for client in self.whole.clients]
-        drawn = np.asarray([rng.choice(some) if len(some) else -1 for some in rows])
-        names = ["attack", *self.one.controls(self.scope, proof)]
-        return {name: np.where(drawn < 0, np.nan, np.asarray(proof.headline[name])[drawn]) for name in names}
+        if self.hits:
+            rows = [rng.permutation(some)[:1] for some in rows]
+        found = {}
+        for name in ("attack", *self.one.controls(self.scope, proof)):
+            values = np.asarray(proof.headline[name])
+            found[name] = np.asarray([values[some].mean() if len(some) else np.nan for some in rows])
+        return found
+
+    @property
+    def hits(self) -> bool:
+        """Whether the attack either hits or misses."""
+        return set(self.whole.headline["attack"]) <= {0.0, 1.0}
 
     def copy(self, scores: ByName, units: list[str] | None = None) -> AttackScores:
         """The evaluation with these scores, in this scope alone and without a positive control."""

@@ -19,8 +19,9 @@ from fdgpriv.statistics.questions import Evidence
 from fdgpriv.statistics.resolution import POWER
 
 WITHIN = 0.1  # of POWER
-_STEPS = 6  # of the search for the weight
-_RESOLUTIONS, _OF_HITS = 24, 5  # reports whose printed resolution is averaged; fewer where it is simulated
+_TRIED = 3  # attacks on one secret
+_STEPS = 4  # of the search for the weight
+_RESOLUTIONS, _OF_HITS = 40, 16  # reports whose printed resolution is averaged; fewer where it is simulated
 _TRUE = 400  # draws that give the true lead
 _NOISE = 0.05  # by which a rate may fall by chance
 
@@ -30,7 +31,7 @@ class Power:
     """How often one attack's planted leak is found.
 
     Attributes:
-        secret, attack, key: Of the attack.
+        secret, attack, key, scope: Of the attack.
         weight: At which the true lead is the printed resolution.
         lead: That lead.
         weights: Some weights, ascending, `weight` among them.
@@ -41,6 +42,7 @@ class Power:
     secret: str
     attack: str
     key: str
+    scope: str
     weight: float
     lead: float
     weights: tuple[float, ...]
@@ -53,15 +55,25 @@ class Power:
         return self.weights.index(self.weight)
 
     @property
-    def passed(self) -> bool:
-        """Whether the leak of the printed resolution is found as often as is said, and larger ones more often."""
-        rises = all(b >= a - _NOISE for some in (self.found, self.leaks) for a, b in pairwise(some))
-        return rises and abs(self.found[self.at] - POWER) <= WITHIN + 1e-9
+    def rises(self) -> bool:
+        """Whether larger leaks are found more often."""
+        return all(b >= a - _NOISE for some in (self.found, self.leaks) for a, b in pairwise(some))
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether the leak of the printed resolution is found as often as the resolution says."""
+        return abs(self.found[self.at] - POWER) <= WITHIN + 1e-9
+
+
+def passed(found: Sequence[Power], secret: str) -> bool:
+    """Whether the resolution of one attack on this secret is calibrated, and all that were tried find larger leaks more often."""
+    some = [one for one in found if one.secret == secret]
+    return all(one.rises for one in some) and any(one.calibrated for one in some)
 
 
 def powers(reports: Mapping[str, Sequence[NullReport]], rng: Rng) -> list[Power]:
-    """By secret, of the attack with the strongest positive control whose planted leak reaches the resolution; the secrets
-    of which there is none are left out.
+    """By secret, of attacks whose planted leak reaches the resolution: the strongest positive control first, until one is
+    calibrated or `_TRIED` are not. Secrets of which there is none are left out.
 
     Args:
         reports: A/A reports by scope.
@@ -69,20 +81,20 @@ def powers(reports: Mapping[str, Sequence[NullReport]], rng: Rng) -> list[Power]
     """
     found = []
     for _, some in sorted(_by_secret(reports).items()):
+        tried: list[Power] = []
         for key, scope in some:
             one = reports[scope][0].evaluations[key]
-            at = _weight(one, rng)
-            if at is not None:
-                found.append(_power(key, one, at, [r for r in reports[scope] if key in r.evaluations], rng))
-                break
+            if len(tried) < _TRIED and not any(other.calibrated for other in tried) and (at := _weight(one, rng)):
+                tried.append(_power(key, one, at, [r for r in reports[scope] if key in r.evaluations], rng))
+        found += tried
     return found
 
 
 def _by_secret(reports: Mapping[str, Sequence[NullReport]]) -> dict[str, list[tuple[str, str]]]:
-    """The attacks of each secret with the scope they are tested in, the strongest positive control first."""
+    """The attacks of each secret with a scope that they are tested in, the strongest positive control first."""
     found: dict[str, list[tuple[float, str, str]]] = {}
     for scope, some in reports.items():
-        stored = {key: one.one for key, one in some[0].evaluations.items() if one.one.main_scope == scope}
+        stored = {key: one.one.model_copy(update={"scopes": (scope,)}) for key, one in some[0].evaluations.items()}
         for key, tests in attack_tests(stored, 0, sharp=False).items():
             proof, one = stored[key].undefended, stored[key]
             if proof is None or tests.positive is None:
@@ -125,20 +137,16 @@ def _weight(one: Evaluation, rng: Rng) -> tuple[float, float] | None:
     for draw in _drawn(one, rng, _TRUE):
         every = [mixed(draw.null, draw.leaking, np.zeros(len(draw.draws)), weight) for weight in (-1.0, 1.0)]
         ends.append([one.leads(scores) for scores in every])
-    none, whole = np.asarray(ends).mean(0)
-    few = list(_drawn(one, rng, _OF_HITS if set(one.whole.headline["attack"]) <= {0.0, 1.0} else _RESOLUTIONS))
-
-    def beyond(weight: float) -> tuple[float, float]:
-        lead = float(((1 - weight) * none + weight * whole).min())
-        return lead - _resolution(one, few, weight), lead
-
-    if beyond(1.0)[0] < 0:
-        return None
-    low, high = 0.0, 1.0
+    ends_by_weight = np.asarray(ends).mean(0)  # (2, B)
+    weights = np.linspace(0, 1, 1001)
+    leads = (np.outer(1 - weights, ends_by_weight[0]) + np.outer(weights, ends_by_weight[1])).min(1)
+    few = list(_drawn(one, rng, _OF_HITS if one.hits else _RESOLUTIONS))
+    weight = 0.5
     for _ in range(_STEPS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if beyond(middle)[0] >= 0 else (middle, high)
-    return high, beyond(high)[1]
+        printed = _resolution(one, few, weight)
+        reached = leads >= printed
+        weight = float(weights[reached.argmax()]) if reached.any() else 1.0
+    return (weight, printed) if reached.any() else None
 
 
 def _resolution(one: Evaluation, draws: Sequence[_Draw], weight: float) -> float:
@@ -164,6 +172,7 @@ def _power(key: str, one: Evaluation, at: tuple[float, float], reports: Sequence
         one.one.secret,
         one.one.attack,
         key,
+        one.scope,
         weight,
         lead,
         weights,

@@ -1,11 +1,11 @@
 """The tables of the self test in Markdown, and its figure."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from fdgpriv.selftest.alarms import Check
 from fdgpriv.selftest.false_leaks import FalseLeaks
-from fdgpriv.selftest.planted_leaks import WITHIN, Power
+from fdgpriv.selftest.planted_leaks import WITHIN, Power, passed
 from fdgpriv.statistics.questions import FALSE_DISCOVERIES
 from fdgpriv.statistics.resolution import POWER
 
@@ -21,15 +21,19 @@ def of_false_leaks(found: Sequence[FalseLeaks]) -> str:
     return "\n".join([head, "|---" * 9 + "|", *rows, ""])
 
 
-def of_powers(found: Sequence[Power]) -> str:
-    """Planted leaks whose true lead is the printed resolution."""
+def of_powers(found: Sequence[Power], secrets: Collection[str]) -> str:
+    """Planted leaks whose true lead is the printed resolution, and the secrets of which there is none."""
     rows = [
-        f"| {one.secret} | {one.attack} | {one.weight:.2f} | {one.lead:.3g} | {one.found[one.at]:.2f} "
-        f"| {POWER - WITHIN:.1f} to {POWER + WITHIN:.1f} | {_rising(one.found)} | {_rising(one.leaks)} | {_said(one.passed)} |"
+        f"| {one.secret} | {one.attack} | {one.scope} | {one.weight:.2f} | {one.lead:.3g} | {one.found[one.at]:.2f} "
+        f"| {POWER - WITHIN:.1f} to {POWER + WITHIN:.1f} | {_rising(one.found)} | {_rising(one.leaks)} | {_outcome(one, found)} |"
         for one in found
     ]
-    head = "| secret | attack | weight | lead = resolution | P(p <= 0.025) | wanted | by weight | P(LEAK) by weight | |"
-    return "\n".join([head, "|---" * 9 + "|", *rows, ""])
+    head = "| secret | attack | scope | weight | lead = resolution | P(p <= 0.025) | wanted | by weight | P(LEAK) by weight | |"
+    missing = ", ".join(sorted(set(secrets) - {one.secret for one in found}))
+    why = "no attack has a positive control that succeeds and reaches the printed resolution"
+    return "\n".join(
+        [head, "|---" * 10 + "|", *rows, *(["", f"Not planted, for {why}: {missing}."] if missing else []), ""]
+    )
 
 
 def of_checks(found: Sequence[Check]) -> str:
@@ -68,5 +72,12 @@ def _rising(values: Sequence[float]) -> str:
     return " ".join(f"{value:.2f}" for value in values)
 
 
-def _said(passed: bool) -> str:
-    return "pass" if passed else "FAIL"
+def _outcome(one: Power, found: Sequence[Power]) -> str:
+    """Of one attack; that of a secret is a failure where none of its attacks passes."""
+    if one.calibrated and one.rises:
+        return "pass"
+    return "next tried" if passed(found, one.secret) else "FAIL"
+
+
+def _said(kept: bool) -> str:
+    return "pass" if kept else "FAIL"
