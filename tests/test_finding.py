@@ -140,10 +140,16 @@ def test_only_timing_and_environment_may_differ_between_equal_runs() -> None:
     assert Results.model_validate(other).comparable() != results().comparable()
 
 
+def test_questions_are_about_the_attacks_of_their_run() -> None:
+    run = results().runs[0]
+    with pytest.raises(ValidationError, match="want questions about the run's 1 attacks, got number"):
+        Run.model_validate({**dict(run), "attacks": run.attacks[:1]})
+
+
 def test_a_failed_run_has_neither_utility_nor_attacks() -> None:
     run = results().runs[0]
     assert run.utility is not None
-    nothing = {"utility": None, "attacks": (), "failed": "client-01 failed in fit of round 0: ValueError: a bug"}
+    nothing = {"utility": None, "attacks": (), "questions": (), "failed": "client-01 failed in fit of round 0: ValueError: a bug"}
     assert Run.model_validate({**dict(run), **nothing}).failed == nothing["failed"]
     for field in ("utility", "attacks"):
         with pytest.raises(ValidationError, match="want no utility and no attacks of a run that failed"):
