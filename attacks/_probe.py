@@ -16,6 +16,7 @@ from ._simulation import Vectors
 
 _WIDTHS = (0.5, 2.0, 8.0)  # of the kernel, in median squared distances
 _PENALTIES = tuple(10.0**e for e in range(-4, 4))  # in mean eigenvalues
+_LEAST = 1e-12  # mean eigenvalue, where all vectors are zero
 _CHECKED = 64  # targets that width and penalty are chosen by
 _WIDE = 4  # ratio of dimensions to training artifacts above which the dual solution is used
 
@@ -121,7 +122,7 @@ class KernelRidge:
             values, vectors = torch.linalg.eigh(self._gram(inputs, width).double())
             turned, squared = vectors.T @ some, vectors.square()
             for penalty in _PENALTIES:
-                inverse = 1 / (values.clamp_min(0) + penalty * float(values.mean()))
+                inverse = 1 / (values.clamp_min(0) + penalty * max(float(values.mean()), _LEAST))
                 error = (vectors @ (inverse[:, None] * turned)) / (squared @ inverse)[:, None]
                 found.append((float(error.square().mean()), width, inverse, vectors))
         _, self.width, inverse, vectors = min(found, key=lambda one: one[0])

@@ -70,6 +70,7 @@ class CalibrationLayout:
             holder: A name for the adversary's data, unique among adversaries.
             shifted: Whether each client's images are changed to another look.
         """
+        held_back = [one for one in held_back if len(one[1])]
         if self.target.is_global or self.target.joint or not held_back:
             return Calibration()
         rng = generator(self.seed, 37)

@@ -39,15 +39,16 @@ class CandidatePool:
         """Membership candidates (N,): the client's images at `index`, then held-out images of its domain; and which are
         members.
         """
-        inside = index[:MOST_MEMBERS] + self._place[client][0]
-        outside = self.held_out(self.domain[client])
-        return torch.cat([inside, outside]), torch.arange(len(inside) + len(outside)) < len(inside)
+        return self._with_members(client, index, self.held_out(self.domain[client]))
+
+    def own_membership_candidates(self, client: str, index: Tensor) -> tuple[Tensor, Tensor]:
+        """The same with only the images that the client itself held out, where clients may hold the same images."""
+        return self._with_members(client, index, self._held_out_by(client))
 
     def held_out(self, domain: int) -> Tensor:
         """(N,): the images that clients of this main domain held out."""
         near = [name for name in self.names if self.domain[name] == domain]
-        out = [torch.arange(len(self.population.data(name).held_out_images)) + self._place[name][1] for name in near]
-        return torch.cat(out)
+        return torch.cat([self._held_out_by(name) for name in near])
 
     def non_members(self, domain: int, near: bool, times: int, rng: torch.Generator) -> list[Tensor]:
         """Held-out images of this domain, or of others where not `near`, in random order; `times` such sets."""
@@ -74,6 +75,13 @@ class CandidatePool:
             rows.append(row)
             positions.append(position)
         return torch.stack(rows), torch.tensor(positions)
+
+    def _with_members(self, client: str, index: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
+        inside = index[:MOST_MEMBERS] + self._place[client][0]
+        return torch.cat([inside, outside]), torch.arange(len(inside) + len(outside)) < len(inside)
+
+    def _held_out_by(self, client: str) -> Tensor:
+        return torch.arange(len(self.population.data(client).held_out_images)) + self._place[client][1]
 
     @cached_property
     def _place(self) -> dict[str, tuple[int, int]]:

@@ -133,8 +133,7 @@ def _planted(adversary_trials: AdversaryTrials, size: int | None, few: int, most
     ]
     known = {c.client: c.one for c in adversary_trials.calibration if c.size == size}
     if size == 1:
-        names = list(known)
-        known = {name: known[names[i - 1]] for i, name in enumerate(names)}
+        known = _of_another(known)
     calibration = [
         CalibrationTrial(c.client, i, _mixed(c.one, known[c.client], weight))
         for i, weight in enumerate(WEIGHTS, start=_FIRST)
@@ -142,6 +141,16 @@ def _planted(adversary_trials: AdversaryTrials, size: int | None, few: int, most
         if c.size == few and c.client in known
     ]
     return replace(adversary_trials, trials=trials, calibration=calibration)
+
+
+def _of_another(known: Mapping[str, ScoredObservation]) -> dict[str, ScoredObservation]:
+    """By client, another client's observation, of the same domain where there is one."""
+    found, names = {}, list(known)
+    for name, one in known.items():
+        near = [other for other in names if known[other].truth.domain == one.truth.domain]
+        some = near if len(near) > 1 else names
+        found[name] = known[some[some.index(name) - 1]]
+    return found
 
 
 def _bases(

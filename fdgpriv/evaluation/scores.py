@@ -73,6 +73,7 @@ def averaged(several: Sequence[Scores]) -> Scores:
         first,
         headline=mean([one.headline for one in several]),
         details={metric: mean([one.details[metric] for one in several]) for metric in first.details},
+        crossed=mean([one.crossed for one in several]),
         trust=None if first.trust is None else float(np.mean([one.trust for one in several])),
     )
 

@@ -87,9 +87,10 @@ def blended(task: Task, prediction: Prediction, unaided: Prediction | None, weig
 
 
 def weight_of(found: Trust, size: int | None) -> float | None:
-    """The weight for artifacts of this many images: that of the nearest size that was calibrated, None if there is none.
+    """The weight for artifacts of this many images; None where no size was calibrated.
 
-    The whole client counts as more than any number.
+    That of the largest calibrated size that is not larger, else of the smallest. The whole client counts as more than any
+    number.
     """
     if not found:
         return None
