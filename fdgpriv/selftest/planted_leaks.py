@@ -20,8 +20,8 @@ from fdgpriv.statistics.resolution import POWER
 
 WITHIN = 0.1  # of POWER
 _TRIED = 3  # attacks on one secret
-_STEPS = 4  # of the search for the weight
-_RESOLUTIONS, _OF_HITS = 40, 16  # reports whose printed resolution is averaged; fewer where it is simulated
+_STEPS = 3  # of the search for the weight
+_RESOLUTIONS, _OF_HITS = 40, 10  # reports whose printed resolution is averaged; fewer where it is simulated
 _TRUE = 400  # draws that give the true lead
 _NOISE = 0.05  # by which a rate may fall by chance
 
@@ -66,7 +66,9 @@ class Power:
 
 
 def passed(found: Sequence[Power], secret: str) -> bool:
-    """Whether the resolution of one attack on this secret is calibrated, and all that were tried find larger leaks more often."""
+    """Whether the resolution of one attack on this secret is calibrated, and all that were tried find larger leaks
+    more often.
+    """
     some = [one for one in found if one.secret == secret]
     return all(one.rises for one in some) and any(one.calibrated for one in some)
 

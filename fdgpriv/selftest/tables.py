@@ -25,7 +25,8 @@ def of_powers(found: Sequence[Power], secrets: Collection[str]) -> str:
     """Planted leaks whose true lead is the printed resolution, and the secrets of which there is none."""
     rows = [
         f"| {one.secret} | {one.attack} | {one.scope} | {one.weight:.2f} | {one.lead:.3g} | {one.found[one.at]:.2f} "
-        f"| {POWER - WITHIN:.1f} to {POWER + WITHIN:.1f} | {_rising(one.found)} | {_rising(one.leaks)} | {_outcome(one, found)} |"
+        f"| {POWER - WITHIN:.1f} to {POWER + WITHIN:.1f} | {_rising(one.found)} | {_rising(one.leaks)} "
+        f"| {_outcome(one, found)} |"
         for one in found
     ]
     head = "| secret | attack | scope | weight | lead = resolution | P(p <= 0.025) | wanted | by weight | P(LEAK) by weight | |"
