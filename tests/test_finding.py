@@ -149,7 +149,12 @@ def test_questions_are_about_the_attacks_of_their_run() -> None:
 def test_a_failed_run_has_neither_utility_nor_attacks() -> None:
     run = results().runs[0]
     assert run.utility is not None
-    nothing = {"utility": None, "attacks": (), "questions": (), "failed": "client-01 failed in fit of round 0: ValueError: a bug"}
+    nothing = {
+        "utility": None,
+        "attacks": (),
+        "questions": (),
+        "failed": "client-01 failed in fit of round 0: ValueError: a bug",
+    }
     assert Run.model_validate({**dict(run), **nothing}).failed == nothing["failed"]
     for field in ("utility", "attacks"):
         with pytest.raises(ValidationError, match="want no utility and no attacks of a run that failed"):

@@ -6,33 +6,20 @@ from hashlib import sha1
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from conftest import TARGET, Evaluator, Fitted
-from factories import SURE
 from factories_core import observation, style, truth
-from scipy import stats
 from torch import Tensor
 
-from fdgpriv.adversary import Adversary, GroundTruth, Observation, Prediction
+from fdgpriv.adversary import Adversary, GroundTruth, Prediction
 from fdgpriv.artifacts.style import StyleStatistics
-from fdgpriv.attack import Attack
 from fdgpriv.evaluation.auxiliary import AuxiliaryData
 from fdgpriv.evaluation.calibration import Calibration, CalibrationLayout
-from fdgpriv.evaluation.scores import Scores, averaged, evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, CalibrationTrial, ScoredObservation, TrialNeeds
-from fdgpriv.evaluation.trust import WEIGHTS, trust, weight_of, without_artifact
-from fdgpriv.tasks.candidate import Candidate
-from fdgpriv.tasks.class_label import ClassLabel
-from fdgpriv.tasks.client_size import SizeOfClient
-from fdgpriv.tasks.domain_label import DomainLabel
-from fdgpriv.tasks.images import Images
-from fdgpriv.tasks.label_shares import LabelShares
-from fdgpriv.tasks.membership import Members
+from fdgpriv.evaluation.trust import trust, weight_of
 from fdgpriv.tasks.task import Baselines, Predictions, Task
-from fdgpriv.threat import THREATS, Auxiliary, Capability, threat
-from fdgpriv.utils.seeds import generator
+from fdgpriv.threat import THREATS, Auxiliary, threat
 
 EACH_ROLE = pytest.mark.parametrize("role", THREATS)
 SHIFTED = {"server": False, "client": True, "third_party": True, "insider": False}
@@ -201,7 +188,9 @@ def trusted(
     """The trust in attacks that are sure, on one artifact of each of these clients."""
     adversary: Any = SimpleNamespace(threat=threat("third_party"), sources=("a",))
     trials = [
-        CalibrationTrial(f"client {client}", size, ScoredObservation(observation(style()), truth(count=client, place=at)))
+        CalibrationTrial(
+            f"client {client}", size, ScoredObservation(observation(style()), truth(count=client, place=at))
+        )
         for client, size, at in zip(clients, sizes or [None] * len(clients), places or [-1] * len(clients), strict=True)
     ]
     return trust(task, adversary, trials, [torch.tensor(1.0)] * len(trials), shifted)
