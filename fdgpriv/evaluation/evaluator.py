@@ -156,8 +156,9 @@ class Evaluator:
         for trial in laid_out.trials:
             if (holder := self._holder(target, threat, trial.client)) is not None:
                 by_holder.setdefault(holder, []).append(trial)
+        weighed = task is None or task.weighed
         return [
-            self._prepared(laid_out, threat, sizes, needs, holder, trials)
+            self._prepared(laid_out, threat, sizes, needs, holder, trials, weighed)
             for holder, trials in sorted(by_holder.items())
         ]
 
@@ -169,11 +170,12 @@ class Evaluator:
         needs: TrialNeeds,
         holder: str,
         trials: Sequence[Trial],
+        weighed: bool,
     ) -> AdversaryTrials:
-        """One adversary with its trials and what it calibrates with."""
+        """One adversary with its trials, and what it calibrates with where its predictions are `weighed`."""
         target, pool = laid_out.layout.target, laid_out.layout.pool.images
         layout = CalibrationLayout(self.population, target, self._maker, needs, self._typical(target), self.seed)
-        held_back = self._data.held_back(threat.auxiliary, holder)
+        held_back = self._data.held_back(threat.auxiliary, holder) if weighed else ()
         known = {domain: d for d, domain in enumerate(self.population.sources)}
         found = layout.calibration(
             [

@@ -19,6 +19,7 @@ class ExactStyles(Task):
     metric = "max_abs_error"
     higher_leaks = False
     relevant = 0.1
+    weighed = False
     exact = True
     needs_contributions = True
 

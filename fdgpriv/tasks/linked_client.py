@@ -19,6 +19,7 @@ class LinkedClient(Task):
     metric = "top1"
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     relevant = 0.15
+    weighed = False
     scopes: ClassVar[tuple[str, ...]] = ("client",)
 
     def askable(self, truth: GroundTruth) -> bool:

@@ -58,6 +58,7 @@ class Task(ABC):
         relevant: The least lead over a control that matters, in the metric's unit; where `relative`, as a share of the
             score that the public prior has.
         scopes: What a leak can be about: one ``client`` beyond its domain, or its ``domain``.
+        weighed: Whether adversaries weigh what artifacts tell against `unaided`.
         exact: Whether the secret is either recovered or not; being nearer than a control is then no leak.
         hides_size: Whether the number of images of an artifact is the secret, so that observations hide it.
         draws_images: Whether predictions are images, which are shown in the report and have bounds of their own.
@@ -70,6 +71,7 @@ class Task(ABC):
     bounds: ClassVar[tuple[float, float] | None] = None
     relevant: ClassVar[float]
     relative: ClassVar[bool] = False
+    weighed: ClassVar[bool] = True
     exact: ClassVar[bool] = False
     scopes: ClassVar[tuple[str, ...]] = ("client", "domain")
     hides_size: ClassVar[bool] = False
