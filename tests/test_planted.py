@@ -3,25 +3,27 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from conftest import Evaluator
-from factories import equal
+from factories import equal, leads
 from factories_core import model_state, style
-from scipy import stats
 
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.evaluation.attack_scores import AttackScores
+from fdgpriv.evaluation.attack_tests import AttackTests
 from fdgpriv.evaluation.attack_trials import AttackTrials
-from fdgpriv.evaluation.planted import mixture, planted_power, unit_leads
+from fdgpriv.evaluation.planted import WEIGHTS, mixture, planted_power, undecided, unit_leads
 from fdgpriv.evaluation.scores import Scores, evaluate_trials
-from fdgpriv.statistics.interval import Array
-from fdgpriv.statistics.resolution import power, smallest_found
+from fdgpriv.statistics.questions import Absent, Evidence
+from fdgpriv.statistics.resolution import power
+from fdgpriv.statistics.rule import Test as Tested
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import threat
@@ -57,49 +59,6 @@ def test_counters_are_not_mixed(weight: float) -> None:
     torch.testing.assert_close(found["weight"], torch.full((2,), weight))
     assert found["steps"].dtype is torch.int64
     assert int(found["steps"]) == 3
-
-
-# Power
-
-
-def leads(mean: float, units: int = 60, controls: int = 1, sd: float = 1.0) -> Array:
-    """(U, B) normal quantiles with exactly this mean and standard deviation, in another order for each control."""
-    z = stats.norm.ppf((np.arange(units) + 0.5) / units)
-    z *= sd / z.std(ddof=1)
-    rng = np.random.default_rng(5)
-    return np.stack([mean + rng.permutation(z) for _ in range(controls)], axis=1)
-
-
-def rate(values: Array) -> float:
-    return power(values, np.random.default_rng(0), 4000)
-
-
-def test_the_power_is_that_of_the_resolution() -> None:
-    """At (t_.975 + t_.8) standard errors four experiments of five find the lead."""
-    for units in (30, 60, 200):
-        reach = stats.t.ppf(0.975, units - 1) + stats.t.ppf(0.8, units - 1)
-        assert smallest_found(leads(0.0, units)[:, 0]) == pytest.approx(reach / units**0.5)
-        assert rate(leads(reach / units**0.5, units)) == pytest.approx(0.8, abs=0.06)
-
-
-def test_the_power_rises_with_the_lead_and_falls_with_the_spread() -> None:
-    found = [rate(leads(mean)) for mean in (-0.5, 0.0, 0.15, 0.3, 0.5, 1.0)]
-    assert found == sorted(found)
-    assert found[0] == 0
-    assert found[1] == pytest.approx(0.025, abs=0.02)
-    assert found[-1] == 1
-    assert rate(leads(0.3, sd=2.0)) < rate(leads(0.3))
-
-
-def test_every_control_must_be_beaten() -> None:
-    one, other = leads(0.35), leads(0.0)
-    assert rate(np.hstack([one, other])) <= rate(other) < 0.1 < rate(one)
-
-
-def test_the_power_where_units_hardly_differ() -> None:
-    assert rate(np.ones((40, 1))) == 1
-    assert rate(np.zeros((40, 1))) == rate(-np.ones((40, 1))) == rate(np.ones((1, 1))) == 0
-    assert rate(np.ones((5, 1))) == 0  # 2^-5 > 0.025: five units never suffice
 
 
 # The weight at which a leak matters
@@ -190,3 +149,66 @@ def test_a_planted_leak_is_found_by_who_can_read(evaluator: Evaluator, blind: bo
     assert planted_power(trials, adversaries, one, (), generator(1)) == {}
     whole = [replace(a, trials=[t for t in a.trials if t.size is None]) for a in adversaries]
     assert planted_power(trials, whole, one, ("client",), generator(1)) == {}
+
+
+@pytest.mark.parametrize("size", [None, 1])
+def test_a_planted_trial_asks_for_the_secret_of_few_images(evaluator: Evaluator, size: int | None) -> None:
+    """In the client's whole artifact; where single images are shared, in another client's of the domain."""
+    (one,) = evaluator.style_adversaries(threat("server"), (1, None))
+    found = planting._planted(one, size, 1, 1)
+    assert [trial.size for trial in found.trials] == [1000 + i for i in range(len(WEIGHTS)) for _ in range(12)]
+    whole = {trial.client: trial for trial in one.trials if trial.size is None}
+    for trial in found.trials:
+        weight = WEIGHTS[trial.size - 1000]
+        leak = next(t for t in one.trials if t.client == trial.client and t.size == 1)
+        last = [t for t in one.trials if t.client == trial.client and t.size == 1][-1]
+        base = (whole[trial.client].asked["attack"] if size is None else last.asked["other_client"])[0].observation
+        planted, single = trial.asked["attack"][0], leak.asked["attack"][0]
+        assert (trial.unit, trial.given) == (trial.client, {})
+        assert planted.truth is single.truth
+        assert torch.equal(planted.observation.candidates, single.observation.candidates)
+        assert planted.observation.n_images == base.n_images
+        wanted = mixture(base.artifact, single.observation.artifact, weight)
+        assert equal(planted.observation.artifact.tensors(), wanted.tensors())
+    assert len(found.calibration) == 18 * len(WEIGHTS)
+    known = {(c.client, c.size): c.one for c in one.calibration}
+    for trial in [c for c in found.calibration if c.size == 1000]:  # the artifact that a leak is planted in
+        tensors = trial.one.observation.artifact.tensors()
+        bases = {
+            client: other.truth.domain
+            for (client, n), other in known.items()
+            if n == size and equal(other.observation.artifact.tensors(), tensors)
+        }
+        if size is None:
+            assert list(bases) == [trial.client]
+        else:
+            assert trial.client not in bases
+            assert set(bases.values()) == {trial.one.truth.domain}
+
+
+SEEN = Tested(0.1, -0.2, 0.4, 0.3, 12, "noise", {})
+POSITIVE = replace(SEEN, difference=3.0, p=0.001)
+OPEN = Evidence(SEEN, 1.0, POSITIVE)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "asked"),
+    [
+        (OPEN, True),
+        (replace(OPEN, test=replace(SEEN, p=0.026)), True),
+        (replace(OPEN, test=replace(SEEN, p=0.025)), False),  # a leak, before the correction
+        (replace(OPEN, test=replace(SEEN, p=None)), False),
+        (replace(OPEN, test=replace(SEEN, upper=1.0)), False),  # too coarse
+        (replace(OPEN, test=replace(SEEN, upper=None)), False),
+        (replace(OPEN, positive=replace(POSITIVE, p=0.03)), False),  # weak
+        (replace(OPEN, positive=replace(POSITIVE, difference=0.9)), False),
+        (replace(OPEN, positive=None), False),
+        (Absent("no other client"), False),
+    ],
+)
+def test_a_planted_leak_is_looked_for_where_the_verdict_depends_on_it(evidence: Evidence | Absent, asked: bool) -> None:
+    tests = AttackTests({"client": evidence, "domain": OPEN}, None, {}, None)
+    one: Any = SimpleNamespace(shared=True, exact=False)
+    assert undecided(one, tests) == (["client", "domain"] if asked else ["domain"])
+    assert undecided(SimpleNamespace(shared=False, exact=False), tests) == []  # type: ignore[arg-type]
+    assert undecided(SimpleNamespace(shared=True, exact=True), tests) == []  # type: ignore[arg-type]
