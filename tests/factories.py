@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 import torch
 from conftest import Fitted, fit
+from numpy.typing import NDArray
+from scipy import special
 from torch import Tensor, nn
 
 from fdgpriv.adversary import Adversary, Observation, Prediction
@@ -309,6 +311,14 @@ def evaluated(
 
 def mean(scores: Scores, name: str = "attack") -> float:
     return float(np.mean(scores.headline[name]))
+
+
+def leads(mean: float, units: int = 60, controls: int = 1, sd: float = 1.0) -> NDArray[np.float64]:
+    """(U, B) normal quantiles with exactly this mean and standard deviation, in another order for each control."""
+    z = special.ndtri((np.arange(units) + 0.5) / units)
+    z *= sd / z.std(ddof=1)
+    rng = np.random.default_rng(5)
+    return np.stack([mean + rng.permutation(z) for _ in range(controls)], axis=1)
 
 
 def inferred(

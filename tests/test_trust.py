@@ -1,18 +1,21 @@
-"""Trust: the images an adversary calibrates with, its simulated artifacts, and the weight it gives to artifacts."""
+"""Trust: the weight between what an artifact tells and what the adversary predicts without it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from hashlib import sha1
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+<<<<<<< HEAD
 from conftest import TARGET, Evaluator, Fitted
+=======
+>>>>>>> trusttests
 from factories_core import observation, style, truth
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, GroundTruth, Prediction
+<<<<<<< HEAD
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.evaluation.auxiliary import AuxiliaryData
 from fdgpriv.evaluation.calibration import Calibration, CalibrationLayout
@@ -143,6 +146,13 @@ def test_nothing_is_simulated_for_global_and_joint_artifacts_or_without_images(e
         assert none.pool is None
     assert len(found(target).trials) == 9 * 3
 
+=======
+from fdgpriv.evaluation.scores import Scores, averaged
+from fdgpriv.evaluation.trial import CalibrationTrial, ScoredObservation
+from fdgpriv.evaluation.trust import trust, weight_of
+from fdgpriv.tasks.task import Baselines, Predictions, Task
+from fdgpriv.threat import threat
+>>>>>>> trusttests
 
 # The weight
 
@@ -241,3 +251,18 @@ def test_the_weight_of_a_size_that_was_not_calibrated_is_that_of_the_next_smalle
     assert weight_of({5: 0.5, 20: 0.75}, 1) == weight_of({None: 0.5}, 3) == 0.5
     assert weight_of({5: 0.5, 20: 0.75}, None) == 0.75
     assert weight_of({}, 1) is None
+
+
+def test_the_scores_of_repeats_are_averaged() -> None:
+    def run(one: float, other: float, trusted: float | None) -> Scores:
+        table = {"attack": [one, other], "noise": [other, one]}
+        crossed = {"a": [one, one]}
+        return Scores(["a/1", "b/1"], ["a", "b"], table, {"ssim": table}, crossed, {"attack": {}}, trusted)
+
+    found = averaged([run(1, 2, 0.5), run(3, 5, 1.0), run(5, 2, 0.0)])
+    assert (found.units, found.clients, found.realism) == (["a/1", "b/1"], ["a", "b"], {"attack": {}})
+    assert found.headline == found.details["ssim"] == {"attack": [3, 3], "noise": [3, 3]}
+    assert found.crossed == {"a": [3, 3]}
+    assert found.trust == 0.5
+    assert averaged([run(1, 2, None), run(2, 3, None)]).trust is None
+    assert averaged([run(1, 2, 0.5)]) == run(1, 2, 0.5)

@@ -1,0 +1,214 @@
+"""Planted leaks: how they are mixed into artifacts, how often they are found, and where that is asked."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import Evaluator
+from factories import equal, leads
+from factories_core import model_state, style
+
+from fdgpriv.adversary import Adversary, Observation
+from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.attack import Attack
+from fdgpriv.evaluation.attack_scores import AttackScores
+from fdgpriv.evaluation.attack_tests import AttackTests
+from fdgpriv.evaluation.attack_trials import AttackTrials
+from fdgpriv.evaluation.planted import WEIGHTS, mixture, planted_power, undecided, unit_leads
+from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.statistics.questions import Absent, Evidence
+from fdgpriv.statistics.resolution import power
+from fdgpriv.statistics.rule import Test as Tested
+from fdgpriv.tasks.images import Images
+from fdgpriv.tasks.task import Predictions
+from fdgpriv.threat import threat
+from fdgpriv.utils.seeds import generator
+
+planting: Any = import_module("fdgpriv.evaluation.planted")
+
+
+# Mixtures
+
+
+def test_a_mixture_runs_from_one_artifact_to_the_other() -> None:
+    base, leak = style("photo", 0), style("sketch", 1)
+    for weight in (0.0, 0.3, 1.0):
+        found = mixture(base, leak, weight)
+        assert (found.client, found.round) == ("photo", 0)
+        assert found.facts() == base.facts()
+        for name, tensor in found.tensors().items():
+            wanted = [
+                (1 - weight) * a + weight * b
+                for a, b in zip(base.tensors()[name].tolist(), leak.tensors()[name].tolist(), strict=True)
+            ]
+            torch.testing.assert_close(tensor, torch.tensor(wanted))
+    assert equal(mixture(base, leak, 0.0).tensors(), base.tensors())
+    assert equal(mixture(base, leak, 1.0).tensors(), leak.tensors())
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.4, 1.0])
+def test_counters_are_not_mixed(weight: float) -> None:
+    base = model_state(weight=torch.zeros(2), steps=torch.tensor(3))
+    leak = model_state(weight=torch.ones(2), steps=torch.tensor(8))
+    found = mixture(base, leak, weight).tensors()
+    torch.testing.assert_close(found["weight"], torch.full((2,), weight))
+    assert found["steps"].dtype is torch.int64
+    assert int(found["steps"]) == 3
+
+
+# The weight at which a leak matters
+
+CLIENTS = [f"c{i}" for i in range(12)]
+
+
+def scores(mean: float, sd: float = 1.0, sizes: int = 1) -> Scores:
+    """Scores with this lead over every control, the same for all targets of a client."""
+    found, clients = leads(mean, len(CLIENTS), 1, sd)[:, 0].repeat(sizes), np.repeat(CLIENTS, sizes).tolist()
+    levels = dict.fromkeys(("noise", "mean_image", "other_client", "other_domain"), [10.0] * len(clients))
+    return Scores(clients, clients, {"attack": (10 + found).tolist(), **levels})
+
+
+@dataclass(frozen=True)
+class Reading(Attack):
+    """Predicts the image of the line-up with the nearest style, or always the public mean."""
+
+    blind: bool = False
+    reads = (StyleStatistics,)
+    task = Images()
+    threats = ("server",)
+
+    def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
+        if self.blind:
+            return Predictions([adversary.public_images[0].mean(0)] * len(observations))
+        styles = torch.cat(adversary.styles(adversary.candidates), dim=1)
+        found = []
+        for one in observations:
+            row = one.candidates[0]
+            wanted = torch.cat([one.artifact.tensors()["mean"], one.artifact.tensors()["std"]])
+            found.append(adversary.candidates[row[(styles[row] - wanted).square().sum(1).argmin()]])
+        return Predictions(found)
+
+
+def entry(by_size: Mapping[int | None, Scores], attack: Attack | None = None, **given: Any) -> AttackScores:
+    made = {"level": "client", "shared": True, "by_size": dict(by_size), **given}
+    return AttackScores.of(attack or Reading(), threat("server"), StyleStatistics.kind, **made)
+
+
+@pytest.mark.parametrize(
+    ("means", "share", "before"),
+    [
+        ((0.0, 0.5, 3.0, 9.0), 0.2, 1),  # 0.5 + 0.2 * 2.5 is the relevant effect of 1 dB
+        ((0.0, 4.0, 8.0, 9.0), 0.25, 0),
+        ((0.0, 0.0, 0.0, 1.0), 1.0, 2),
+        ((1.5, 2.0, 3.0, 4.0), 0.0, 0),  # there without any planted leak
+    ],
+)
+def test_a_leak_is_looked_for_where_it_just_matters(means: Sequence[float], share: float, before: int) -> None:
+    by_weight = [scores(mean, 0.8 + i) for i, mean in enumerate(means)]
+    one = entry({None: by_weight[0]})
+    low, high = (unit_leads(one.hypothesis("client", by_weight[i])) for i in (before, min(before + 1, 3)))
+    wanted = power((1 - share) * low + share * high, np.random.default_rng(7))
+    assert planting._found(one, "client", by_weight, 7) == wanted
+
+
+def test_what_the_whole_positive_control_does_not_show_is_never_found() -> None:
+    for means in ((0.0, 0.2, 0.5, 0.9), (0.0, 0.0, 0.0, 0.0), (-1.0, -1.0, -1.0, -1.0)):
+        by_weight = [scores(mean, 0.01) for mean in means]
+        assert planting._found(entry({None: by_weight[0]}), "client", by_weight, 0) == 0
+
+
+def test_the_largest_artifacts_that_clearly_leak_are_planted() -> None:
+    """1.5 times the relevant effect of 1 dB; single images where none do."""
+    by_size = {1: scores(9.0), 2: scores(3.0), 5: scores(1.51), 20: scores(1.49), None: scores(9.0)}
+    assert planting._leaking_size(entry(by_size), ["client"]) == 5
+    assert planting._leaking_size(entry({1: scores(0.0), 2: scores(1.0), None: scores(0.0)}), ["client"]) == 1
+
+
+def test_units_are_clients() -> None:
+    hypothesis: Any = entry({None: scores(2.0)}).hypothesis("client", scores(2.0, sizes=3))
+    torch.testing.assert_close(unit_leads(hypothesis)[:, 0].mean(), np.float64(2.0))
+    assert unit_leads(hypothesis).shape == (12, 4)
+
+
+# On a trained federation
+
+
+@pytest.mark.parametrize("blind", [False, True])
+def test_a_planted_leak_is_found_by_who_can_read(evaluator: Evaluator, blind: bool) -> None:
+    trials = AttackTrials(evaluator, Reading(blind), threat("server"))
+    adversaries = trials.adversaries(evaluator.target(StyleStatistics.kind), (1, None))
+    one = entry(evaluate_trials(trials.attack, adversaries, (), generator(0))[0], trials.attack)
+    found = planted_power(trials, adversaries, one, ("client",), generator(1))
+    assert found.keys() == {"client"}
+    assert found["client"] == 0 if blind else found["client"] > 0.5
+    assert planted_power(trials, adversaries, one, (), generator(1)) == {}
+    whole = [replace(a, trials=[t for t in a.trials if t.size is None]) for a in adversaries]
+    assert planted_power(trials, whole, one, ("client",), generator(1)) == {}
+
+
+@pytest.mark.parametrize("size", [None, 1])
+def test_a_planted_trial_asks_for_the_secret_of_few_images(evaluator: Evaluator, size: int | None) -> None:
+    """In the client's whole artifact; where single images are shared, in another client's of the domain."""
+    (one,) = evaluator.style_adversaries(threat("server"), (1, None))
+    found = planting._planted(one, size, 1, 1)
+    assert [trial.size for trial in found.trials] == [1000 + i for i in range(len(WEIGHTS)) for _ in range(12)]
+    whole = {trial.client: trial for trial in one.trials if trial.size is None}
+    for trial in found.trials:
+        weight = WEIGHTS[trial.size - 1000]
+        leak = next(t for t in one.trials if t.client == trial.client and t.size == 1)
+        last = [t for t in one.trials if t.client == trial.client and t.size == 1][-1]
+        base = (whole[trial.client].asked["attack"] if size is None else last.asked["other_client"])[0].observation
+        planted, single = trial.asked["attack"][0], leak.asked["attack"][0]
+        assert (trial.unit, trial.given) == (trial.client, {})
+        assert planted.truth is single.truth
+        assert torch.equal(planted.observation.candidates, single.observation.candidates)
+        assert planted.observation.n_images == base.n_images
+        wanted = mixture(base.artifact, single.observation.artifact, weight)
+        assert equal(planted.observation.artifact.tensors(), wanted.tensors())
+    assert len(found.calibration) == 18 * len(WEIGHTS)
+    known = {(c.client, c.size): c.one for c in one.calibration}
+    for trial in [c for c in found.calibration if c.size == 1000]:  # the artifact that a leak is planted in
+        tensors = trial.one.observation.artifact.tensors()
+        bases = {
+            client: other.truth.domain
+            for (client, n), other in known.items()
+            if n == size and equal(other.observation.artifact.tensors(), tensors)
+        }
+        if size is None:
+            assert list(bases) == [trial.client]
+        else:
+            assert trial.client not in bases
+            assert set(bases.values()) == {trial.one.truth.domain}
+
+
+SEEN = Tested(0.1, -0.2, 0.4, 0.3, 12, "noise", {})
+POSITIVE = replace(SEEN, difference=3.0, p=0.001)
+OPEN = Evidence(SEEN, 1.0, POSITIVE)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "asked"),
+    [
+        (OPEN, True),
+        (replace(OPEN, test=replace(SEEN, p=0.026)), True),
+        (replace(OPEN, test=replace(SEEN, p=0.025)), False),  # a leak, before the correction
+        (replace(OPEN, test=replace(SEEN, p=None)), False),
+        (replace(OPEN, test=replace(SEEN, upper=1.0)), False),  # too coarse
+        (replace(OPEN, test=replace(SEEN, upper=None)), False),
+        (replace(OPEN, positive=replace(POSITIVE, p=0.03)), False),  # weak
+        (replace(OPEN, positive=replace(POSITIVE, difference=0.9)), False),
+        (replace(OPEN, positive=None), False),
+        (Absent("no other client"), False),
+    ],
+)
+def test_a_planted_leak_is_looked_for_where_the_verdict_depends_on_it(evidence: Evidence | Absent, asked: bool) -> None:
+    tests = AttackTests({"client": evidence, "domain": OPEN}, None, {}, None)
+    one: Any = SimpleNamespace(shared=True, exact=False)
+    assert undecided(one, tests) == (["client", "domain"] if asked else ["domain"])
+    assert undecided(SimpleNamespace(shared=False, exact=False), tests) == []  # type: ignore[arg-type]
+    assert undecided(SimpleNamespace(shared=True, exact=True), tests) == []  # type: ignore[arg-type]
