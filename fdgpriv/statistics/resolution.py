@@ -12,14 +12,16 @@ from fdgpriv.statistics.paired import LEVEL, compare
 POWER = 0.8
 _RUNS = 100
 _RESAMPLES = 400
+_SURE = 2.0  # standard errors
 _STEPS = 40  # of leads that are tried, between 0 and the largest possible one
 
 
 def resolution(attack: Array, controls: Mapping[str, Array], bounds: tuple[float, float] | None) -> float | None:
-    """The smallest true lead over a control found with probability 0.8 at p <= 0.025; the largest over controls.
+    """The smallest true lead over the strongest control found with probability 0.8 at p <= 0.025 over each control.
 
     (t_{.975,u-1} + t_{.8,u-1}) times the standard error of the paired lead over u units; for an attack that either hits
-    or misses by simulation at the control's rate.
+    or misses by simulation at the control's rate. The largest over controls; from that of a control that is surely weaker
+    than the strongest one, the distance of the two is subtracted.
 
     Args:
         attack: Its score by unit (u,), higher leaks.
@@ -32,7 +34,18 @@ def resolution(attack: Array, controls: Mapping[str, Array], bounds: tuple[float
         return None
     if bounds == (0.0, 1.0) and set(attack.tolist()) <= {0.0, 1.0}:
         return max(_of_hits(control) for control in controls.values())
-    return max(smallest_found(attack - control) for control in controls.values())
+    strongest = max(controls.values(), key=lambda control: float(control.mean()))
+    return max(smallest_found(attack - control) - _surely_weaker(strongest - control) for control in controls.values())
+
+
+def _surely_weaker(differences: Array) -> float:
+    """By how much the strongest control surely exceeds another one, so that a lead over it is larger by as much.
+
+    Args:
+        differences: Strongest control minus the other one, by unit (u,).
+    """
+    se = float(differences.std(ddof=1)) / math.sqrt(len(differences))
+    return max(0.0, float(differences.mean()) - _SURE * se)
 
 
 def smallest_found(leads: Array) -> float:
