@@ -138,3 +138,13 @@ def test_the_domain_is_known_to_controls_as_it_is_to_the_attack(evaluator: Evalu
             wanted = torch.cat(own).mean(0)
             for control in ("attack", "random_style", "other_client", "other_domain"):
                 torch.testing.assert_close(predictions[control], wanted)
+
+
+def test_who_does_not_know_the_domain_predicts_the_mean_of_all_images(evaluator: Evaluator) -> None:
+    adversary = asked(evaluator, "server", Images(), (1,))[0].adversary
+    less = replace(adversary.threat, capabilities=adversary.threat.capabilities - {Capability.KNOWS_DOMAIN})
+    for d, domain in enumerate(adversary.auxiliary):
+        known = without_artifact(Images(), adversary, domain.images[0], d)
+        unknown = without_artifact(Images(), replace(adversary, threat=less), domain.images[0], d)
+        torch.testing.assert_close(known, domain.images.mean(0))
+        torch.testing.assert_close(unknown, torch.cat([own.images for own in adversary.auxiliary]).mean(0))

@@ -23,7 +23,7 @@ from fdgpriv.evaluation.planted import WEIGHTS, mixture, planted_power, undecide
 from fdgpriv.evaluation.scores import Scores, evaluate_trials
 from fdgpriv.statistics.questions import Absent, Evidence
 from fdgpriv.statistics.resolution import power
-from fdgpriv.statistics.rule import Test as Tested
+from fdgpriv.statistics.rule import Test as Outcome
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import threat
@@ -186,7 +186,7 @@ def test_a_planted_trial_asks_for_the_secret_of_few_images(evaluator: Evaluator,
             assert set(bases.values()) == {trial.one.truth.domain}
 
 
-SEEN = Tested(0.1, -0.2, 0.4, 0.3, 12, "noise", {})
+SEEN = Outcome(0.1, -0.2, 0.4, 0.3, 12, "noise", {})
 POSITIVE = replace(SEEN, difference=3.0, p=0.001)
 OPEN = Evidence(SEEN, 1.0, POSITIVE)
 

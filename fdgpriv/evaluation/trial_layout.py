@@ -120,10 +120,7 @@ class TrialLayout:
         return [self._trial(group, groups, public.get(group.size)) for group in groups]
 
     def scored(self, group: Group) -> ScoredObservation:
-        """The observation of this group's artifact and its ground truth, without controls.
-
-        Clients may hold the same images: the membership candidates are the client's own.
-        """
+        """The observation of this group's artifact and its truth, without controls; membership candidates are its own."""
         candidates, positions = self.pool.line_ups(group.client, group.index, self.rng)
         membership_candidates, members = self.pool.own_membership_candidates(group.client, group.index)
         truth = self._truth(group, group.index, candidates, positions, membership_candidates, members)
