@@ -23,18 +23,17 @@ CLIENTS = [f"client-{i:02}" for i in range(15)]
 DOMAINS = {client: ("scan", "type", "outline")[i % 3] for i, client in enumerate(CLIENTS)}
 
 
-def stored_scores(secret: str, kind: str, leak: float = 0.0, proof: float = 4.0, **changes: Any) -> AttackScores:
+def stored_scores(secret: str, kind: str, leak: float = 0.0, proof: float = 2.5, **changes: Any) -> AttackScores:
     """One attack: units of unequal difficulty, a lead of `leak` on the artifacts and of `proof` on the positive control."""
     rng = np.random.default_rng(len(kind) + 10 * len(secret))
     hard = rng.normal(size=15)
     crossed = hard + rng.normal(size=(15, 15)) + leak * np.eye(15)
-    others = {
-        name: (hard + rng.normal(size=15)).tolist() for name in ("noise", "mean_image", "other_client", "other_domain")
-    }
+    worse = {"noise": 9.0, "mean_image": 6.0, "other_client": 0.0, "other_domain": 0.0}
+    others = {name: (hard + rng.normal(size=15) - by).tolist() for name, by in worse.items()}
     whole = Scores(CLIENTS, CLIENTS, {"attack": crossed.diagonal().tolist(), **others})
     whole.crossed = dict(zip(CLIENTS, crossed.tolist(), strict=True))
     clients = [client for client in CLIENTS for _ in range(3)]
-    base = {name: rng.normal(size=45) for name in ("attack", *others)}
+    base = {name: rng.normal(size=45) - worse.get(name, 0.0) for name in ("attack", *others)}
     base["attack"] = base["attack"] + proof + rng.normal(size=45)
     single = Scores([f"{c}/1/{i}" for i, c in enumerate(clients)], clients, {k: v.tolist() for k, v in base.items()})
     made: dict[str, Any] = {

@@ -4,16 +4,17 @@ A leak of weight w: with probability w, a client's scores are those of its posit
 are drawn anew with replacement.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_tests import attack_tests
 from fdgpriv.selftest.false_leaks import NullReport
-from fdgpriv.selftest.null_reports import ByName, Evaluation, Rng, mixed, permuted
+from fdgpriv.selftest.null_reports import Array, ByName, Evaluation, Rng, mixed, permuted
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.questions import Evidence
 from fdgpriv.statistics.resolution import POWER
@@ -22,7 +23,7 @@ WITHIN = 0.1  # of POWER
 _TRIED = 3  # attacks on one secret
 _STEPS = 3  # of the search for the weight
 _RESOLUTIONS, _OF_HITS = 40, 10  # reports whose printed resolution is averaged; fewer where it is simulated
-_TRUE = 400  # draws that give the true lead
+_TRUE = 400  # permutations
 _NOISE = 0.05  # by which a rate may fall by chance
 
 
@@ -86,8 +87,11 @@ def powers(reports: Mapping[str, Sequence[NullReport]], rng: Rng) -> list[Power]
         tried: list[Power] = []
         for key, scope in some:
             one = reports[scope][0].evaluations[key]
-            if len(tried) < _TRIED and not any(other.calibrated for other in tried) and (at := _weight(one, rng)):
-                tried.append(_power(key, one, at, [r for r in reports[scope] if key in r.evaluations], rng))
+            if len(tried) < _TRIED and not any(other.calibrated for other in tried):
+                pool = _Pool.of(one, rng)
+                if (at := _weight(one, pool, rng)) is not None:
+                    some_reports = [report for report in reports[scope] if key in report.evaluations]
+                    tried.append(_power(key, one, at, pool, some_reports, rng))
         found += tried
     return found
 
@@ -109,40 +113,53 @@ def _by_secret(reports: Mapping[str, Sequence[NullReport]]) -> dict[str, list[tu
 
 @dataclass(frozen=True, eq=False)
 class _Draw:
-    """The scores of one evaluation with and without a leak; the leak's draw of each target, and the targets drawn."""
+    """Scores (u,) of targets drawn anew, with and without a leak; a draw of the leak for each, and their places."""
 
     null: ByName
     leaking: ByName
-    draws: np.ndarray[tuple[int], np.dtype[np.float64]]
-    chosen: np.ndarray[tuple[int], np.dtype[np.int64]]
-
-    @classmethod
-    def of(cls, one: Evaluation, null: ByName, rng: Rng) -> "_Draw":
-        u = len(one.whole.units)
-        return cls(null, one.leaking(rng), rng.random(u), rng.integers(0, u, u))
+    draws: Array
+    chosen: NDArray[np.int64]
 
     def at(self, one: Evaluation, weight: float) -> AttackScores:
-        """The evaluation of the targets drawn, with a leak of this weight."""
-        scores = mixed(self.null, self.leaking, self.draws, weight)
+        """The evaluation of these targets, with a leak of this weight."""
         units = [f"{one.whole.units[i]} {n}" for n, i in enumerate(self.chosen)]
-        return one.copy({name: values[self.chosen] for name, values in scores.items()}, units)
+        return one.copy(mixed(self.null, self.leaking, self.draws, weight), units)
 
 
-def _drawn(one: Evaluation, rng: Rng, count: int) -> Iterator[_Draw]:
-    for _ in range(count):
-        yield _Draw.of(one, one.null(permuted(one.one.domains, one.scope, rng), rng), rng)
+@dataclass(frozen=True, eq=False)
+class _Pool:
+    """Scores (n, u) of n permutations, with and without a leak, which each target of a report is drawn from by itself: of a
+    target that is drawn twice, what is random in its scores is drawn twice too.
+    """
+
+    null: ByName
+    leaking: ByName
+
+    @classmethod
+    def of(cls, one: Evaluation, rng: Rng) -> "_Pool":
+        null = [one.null(permuted(one.one.domains, one.scope, rng), rng) for _ in range(_TRUE)]
+        leaking = [one.leaking(rng) for _ in range(_TRUE)]
+        return cls(*({name: np.stack([row[name] for row in rows]) for name in rows[0]} for rows in (null, leaking)))
+
+    def drawn(self, rng: Rng) -> _Draw:
+        n, u = self.null["attack"].shape
+        chosen, rows = rng.integers(0, u, size=(u,)), rng.integers(0, n, size=(u,))
+        null, leaking = (
+            {name: values[rows, chosen] for name, values in some.items()} for some in (self.null, self.leaking)
+        )
+        return _Draw(null, leaking, rng.random((u,)), chosen)
+
+    def leads(self, one: Evaluation, weight: float) -> Array:
+        """(B,): the true lead over each control where every target leaks with this probability, 0 or 1."""
+        return one.leads(mixed(self.null, self.leaking, np.full(self.null["attack"].shape, 0.5), weight))
 
 
-def _weight(one: Evaluation, rng: Rng) -> tuple[float, float] | None:
+def _weight(one: Evaluation, pool: _Pool, rng: Rng) -> tuple[float, float] | None:
     """The weight at which the true lead equals the mean printed resolution, and that lead; None where none reaches it."""
-    ends = []
-    for draw in _drawn(one, rng, _TRUE):
-        every = [mixed(draw.null, draw.leaking, np.zeros(len(draw.draws)), weight) for weight in (-1.0, 1.0)]
-        ends.append([one.leads(scores) for scores in every])
-    ends_by_weight = np.asarray(ends).mean(0)  # (2, B)
     weights = np.linspace(0, 1, 1001)
-    leads = (np.outer(1 - weights, ends_by_weight[0]) + np.outer(weights, ends_by_weight[1])).min(1)
-    few = list(_drawn(one, rng, _OF_HITS if one.hits else _RESOLUTIONS))
+    none, whole = pool.leads(one, 0.0), pool.leads(one, 1.0)
+    leads = (np.outer(1 - weights, none) + np.outer(weights, whole)).min(1)
+    few = [pool.drawn(rng) for _ in range(_OF_HITS if one.hits else _RESOLUTIONS)]
     weight = 0.5
     for _ in range(_STEPS):
         printed = _resolution(one, few, weight)
@@ -159,12 +176,14 @@ def _resolution(one: Evaluation, draws: Sequence[_Draw], weight: float) -> float
     return float(np.mean(printed)) if printed else np.inf
 
 
-def _power(key: str, one: Evaluation, at: tuple[float, float], reports: Sequence[NullReport], rng: Rng) -> Power:
+def _power(
+    key: str, one: Evaluation, at: tuple[float, float], pool: _Pool, reports: Sequence[NullReport], rng: Rng
+) -> Power:
     weight, lead = at
     weights = (0.0, weight / 2, weight, (1 + weight) / 2, 1.0) if weight < 1 else (0.0, weight / 2, weight)
     found, leaks = np.zeros(len(weights)), np.zeros(len(weights))
     for report in reports:
-        draw = _Draw.of(one, report.scores[key], rng)
+        draw = pool.drawn(rng)
         for i, w in enumerate(weights):
             p, leak = report.outcome(key, draw.at(one, w))
             found[i] += p <= LEVEL
