@@ -216,8 +216,13 @@ def difference_text(value: Measured) -> str:
     if value.value is None:
         return f"not comparable ({value.reason})"
     low, high = value.ci95 or (0.0, 0.0)
-    ends = "" if value.ci95 is None else f" [{low + 0.0:+.3g}, {high + 0.0:+.3g}]"  # no -0
-    return f"{value.value + 0.0:+.3g}{ends} paired over {value.n} clients"
+    ends = "" if value.ci95 is None else f" [{_rounded(low):+.3g}, {_rounded(high):+.3g}]"
+    return f"{_rounded(value.value):+.3g}{ends} paired over {value.n} clients"
+
+
+def _rounded(value: float) -> float:
+    """0 without a sign where the value is 0 up to rounding."""
+    return 0.0 if abs(value) < 1e-12 else value
 
 
 def statistics_layers(case: Case) -> int:
