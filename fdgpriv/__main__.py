@@ -5,7 +5,7 @@ from importlib import import_module
 
 COMMANDS = {
     "audit": "train a federation, attack the shared artifacts, report the leaks",
-    "selftest": "check the false alarm rate of the statistical tests",
+    "selftest": "check that verdicts are calibrated: A/A reports, planted leaks, simulated draws",
 }
 
 
