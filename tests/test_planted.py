@@ -19,7 +19,7 @@ from fdgpriv.attack import Attack
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_tests import AttackTests
 from fdgpriv.evaluation.attack_trials import AttackTrials
-from fdgpriv.evaluation.planted import WEIGHTS, mixture, planted_power, undecided, unit_leads
+from fdgpriv.evaluation.planted import WEIGHTS, mixture, planted_power, undecided
 from fdgpriv.evaluation.scores import Scores, evaluate_trials
 from fdgpriv.statistics.questions import Absent, Evidence
 from fdgpriv.statistics.resolution import power
@@ -111,7 +111,7 @@ def entry(by_size: Mapping[int | None, Scores], attack: Attack | None = None, **
 def test_a_leak_is_looked_for_where_it_just_matters(means: Sequence[float], share: float, before: int) -> None:
     by_weight = [scores(mean, 0.8 + i) for i, mean in enumerate(means)]
     one = entry({None: by_weight[0]})
-    low, high = (unit_leads(one.hypothesis("client", by_weight[i])) for i in (before, min(before + 1, 3)))
+    low, high = (one.hypothesis("client", by_weight[i]).leads() for i in (before, min(before + 1, 3)))
     wanted = power((1 - share) * low + share * high, np.random.default_rng(7))
     assert planting._found(one, "client", by_weight, 7) == wanted
 
@@ -131,8 +131,8 @@ def test_the_largest_artifacts_that_clearly_leak_are_planted() -> None:
 
 def test_units_are_clients() -> None:
     hypothesis: Any = entry({None: scores(2.0)}).hypothesis("client", scores(2.0, sizes=3))
-    torch.testing.assert_close(unit_leads(hypothesis)[:, 0].mean(), np.float64(2.0))
-    assert unit_leads(hypothesis).shape == (12, 4)
+    torch.testing.assert_close(hypothesis.leads()[:, 0].mean(), np.float64(2.0))
+    assert hypothesis.leads().shape == (12, 4)
 
 
 # On a trained federation

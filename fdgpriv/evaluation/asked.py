@@ -7,7 +7,9 @@ import numpy as np
 
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_tests import AttackTests
+from fdgpriv.evaluation.leakage import measured_lead
 from fdgpriv.evaluation.row_findings import measured_scores
+from fdgpriv.evaluation.scores import Scores
 from fdgpriv.results.question import Question, Strongest
 from fdgpriv.statistics.interval import clopper_pearson
 from fdgpriv.statistics.measured import Measured
@@ -39,8 +41,7 @@ class Questions:
                 cell, level = key.partition("/")[0], one.level
                 members.setdefault((cell, one.kind, level, one.threat.role, one.secret, scope), []).append(key)
         asked = {question: _asked(question[-1], keys, scores, tests) for question, keys in members.items()}
-        found = answers({"\n".join(question): one for question, one in asked.items()})
-        return cls(members, {question: found["\n".join(question)] for question in members}, scores, tests)
+        return cls(members, answers(asked), scores, tests)
 
     def marked(self, key: str, scope: str) -> bool:
         """Whether this attack leaks on its own in its question of this scope."""
@@ -94,7 +95,7 @@ class Questions:
             value=measured_scores(one, scores.headline["attack"], scores),
             control=test.strongest_control,
             control_value=measured_scores(one, scores.headline[test.strongest_control], scores),
-            lead=Measured(value=test.difference, ci95=test.interval(error), n=test.units, direction="higher_leaks"),
+            lead=measured_lead(test, error),
         )
 
 
@@ -114,8 +115,7 @@ def _asked(
 
 def _recovered(one: AttackScores) -> Measured | None:
     """The share of artifacts that were recovered exactly."""
-    scores = one.by_size.get(one.size)
-    values = [] if scores is None else scores.details.get("recovered", {}).get("attack", [])
+    values = one.by_size.get(one.size, Scores()).recovered
     if not values:
         return None
     found = clopper_pearson(int(np.sum(values)), len(values))

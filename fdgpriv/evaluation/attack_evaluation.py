@@ -70,7 +70,7 @@ class AttackEvaluation:
         return found
 
     def pending(self, reason: str) -> AttackScores:
-        """A placeholder while there are no scores."""
+        """What stands for its scores while it has none: only the reason."""
         return AttackScores.of(self.trials.attack, self.trials.threat, self.kind, not_applicable=reason)
 
     @property
@@ -144,7 +144,7 @@ class AttackEvaluation:
         target, trials = self._target, self.trials
         if target is None or found.not_applicable or 1 not in found.by_size:
             return {}
-        scopes = undecided(found, attack_tests({"": found}, trials.evaluator.seed)[""])
+        scopes = undecided(found, attack_tests({"": found}, trials.evaluator.seed, sharp=False)[""])
         if not scopes:
             return {}
         adversaries = trials.adversaries(target, trials.sizes(target))

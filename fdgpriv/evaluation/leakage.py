@@ -11,6 +11,7 @@ from fdgpriv.statistics.interval import leakage
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.questions import Absent, Evidence, Verdict, absence
+from fdgpriv.statistics.rule import Test
 
 
 def alone(evidence: Evidence | Absent) -> tuple[Verdict, str | None]:
@@ -27,7 +28,9 @@ def alone(evidence: Evidence | Absent) -> tuple[Verdict, str | None]:
 
 def _by_recovery(attack: AttackScores, scores: Scores) -> tuple[Verdict, str]:
     """The verdict of an attack that recovers artifacts exactly or does not."""
-    wire, single = (_recovered(one) for one in (scores, attack.positive() or Scores()))
+    wire, single = (
+        float(np.mean(one.recovered)) if one.recovered else 0.0 for one in (scores, attack.positive() or Scores())
+    )
     if wire:
         return "leak", f"{wire:.0%} of artifacts were recovered exactly"
     if single:
@@ -35,24 +38,24 @@ def _by_recovery(attack: AttackScores, scores: Scores) -> tuple[Verdict, str]:
     return "inconclusive", "nothing was recovered exactly, not even artifacts of single images"
 
 
-def _recovered(scores: Scores) -> float:
-    values = scores.details.get("recovered", {}).get("attack", [])
-    return float(np.mean(values)) if values else 0.0
+def measured_lead(test: Test, error: float) -> Measured:
+    """The lead over the strongest control with its two-sided interval at level 1 - `error`."""
+    return Measured(value=test.difference, ci95=test.interval(error), n=test.units, direction="higher_leaks")
 
 
 def leakage_entry(
     attack: AttackScores, scores: Scores, scope: str, evidence: Evidence | Absent, marked: bool
 ) -> Leakage:
+    """The test of one attack in this scope; `marked` where it leaks on its own."""
     exact = attack.exact and isinstance(evidence, Evidence)
     verdict, why = _by_recovery(attack, scores) if exact else alone(evidence)
     if isinstance(evidence, Absent):
         return Leakage(value=None, reason=evidence.reason, verdict=verdict, why=why)
     test = evidence.test
-    lead = Measured(value=test.difference, ci95=test.interval(0.05), n=test.units, direction="higher_leaks")
     shared: dict[str, Any] = {
         "p": test.p,
         "control": test.strongest_control,
-        "lead": lead,
+        "lead": measured_lead(test, 0.05),
         "resolution": test.resolution,
         "upper_bound": test.upper,
         "relevant": evidence.relevant,

@@ -17,7 +17,7 @@ from fdgpriv.evaluation.attack_tests import AttackTests
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.scores import Scores, evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, CalibrationTrial, ScoredObservation, Trial
-from fdgpriv.statistics.interval import Array, unit_means
+from fdgpriv.statistics.interval import Array
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.questions import Evidence
 from fdgpriv.statistics.resolution import power
@@ -25,10 +25,7 @@ from fdgpriv.statistics.rule import Hypothesis
 
 WEIGHTS = (0.0, 0.15, 0.4, 1.0)
 _CLEARLY = 1.5  # relevant effects
-_FEW, _MANY = (
-    2,
-    3,
-)  # planted artifacts per client and artifacts of each control, where evaluating one is expensive and where it is not
+_FEW, _MANY = 2, 3  # artifacts per client, and per control: where evaluating one is expensive, and elsewhere
 _FIRST = 1000
 
 
@@ -82,7 +79,7 @@ def _leaking_size(one: AttackScores, scopes: Sequence[str]) -> int:
     found = 1
     for size, scores in one.by_size.items():
         leads = [
-            float(unit_leads(hypothesis).mean(0).min())
+            float(hypothesis.leads().mean(0).min())
             for scope in scopes
             if isinstance(hypothesis := one.hypothesis(scope, scores), Hypothesis)
         ]
@@ -98,7 +95,7 @@ def _found(one: AttackScores, scope: str, by_weight: Sequence[Scores], seed: int
         hypothesis = one.hypothesis(scope, scores)
         if not isinstance(hypothesis, Hypothesis):
             return 0.0
-        leads = unit_leads(hypothesis)
+        leads = hypothesis.leads()
         lead, relevant = float(leads.mean(0).min()), one.relevant_effect(scores)
         if lead >= relevant:
             start = leads if before is None else before
@@ -109,18 +106,12 @@ def _found(one: AttackScores, scope: str, by_weight: Sequence[Scores], seed: int
     return 0.0
 
 
-def unit_leads(hypothesis: Hypothesis) -> Array:
-    """(U, B): the mean lead of each unit over each control."""
-    columns = [unit_means(hypothesis.attack - control, hypothesis.cluster) for control in hypothesis.controls.values()]
-    return np.stack(columns, axis=1)
-
-
 def _planted(adversary_trials: AdversaryTrials, size: int | None, few: int, most: int) -> AdversaryTrials:
     """The trials with planted leaks of artifacts of `few` images, at every weight, at most so many of each client.
 
     The weight's number, from `_FIRST` on, stands in the place of the number of images.
     """
-    bases = _bases({}, adversary_trials.trials, size)
+    bases = _bases(adversary_trials.trials, size)
     chosen: dict[str, list[Trial]] = {}
     for trial in adversary_trials.trials:
         if trial.size == few and trial.client in bases:
@@ -153,22 +144,17 @@ def _of_another(known: Mapping[str, ScoredObservation]) -> dict[str, ScoredObser
     return found
 
 
-def _bases(
-    found: dict[str, Mapping[str, Sequence[ScoredObservation]]], trials: Sequence[Trial], size: int | None
-) -> dict[str, Mapping[str, Sequence[ScoredObservation]]]:
+def _bases(trials: Sequence[Trial], size: int | None) -> dict[str, Mapping[str, Sequence[ScoredObservation]]]:
     """By client, the evaluated artifact that a leak is planted in, and those of its controls.
 
     Where artifacts of single images are shared, another client's.
     """
-    for trial in trials:
-        if trial.size != size:
-            continue
-        if size == 1:
-            if "other_client" in trial.asked:
-                found[trial.client] = {**trial.asked, "attack": trial.asked["other_client"]}
-        else:
-            found[trial.client] = trial.asked
-    return found
+    asked = {trial.client: trial.asked for trial in trials if trial.size == size}
+    if size != 1:
+        return asked
+    return {
+        client: {**ones, "attack": ones["other_client"]} for client, ones in asked.items() if "other_client" in ones
+    }
 
 
 def _mixed_trial(

@@ -45,6 +45,11 @@ class Scores:
 
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
 
+    @property
+    def recovered(self) -> list[float]:
+        """Of an attack that recovers artifacts exactly or does not: 1 for each target it recovered, else 0."""
+        return self.details.get("recovered", {}).get("attack", [])
+
     def check(self) -> None:
         """Checks that scores and targets correspond.
 

@@ -7,12 +7,12 @@ import numpy as np
 
 from fdgpriv.evaluation.asked import Key, Questions
 from fdgpriv.evaluation.attack_scores import AttackScores
+from fdgpriv.evaluation.attack_tests import SCOPES as SCOPES
 from fdgpriv.evaluation.attack_tests import AttackTests, attack_tests
 from fdgpriv.selftest.null_reports import ByName, Evaluation, Rng, mixed, permuted
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.questions import FALSE_DISCOVERIES, Absent
 
-SCOPES = ("client", "domain")
 ALARMS = 0.08  # largest share of A/A reports with a leak
 _PER_QUESTION = 400  # resamples
 _LEAST = 2000

@@ -4,9 +4,9 @@ A question's p is Simes' over its attacks; q corrects over all questions by Benj
 and p <= 0.025. "No leak found" needs an attack that would have found one; everything else is inconclusive.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from fdgpriv.statistics.multiplicity import benjamini_hochberg, holm, simes
 from fdgpriv.statistics.paired import LEVEL
@@ -99,9 +99,10 @@ class Answer:
 
 
 Asked: TypeAlias = Mapping[str, Evidence] | Absent
+K = TypeVar("K", bound=Hashable)
 
 
-def answers(questions: Mapping[str, Asked]) -> dict[str, Answer]:
+def answers(questions: Mapping[K, Asked]) -> dict[K, Answer]:
     """The verdict on each question of a report, which are one family fixed before any result is seen.
 
     Args:

@@ -44,6 +44,19 @@ class Hypothesis:
         if self.bounds is not None and not self.bounds[0] < self.bounds[1]:
             raise ValueError(f"want bounds (least, greatest), got {self.bounds}")
 
+    def by_unit(self) -> tuple[Array, dict[str, Array]]:
+        """The mean scores of each unit (u,): of the attack, and of each control."""
+        controls = {name: unit_means(finite(name, values), self.cluster) for name, values in self.controls.items()}
+        return unit_means(finite("attack", self.attack), self.cluster), controls
+
+    def leads(self) -> Array:
+        """(u, B): the attack's mean lead over each control, by unit."""
+        return _leads(*self.by_unit())
+
+
+def _leads(attack: Array, controls: dict[str, Array]) -> Array:
+    return np.stack([attack - values for values in controls.values()], axis=1)
+
 
 @dataclass(frozen=True)
 class Test:
@@ -93,11 +106,10 @@ def test(hypothesis: Hypothesis, rng: np.random.Generator, resamples: int, *, sh
         resamples: R of the bootstrap, at least 400 times the number of tests in the report's family.
         sharp: Whether the resolution is computed too.
     """
-    bounds, cluster = hypothesis.bounds, hypothesis.cluster
+    bounds = hypothesis.bounds
     reach = (bounds[0] - bounds[1], bounds[1] - bounds[0]) if bounds else None
-    attack = unit_means(finite("attack", hypothesis.attack), cluster)
-    controls = {name: unit_means(finite(name, values), cluster) for name, values in hypothesis.controls.items()}
-    d = np.stack([attack - values for values in controls.values()], axis=1)
+    attack, controls = hypothesis.by_unit()
+    d = _leads(attack, controls)
     units = len(d)
     if units < 2:
         shown = [Comparison(float(value), None, None, None) for value in d.mean(axis=0)]

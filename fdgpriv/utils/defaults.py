@@ -1,4 +1,4 @@
-"""Default parts of the command line: the only core file, besides claims/, that names parts."""
+"""Names of the method that is audited by default and of the baseline, and the examples in the command line's help."""
 
 METHOD = "stablefdg"  # the method audited by default
 BASELINE = "fedavg"  # the method that accuracies are compared with
