@@ -45,7 +45,7 @@ class Images(Task):
 
     def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The mean of its own images, of that domain where it has any, as often as `like` has images."""
-        mean = adversary.images_of(domain).mean(0).expand_as(like)
+        mean = adversary.cache.get(("mean image", domain), lambda: adversary.images_of(domain).mean(0)).expand_as(like)
         return Labelled.of(mean, adversary.public_shares) if isinstance(like, Labelled) else mean
 
     def blend(self, prediction: Prediction, unaided: Prediction, weight: float) -> Prediction:

@@ -39,7 +39,13 @@ class Layout(Task):
 
     def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The mean layout of its own images, of that domain where it has any."""
-        return unit(layout(adversary.images_of(domain), isqrt(len(like)))).mean(0)
+        cells = isqrt(len(like))
+
+        def mean() -> Tensor:
+            return unit(layout(adversary.images_of(domain), cells)).mean(0)
+
+        found: Tensor = adversary.cache.get(("mean layout", domain, cells), mean)
+        return found
 
     def blend(self, prediction: Prediction, unaided: Prediction, weight: float) -> Prediction:
         told, mean = unit(prediction[None])[0], unit(unaided[None])[0]
