@@ -1,4 +1,4 @@
-"""What clients' updates reveal before any descent: labels, batch statistics, and prior images.
+"""Reads labels, batch statistics and prior images from clients' updates, from which the inversions start.
 
 The bias of class c in the last layer changes by the mean of p_c - y_c over the batch. For a single image only its
 label's entry is negative (Zhao et al., "iDLG", 2020). For several, label counts solve a linear system whose matrix, the

@@ -1,4 +1,4 @@
-"""Would the attack have found a leak? A leak of relevant size is planted in the evaluated artifacts and looked for.
+"""Plants a leak of relevant size in the evaluated artifacts, and measures how often the attack finds it.
 
 A planted artifact is (1 - w) times an evaluated one plus w times the artifact of few images, whose secret is then asked
 for. The adversary calibrates on artifacts with the same leak, so that all it chooses is chosen anew. At the w where the

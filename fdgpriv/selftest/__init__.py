@@ -1,4 +1,4 @@
-"""Are the instrument's verdicts calibrated? False alarms where nothing leaks, and how often planted leaks are found.
+"""Checks that verdicts are calibrated: false alarms where nothing leaks, and how often planted leaks are found.
 
 Run `python -m fdgpriv.selftest`; it ends with 0 if all is as it should be, else with 1.
 """

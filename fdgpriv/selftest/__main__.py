@@ -1,4 +1,4 @@
-"""python -m fdgpriv.selftest."""
+"""Runs the self test as ``python -m fdgpriv.selftest``."""
 
 from fdgpriv.selftest.command import main
 
