@@ -105,7 +105,7 @@ def test_verdicts_without_corrections_fail_the_reports(run: Path, monkeypatch: p
         ps = {key: min(e.test.per_control["other_client"].p for e in one.values()) for key, one in questions.items()}
         return {key: Answer("leak" if p <= 0.1 else "inconclusive", "") for key, p in ps.items()}
 
-    monkeypatch.setattr("fdgpriv.evaluation.asked.answers", uncorrected)
+    monkeypatch.setattr("fdgpriv.evaluation.questions.answers", uncorrected)
     found = false_leaks.false_leaks(null_reports(run, 50), np.random.default_rng(0))
     assert found.alarms > found.allowed
     assert found.false_share > 0.05

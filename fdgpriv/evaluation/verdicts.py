@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fdgpriv.evaluation.asked import Questions
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_tests import SCOPES, attack_tests
+from fdgpriv.evaluation.questions import Questions
 from fdgpriv.evaluation.row_findings import finding
 from fdgpriv.results.attack_finding import AttackFinding
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fdgpriv.evaluation.asked import Key, Questions
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_tests import SCOPES as SCOPES
 from fdgpriv.evaluation.attack_tests import AttackTests, attack_tests
+from fdgpriv.evaluation.questions import Key, Questions
 from fdgpriv.selftest.null_reports import ByName, Evaluation, Rng, mixed, permuted
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.questions import FALSE_DISCOVERIES, Absent
