@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -110,7 +110,7 @@ class SizeModel(NamedTuple):
         known = frames(adversary, size)
         membership_candidates = torch.stack([frame.styles(adversary.candidates) for frame in known])
         styles = torch.cat([frame.own for frame in known])
-        centers = torch.stack([styles[simulated.domains == d].mean(0) for d in range(len(adversary.auxiliary))])
+        centers = torch.stack([styles[simulated.domains == d].mean(0) for d in range(len(adversary.practice))])
         own = styles - centers[simulated.domains]
         spread = own.square().mean(0).clamp_min(1e-12)
         some = (simulated.sizes == size).nonzero().flatten().tolist()
@@ -120,6 +120,25 @@ class SizeModel(NamedTuple):
         inside, outside = CentredGaussian(rest, spread), CentredGaussian(rest + shrunk(own, spread) / size**2, spread)
         prior = -((membership_candidates.mean(0) - styles.mean(0)).square() / spread).sum(1)
         return cls(membership_candidates, PooledTest(centers, inside, outside), prior)
+
+    def log_ratio(self, adversary: Adversary, artifact: Tensor, candidates: Tensor, n: int) -> Tensor:
+        """(N,): the log-likelihood ratio of the candidates at `candidates` (N,).
+
+        Their own mean style is one more possible mean: if many of them are the client's, its domain is theirs.
+        """
+        own = self.membership_candidates[:1, candidates]
+        if n > 1 and adversary.jointly:
+            images = adversary.candidates[candidates]
+            own = adversary.cache.get(
+                ("styles among themselves", *candidates.tolist()),
+                lambda: torch.cat(adversary.styles(images, images), dim=1)[None],
+            )
+        styles = self.membership_candidates[:, candidates]
+        centers = self.test.centers
+        if len(styles) != len(centers):
+            styles = styles.expand(len(centers), -1, -1)
+        test = replace(self.test, centers=torch.cat([centers, own.mean(1)]))
+        return test.log_ratio(artifact, torch.cat([styles, own]), n)
 
 
 @dataclass(frozen=True, eq=False)

@@ -63,7 +63,8 @@ def simulate(adversary: Adversary, per_size: int, received_model: ModelState | N
     The images of a group come from one domain, as a client's do. Where simulation is expensive, only `per_size` single
     images are used.
     """
-    domains, (images, labels) = adversary.held, adversary.public_images
+    domains = adversary.practice
+    images, labels = torch.cat([d.images for d in domains]), torch.cat([d.labels for d in domains])
     every = -(-len(images) // per_size) if adversary.expensive else 1
     single = torch.arange(len(images) if 1 in adversary.sizes else 0)[::every, None]
     of_domain = torch.cat([torch.full((len(domain),), d) for d, domain in enumerate(domains)])
@@ -173,7 +174,7 @@ class Frame:
 
 def frames(adversary: Adversary, n: int, received_model: ModelState | None = None) -> Sequence[Frame]:
     """The possible normalisations of artifacts of n images: one for each domain if they depend on other images, else one."""
-    domains = adversary.held
+    domains = adversary.practice
     if n == 1 or not adversary.jointly:
         return [
             Frame(
@@ -213,7 +214,7 @@ def simulated(
     concentration is one of `alphas` in turn, since the clients' label skew is unknown. Joint artifacts are simulated in
     one federation.
     """
-    domains = adversary.held
+    domains = adversary.practice
 
     def drawn(turn: int) -> tuple[int, Tensor, torch.Generator]:
         rng = generator(adversary.seed, 16, size, turn)

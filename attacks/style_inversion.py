@@ -75,8 +75,8 @@ class StyleInversion(Attack):
         rng: torch.Generator,
     ) -> Tensor:
         """Images (M, 3, H, W) with these style vectors (M, D), each normalised by itself or in batches like `among`."""
-        images, _ = adversary.public_images
-        styles = torch.cat([torch.cat(adversary.styles(domain.images, among), dim=1) for domain in adversary.auxiliary])
+        images = torch.cat([domain.images for domain in adversary.practice])
+        styles = torch.cat([torch.cat(adversary.styles(domain.images, among), dim=1) for domain in adversary.practice])
         center, spread = styles.mean(0), styles.std(0) + 1e-3 * styles.std(0).mean() + 1e-8
         targets, place = vectors[:, : styles.shape[1]].unique(dim=0, return_inverse=True)
         drawn = []

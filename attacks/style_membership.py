@@ -56,11 +56,8 @@ class StyleMembership(Attack):
         known = torch.tensor(sorted(models))
         predictions: list[Prediction] = []
         for observation in observations:
-            membership_candidates, test, _ = models[int(known[(known - observation.n_images).abs().argmin()])]
-            artifact = adversary.vector(observation.artifact)[: test.centers.shape[1]]
-            predictions.append(
-                test.log_ratio(
-                    artifact, membership_candidates[:, observation.membership_candidates], observation.n_images
-                )
-            )
+            model = models[int(known[(known - observation.n_images).abs().argmin()])]
+            artifact = adversary.vector(observation.artifact)[: model.test.centers.shape[1]]
+            candidates = observation.membership_candidates
+            predictions.append(model.log_ratio(adversary, artifact, candidates, observation.n_images))
         return Predictions(predictions, {"mean_image": [models[int(known[0])].prior]})

@@ -10,16 +10,20 @@ from torch import Tensor
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import Domain
+from fdgpriv.data.looks import other_look
 from fdgpriv.targets.output_cache import OutputCache
 from fdgpriv.targets.style import StyleSimulator
 from fdgpriv.targets.target import HeldImages, Simulator
 from fdgpriv.threat import Capability, ThreatModel
 from fdgpriv.utils.cache import Cache
+from fdgpriv.utils.seeds import generator
 
 # By task: an image (3, H, W), images (M, 3, H, W), scores of candidates (T, N), of membership candidates (N,), of domains
 # (D,) or classes (K,), a distribution (K,), a layout of cells (L,), a number ().
 Prediction = Tensor
 
+
+LOOKS, IN_EACH = 12, 100  # other looks to practise on, and images in each
 
 C = TypeVar("C", bound=Simulator)
 
@@ -135,6 +139,17 @@ class Adversary:
         return self.auxiliary
 
     @property
+    def practice(self) -> tuple[Domain, ...]:
+        """The images by domain to simulate artifacts from.
+
+        An adversary with images of one domain expects others, so that it adds some of its images in `LOOKS` other looks.
+        """
+        if len(self.held) > 1:
+            return self.held
+        found: tuple[Domain, ...] = self.cache.get("practice", lambda: (*self.held, *_in_other_looks(self.held[0], self.seed)))
+        return found
+
+    @property
     def public_images(self) -> tuple[Tensor, Tensor]:
         """All auxiliary images (N, 3, H, W), domain after domain, and their labels (N,)."""
 
@@ -224,3 +239,13 @@ class Adversary:
     def styles(self, images: Tensor, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Mean and std (N, C) of each image's features as clients compute them: per image, or in batches like `among`."""
         return self.simulator(StyleSimulator, Capability.KNOWS_ENCODER).styles(images, among)
+
+
+def _in_other_looks(domain: Domain, seed: int) -> list[Domain]:
+    """Random images of the domain in other looks: `LOOKS` sets of `IN_EACH` images, as far as it has them."""
+    found = []
+    for turn in range(LOOKS):
+        rng = generator(seed, 41, turn)
+        some = domain.take(torch.randperm(len(domain), generator=rng)[:IN_EACH])
+        found.append(Domain(f"{domain.name} in look {turn + 1}", other_look(some.images, rng), some.labels))
+    return found

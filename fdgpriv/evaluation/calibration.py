@@ -22,7 +22,7 @@ from fdgpriv.utils.seeds import generator
 
 _CLIENTS, _EXPENSIVE_CLIENTS = 9, 3  # simulated clients, over all domains
 _MEMBERS = 0.7  # share of the held-back images that one simulated client holds
-_PER_CLIENT = 2  # artifacts of few images per simulated client
+_FEW, _MANY = 2, 6  # artifacts of few images per simulated client: where simulation is expensive, and elsewhere
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +87,9 @@ class CalibrationLayout:
         target = replace(
             self.target, wire={}, clients=tuple(clients), received_model=models, receiver={}, earlier={}, repeated=None
         )
+        each = _FEW if self.target.expensive else _MANY
         layout = TrialLayout(simulated, target, self.maker, rng, self.needs, 1)
-        groups = layout.groups(sizes, {size: _PER_CLIENT for size in sizes if size is not None}, {})
+        groups = layout.groups(sizes, dict.fromkeys([size for size in sizes if size is not None], each), {})
         both = torch.cat([pool, layout.pool.images])
         trials = [CalibrationTrial(g.client, g.size, _moved(layout.scored(g), len(pool), both)) for g in groups]
         return Calibration(trials, both)

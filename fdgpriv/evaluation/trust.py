@@ -14,6 +14,7 @@ from fdgpriv.tasks.task import Task
 from fdgpriv.threat import Capability
 
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_LOW = 0.1
 _ROUNDING = 1e-9
 
 Trust = Mapping[int | None, float]
@@ -28,8 +29,8 @@ def trust(
 ) -> Trust:
     """By number of images of the artifact, the weight whose blend with the artifact-free prediction gains most.
 
-    Where the simulated clients' looks differ, most in the lower quartile of these clients: the look of the evaluated
-    clients is unknown. Where the number of images is the secret there is one weight for all.
+    Where the simulated clients' looks differ, most in the lowest decile of these clients: the look of the evaluated
+    clients is unknown, and may suit the attack least. Where the number of images is the secret there is one weight for all.
 
     Returns: Empty where the task is never blended or nothing was simulated.
     """
@@ -52,9 +53,9 @@ def trust(
 
 
 def _robust(gains: Tensor) -> int:
-    """The weight of the best lower quartile of gains (W, C) over clients; of equal ones the largest."""
-    quartile = gains.quantile(0.25, dim=1)
-    return int((quartile >= quartile.max() - _ROUNDING).nonzero().max())
+    """The weight of the best lowest decile of gains (W, C) over clients; of equal ones the largest."""
+    low = gains.quantile(_LOW, dim=1)
+    return int((low >= low.max() - _ROUNDING).nonzero().max())
 
 
 def _largest_as_good(gains: Tensor) -> int:
