@@ -76,7 +76,9 @@ def _wide(inputs: Tensor, labels: Tensor, vectors: Tensor, classes: int) -> Tens
 
 
 def regressed_shares(simulated: Vectors, shares: Tensor, vectors: Tensor, n_images: Tensor) -> Tensor:
-    """Distributions (M, K) of observed artifacts by ridge regression, cut at 0 and scaled to sum 1.
+    """Distributions (M, K) of observed artifacts by kernel ridge regression, cut at 0 and scaled to sum 1.
+
+    Of fewer images than there are labels, shares are whole images: the most likely one for a single image.
 
     Args:
         simulated: Training artifacts.
@@ -91,10 +93,21 @@ def regressed_shares(simulated: Vectors, shares: Tensor, vectors: Tensor, n_imag
         learn, some = simulated.sizes == size, nearest == size
         inputs = simulated.inputs[learn]
         center, spread = inputs.mean(0), inputs.std(0) + 1e-8
-        model = RidgeCV(alphas=np.logspace(-1, 4, 11)).fit(((inputs - center) / spread).numpy(), shares[learn].numpy())
-        predicted = torch.from_numpy(model.predict(((vectors[some] - center) / spread).numpy())).float().clamp_min(0)
+        model = KernelRidge((inputs - center) / spread, shares[learn], "rbf")
+        predicted = model((vectors[some] - center) / spread).clamp_min(0)
         found[some] = predicted / predicted.sum(1, keepdim=True).clamp_min(1e-9)
+    few = n_images < shares.shape[1]
+    found[few] = _of_whole_images(found[few], n_images[few])
     return found
+
+
+def _of_whole_images(shares: Tensor, n_images: Tensor) -> Tensor:
+    """Shares (M, K) rounded to whole images of `n_images` (M,), those of the largest remainders up."""
+    counts = shares * n_images[:, None]
+    whole = counts.floor()
+    left = (n_images - whole.sum(1)).round()
+    rank = (counts - whole).argsort(1, descending=True).argsort(1)
+    return (whole + (rank < left[:, None])) / n_images[:, None].clamp_min(1)
 
 
 class KernelRidge:

@@ -21,10 +21,9 @@ from fdgpriv.artifacts.moments import Moments
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.results.utility import logits
 from fdgpriv.targets.training import TrainingSimulator
-from fdgpriv.tasks.images import class_means
 
-from ._batchnorm import batches_seen, bn_layers, revealed, shares_statistics, watched
-from ._probe import ridge_regression
+from ._batchnorm import batches_seen, revealed, shares_statistics
+from ._inversion import ImagePrior, SinglePrior, bias_change
 
 _LOOKED_AT = 300  # at most so many public images
 
@@ -39,7 +38,7 @@ class Uploads:
         shares: (K,) inferred share of each label in each upload.
         labels: (G, m) of the m images to reconstruct.
         moments: By BatchNorm layer, mean and variance (G, C) that the buffers reveal.
-        start: (G, m, 3, H, W), the mean public images of these labels.
+        start: (G, m, 3, H, W), the mean public images of these labels; of single images, where they are learned, `prior`.
         prior: (G, m, 3, H, W), images predicted from labels and moments.
         own: Whether BatchNorm layers normalised by the batch's own statistics; else by their buffers.
     """
@@ -61,6 +60,7 @@ def uploads(
     observations: Sequence[Observation],
     most: int,
     layers: slice,
+    simulations: int,
     rng: torch.Generator,
 ) -> Iterator[Uploads]:
     """Groups the observations by received model and number of images; `model` holds the received model at each yield.
@@ -71,8 +71,10 @@ def uploads(
         observations: All.
         most: At most so many images are reconstructed for one upload.
         layers: Which of the BatchNorm layers, in order, are used.
+        simulations: Updates of single public images to learn from, over all received models.
         rng: Of simulated updates.
     """
+    models = len({id(observation.received_model) for observation in observations})
     for n_images, places, received_model in by_model_and_size(observations):
         received_model.load_into(model)
         after = [simulator.after(observations[i].artifact, received_model).state for i in places]
@@ -89,6 +91,9 @@ def uploads(
         labels = torch.stack([labels_of(share, min(most, n_images)) for share in shares])
         prior = adversary.cache.get((ImagePrior, received_model, own), partial(ImagePrior, adversary, model, own))
         start, prediction = prior.of_class(labels), prior(moments, labels)
+        if n_images == 1 and not moments:
+            learn = partial(SinglePrior, adversary, simulator, received_model, -(-simulations // models), rng)
+            start = prediction = adversary.cache.get((SinglePrior, received_model, simulations), learn)(changes)
         yield Uploads(places, changes, shares, labels, moments, start, prediction, own)
 
 
@@ -174,12 +179,6 @@ class LabelEstimator:
         return shares / shares.sum().clamp_min(1e-9)
 
 
-def bias_change(change: Mapping[str, Tensor], layer: Sequence[str]) -> Tensor:
-    """(K,): received minus trained bias of this layer; where it has none, its weights' change summed by class."""
-    last = change[layer[-1]]
-    return last if last.ndim == 1 else last.flatten(1).sum(1)
-
-
 def labels_of(shares: Tensor, count: int) -> Tensor:
     """`count` labels in these shares (K,), by largest remainders, in ascending order."""
     exact = shares * count
@@ -205,66 +204,3 @@ def _pull(adversary: Adversary, model: nn.Module) -> Tensor:
         for label in range(adversary.classes)
     ]
     return torch.stack(rows).T - torch.eye(adversary.classes)
-
-
-class ImagePrior:
-    """Predicts a single image from its statistics and label by ridge regression; several by their classes' mean images.
-
-    Args:
-        adversary: The public images.
-        model: The network whose statistics are used, holding the received model, in evaluation mode.
-        own: Normalise each image by its own statistics.
-    """
-
-    def __init__(self, adversary: Adversary, model: nn.Module, own: bool) -> None:
-        self.images, self.labels = adversary.public_images
-        self.means = class_means(self.images, self.labels)
-        self.classes = adversary.classes
-        parts: dict[str, list[Moments]] = {}
-        with torch.no_grad():
-            for part in self.images.split(128) if bn_layers(model) else ():
-                with watched(model, len(part), own) as seen:
-                    model(part)
-                for name, moments in seen.items():
-                    parts.setdefault(name, []).append(moments)
-        self.moments = {name: (torch.cat([m for m, _ in p]), torch.cat([v for _, v in p])) for name, p in parts.items()}
-
-    def __call__(self, target: Mapping[str, Moments], labels: Tensor) -> Tensor:
-        """Predicted images (G, m, 3, H, W) in [0, 1].
-
-        Args:
-            target: By layer, moments (G, C) of each of G groups' inputs; {} where none are known.
-            labels: (G, m) of the groups' images.
-        """
-        if labels.shape[1] > 1 or not target:
-            return self.of_class(labels)
-        known, rows = self._rows(target)
-        weight, bias = ridge_regression(self._inputs(known, self.labels), self.images)
-        found = self._inputs(rows, labels[:, 0]) @ weight.T + bias
-        return found.view(-1, 1, *self.images.shape[1:]).clamp(0, 1)
-
-    def shares(self, target: Mapping[str, Moments]) -> Tensor:
-        """(G, K): label shares that ridge regression, fitted on single images, predicts from moments (G, C)."""
-        known, rows = self._rows(target)
-        weight, bias = ridge_regression(known, nn.functional.one_hot(self.labels, self.classes).float())
-        found = (rows.clamp(-10, 10) @ weight.T + bias).clamp_min(0)
-        return found / found.sum(1, keepdim=True).clamp_min(1e-9)
-
-    def of_class(self, labels: Tensor) -> Tensor:
-        """The mean public images (G, m, 3, H, W) of these labels (G, m); of all images for a class without any."""
-        overall = self.images.mean(0)
-        return torch.stack([torch.stack([self.means.get(k, overall) for k in row]) for row in labels.tolist()])
-
-    def _rows(self, target: Mapping[str, Moments]) -> tuple[Tensor, Tensor]:
-        """Moments of the public images (N, D) and the target moments (G, D), in units of the public images' spread."""
-        known = _row({name: self.moments[name] for name in target})
-        center, spread = known.mean(0), known.std(0) + 1e-3 * known.std(0).mean() + 1e-8
-        return (known - center) / spread, (_row(target) - center) / spread
-
-    def _inputs(self, rows: Tensor, labels: Tensor) -> Tensor:
-        one_hot_labels = nn.functional.one_hot(labels, self.classes).float() * self.classes**0.5
-        return torch.cat([rows.clamp(-10, 10), one_hot_labels], dim=1)
-
-
-def _row(moments: Mapping[str, Moments]) -> Tensor:
-    return torch.cat([torch.cat([mean, variance.sqrt()], dim=1) for mean, variance in moments.values()], dim=1)

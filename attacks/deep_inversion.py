@@ -21,10 +21,10 @@ from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks.images import Images, Labelled
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import Capability
-from fdgpriv.utils.fields import PositiveFloat, PositiveInt
+from fdgpriv.utils.fields import PositiveFloat, PositiveInt, TwoOrMore
 
 from ._batchnorm import apart, shares_statistics, watched
-from ._optimisation import around, descend, total_variation
+from ._inversion import around, descend, total_variation
 from ._updates import Uploads, recomputed_statistics, uploads
 
 _TOGETHER = 64
@@ -51,6 +51,7 @@ class DeepInversion(Attack):
         tv: Weight of the total variation.
         prior: Weight of the squared distance from the prior image.
         coarse: The first half of the steps optimises at a resolution this many times lower.
+        simulations: Updates of single public images that prior images of single images are learned from.
         most: At most so many images are reconstructed for one client.
     """
 
@@ -60,14 +61,14 @@ class DeepInversion(Attack):
     threats = ("server",)
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {"steps": 1, "most": 2, "sweep": ()},
+        "quick": {"steps": 1, "simulations": 20, "most": 2, "sweep": ()},
         "thorough": {"steps": 100, "most": 8},
         "paper": {"steps": 2000, "sweep": (-1, 1, 2, 4, 8, 16, 32), "most": 32},
     }
 
     layers: int = ALL
     sweep: tuple[int, ...] = (-1, 1, 4)
-    steps: PositiveInt = 10
+    steps: PositiveInt = 5
     lr: PositiveFloat = 0.05
     restarts: PositiveInt = 1
     logits: float = 0.01
@@ -76,6 +77,7 @@ class DeepInversion(Attack):
     tv: float = 0.02
     prior: float = 100.0
     coarse: PositiveInt = 1
+    simulations: TwoOrMore = 300
     most: PositiveInt = 4
 
     def variants(self, kind: str) -> dict[str, Attack]:
@@ -96,7 +98,7 @@ class DeepInversion(Attack):
             simulator = adversary.simulator(TrainingSimulator, Capability.HAS_BN)
             adversary.threat.require(Capability.HAS_UPDATES)
             model = simulator.network().eval()
-            given = uploads(adversary, simulator, model, observations, self.most, layers, rng)
+            given = uploads(adversary, simulator, model, observations, self.most, layers, self.simulations, rng)
         predictions: dict[int, Prediction] = {}
         for found in given:
             drawn = torch.cat(

@@ -20,10 +20,10 @@ from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks.images import Images, Labelled
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import Capability
-from fdgpriv.utils.fields import NonNegativeInt, PositiveFloat, PositiveInt
+from fdgpriv.utils.fields import NonNegativeInt, PositiveFloat, PositiveInt, TwoOrMore
 
 from ._batchnorm import apart, watched
-from ._optimisation import around, descend, total_variation
+from ._inversion import around, descend, total_variation
 from ._updates import uploads
 
 State = Mapping[str, Tensor]
@@ -43,6 +43,7 @@ class GradientInversion(Attack):
         signed: Follow the gradient's sign only, as Geiping et al. do: better without `prior` and BatchNorm.
         unrolled: Steps of SGD on the whole batch that are differentiated through; 0 treats the update as one gradient.
         unrolled_lr: Of these steps.
+        simulations: Updates of single public images that prior images of single images are learned from.
         most: At most so many images are reconstructed for one update.
     """
 
@@ -52,12 +53,12 @@ class GradientInversion(Attack):
     threats = ("server",)
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {"steps": 1, "most": 2},
+        "quick": {"steps": 1, "simulations": 20, "most": 2},
         "thorough": {"steps": 50, "most": 8},
         "paper": {"steps": 24_000, "lr": 0.1, "signed": True, "prior": 0.0, "tv": 0.2, "most": 100},
     }
 
-    steps: PositiveInt = 5
+    steps: PositiveInt = 2
     lr: PositiveFloat = 0.05
     restarts: PositiveInt = 1
     tv: float = 0.02
@@ -66,6 +67,7 @@ class GradientInversion(Attack):
     signed: bool = False
     unrolled: NonNegativeInt = 0
     unrolled_lr: PositiveFloat = 0.1
+    simulations: TwoOrMore = 300
     most: PositiveInt = 4
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
@@ -74,7 +76,7 @@ class GradientInversion(Attack):
             adversary.threat.require(Capability.HAS_BN)
         model, layers = simulator.network().eval(), slice(None) if self.bn else slice(0)
         predictions: dict[int, Prediction] = {}
-        for found in uploads(adversary, simulator, model, observations, self.most, layers, rng):
+        for found in uploads(adversary, simulator, model, observations, self.most, layers, self.simulations, rng):
             for i, place in enumerate(found.places):
                 moments = {name: (mean[i], variance[i]) for name, (mean, variance) in found.moments.items()}
                 images = self.inverted(

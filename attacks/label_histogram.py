@@ -17,7 +17,7 @@ from fdgpriv.tasks.label_shares import LabelShares
 from fdgpriv.utils.fields import PositiveFloat, TwoOrMore
 
 from ._probe import regressed_shares
-from ._simulation import ALPHAS, Vectors, simulated
+from ._simulation import ALPHAS, Vectors, simulate, simulated
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,20 @@ class LabelHistogram(Attack):
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
         count = self.expensive_simulations if adversary.expensive else self.simulations
+        received_model = observations[0].received_model
         clients = [
             (client, size)
             for size in adversary.sizes
-            for client in simulated(adversary, size, count, observations[0].received_model, self.alphas)
+            for client in simulated(adversary, size, count, received_model, self.alphas)
         ]
         inputs, shares = (torch.stack(rows) for rows in zip(*((c.vector, c.shares) for c, _ in clients), strict=True))
-        simulations = Vectors(inputs, torch.tensor([size for _, size in clients]))
+        sizes = torch.tensor([size for _, size in clients])
+        if not adversary.expensive and not adversary.joint and 1 in adversary.sizes:
+            known = simulate(adversary, 1)
+            single = known.sizes == 1
+            labels = torch.nn.functional.one_hot(known.labels, adversary.classes).float()
+            inputs, shares = torch.cat([inputs, known.inputs[single]]), torch.cat([shares, labels])
+            sizes = torch.cat([sizes, known.sizes[single]])
+        simulations = Vectors(inputs, sizes)
         n_images = torch.tensor([observation.n_images for observation in observations])
         return regressed_shares(simulations, shares, adversary.vectors(observations), n_images)

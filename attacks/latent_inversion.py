@@ -21,6 +21,7 @@ from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import Capability
 from fdgpriv.utils.fields import PositiveInt, TwoOrMore
 
+from ._inversion import row_of_one
 from ._probe import ridge_regression
 from ._updates import labels_of
 
@@ -53,7 +54,7 @@ class LatentInversion(Attack):
     }
 
     latents: Literal["weights", "inverted"] = "weights"
-    simulations: TwoOrMore = 90
+    simulations: TwoOrMore = 60
     most: PositiveInt = 8
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
@@ -69,7 +70,7 @@ class LatentInversion(Attack):
             known = public[id(observation.received_model)]
             change = head_change(observation.artifact.tensors(), observation.received_model)
             if observation.n_images == 1:
-                predictions.append(known.image(row_of_one(change)))
+                predictions.append(known.image(_row_of_one(change)))
             else:
                 count = min(self.most, observation.n_images)
                 labels = labels_of(torch.full((adversary.classes,), 1 / adversary.classes), count)
@@ -124,7 +125,7 @@ class PublicDecoder:
         self.pixels, self.labels = adversary.public_images
 
     def image(self, row: Tensor) -> Tensor:
-        """Predicts an image (1, 3, H, W) in [0, 1] from the features `row` (D,) of a single-image head (`row_of_one`)."""
+        """Predicts an image (1, 3, H, W) in [0, 1] from the features `row` (D,) of a single-image head (`_row_of_one`)."""
         center, spread, weight, bias = self._single
         return self._shaped(((row - center) / spread).clamp(-10, 10)[None] @ weight.T + bias)
 
@@ -148,7 +149,7 @@ class PublicDecoder:
     def _single(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         index = torch.randperm(len(self.labels), generator=self.rng)[: self.simulations]
         rows = torch.stack(
-            [row_of_one(head_change(self._trained(i[None])[0].tensors(), self.received_model)) for i in index]
+            [_row_of_one(head_change(self._trained(i[None])[0].tensors(), self.received_model)) for i in index]
         )
         center, spread = rows.mean(0), rows.std(0) + 1e-3 * rows.std(0).mean() + 1e-8
         return center, spread, *ridge_regression((rows - center) / spread, self.pixels[index])
@@ -166,12 +167,9 @@ class PublicDecoder:
         return *ridge_regression(normal, self.pixels), scale
 
 
-def row_of_one(change: Mapping[str, Tensor]) -> Tensor:
+def _row_of_one(change: Mapping[str, Tensor]) -> Tensor:
     """(p + K,): normalised latent and one-hot class of the only image that a head was trained on."""
-    gained = change["linear.bias"]
-    label = gained.argmax()
-    latent = change["linear.weight"][label] / gained[label].clamp_min(1e-12)
-    return torch.cat([latent, nn.functional.one_hot(label, len(gained)).float()])
+    return row_of_one(-change["linear.weight"], -change["linear.bias"])
 
 
 def class_means(latents: Tensor, labels: Tensor, classes: int) -> Tensor:

@@ -19,7 +19,7 @@ from fdgpriv.tasks.images import Images
 from fdgpriv.threat import Capability
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt
 
-from ._optimisation import around, descend, total_variation
+from ._inversion import around, descend, total_variation
 from ._probe import KernelRidge
 
 _TOGETHER = 64

@@ -14,7 +14,7 @@ from fdgpriv.data.looks import other_look
 from fdgpriv.targets.output_cache import OutputCache
 from fdgpriv.targets.style import StyleSimulator
 from fdgpriv.targets.target import HeldImages, Simulator
-from fdgpriv.threat import Capability, ThreatModel
+from fdgpriv.threat import Auxiliary, Capability, ThreatModel
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 
@@ -24,6 +24,7 @@ Prediction = Tensor
 
 
 LOOKS, IN_EACH = 12, 100  # other looks to practise on, and images in each
+_ONE_DOMAIN = (Auxiliary.OWN_DOMAIN, Auxiliary.OTHER_DOMAIN)
 
 C = TypeVar("C", bound=Simulator)
 
@@ -142,11 +143,13 @@ class Adversary:
     def practice(self) -> tuple[Domain, ...]:
         """The images by domain to simulate artifacts from.
 
-        An adversary with images of one domain expects others, so that it adds some of its images in `LOOKS` other looks.
+        An adversary that has none of its targets' domains adds images of its own in `LOOKS` other looks.
         """
-        if len(self.held) > 1:
+        if self.threat.auxiliary not in _ONE_DOMAIN:
             return self.held
-        found: tuple[Domain, ...] = self.cache.get("practice", lambda: (*self.held, *_in_other_looks(self.held[0], self.seed)))
+        found: tuple[Domain, ...] = self.cache.get(
+            "practice", lambda: (*self.held, *_in_other_looks(self.public_images, self.seed))
+        )
         return found
 
     @property
@@ -241,11 +244,12 @@ class Adversary:
         return self.simulator(StyleSimulator, Capability.KNOWS_ENCODER).styles(images, among)
 
 
-def _in_other_looks(domain: Domain, seed: int) -> list[Domain]:
-    """Random images of the domain in other looks: `LOOKS` sets of `IN_EACH` images, as far as it has them."""
+def _in_other_looks(public: tuple[Tensor, Tensor], seed: int) -> list[Domain]:
+    """`LOOKS` sets of at most `IN_EACH` of the images (N, 3, H, W) with labels (N,), each in another look."""
+    images, labels = public
     found = []
     for turn in range(LOOKS):
         rng = generator(seed, 41, turn)
-        some = domain.take(torch.randperm(len(domain), generator=rng)[:IN_EACH])
-        found.append(Domain(f"{domain.name} in look {turn + 1}", other_look(some.images, rng), some.labels))
+        some = torch.randperm(len(images), generator=rng)[:IN_EACH]
+        found.append(Domain(f"look {turn + 1}", other_look(images[some], rng), labels[some]))
     return found

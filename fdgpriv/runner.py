@@ -1,14 +1,12 @@
 """Runs an audit: trains every federation, evaluates all attacks and assembles the results; continues earlier runs."""
 
 import os
-import platform
 import resource
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import torch
 
@@ -36,10 +34,12 @@ from fdgpriv.results.ledger import ledger
 from fdgpriv.threat import ThreatModel, threat
 from fdgpriv.training import Cell, Trained, train, trained_file
 from fdgpriv.utils.console import ProgressLog
+from fdgpriv.utils.environment import environment
 from fdgpriv.utils.memory import release_memory
 from fdgpriv.utils.work_queue import WorkQueue
 
 _PENDING = "interrupted before it"
+_CURVES = ("server", "insider")  # whose leakage is shown against the number of images behind an artifact by default
 
 
 @dataclass(eq=False)
@@ -144,7 +144,15 @@ class Runner:
         folder, scores = completed.cell.folder, completed.scores
         few, repeats = not self.config.every_ablation, self.config.repeats
         evaluations = [
-            AttackEvaluation(AttackTrials(evaluator, attack, threat(role)), spec, kind, few, self.out, folder, repeats)
+            AttackEvaluation(
+                AttackTrials(evaluator, attack, threat(role), curve=not few or role in _CURVES),
+                spec,
+                kind,
+                few,
+                self.out,
+                folder,
+                repeats,
+            )
             for spec in self.config.attacks
             for attack in (self.config.attack(spec),)
             for role in self.config.threats
@@ -206,7 +214,7 @@ class Runner:
             fdgpriv=__version__,
             command=command,
             config=self.config.as_config(len(self.dataset.domains) - 1),
-            environment=environment(self.config, self.workers),
+            environment=environment(self.config.device, self.workers),
             timing=Timing(
                 total_s=perf_counter() - self._start,
                 train_s=sum(one.trained.train_s for one in completed),
@@ -280,16 +288,3 @@ def _run_next(queue: WorkQueue[AttackEvaluation]) -> tuple[AttackEvaluation, Att
     """Takes the next evaluation and runs it."""
     one = queue.take()
     return one, one.run()
-
-
-def environment(config: AuditConfig, workers: int) -> dict[str, Any]:
-    """Software and hardware of the run, for results.json."""
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "system": platform.system(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "workers": workers,
-        "device": torch.cuda.get_device_name() if config.device == "cuda" else "cpu",
-    }

@@ -13,7 +13,7 @@ from fdgpriv.metrics.matching import first_match, pairs
 from fdgpriv.metrics.pixels import EXACT_DB
 from fdgpriv.tasks import images as image_task
 
-descent: Any = import_module("fdgpriv.attacks._optimisation")
+descent: Any = import_module("fdgpriv.attacks._inversion")
 
 
 def test_it_finds_the_least_squares_and_stays_in_the_unit_cube(rng: torch.Generator) -> None:

@@ -75,7 +75,7 @@ def scores(mean: float, sd: float = 1.0, sizes: int = 1) -> Scores:
 
 @dataclass(frozen=True)
 class Reading(Attack):
-    """Predicts the image of the line-up with the nearest style, or always the public mean."""
+    """Predicts the public mean, half and half with the image of the line-up that has the nearest style unless it is blind."""
 
     blind: bool = False
     reads = (StyleStatistics,)
@@ -83,14 +83,16 @@ class Reading(Attack):
     threats = ("server",)
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
+        mean = adversary.public_images[0].mean(0)
         if self.blind:
-            return Predictions([adversary.public_images[0].mean(0)] * len(observations))
+            return Predictions([mean] * len(observations))
         styles = torch.cat(adversary.styles(adversary.candidates), dim=1)
         found = []
         for one in observations:
             row = one.candidates[0]
             wanted = torch.cat([one.artifact.tensors()["mean"], one.artifact.tensors()["std"]])
-            found.append(adversary.candidates[row[(styles[row] - wanted).square().sum(1).argmin()]])
+            nearest = adversary.candidates[row[(styles[row] - wanted).square().sum(1).argmin()]]
+            found.append((nearest + mean) / 2)
         return Predictions(found)
 
 
@@ -155,7 +157,7 @@ def test_a_planted_leak_is_found_by_who_can_read(evaluator: Evaluator, blind: bo
 def test_a_planted_trial_asks_for_the_secret_of_few_images(evaluator: Evaluator, size: int | None) -> None:
     """In the client's whole artifact; where single images are shared, in another client's of the domain."""
     (one,) = evaluator.style_adversaries(threat("server"), (1, None))
-    found = planting._planted(one, size, 1, 1)
+    found = planting._planted(one, size, 1, 1, WEIGHTS)
     assert [trial.size for trial in found.trials] == [1000 + i for i in range(len(WEIGHTS)) for _ in range(12)]
     whole = {trial.client: trial for trial in one.trials if trial.size is None}
     for trial in found.trials:
@@ -170,7 +172,8 @@ def test_a_planted_trial_asks_for_the_secret_of_few_images(evaluator: Evaluator,
         assert planted.observation.n_images == base.n_images
         wanted = mixture(base.artifact, single.observation.artifact, weight)
         assert equal(planted.observation.artifact.tensors(), wanted.tensors())
-    assert len(found.calibration) == 18 * len(WEIGHTS)
+    singles = [c for c in one.calibration if c.size == 1]
+    assert len(found.calibration) == len(singles) * len(WEIGHTS) > 0
     known = {(c.client, c.size): c.one for c in one.calibration}
     for trial in [c for c in found.calibration if c.size == 1000]:  # the artifact that a leak is planted in
         tensors = trial.one.observation.artifact.tensors()
@@ -182,7 +185,7 @@ def test_a_planted_trial_asks_for_the_secret_of_few_images(evaluator: Evaluator,
         if size is None:
             assert list(bases) == [trial.client]
         else:
-            assert trial.client not in bases
+            assert bases.keys() - {trial.client}  # two simulated clients may hold the same image
             assert set(bases.values()) == {trial.one.truth.domain}
 
 

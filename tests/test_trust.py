@@ -56,20 +56,27 @@ class Table(Task):
 
 
 def trusted(
-    task: Task, clients: Sequence[int], *, shifted: bool = False, sizes: Sequence[int | None] = (), places: Any = ()
+    task: Task,
+    clients: Sequence[int],
+    *,
+    shifted: bool = False,
+    sizes: Sequence[int | None] = (),
+    places: Any = (),
+    named: Sequence[str] = (),
 ) -> Mapping[int | None, float]:
-    """The trust in attacks that are sure, on one artifact of each of these clients."""
+    """The trust in attacks that are sure, on one artifact of each of these rows, which are `named` clients' or each its own."""
+    names = named or [f"client {client}" for client in clients]
     adversary: Any = SimpleNamespace(threat=threat("third_party"), sources=("a",))
     trials = [
-        CalibrationTrial(
-            f"client {client}", size, ScoredObservation(observation(style()), truth(count=client, place=at))
+        CalibrationTrial(name, size, ScoredObservation(observation(style()), truth(count=client, place=at)))
+        for name, client, size, at in zip(
+            names, clients, sizes or [None] * len(clients), places or [-1] * len(clients), strict=True
         )
-        for client, size, at in zip(clients, sizes or [None] * len(clients), places or [-1] * len(clients), strict=True)
     ]
     return trust(task, adversary, trials, [torch.tensor(1.0)] * len(trials), shifted)
 
 
-SPREAD = {0.25: [0, 1, 1, 1, 1], 0.75: [-1, 0.5, 9, 9, 9], 1.0: [-9, -1, 50, 50, 50]}  # second least: 1, 0.5, -1
+SPREAD = {0.25: [1, 1, 2, 2, 2], 0.75: [-1, 0.5, 5, 5, 5], 1.0: [-9, -1, 50, 50, 50]}  # mean - 1.28 sd: 0.9, -0.9, -11
 EVEN = {0.25: [4, 4, 4, 4], 0.75: [4, 4, 4, 3], 1.0: [3, 3, 4, 3]}  # lost: 0, 0.25 +- 0.25, 0.75 +- 0.25
 
 
@@ -77,14 +84,15 @@ EVEN = {0.25: [4, 4, 4, 4], 0.75: [4, 4, 4, 3], 1.0: [3, 3, 4, 3]}  # lost: 0, 0
 @pytest.mark.parametrize(
     ("rows", "shifted", "weight"),
     [
-        (SPREAD, True, 0.25),  # the lower quartile of clients decides
+        (SPREAD, True, 0.25),  # the lowest decile of looks decides
         (SPREAD | {0.5: SPREAD[0.25]}, True, 0.5),  # the largest of equal ones
         ({1.0: [-9, -1, 50, 50, 50]}, True, 0.0),
-        ({1.0: [-9, 0, 50, 50, 50]}, True, 1.0),
+        ({1.0: [-1, 8, 9, 8, 9]}, True, 1.0),  # 6.6 - 1.28 * 4.3
         (EVEN, False, 0.75),  # the largest within one standard error
         (EVEN | {1.0: [4, 3, 4, 4]}, False, 1.0),
         ({1.0: [-1, -1, -1, -1]}, False, 0.0),
-        ({1.0: [-1, 2, -2, -2]}, False, 1.0),  # a loss that may be chance
+        ({1.0: [-0.5, 1, -1, -0.7]}, False, 1.0),  # 0.3 +- 0.45: a loss that may be chance
+        ({1.0: [-1, 2, -2, -2]}, False, 0.0),  # 0.75 +- 0.95, but more than half of the effect that matters
     ],
 )
 def test_the_weight_of_made_up_gains(
@@ -95,8 +103,15 @@ def test_the_weight_of_made_up_gains(
 
 def test_the_artifacts_of_one_client_count_as_one() -> None:
     """Three artifacts of a client that gains 2 do not outweigh two clients that lose 3."""
-    assert trusted(Table({1.0: [2, -3, -3.1]}), [0] * 9 + [1, 2]) == {None: 1.0}  # -1.4 +- 1.7
+    assert trusted(Table({1.0: [2, -1.4, -1.5]}), [0] * 9 + [1, 2]) == {None: 1.0}  # -0.3 +- 1.1
     assert trusted(Table({1.0: [2, -9, -9.1]}), [0] * 9 + [1, 2]) == {None: 0.0}  # -5.4 +- 3.7
+
+
+def test_chance_within_a_look_is_taken_out() -> None:
+    """Two looks that gain 1 and 2 on average, by artifacts that vary by 8."""
+    rows = {1.0: [-7.0, 9.0, -6.0, 10.0]}
+    assert trusted(Table(rows), [0, 1, 2, 3], shifted=True) == {None: 0.0}
+    assert trusted(Table(rows), [0, 1, 2, 3], shifted=True, named=["a", "a", "b", "b"]) == {None: 1.0}
     assert trusted(Table({1.0: [-1]}), [0]) == {None: 0.0}
 
 

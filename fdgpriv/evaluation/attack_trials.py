@@ -21,11 +21,13 @@ class AttackTrials:
         evaluator: Of the federation.
         attack: Configured.
         threat: The threat model.
+        curve: Whether artifacts of several images are evaluated between those of one and those of the whole client.
     """
 
     evaluator: Evaluator
     attack: Attack
     threat: ThreatModel
+    curve: bool = True
 
     def sizes(self, target: Target[Simulator]) -> tuple[int | None, ...]:
         """The numbers of images of artifacts that the attack supports and the evaluator has.
@@ -33,7 +35,8 @@ class AttackTrials:
         For a global artifact, one image and all: with few images it is much like a client's own. For a joint one, all.
         """
         some = (None,) if target.joint else (1, None)
-        wanted = [s for s in self.attack.sizes(target) if not (target.is_global or target.joint) or s in some]
+        every = self.curve and not (target.is_global or target.joint)
+        wanted = [size for size in self.attack.sizes(target) if every or size in some]
         return tuple(size for size in wanted if size is None or size in self.evaluator.per_client)
 
     def adversaries(self, target: Target[Simulator], sizes: Sequence[int | None]) -> list[AdversaryTrials]:

@@ -20,7 +20,7 @@ from fdgpriv.targets.cached_simulator import CachedSimulator
 from fdgpriv.targets.target import Simulator, Target
 from fdgpriv.utils.seeds import generator
 
-_CLIENTS, _EXPENSIVE_CLIENTS = 9, 3  # simulated clients, over all domains
+_CLIENTS, _EXPENSIVE_CLIENTS = 12, 3  # simulated clients, over all domains
 _MEMBERS = 0.7  # share of the held-back images that one simulated client holds
 _FEW, _MANY = 2, 6  # artifacts of few images per simulated client: where simulation is expensive, and elsewhere
 

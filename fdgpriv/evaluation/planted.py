@@ -25,7 +25,7 @@ from fdgpriv.statistics.rule import Hypothesis
 
 WEIGHTS = (0.0, 0.15, 0.4, 1.0)
 _CLEARLY = 1.5  # relevant effects
-_FEW, _MANY = 2, 3  # artifacts per client, and per control: where evaluating one is expensive, and elsewhere
+_FEW, _MANY = 1, 3  # artifacts per client, and per control: where evaluating one is expensive, and elsewhere
 _FIRST = 1000
 
 
@@ -61,17 +61,25 @@ def planted_power(
         scopes: Which are wanted.
         rng: Of the attack.
     """
-    few = _leaking_size(one, scopes)
-    each = [
-        _planted(adversary, one.size, few, _FEW if adversary.adversary.expensive else _MANY)
-        for adversary in adversaries
-    ]
-    planted = [adversary for adversary in each if adversary.trials]
-    if not planted or not scopes:
+    if not scopes:
         return {}
-    by_weight = evaluate_trials(trials.attack, planted, (), rng)[0]
-    scores = [by_weight[i] for i in range(_FIRST, _FIRST + len(WEIGHTS))]
-    return {scope: _found(one, scope, scores, trials.evaluator.seed) for scope in scopes}
+    few = _leaking_size(one, scopes)
+
+    def scored(weights: Sequence[float]) -> list[Scores]:
+        each = [
+            _planted(adversary, one.size, few, _FEW if adversary.adversary.expensive else _MANY, weights)
+            for adversary in adversaries
+        ]
+        planted = [adversary for adversary in each if adversary.trials]
+        by_weight = evaluate_trials(trials.attack, planted, (), rng)[0] if planted else {}
+        return [by_weight[i] for i in sorted(by_weight, key=lambda i: i or 0)]
+
+    seed = trials.evaluator.seed
+    alone = scored(WEIGHTS[-1:])  # what is not found even there is found at no weight
+    if not alone or all(_found(one, scope, alone, seed) == 0 for scope in scopes):
+        return dict.fromkeys(scopes, 0.0) if alone else {}
+    scores = [*scored(WEIGHTS[:-1]), *alone]
+    return {scope: _found(one, scope, scores, seed) for scope in scopes}
 
 
 def _leaking_size(one: AttackScores, scopes: Sequence[str]) -> int:
@@ -106,8 +114,10 @@ def _found(one: AttackScores, scope: str, by_weight: Sequence[Scores], seed: int
     return 0.0
 
 
-def _planted(adversary_trials: AdversaryTrials, size: int | None, few: int, most: int) -> AdversaryTrials:
-    """The trials with planted leaks of artifacts of `few` images, at every weight, at most so many of each client.
+def _planted(
+    adversary_trials: AdversaryTrials, size: int | None, few: int, most: int, weights: Sequence[float]
+) -> AdversaryTrials:
+    """The trials with planted leaks of artifacts of `few` images, at these weights, at most so many of each client.
 
     The weight's number, from `_FIRST` on, stands in the place of the number of images.
     """
@@ -118,7 +128,7 @@ def _planted(adversary_trials: AdversaryTrials, size: int | None, few: int, most
             chosen.setdefault(trial.client, []).append(trial)
     trials = [
         _mixed_trial(trial, bases[client], weight, i, most)
-        for i, weight in enumerate(WEIGHTS, start=_FIRST)
+        for i, weight in enumerate(weights, start=_FIRST)
         for client, some in chosen.items()
         for trial in some[:most]
     ]
@@ -127,7 +137,7 @@ def _planted(adversary_trials: AdversaryTrials, size: int | None, few: int, most
         known = _of_another(known)
     calibration = [
         CalibrationTrial(c.client, i, _mixed(c.one, known[c.client], weight))
-        for i, weight in enumerate(WEIGHTS, start=_FIRST)
+        for i, weight in enumerate(weights, start=_FIRST)
         for c in adversary_trials.calibration
         if c.size == few and c.client in known
     ]

@@ -21,11 +21,12 @@ from fdgpriv.targets.cached_simulator import CachedSimulator
 from fdgpriv.targets.target import HeldImages, Simulator, Target
 
 ARTIFACTS_PER_CLIENT: dict[int, int] = {
-    1: 2,
+    1: 3,
     2: 2,
     5: 1,
     20: 1,
 }  # number of artifacts per client, by number of images of an artifact
+_EXPENSIVE = 2  # artifacts of single images per client, where simulation is expensive
 ALTERNATIVES = 3  # artifacts of each control by default
 RANDOM_ARTIFACTS = 4  # random artifacts, where evaluating one is cheap
 SCORED = 12  # at most so many of an artifact's images are scored
@@ -103,7 +104,7 @@ class TrialLayout:
         """Artifacts evaluated per client, capped where simulation is expensive: clients are the units, so more of each
         add little.
         """
-        return 1 if self.target.expensive and size != 1 else of_each
+        return min(of_each, _EXPENSIVE if size == 1 else 1) if self.target.expensive else of_each
 
     def _made(self, name: str, held: HeldImages, index: Tensor, granularity: str) -> Artifact:
         return self.maker.make(self.target, name, held, index, self.rng, granularity)

@@ -14,7 +14,8 @@ from fdgpriv.tasks.task import Task
 from fdgpriv.threat import Capability
 
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
-_LOW = 0.1
+_DECILE = 1.2816  # standard deviations below the mean
+_NEGLIGIBLE = 0.5  # relevant effects
 _ROUNDING = 1e-9
 
 Trust = Mapping[int | None, float]
@@ -47,31 +48,33 @@ def trust(
         truths, pairs = [trials[i].one.truth for i in places], list(zip(told, unaided, strict=True))
         mixed = [[blended(task, one, without, w) for one, without in pairs] for w in WEIGHTS]
         scores = torch.stack([task.score(blends, truths).double() for blends in mixed])
-        gains = _by_client(scores - scores[:1], [trials[i].client for i in places]) * (1 if task.higher_leaks else -1)
-        found[size] = WEIGHTS[_robust(gains) if shifted else _largest_as_good(gains)]
+        gains = (scores - scores[:1]) * (1 if task.higher_leaks else -1)
+        clients = [trials[i].client for i in places]
+        of_client = [gains[:, torch.tensor([c == client for c in clients])] for client in dict.fromkeys(clients)]
+        most = _NEGLIGIBLE * task.relevant * (float(scores[0].mean()) if task.relative else 1.0)
+        found[size] = WEIGHTS[_robust(of_client) if shifted else _largest_as_good(of_client, most)]
     return found
 
 
-def _robust(gains: Tensor) -> int:
-    """The weight of the best lowest decile of gains (W, C) over clients; of equal ones the largest."""
-    low = gains.quantile(_LOW, dim=1)
+def _robust(gains: Sequence[Tensor]) -> int:
+    """The weight of the best lowest decile of gains over looks; of equal ones the largest.
+
+    `gains` are (W, n) of each look. A look's mean gain varies by chance too, which its own spread shows: the decile is that
+    of a normal distribution of the remaining variance.
+    """
+    means = torch.stack([one.mean(1) for one in gains], dim=1)
+    chance = torch.stack([one.var(1) / one.shape[1] if one.shape[1] > 1 else 0 * one[:, 0] for one in gains], dim=1)
+    between = (means.var(1) - chance.mean(1)).clamp_min(0) if len(gains) > 1 else chance[:, 0]
+    low = means.mean(1) - _DECILE * between.sqrt()
     return int((low >= low.max() - _ROUNDING).nonzero().max())
 
 
-def _largest_as_good(gains: Tensor) -> int:
-    """The largest weight whose mean gain is within one standard error of the best: what it loses may be chance."""
-    best = gains[int(gains.mean(1).argmax())]
-    lost = best - gains
-    error = lost.std(1) / gains.shape[1] ** 0.5 if gains.shape[1] > 1 else torch.zeros(len(gains))
-    return int((lost.mean(1) <= error + _ROUNDING).nonzero().max())
-
-
-def _by_client(values: Tensor, clients: Sequence[str]) -> Tensor:
-    """(W, C): the mean of values (W, n) over each client's artifacts."""
-    names = list(dict.fromkeys(clients))
-    place = torch.tensor([names.index(client) for client in clients])
-    total = torch.zeros(len(values), len(names), dtype=values.dtype).index_add_(1, place, values)
-    return total / place.bincount()
+def _largest_as_good(gains: Sequence[Tensor], most: float) -> int:
+    """The largest weight whose mean gain is as good as the best: what it loses may be chance, and is at most `most`."""
+    means = torch.stack([one.mean(1) for one in gains], dim=1)
+    lost = means[int(means.mean(1).argmax())] - means
+    error = lost.std(1) / len(gains) ** 0.5 if len(gains) > 1 else torch.zeros(len(means))
+    return int((lost.mean(1) <= error.clamp_max(most) + _ROUNDING).nonzero().max())
 
 
 def without_artifact(task: Task, adversary: Adversary, like: Prediction, domain: int) -> Prediction | None:

@@ -22,7 +22,7 @@ from fdgpriv.models.backbone import Classifier, backbone
 from fdgpriv.utils.seeds import generator
 
 pytestmark = pytest.mark.bench
-descent: Any = import_module("fdgpriv.attacks._optimisation")
+descent: Any = import_module("fdgpriv.attacks._inversion")
 bn: Any = import_module("fdgpriv.attacks._batchnorm")
 STEPS, REPEATS = 20, 5
 IMAGES, ITERATIONS = 3, 150

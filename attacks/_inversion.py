@@ -1,0 +1,191 @@
+"""What inversions share: gradient descent on images, the total variation, and the images they start from.
+
+The prior image of a single image's update is learned from updates of single public images, which the adversary
+simulates: the last layer's change tells the image's latent.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.adversary import Adversary
+from fdgpriv.artifacts.moments import Moments
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.tasks.images import class_means
+
+from ._batchnorm import bn_layers, watched
+from ._probe import KernelRidge, ridge_regression
+
+Objective = Callable[[Tensor], Tensor]
+
+
+def descend(objective: Objective, starts: Sequence[Tensor], steps: int, lr: float, signed: bool = False) -> Tensor:
+    """Images in [0, 1] that minimise an objective: Adam with cosine decay to 0, clipped to [0, 1] after each step.
+
+    Args:
+        objective: Of images (B, ..., 3, H, W), one number (B,) for each of B independent reconstructions, which share
+            the passes through a network.
+        starts: (B, ..., 3, H, W) in [0, 1] to begin with, once for each restart.
+        steps: Of each restart.
+        lr: Of the first step: about how far a pixel moves in it.
+        signed: Follow the sign of the gradient only, as Geiping et al. (NeurIPS 2020) do.
+
+    Returns: (B, ..., 3, H, W): for each reconstruction the restart that ends with the least objective.
+    """
+    found = [_descended(objective, start, steps, lr, signed) for start in starts]
+    if len(found) == 1:
+        return found[0]
+    with torch.enable_grad():  # an objective may itself contain gradients
+        values = torch.stack([objective(images).detach() for images in found])
+    best = values.nan_to_num(torch.inf).argmin(0)
+    return torch.stack(found)[best, torch.arange(len(best))]
+
+
+def _descended(objective: Objective, start: Tensor, steps: int, lr: float, signed: bool) -> Tensor:
+    images = start.clone().requires_grad_()
+    optimizer = torch.optim.Adam([images], lr, fused=True)
+    (group,) = optimizer.param_groups
+    for step in range(steps):
+        group["lr"] = lr * 0.5 * (1 + math.cos(math.pi * step / steps))
+        with torch.enable_grad():
+            (slope,) = torch.autograd.grad(objective(images).sum(), images)
+        images.grad = (slope.sign_() if signed else slope).nan_to_num_(0, 0, 0)
+        optimizer.step()
+        with torch.no_grad():
+            images.clamp_(0, 1)
+    return images.detach()
+
+
+def around(images: Tensor, restarts: int, rng: torch.Generator) -> list[Tensor]:
+    """Random starts near the images (B, ..., 3, H, W), one for each restart; equal images get different starts."""
+    return list((images + 0.05 * torch.randn(restarts, *images.shape, generator=rng)).clamp(0, 1))
+
+
+def total_variation(images: Tensor) -> Tensor:
+    """Mean absolute difference (...) of neighbouring pixels of images (..., 3, H, W), vertical plus horizontal."""
+    across, down = images.diff(dim=-1).abs(), images.diff(dim=-2).abs()
+    return across.mean(dim=(-3, -2, -1)) + down.mean(dim=(-3, -2, -1))
+
+
+class ImagePrior:
+    """Predicts a single image from its statistics and label by ridge regression; several by their classes' mean images.
+
+    Args:
+        adversary: The public images.
+        model: The network whose statistics are used, holding the received model, in evaluation mode.
+        own: Normalise each image by its own statistics.
+    """
+
+    def __init__(self, adversary: Adversary, model: nn.Module, own: bool) -> None:
+        self.images, self.labels = adversary.public_images
+        self.means = class_means(self.images, self.labels)
+        self.classes = adversary.classes
+        parts: dict[str, list[Moments]] = {}
+        with torch.no_grad():
+            for part in self.images.split(128) if bn_layers(model) else ():
+                with watched(model, len(part), own) as seen:
+                    model(part)
+                for name, moments in seen.items():
+                    parts.setdefault(name, []).append(moments)
+        self.moments = {name: (torch.cat([m for m, _ in p]), torch.cat([v for _, v in p])) for name, p in parts.items()}
+
+    def __call__(self, target: Mapping[str, Moments], labels: Tensor) -> Tensor:
+        """Predicted images (G, m, 3, H, W) in [0, 1].
+
+        Args:
+            target: By layer, moments (G, C) of each of G groups' inputs; {} where none are known.
+            labels: (G, m) of the groups' images.
+        """
+        if labels.shape[1] > 1 or not target:
+            return self.of_class(labels)
+        known, rows = self._rows(target)
+        regression = KernelRidge(self._inputs(known, self.labels), self.images.flatten(1), "rbf")
+        found = regression(self._inputs(rows, labels[:, 0]))
+        return found.view(-1, 1, *self.images.shape[1:]).clamp(0, 1)
+
+    def shares(self, target: Mapping[str, Moments]) -> Tensor:
+        """(G, K): label shares that ridge regression, fitted on single images, predicts from moments (G, C)."""
+        known, rows = self._rows(target)
+        weight, bias = ridge_regression(known, nn.functional.one_hot(self.labels, self.classes).float())
+        found = (rows.clamp(-10, 10) @ weight.T + bias).clamp_min(0)
+        return found / found.sum(1, keepdim=True).clamp_min(1e-9)
+
+    def of_class(self, labels: Tensor) -> Tensor:
+        """The mean public images (G, m, 3, H, W) of these labels (G, m); of all images for a class without any."""
+        overall = self.images.mean(0)
+        return torch.stack([torch.stack([self.means.get(k, overall) for k in row]) for row in labels.tolist()])
+
+    def _rows(self, target: Mapping[str, Moments]) -> tuple[Tensor, Tensor]:
+        """Moments of the public images (N, D) and the target moments (G, D), in units of the public images' spread."""
+        known = _row({name: self.moments[name] for name in target})
+        center, spread = known.mean(0), known.std(0) + 1e-3 * known.std(0).mean() + 1e-8
+        return (known - center) / spread, (_row(target) - center) / spread
+
+    def _inputs(self, rows: Tensor, labels: Tensor) -> Tensor:
+        one_hot_labels = nn.functional.one_hot(labels, self.classes).float() * self.classes**0.5
+        return torch.cat([rows.clamp(-10, 10), one_hot_labels], dim=1)
+
+
+def _row(moments: Mapping[str, Moments]) -> Tensor:
+    return torch.cat([torch.cat([mean, variance.sqrt()], dim=1) for mean, variance in moments.values()], dim=1)
+
+
+class SinglePrior:
+    """Predicts an image from the update that a client with this image only would send.
+
+    Args:
+        adversary: Its public images, and how clients train.
+        simulator: The same.
+        received_model: What is trained.
+        simulations: At most so many public images whose updates are simulated.
+        rng: Of the simulated trainings.
+    """
+
+    def __init__(
+        self,
+        adversary: Adversary,
+        simulator: TrainingSimulator,
+        received_model: ModelState,
+        simulations: int,
+        rng: torch.Generator,
+    ) -> None:
+        images, labels = adversary.public_images
+        some = torch.randperm(len(images), generator=rng)[:simulations]
+        self.layer, self.shape = simulator.last_layer, images.shape[1:]
+        rows = [
+            self._row(simulator.change(adversary.make(images, labels, i[None], rng, received_model), received_model))
+            for i in some
+        ]
+        inputs = torch.stack(rows)
+        self.center, self.spread = inputs.mean(0), inputs.std(0) + 1e-3 * inputs.std(0).mean() + 1e-8
+        self.regression = KernelRidge((inputs - self.center) / self.spread, images[some].flatten(1), "rbf")
+
+    def __call__(self, changes: Sequence[Mapping[str, Tensor]]) -> Tensor:
+        """Images (G, 1, 3, H, W) in [0, 1] predicted from changes (received minus trained), by parameter."""
+        rows = (torch.stack([self._row(change) for change in changes]) - self.center) / self.spread
+        return self.regression(rows.clamp(-10, 10)).view(-1, 1, *self.shape).clamp(0, 1)
+
+    def _row(self, change: Mapping[str, Tensor]) -> Tensor:
+        return row_of_one(change[self.layer[0]].flatten(1), bias_change(change, self.layer))
+
+
+def row_of_one(weight: Tensor, bias: Tensor) -> Tensor:
+    """(D + K,): latent and one-hot class of the only image that a last layer was trained on.
+
+    Training on one image changes the layer's weight (K, D) by the outer product of its bias's change (K,) and the latent.
+
+    Args:
+        weight, bias: Received minus trained; only the label's entry of `bias` is negative.
+    """
+    label = bias.argmin()
+    latent = weight[label] / bias[label].clamp_max(-1e-12)
+    return torch.cat([latent, nn.functional.one_hot(label, len(bias)).float()])
+
+
+def bias_change(change: Mapping[str, Tensor], layer: Sequence[str]) -> Tensor:
+    """(K,): received minus trained bias of this layer; where it has none, its weights' change summed by class."""
+    last = change[layer[-1]]
+    return last if last.ndim == 1 else last.flatten(1).sum(1)
