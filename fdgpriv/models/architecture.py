@@ -66,7 +66,7 @@ class Architecture(ABC):
     def place(self, path: Path, weights: Path | None) -> str:
         """Where the file at `path` was found, without local paths."""
         given = weights is not None and (path == weights or path.parent == weights)
-        return "--weights" if given else "torch's checkpoint folder"
+        return "the user's files" if given else "torch's checkpoint folder"
 
     def origin(self, weights: Path | None) -> str:
         """What is loaded and from where: file name, first eight digits of its SHA-256, and place."""

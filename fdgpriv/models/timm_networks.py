@@ -56,7 +56,7 @@ class TimmNetwork(Architecture):
     @property
     def colours(self) -> Colours | None:
         found = self._facts
-        return tuple(found["mean"]), tuple(found["std"])  # type: ignore[return-value]
+        return tuple(found["mean"]), tuple(found["std"])
 
     def build(self) -> nn.Module:
         return _created(self.name)
@@ -91,7 +91,9 @@ def _timm(name: str) -> Any:
     timm = optional("timm", "timm", f"{TIMM}{name}")
     if not timm.is_model(name):
         close = ", ".join(timm.list_models(f"*{name.partition('.')[0][:6]}*")[:5])
-        raise ValueError(f"want a network of timm, got {TIMM}{name}" + (f"; did you mean one of {close}?" if close else ""))
+        raise ValueError(
+            f"want a network of timm, got {TIMM}{name}" + (f"; did you mean one of {close}?" if close else "")
+        )
     return timm
 
 
