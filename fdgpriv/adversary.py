@@ -146,7 +146,9 @@ class Adversary:
         """
         if len(self.held) > 1:
             return self.held
-        found: tuple[Domain, ...] = self.cache.get("practice", lambda: (*self.held, *_in_other_looks(self.held[0], self.seed)))
+        found: tuple[Domain, ...] = self.cache.get(
+            "practice", lambda: (*self.held, *_in_other_looks(self.held[0], self.seed))
+        )
         return found
 
     @property

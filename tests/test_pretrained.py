@@ -37,7 +37,9 @@ def test_efficientnet_has_the_published_numbers_of_parameters_buffers_and_layers
     network = EfficientNetLite0()
     assert sum(parameter.numel() for parameter in network.parameters()) == 4_652_008
     assert sum(buffer.numel() for buffer in network.buffers()) == 42_065
-    assert sum(isinstance(module, nn.BatchNorm2d) for module in network.modules()) == 49
+    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    assert len(norms) == 49
+    assert {(norm.eps, norm.momentum) for norm in norms} == {(1e-3, 0.01)}  # TensorFlow: a decay of 0.99
 
 
 @pytest.mark.parametrize("kernel", [3, 5])

