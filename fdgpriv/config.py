@@ -210,7 +210,10 @@ class AuditConfig(Options):
         if self.method(spec).own_network:
             return "the method's own", RANDOM
         name = self.setup(spec, domains).backbone
-        return name, origin(name, self._weights(name))
+        try:
+            return name, origin(name, self._weights(name))
+        except FileNotFoundError:  # a run stops when it builds the network, with the name of the file
+            return name, "not found"
 
     def as_config(self, domains: int) -> dict[str, Any]:
         """The configuration stored in results.json, without local paths; `domains` is the number of source domains."""
