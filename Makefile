@@ -1,14 +1,17 @@
-# Two commands: `make audit` and `make test`. Each makes .venv and installs first.
+# Two commands: `make audit` and `make test`. Each makes .venv and installs first; `make setup-full` adds all extras.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: audit test test-slow bench lint clean
+.PHONY: setup-full audit test test-slow bench lint clean
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -e '.[test]'
 	touch $@
+
+setup-full: .venv/installed
+	$(BIN)/python -m pip install --quiet -e '.[test,full]'
 
 audit: .venv/installed
 	$(BIN)/python -m fdgpriv.audit --method stablefdg

@@ -88,6 +88,8 @@ def audit(
         settings = json.dumps(config.as_config(len(dataset.domains) - 1), indent=1, sort_keys=True) + "\n"
         with run_folder.resumed(out, settings) if resume else run_folder.new(out, settings):
             log.say(f"{config.dataset}: {sum(map(len, dataset.domains)):,} images in {len(dataset.domains)} domains")
+            for spec in config.methods:
+                log.say(f"{spec}: network {', '.join(config.network(spec, len(dataset.domains) - 1))}")
             results = runner.run(command)
             paths = write(results, out)
         log.say(f"wrote {', '.join(str(path) for path in paths)}")

@@ -13,7 +13,7 @@ from fdgpriv.cli.catalogue import summary
 from fdgpriv.cli.command_line import BadUsage, Parser, once, say
 from fdgpriv.cli.options import DEVICES, ENGINES, PRESETS, Options, check_effects, settings
 from fdgpriv.federation.setup import KEEP
-from fdgpriv.models.names import BACKBONES
+from fdgpriv.models.names import BACKBONES, TIMM
 from fdgpriv.registry import names_in
 from fdgpriv.threat import THREATS
 from fdgpriv.utils import run_folder
@@ -47,8 +47,8 @@ def parser() -> Parser:
     g.add_argument("--clients", type=int, metavar="N", help="30 by default, that of each paper with --preset paper")
     g.add_argument("--partition", metavar="KIND", help="single (the default), dirichlet:A, heterogeneity:L, domains:D")
     g.add_argument("--set", nargs="+", dest="settings", metavar="FIELD=VALUE", help="fields of every method")
-    g.add_argument("--backbone", metavar="NAME", help=", ".join(BACKBONES))
-    g.add_argument("--weights", type=Path, metavar="DIR", help="folder of ImageNet weights")
+    g.add_argument("--backbone", metavar="NAME", help=", ".join((*BACKBONES, f"{TIMM}NAME")))
+    g.add_argument("--weights", type=Path, metavar="DIR", help="folder or file of ImageNet weights")
     g.add_argument("--seed", nargs="+", type=int, dest="seeds", metavar="S", help="several give mean and interval")
 
     g = p.add_argument_group("attacks and defenses")

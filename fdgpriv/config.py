@@ -19,7 +19,8 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population, populate
 from fdgpriv.federation.setup import Federated, Setup
 from fdgpriv.method import Method
-from fdgpriv.models.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone, backbone
+from fdgpriv.models.architecture import RANDOM
+from fdgpriv.models.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone, backbone, origin
 from fdgpriv.threat import THREATS
 from fdgpriv.utils.fields import kinds
 from fdgpriv.utils.seeds import generator
@@ -174,7 +175,7 @@ class AuditConfig(Options):
                     for defense in self.defenses:
                         Defense.parse(defense).bound_to(method.disclosure())
         if not built and self.backbone is not None:
-            raise ValueError(f"--backbone: has no effect: {', '.join(self.methods)} use other networks")
+            raise ValueError(f"--backbone: has no effect: {', '.join(self.methods)}: each trains its own network")
         if not built and self.weights is not None and not any(map(self._takes_weights, self.methods)):
             raise ValueError(f"--weights: has no effect: {', '.join(self.methods)} use other networks")
 
@@ -183,9 +184,8 @@ class AuditConfig(Options):
         size = dataset.domains[0].images.shape[-1]
         photographs = self.dataset != "digits"
         mean, std = (IMAGENET_MEAN, IMAGENET_STD) if photographs else ((0.5,) * 3, (0.5,) * 3)
-        name, weights = self.setup(spec or self.methods[0], len(dataset.domains) - 1).backbone, self.weights
-        if weights is None and self.preset == "paper" and name != "small_resnet":
-            weights = Path()  # the papers use ImageNet weights: search torch's checkpoints
+        name = self.setup(spec or self.methods[0], len(dataset.domains) - 1).backbone
+        weights = self._weights(name)
 
         def build(rng: torch.Generator) -> Backbone:
             return backbone(name, mean=mean, std=std, rng=rng, weights=weights, small_input=size < LARGE)
@@ -199,6 +199,22 @@ class AuditConfig(Options):
             device=torch.device(self.device),
         )
 
+    def _weights(self, name: str) -> Path | None:
+        """The file or folder of the backbone's weights; None for those that it has without one."""
+        if self.weights is None and self.preset == "paper" and name != "small_resnet":
+            return Path()  # the papers use ImageNet weights: search torch's checkpoints
+        return self.weights
+
+    def network(self, spec: str, domains: int) -> tuple[str, str]:
+        """The network that the method `spec` trains, and which weights it starts from and where they are from."""
+        if self.method(spec).own_network:
+            return "the method's own", RANDOM
+        name = self.setup(spec, domains).backbone
+        try:
+            return name, origin(name, self._weights(name))
+        except FileNotFoundError:  # a run stops when it builds the network, with the name of the file
+            return name, "not found"
+
     def as_config(self, domains: int) -> dict[str, Any]:
         """The configuration stored in results.json, without local paths; `domains` is the number of source domains."""
         return {
@@ -206,7 +222,7 @@ class AuditConfig(Options):
             "dataset": self.dataset,
             "targets": list(self.targets),
             "preset": self.preset,
-            "setup": {spec: self.setup(spec, domains).as_config() for spec in self.methods},
+            "setup": {spec: self._setup_as_config(spec, domains) for spec in self.methods},
             "settings": dict(self.settings),
             "attacks": list(self.attacks),
             "threats": list(self.threats),
@@ -215,6 +231,10 @@ class AuditConfig(Options):
             "device": self.device,
             "keep": self.keep,
         }
+
+    def _setup_as_config(self, spec: str, domains: int) -> dict[str, Any]:
+        name, weights = self.network(spec, domains)
+        return self.setup(spec, domains).as_config() | {"backbone": name, "weights": weights}
 
 
 def _device(name: str) -> str:

@@ -25,6 +25,7 @@ class Method(Role):
         presets: By preset of the audit, the fields that it sets.
         paper_setup: The federation of the paper's experiments, for the preset ``paper``.
         personal: Whether clients receive different, personalised models.
+        own_network: Whether it trains a network that its paper defines, whatever backbone is asked for.
         rounds: Number of rounds.
     """
 
@@ -34,6 +35,10 @@ class Method(Role):
     personal: ClassVar[bool] = False
 
     rounds: int
+
+    @property
+    def own_network(self) -> bool:
+        return False
 
     @abstractmethod
     def model(self, federation: Federation, rng: torch.Generator) -> nn.Module:

@@ -119,6 +119,10 @@ class HyperFederation(FederatedSGD):
         optimizer.register_step_pre_hook(clip)
         return optimizer
 
+    @property
+    def own_network(self) -> bool:
+        return True
+
     def server_lr_at(self, round: int) -> float:
         """The server's learning rate in this round."""
         return self.server_lr * SCHEDULES[self.server_schedule](round, self.rounds)

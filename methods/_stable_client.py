@@ -29,9 +29,10 @@ class StableFDGClient:
         self.own: StyleStatistics | None = None
         self.round = 0
         self.log: dict[str, tuple[float, int]] = {}
+        stage = self.model.backbone.stage
         self.how = StyleLearning(
-            layer=method.style_layer,
-            explore_layers=method.explore_layers if method.style_learning else (),
+            layer=stage(method.style_layer),
+            explore_layers=tuple(map(stage, method.explore_layers)) if method.style_learning else (),
             p=method.p if method.style_learning else 0.0,
             alpha=method.exploration,
             oversample_size=method.oversample_size,
@@ -48,9 +49,9 @@ class StableFDGClient:
     def style(self, message: Message) -> Outgoing:
         """Style Phi_n of the local samples under the received global model (Eq. 2-3)."""
         self._receive(message)
-        method, rule = self.method, DASSL if self.method.code_compat else PAPER_EPS
+        layer, rule = self.how.layer, DASSL if self.method.code_compat else PAPER_EPS
         self.model.eval()
-        mean, std = method.styles().of_client(self.model, self._style_images(), method.style_layer, rule)
+        mean, std = self.method.styles().of_client(self.model, self._style_images(), layer, rule)
         draft = StyleDraft(
             client=self.data.client,
             round=self.round,
@@ -58,7 +59,7 @@ class StableFDGClient:
             std=std,
             variances=True,
             granularity="client",
-            at=method.style_layer,
+            at=layer,
             rule=rule.name,
         )
         self.own = draft.finish()

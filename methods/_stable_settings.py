@@ -40,8 +40,8 @@ class StableSettings(FederatedSGD):
             first round styles are shared but not applied, as in the released code. ``eval``: running statistics, and
             styles are applied from the first round on; when training from scratch these lag behind the batches, and
             shifted features shrink.
-        style_layer: The stage after which styles are computed and shifted.
-        explore_layers: The stages after which styles are explored and mixed (App. E.6).
+        style_layer: The stage after which styles are computed and shifted, by name or by stride (`Backbone`).
+        explore_layers: The stages after which styles are explored and mixed (App. E.6), likewise.
         attention, attention_dim, qk_norm: Of the highlighter (App. F; `_highlighter.Highlighter`).
         style_learning: False keeps attention only (Table 3); then only models are shared.
         mixing: Parameter of Beta(mixing, mixing) in style mixing.
@@ -114,9 +114,13 @@ class StableSettings(FederatedSGD):
 
     def check(self, model: nn.Module) -> None:
         assert isinstance(model, HighlightedClassifier)
-        for layer in (self.style_layer, *self.explore_layers):
-            if layer not in model.backbone.stages:
-                raise ValueError(f"stablefdg: want layers of {', '.join(model.backbone.stages)}; got {layer!r}")
+        for field, layers in (("style_layer", (self.style_layer,)), ("explore_layers", self.explore_layers)):
+            try:
+                stages = [model.backbone.stage(layer) for layer in layers]
+            except ValueError as error:
+                raise ValueError(f"stablefdg.{field}: {error}") from error
+            if len(set(stages)) < len(stages):
+                raise ValueError(f"stablefdg.{field}: want each layer once, got {', '.join(layers)}")
 
     def check_data(self, data: ClientData) -> None:
         size = min(self.batch_size, len(data))

@@ -66,7 +66,7 @@ def with_statistics_of(model: nn.Module, images: Tensor, layer: str, settings: F
 def _ready_copy(model: nn.Module, n: int, layer: str, settings: FederatedSGD) -> Backbone:
     """A copy of the stages up to `layer` in the training mode of a client with n images, channels last for CPU speed."""
     whole = cast(Backbone, model.backbone)
-    needed = whole.stages[: whole.stages.index(layer) + 1]
+    needed = whole.stages[: whole.stages.index(whole.stage(layer)) + 1]
     stages = {name: deepcopy(whole.body[name]) for name in needed}
     backbone = Backbone(stages, {name: whole.channels[name] for name in needed}, whole.mean, whole.std)
     settings.ready(backbone, n)

@@ -26,6 +26,10 @@ class FedAvg(FederatedAveraging):
 
     network: Literal["backbone", "inception"] = "backbone"
 
+    @property
+    def own_network(self) -> bool:
+        return self.network == "inception"
+
     def model(self, federation: Federation, rng: torch.Generator) -> nn.Module:
         if self.network == "inception":
             return ClientNetwork(federation.classes, federation.image_size, rng)

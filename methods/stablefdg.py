@@ -25,7 +25,7 @@ class StableFDG(StableSettings):
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         model = self.model(federation, rng)
-        layer, rule = self.style_layer, DASSL if self.code_compat else PAPER_EPS
+        layer, rule = model.backbone.stage(self.style_layer), DASSL if self.code_compat else PAPER_EPS
         style = _expected_answers.style(model.backbone.channels[layer], layer, rule.name, variances=True)
         for round in range(self.rounds):
             clients = federation.sample(self.participants, rng)

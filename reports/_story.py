@@ -21,6 +21,7 @@ from ._tables import (
     grouped,
     images,
     ledger,
+    networks,
     pictures,
     privacy,
     settings,
@@ -108,7 +109,7 @@ def story(results: Results) -> Story:
         privacy=privacy(runs),
         not_measured=grouped(runs, lambda run: Section("", lines=run.not_measured) if run.not_measured else None),
         dataset=(results.dataset.name, results.dataset.about, results.dataset.limits),
-        images=grouped(runs, images),
+        images=(*grouped(runs, images), *networks(results.config)),
         config=settings(results.config),
         environment=settings(results.environment),
         timing=f"{plain(timing.total_s, ' s')} in all, {plain(timing.train_s, ' s')} training, "

@@ -168,6 +168,18 @@ def images(run: Run) -> Section | None:
     )
 
 
+def networks(config: Mapping[str, JsonValue]) -> tuple[Section, ...]:
+    """Which network each method trained and from which weights, in one line each; nothing for results without it."""
+    setups = config.get("setup")
+    told = setups.items() if isinstance(setups, Mapping) else ()
+    lines = tuple(
+        f"Network of {spec}: {one['backbone']}; weights: {one['weights']}."
+        for spec, one in told
+        if isinstance(one, Mapping) and "weights" in one
+    )
+    return (Section("", lines=lines),) if lines else ()
+
+
 def pictures(run: Run) -> Section | None:
     """What the run itself drew."""
     found = tuple(Picture(figure.file, figure.caption) for figure in run.figures)

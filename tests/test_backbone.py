@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from conftest import pretrained
 from torch import Tensor, nn
 
 from fdgpriv.models.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone, Classifier, backbone
@@ -15,6 +16,7 @@ from fdgpriv.models.names import BACKBONES
 from fdgpriv.utils.seeds import generator
 from fdgpriv.utils.torchvision_import import torchvision
 
+LITE = "efficientnet_lite0"
 PUBLISHED = {
     "resnet18": "resnet18-f37072fd.pth",
     "resnet50": "resnet50-0676ba61.pth",
@@ -40,15 +42,15 @@ def no_torch_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("small_input", [False, True])
-@pytest.mark.parametrize("name", BACKBONES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pretrained if name == LITE else ()) for name in BACKBONES])
 def test_every_stage_tells_its_channels(name: str, small_input: bool) -> None:
     network = build(name, small_input=small_input).eval()
     images = pictures(1, 3, 32, 32) if small_input or name == "small_resnet" else pictures(1, 3, 96, 96)
-    assert network.stages == ("stem", "layer1", "layer2", "layer3", "layer4")
+    assert network.stages == ("stem", *(f"layer{i}" for i in range(1, 6 if name == LITE else 5)))
     with torch.no_grad():
         for stage in network.stages:
             assert network.features(images, stage).shape[1] == network.channels[stage]
-    assert network.out_channels == network.channels["layer4"]
+    assert network.out_channels == network.channels[network.stages[-1]]
 
 
 @pytest.mark.parametrize(("name", "sides"), [("small_resnet", [16, 16, 8, 4, 4]), ("resnet18", [32, 32, 16, 8, 4])])
@@ -230,9 +232,10 @@ def test_a_classifier_is_the_head_of_the_mean_of_the_map() -> None:
 
 def test_unknown_names_are_answered_with_the_known_ones() -> None:
     network = build("small_resnet")
-    with pytest.raises(ValueError, match="stem, layer1, layer2, layer3, layer4; got 'layer9'"):
+    told = "stem, layer1, layer2, layer3, layer4, stride2, stride4, stride8; got 'layer9'"
+    with pytest.raises(ValueError, match=told):
         network.features(pictures(1, 3, 32, 32), "layer9")
-    with pytest.raises(ValueError, match="stem, layer1, layer2, layer3, layer4; got 'layer9'"):
+    with pytest.raises(ValueError, match=told):
         network(pictures(1, 3, 32, 32), {"layer9": torch.relu})
-    with pytest.raises(ValueError, match="small_resnet, resnet18, resnet50, alexnet, densenet121; got 'vgg'"):
+    with pytest.raises(ValueError, match="resnet50, alexnet, densenet121, efficientnet_lite0, timm:NAME; got 'vgg'"):
         build("vgg")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import pretrained, with_extra
 from safetensors.torch import save_file
 
 from fdgpriv.artifacts.artifact import SERVER
@@ -84,6 +85,11 @@ def relayed(transcript: Transcript) -> list[Record]:
         ("pardon", "resnet50", 7, 27_718_727, 111_087_812),
         ("pardon", "resnet50", 65, None, 111_563_180),
         ("pardon", "resnet50", 182, None, 112_522_112),
+        pytest.param("fedavg", "timm:resnet18", 7, 11_180_103, 44_758_972, marks=with_extra("timm", "timm")),
+        pytest.param("stablefdg", "timm:resnet18", 7, 11_214_407, 44_896_188, marks=with_extra("timm", "timm")),
+        pytest.param("fedavg", "efficientnet_lite0", 7, 3_379_975, 13_688_356, marks=pretrained),
+        pytest.param("stablefdg", "efficientnet_lite0", 7, 3_465_735, 14_031_396, marks=pretrained),
+        pytest.param("pardon", "efficientnet_lite0", 7, 5_019_655, 20_247_076, marks=pretrained),
     ],
 )
 def test_a_model_weighs_parameters_and_buffers(
@@ -93,7 +99,10 @@ def test_a_model_weighs_parameters_and_buffers(
     state = ModelState.of(model, SERVER, 0)
     assert state.nbytes == nbytes
     assert parameters in (None, sum(p.numel() for p in model.parameters()))
-    layers, channels = {"resnet18": (20, 4_800), "resnet50": (53, 26_560), "densenet121": (121, 41_824)}[network]
+    layers, channels = {
+        "resnet18": (20, 4_800), "resnet50": (53, 26_560), "densenet121": (121, 41_824),
+        "efficientnet_lite0": (49, 21_008),  # with 49 counters 42,065 buffer entries
+    }[network.removeprefix("timm:")]  # fmt: skip
     statistics = state.bn_statistics()
     assert len(statistics) == layers
     assert sum(len(layer["running_mean"]) for layer in statistics.values()) == channels
@@ -149,6 +158,35 @@ def test_a_round_of_fedavg_is_the_models_and_the_sample_count() -> None:
         if artifact
     }
     assert {name: int(count) for name, count in counts.items()} == {"client-0": 3, "client-1": 4}
+
+
+@pretrained
+@pytest.mark.parametrize(
+    ("named", "layer", "channels"),
+    [("layer1", "layer1", 16), ("layer2", "layer2", 24), ("stride1", "layer1", 16), ("stride4", "layer3", 40)],
+)
+def test_a_layer_of_efficientnet_is_named_alone_or_by_stride(named: str, layer: str, channels: int) -> None:
+    """At 32 px the stem has stride 1, so that all strides are half of those of larger images."""
+    transcript = crossed("stablefdg", 2, "efficientnet_lite0", style_layer=named, explore_layers=("layer1", "stride2"))
+    styles = [record for record in transcript.records if record.kind == "style_statistics"]
+    assert len(styles) == 4
+    assert {(record.layer, record.nbytes) for record in styles} == {(layer, 4 * 4 * channels)}
+
+
+@pretrained
+@pytest.mark.parametrize("name", Method.names())
+def test_every_method_trains_from_a_pretrained_network(name: str) -> None:
+    short = {
+        "lsi": LSI_SHORT,
+        "hfedf": {"hidden": 4},
+        "pfedhn": {"hidden": 4},
+        "ccst": {"augmentation": 2, "selection": "last"},
+    }.get(name, {})
+    sent = crossed(name, 2, "efficientnet_lite0", **short).of_kind("model_state")
+    uploads = {record.sender: record.nbytes for record, _ in sent if record.receiver == SERVER}
+    own = Method.named(name)().own_network
+    assert len(uploads) == (0 if own else 2)  # hFedF and pFedHN send updates of a network of their own
+    assert all(nbytes >= 13_688_356 for nbytes in uploads.values())
 
 
 def test_the_style_of_a_resnet_50_is_four_times_as_long() -> None:

@@ -127,11 +127,17 @@ def test_several_methods_in_one_call_have_each_its_own_federation_and_the_config
         population = config.populate(dataset, spec, "d0", 0)
         assert len(population.clients) == clients
         assert config.federation(dataset, list(population.clients), 0, spec).clients == tuple(population.clients)
-    told = config.as_config(3)["setup"]
+    told, own, random = config.as_config(3)["setup"], "the method's own", "random initialisation"
     assert json.loads(json.dumps(told)) == {
-        "ccst": {"clients": 3, "partition": "single", "backbone": "small_resnet", "image_size": 32},
-        "stablefdg": {"clients": 30, "partition": "single", "backbone": "small_resnet", "image_size": 32},
-        "hfedf": {"clients": 3, "partition": "domains:1", "backbone": "small_resnet", "image_size": 32},
+        "ccst": {"clients": 3, "partition": "single", "backbone": "small_resnet", "image_size": 32, "weights": random},
+        "stablefdg": {
+            "clients": 30,
+            "partition": "single",
+            "backbone": "small_resnet",
+            "image_size": 32,
+            "weights": random,
+        },
+        "hfedf": {"clients": 3, "partition": "domains:1", "backbone": own, "image_size": 32, "weights": random},
     }
 
 

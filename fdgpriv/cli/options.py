@@ -9,7 +9,7 @@ from fdgpriv import data
 from fdgpriv.cli.catalogue import check, check_settings
 from fdgpriv.cli.command_line import BadUsage, once
 from fdgpriv.federation.setup import KEEP, Setup, partition_named
-from fdgpriv.models.names import BACKBONES
+from fdgpriv.models.names import BACKBONES, TIMM, is_backbone
 from fdgpriv.registry import names_in, split
 from fdgpriv.threat import threat
 from fdgpriv.utils.defaults import METHOD
@@ -81,8 +81,8 @@ class Options:
         _check_choice("--dataset", self.dataset, data.names())
         _check_choice("--keep", self.keep, KEEP)
         _check_choice("--device", self.device, DEVICES)
-        if self.backbone is not None:
-            _check_choice("--backbone", self.backbone, BACKBONES)
+        if self.backbone is not None and not is_backbone(self.backbone):
+            raise BadUsage(f"--backbone: want one of {', '.join(BACKBONES)}, {TIMM}NAME; got {self.backbone!r}")
         if self.partition is not None:
             partition_named(self.partition)
         for role in self.threats:

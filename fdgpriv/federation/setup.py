@@ -14,7 +14,7 @@ class Setup:
         clients: Number of clients.
         clients_per_domain: Alternatively, number of clients per source domain.
         partition: Specification of the data partition, for `partition.partitioner`.
-        backbone: The network, one of `fdgpriv.models.names.BACKBONES`.
+        backbone: The network, one of `fdgpriv.models.names.BACKBONES` or ``timm:NAME``.
         image_size: Side of the images, in pixels; built-in datasets have a fixed size.
     """
 

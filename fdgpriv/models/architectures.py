@@ -1,6 +1,5 @@
-"""Backbone architectures and their division into the stages stem, layer1, ..., layer4."""
+"""The backbones by name, and those of torchvision cut into the layers stem, layer1, ..., layer4."""
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -8,10 +7,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from fdgpriv.models.architecture import Architecture, Stages, published, stem
 from fdgpriv.models.checkpoints import find_weights, read_tensors
+from fdgpriv.models.efficientnet_lite import EfficientNetLite
+from fdgpriv.models.names import BACKBONES, TIMM
+from fdgpriv.models.timm_networks import TimmNetwork
 from fdgpriv.utils.torchvision_import import torchvision
-
-Stages = tuple[dict[str, nn.Module], dict[str, int]]
 
 
 class ResidualBlock(nn.Module):
@@ -33,36 +34,6 @@ class ResidualBlock(nn.Module):
         return torch.relu(self.bn2(self.conv2(hidden)) + self.shortcut(features))
 
 
-class Architecture(ABC):
-    """A network, its stages, and the file names of its published weights.
-
-    Attributes:
-        files: Accepted file names, the preferred one first.
-        source: The origin of the file, as a clause for error messages.
-    """
-
-    files: tuple[str, ...]
-    source: str
-
-    @abstractmethod
-    def build(self) -> nn.Module:
-        """The network with torch's default initialisation and without its head."""
-
-    @abstractmethod
-    def cut(self, network: nn.Module, small_input: bool) -> Stages:
-        """Its stages and their numbers of channels; with `small_input` the stem has stride 1 and no pooling."""
-
-    def fully_connected(self, weights: Path | None) -> tuple[nn.Module, nn.Linear] | None:
-        """The hidden fully connected layers between the last map and the classifier; None if there are none.
-
-        Args:
-            weights: File or folder of the published weights; None for torch's default initialisation.
-
-        Returns: All layers from the map (B, C, H, W) up to the last hidden layer's input, and that last layer.
-        """
-        return None
-
-
 class SmallResNet(Architecture):
     """For training from scratch on 32 px images: maps of 16, 16, 8, 4 and 4 px, one residual block per stage."""
 
@@ -73,8 +44,8 @@ class SmallResNet(Architecture):
 
     def build(self) -> nn.Module:
         width = self.widths["stem"]
-        stem = nn.Sequential(nn.Conv2d(3, width, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
-        stages: dict[str, nn.Module] = {"stem": stem}
+        first = nn.Sequential(nn.Conv2d(3, width, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+        stages: dict[str, nn.Module] = {"stem": first}
         for name, stride in self.strides.items():
             stages[name] = ResidualBlock(width, self.widths[name], stride)
             width = self.widths[name]
@@ -100,10 +71,10 @@ class ResNet(Architecture):
 
     def cut(self, network: nn.Module, small_input: bool) -> Stages:
         part = dict(network.named_children())
-        stem = [part["conv1"], part["bn1"], part["relu"], part["maxpool"]]
+        first = [part["conv1"], part["bn1"], part["relu"], part["maxpool"]]
         stages = {f"layer{i}": part[f"layer{i}"] for i in range(1, 5)}
         channels = {f"layer{i}": 32 * 2**i * self.expansion for i in range(1, 5)}
-        return {"stem": _stem(stem, small_input), **stages}, {"stem": 64, **channels}
+        return {"stem": stem(first, small_input), **stages}, {"stem": 64, **channels}
 
 
 @dataclass(frozen=True)
@@ -123,7 +94,7 @@ class AlexNet(Architecture):
         starts = {"layer1": (3, 6), "layer2": (6, 8), "layer3": (8, 10), "layer4": (10, 13)}
         stages = {name: nn.Sequential(*layers[start:end]) for name, (start, end) in starts.items()}
         channels = {"stem": 64, "layer1": 192, "layer2": 384, "layer3": 256, "layer4": 256}
-        return {"stem": _stem(layers[:3], small_input), **stages}, channels
+        return {"stem": stem(layers[:3], small_input), **stages}, channels
 
     def fully_connected(self, weights: Path | None) -> tuple[nn.Module, nn.Linear]:
         """fc6 and fc7 with 4,096 units each, without dropout."""
@@ -155,35 +126,28 @@ class DenseNet(Architecture):
 
     def cut(self, network: nn.Module, small_input: bool) -> Stages:
         part = dict(network.get_submodule("features").named_children())
-        stem = [part["conv0"], part["norm0"], part["relu0"], part["pool0"]]
-        stages: dict[str, nn.Module] = {"stem": _stem(stem, small_input)}
+        first = [part["conv0"], part["norm0"], part["relu0"], part["pool0"]]
+        stages: dict[str, nn.Module] = {"stem": stem(first, small_input)}
         for i in range(1, 4):
             stages[f"layer{i}"] = nn.Sequential(part[f"denseblock{i}"], part[f"transition{i}"])
         stages["layer4"] = nn.Sequential(part["denseblock4"], part["norm5"], nn.ReLU())
         return stages, {"stem": 64, "layer1": 128, "layer2": 256, "layer3": 512, "layer4": 1024}
 
 
-def _stem(layers: list[nn.Module], small_input: bool) -> nn.Module:
-    """The stem from convolution to pooling; for small inputs with stride 1 and without pooling."""
-    if not small_input:
-        return nn.Sequential(*layers)
-    convolution = layers[0]
-    if not isinstance(convolution, nn.Conv2d):
-        raise TypeError(f"want a stem that starts with a convolution, got {type(convolution).__name__}")
-    convolution.stride = (1, 1)
-    return nn.Sequential(*layers[:-1])
-
-
-def _published(file: str) -> tuple[tuple[str, ...], str]:
-    """The accepted names of a published file, and its source as a clause."""
-    stem = file.removesuffix(".pth")
-    return (file, f"{stem}.safetensors"), f"comes from https://download.pytorch.org/models/{file}"
-
-
 ARCHITECTURES: dict[str, Architecture] = {
     "small_resnet": SmallResNet(),
-    "resnet18": ResNet("resnet18", *_published("resnet18-f37072fd.pth"), expansion=1),
-    "resnet50": ResNet("resnet50", *_published("resnet50-0676ba61.pth"), expansion=4),
-    "alexnet": AlexNet(*_published("alexnet-owt-7be5be79.pth")),
-    "densenet121": DenseNet(*_published("densenet121-a639ec97.pth")),
+    "resnet18": ResNet("resnet18", *published("resnet18-f37072fd.pth"), expansion=1),
+    "resnet50": ResNet("resnet50", *published("resnet50-0676ba61.pth"), expansion=4),
+    "alexnet": AlexNet(*published("alexnet-owt-7be5be79.pth")),
+    "densenet121": DenseNet(*published("densenet121-a639ec97.pth")),
+    "efficientnet_lite0": EfficientNetLite(),
 }
+
+
+def architecture(name: str) -> Architecture:
+    """The architecture of a backbone's name, one of `BACKBONES` or ``timm:NAME``."""
+    if name.startswith(TIMM):
+        return TimmNetwork(name.removeprefix(TIMM))
+    if name not in ARCHITECTURES:
+        raise ValueError(f"want a backbone of {', '.join(BACKBONES)}, {TIMM}NAME; got {name!r}")
+    return ARCHITECTURES[name]

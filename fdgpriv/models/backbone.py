@@ -1,27 +1,32 @@
 """Backbones: image networks divided into named stages, with access to the features between stages."""
 
+import math
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from copy import deepcopy
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.models.architectures import ARCHITECTURES
-from fdgpriv.models.checkpoints import load_backbone
-from fdgpriv.models.names import BACKBONES
+from fdgpriv.models.architectures import architecture
 from fdgpriv.utils.global_rng import drawing_from as drawing_from
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+
+_SIDE = 256  # pixels, of the image by which strides are measured
 
 After = Mapping[str, Callable[[Tensor], Tensor]]
 
 
 class Backbone(nn.Module):
     """Normalises images (B, 3, H, W) in [0, 1] and applies the stages in order.
+
+    A stage is named by its own name or by its stride: ``stride8`` is the last stage whose maps have an eighth of the image's
+    side. Both names work wherever a stage is asked for.
 
     The mean and std of the normalisation are not buffers, so the state dict contains only the network's tensors.
 
@@ -63,6 +68,25 @@ class Backbone(nn.Module):
         """Channels of the last feature map."""
         return self.channels[self.stages[-1]]
 
+    @cached_property
+    def strides(self) -> dict[str, int]:
+        """By stage, in order: the side of the image over the side of its maps, a power of two."""
+        with torch.no_grad():
+            features, found = torch.zeros(1, 3, _SIDE, _SIDE, device="meta"), {}
+            for name, stage in deepcopy(self.body).to("meta").eval().items():
+                features = stage(features)
+                found[name] = 2 ** round(math.log2(_SIDE / features.shape[-1]))
+        return found
+
+    def stage(self, name: str) -> str:
+        """The own name of the stage that `name` stands for; a ValueError lists all names."""
+        if name in self.channels:
+            return name
+        by_stride = {f"stride{stride}": stage for stage, stride in self.strides.items()}
+        if name not in by_stride:
+            raise ValueError(f"want a layer of {', '.join(self.stages)}, {', '.join(by_stride)}; got {name!r}")
+        return by_stride[name]
+
     def forward(self, images: Tensor, after: After | None = None) -> Tensor:
         """The last feature map (B, C, H, W) of images (B, 3, H, W) in [0, 1].
 
@@ -77,9 +101,7 @@ class Backbone(nn.Module):
         return self._run(images, stage, {})
 
     def _run(self, images: Tensor, last: str, after: After) -> Tensor:
-        for name in (last, *after):
-            if name not in self.channels:
-                raise ValueError(f"want a stage of {', '.join(self.stages)}; got {name!r}")
+        last, after = self.stage(last), {self.stage(name): apply for name, apply in after.items()}
         if images.ndim != 4 or images.shape[1] != 3:
             raise ValueError(f"want images (B, 3, H, W), got {tuple(images.shape)}")
         mean, std = images.new_tensor(self.mean), images.new_tensor(self.std)
@@ -127,21 +149,25 @@ def backbone(
     """The backbone called `name`, initialised from `rng` or with ImageNet weights.
 
     Args:
-        name: One of `BACKBONES`. All have the stages stem, layer1, ..., layer4.
-        mean: Of each colour channel, subtracted from images in [0, 1].
-        std: Of each colour channel, divided by.
+        name: One of `BACKBONES`, or ``timm:NAME``. All have the stages stem, layer1, layer2, ...
+        mean: Of each colour channel, subtracted from images in [0, 1]; a network with a normalisation of its own keeps it.
+        std: Of each colour channel, divided by; likewise.
         rng: For the initialisation; the same state gives the same tensors.
         weights: A file, or a folder that is searched before torch's checkpoints; None initialises from `rng`.
+            `efficientnet_lite0` takes its weights from the installed package if they are not there.
         small_input: For images under 64 px: a stem with stride 1 and without pooling, with the same tensors. No effect
             on `small_resnet`, which is made for 32 px.
     """
-    if name not in ARCHITECTURES:
-        raise ValueError(f"want a backbone of {', '.join(BACKBONES)}; got {name!r}")
-    architecture = ARCHITECTURES[name]
+    made, given = architecture(name), None if weights is None else Path(weights)
     with drawing_from(rng):
-        network = architecture.build()
-    if weights is not None:
-        load_backbone(network, architecture.files, architecture.source, Path(weights))
-    stages, channels = architecture.cut(network, small_input)
-    layers = partial(architecture.fully_connected, None if weights is None else Path(weights))
-    return Backbone(stages, channels, mean, std, layers)
+        network = made.build()
+    if (path := made.find(given)) is not None:
+        made.load(network, path)
+    stages, channels = made.cut(network, small_input)
+    mean, std = made.colours or (mean, std)
+    return Backbone(stages, channels, mean, std, partial(made.fully_connected, given))
+
+
+def origin(name: str, weights: str | os.PathLike[str] | None = None) -> str:
+    """What `backbone` loads for these arguments, and from where, without local paths."""
+    return architecture(name).origin(None if weights is None else Path(weights))

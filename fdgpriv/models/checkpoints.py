@@ -53,16 +53,26 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     return {str(name): value for name, value in state.items()}
 
 
-def load_backbone(network: nn.Module, files: Sequence[str], source: str, weights: Path) -> None:
-    """Loads a backbone's weights into `network`, which has no head; the head in the file is ignored."""
-    path = find_weights(files, source, weights)
+def load_backbone(network: nn.Module, name: str, path: Path) -> None:
+    """Loads a backbone's weights into `network`, which has no head; the head in the file is ignored.
+
+    Args:
+        network: Has the tensors of the published network but its head's.
+        name: Of the published file, for the error message.
+        path: The file.
+    """
     state = {
-        _OLD_DENSENET.sub(r"\1\2", name): value
-        for name, value in read_tensors(path).items()
-        if not name.startswith(_HEADS)
+        _OLD_DENSENET.sub(r"\1\2", key): value
+        for key, value in read_tensors(path).items()
+        if not key.startswith(_HEADS)
     }
+    load_exactly(network, state, name, path)
+
+
+def load_exactly(network: nn.Module, state: Mapping[str, Tensor], name: str, path: Path) -> None:
+    """Loads a state dict read from `path`; ValueError in one line unless names and shapes are the network's."""
     try:
         network.load_state_dict(state)
     except RuntimeError as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"want the tensors of {files[0]} in {path}; {reason[:300]}") from error
+        raise ValueError(f"want the tensors of {name} in {path}; {reason[:300]}") from error

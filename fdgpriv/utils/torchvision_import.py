@@ -25,13 +25,14 @@ class _LazyModule:
 
     def __getattr__(self, attribute: str) -> Any:
         with _LOCK:
-            _load_torchvision()
+            load_torchvision()
             module = import_module(self._name)
         return getattr(module, attribute)
 
 
 @cache
-def _load_torchvision() -> None:
+def load_torchvision() -> None:
+    """Imports torchvision, with the fix where it is needed."""
     try:
         import_module("torchvision")
     except RuntimeError as error:
