@@ -68,7 +68,7 @@ class DeepInversion(Attack):
 
     layers: int = ALL
     sweep: tuple[int, ...] = (-1, 1, 4)
-    steps: PositiveInt = 5
+    steps: PositiveInt = 3
     lr: PositiveFloat = 0.05
     restarts: PositiveInt = 1
     logits: float = 0.01

@@ -55,7 +55,7 @@ class ImportanceMembership(Attack):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"public": 50, "draws": 16}}
 
     public: TwoOrMore = 60
-    draws: Annotated[int, Field(ge=8)] = 32
+    draws: Annotated[int, Field(ge=8)] = 24
 
     def infer(
         self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator

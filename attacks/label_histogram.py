@@ -50,7 +50,7 @@ class LabelHistogram(Attack):
     }
 
     simulations: TwoOrMore = 200
-    expensive_simulations: TwoOrMore = 20
+    expensive_simulations: TwoOrMore = 16
     alphas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = ALPHAS
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:

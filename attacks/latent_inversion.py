@@ -54,7 +54,7 @@ class LatentInversion(Attack):
     }
 
     latents: Literal["weights", "inverted"] = "weights"
-    simulations: TwoOrMore = 60
+    simulations: TwoOrMore = 45
     most: PositiveInt = 8
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:

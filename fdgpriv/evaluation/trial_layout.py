@@ -26,7 +26,6 @@ ARTIFACTS_PER_CLIENT: dict[int, int] = {
     5: 1,
     20: 1,
 }  # number of artifacts per client, by number of images of an artifact
-_EXPENSIVE = 2  # artifacts of single images per client, where simulation is expensive
 ALTERNATIVES = 3  # artifacts of each control by default
 RANDOM_ARTIFACTS = 4  # random artifacts, where evaluating one is cheap
 SCORED = 12  # at most so many of an artifact's images are scored
@@ -101,10 +100,10 @@ class TrialLayout:
         return found
 
     def _count(self, size: int, of_each: int) -> int:
-        """Artifacts evaluated per client, capped where simulation is expensive: clients are the units, so more of each
-        add little.
+        """Artifacts evaluated per client, fewer where simulation is expensive: clients are the units, so more of each add
+        little.
         """
-        return min(of_each, _EXPENSIVE if size == 1 else 1) if self.target.expensive else of_each
+        return (-(-of_each // 3) if size == 1 else 1) if self.target.expensive else of_each
 
     def _made(self, name: str, held: HeldImages, index: Tensor, granularity: str) -> Artifact:
         return self.maker.make(self.target, name, held, index, self.rng, granularity)
