@@ -1,6 +1,7 @@
 """LSI's client: pretrains and shares its head, then trains with the translator and shares its model and importances."""
 
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from fdgpriv.artifacts.parameters import (
 from fdgpriv.artifacts.statistics import LabelMarginal, SampleCount, ValidationMetrics
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.state import Resumable
 from fdgpriv.results.utility import logits
 
 from ._federation import Batch, batches, shared_state, train
@@ -26,8 +28,10 @@ from ._translator import Translator
 from ._translator_quality import relative_error
 
 
-class LSIClient:
+class LSIClient(Resumable):
     """Answers ``pretrain``, ``adopt``, ``fit``, ``weigh``, ``recalibrate`` and ``validate``."""
+
+    held: ClassVar[tuple[str, ...]] = ("model", "round", "start", "optimizer", "translator", "importance", "log")
 
     def __init__(
         self,
@@ -47,6 +51,14 @@ class LSIClient:
         self.translator: Translator | None = None
         self.importance: dict[str, Tensor] = {}
         self.log: dict[str, tuple[float, int]] = {}
+
+    def blank(self, name: str) -> object:
+        if name == "optimizer":
+            return self.method.new_optimizer(self.model, self.round)
+        if name == "translator":
+            translator = Translator(self.method.latent_dim, self.clients, self.method.translator_settings, self.rng)
+            return translator.requires_grad_(False).to(self.device)
+        return super().blank(name)
 
     def pretrain(self, message: Message) -> Message:
         """Stage 1: trains on local data; returns the head, and label shares and sample count if the settings need them."""

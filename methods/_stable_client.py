@@ -4,6 +4,7 @@ Reference: Park et al., "StableFDG", NeurIPS 2023, Algorithm 1, Steps 1-5.
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,14 +15,17 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import Outgoing, StyleDraft, StyleStatistics
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.state import Resumable
 
 from ._federation import Batch, augment, batches, shared_state, train
 from ._stable_batch import StyledBatch, StyleLearning, partners
 from ._stable_settings import StableSettings
 
 
-class StableFDGClient:
+class StableFDGClient(Resumable):
     """Answers ``style`` with its style information and ``fit`` with its trained model."""
+
+    held: ClassVar[tuple[str, ...]] = ("model", "own", "round", "log")
 
     def __init__(self, method: StableSettings, federation: Federation, data: ClientData, rng: torch.Generator) -> None:
         self.method, self.data, self.rng, self.device = method, data, rng, federation.device

@@ -136,9 +136,10 @@ class CCST(FederatedAveraging):
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         expected = [self._expected_styles(federation.image_size)]
-        styles = yield Ask("style", {client: [] for client in federation.clients}, wanted=expected)
-        bank: list[Artifact] = [style for client in federation.clients for style in styles[client]]
-        yield Ask("stylise", dict.fromkeys(federation.clients, bank), wanted=())
+        for _ in federation.stage("styles"):
+            styles = yield Ask("style", {client: [] for client in federation.clients}, wanted=expected)
+            bank: list[Artifact] = [style for client in federation.clients for style in styles[client]]
+            yield Ask("stylise", dict.fromkeys(federation.clients, bank), wanted=())
         return (yield from super().server(federation, rng))
 
     def _expected_styles(self, image_size: int) -> Wanted:
@@ -155,9 +156,13 @@ class CCST(FederatedAveraging):
 class CCSTClient(AveragingClient):
     """Answers ``style`` with its styles, and ``stylise`` by replacing its training images with stylised copies."""
 
+    held: ClassVar[tuple[str, ...]] = ("model", "bank", "before")
+
     def __init__(self, method: CCST, federation: Federation, data: ClientData, rng: torch.Generator) -> None:
         super().__init__(method, federation, data, rng)
         self.how, self.representation = method, method.styles(self.device)
+        self.bank: Message = []  # the styles received,
+        self.before: Tensor | None = None  # and the generator's state then: a checkpoint repeats the style transfer
         if method.split == "after":
             images = torch.cat([data.images, data.held_out_images])
             labels = torch.cat([data.labels, data.held_out_labels])
@@ -173,6 +178,7 @@ class CCSTClient(AveragingClient):
 
     def stylise(self, message: Message) -> Message:
         """Algorithm 1; shares nothing."""
+        self.bank, self.before = message, self.rng.get_state()
         how, data = self.how, self.data
         bank = Bank.of(message, data.client, how.own)
         domains, styles = bank.draw(len(data), how.augmentation, how.style_block, self.rng, how.keep_original)
@@ -181,6 +187,11 @@ class CCSTClient(AveragingClient):
         if how.split == "after":
             self._split(how.augmentation * len(data.held_out_labels))
         return []
+
+    def resumed(self) -> None:
+        if self.before is not None:
+            self.rng.set_state(self.before)
+            self.stylise(self.bank)
 
     def _apply(self, images: Tensor, styles: Sequence[Artifact]) -> Tensor:
         stylised = self.representation.apply(images, styles, self.how.alpha)

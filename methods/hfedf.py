@@ -89,9 +89,10 @@ class HFedF(HyperFederation):
             whole = Autoencoder(dim, federation.image_size, rng).state_dict()
             start = AutoencoderState(client=SERVER, round=0, state=whole)
             expected = [Wanted(ClientEmbedding(client=SERVER, round=0, vector=torch.zeros(dim)))]
-            answers = yield Ask("embed", {client: [start] for client in federation.clients}, wanted=expected)
-            vectors = [a.vector for c in federation.clients for a in answers[c] if isinstance(a, ClientEmbedding)]
-            hypernetwork.embeddings.copy_(torch.stack(vectors))
+            for _ in federation.stage("embed"):
+                answers = yield Ask("embed", {client: [start] for client in federation.clients}, wanted=expected)
+                vectors = [a.vector for c in federation.clients for a in answers[c] if isinstance(a, ClientEmbedding)]
+                hypernetwork.embeddings.copy_(torch.stack(vectors))
 
     def client_weights(self, back: Pullback) -> tuple[Tensor, Tensor]:
         return weights(back.gram_theta(), self.align), weights(back.gram_embeddings(), self.align)

@@ -142,9 +142,10 @@ class Pardon(FederatedAveraging):
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         if self.style_transfer:
             expected = [self._expected_style()]
-            answers = yield Ask("style", {client: [] for client in federation.clients}, wanted=expected)
-            style = self.interpolation(list(answered(answers, StyleStatistics).values()))
-            yield Ask("adopt", {client: [style] for client in federation.clients}, wanted=())
+            for _ in federation.stage("styles"):
+                answers = yield Ask("style", {client: [] for client in federation.clients}, wanted=expected)
+                style = self.interpolation(list(answered(answers, StyleStatistics).values()))
+                yield Ask("adopt", {client: [style] for client in federation.clients}, wanted=())
         return (yield from super().server(federation, rng))
 
     def _expected_style(self) -> Wanted:
@@ -165,6 +166,8 @@ class Pardon(FederatedAveraging):
 
 class PardonClient(AveragingClient):
     """Answers ``style`` with its style, ``adopt`` with nothing, and ``fit`` with its trained model and n_k."""
+
+    held: ClassVar[tuple[str, ...]] = ("model", "target", "log")
 
     method: Pardon
     model: EmbeddingClassifier
