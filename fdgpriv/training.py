@@ -149,7 +149,7 @@ def _described(config: AuditConfig, dataset: Dataset, cell: Cell, population: Po
         "fdgpriv": __version__,
         "torch": torch.__version__,
         "method": repr(config.method(cell.method)),
-        "dataset": f"{dataset.name}, {dataset.domains[0].images.shape[-1]} px",
+        "dataset": f"{dataset.name}, {dataset.image_size} px",
         "target": cell.target,
         "seed": str(cell.seed),
         "defense": cell.defense,

@@ -131,7 +131,7 @@ class AveragingClient(Resumable):
         """Accuracy of the received model on the client's held-out images."""
         (state,) = (artifact for artifact in message if isinstance(artifact, ModelState))
         state.load_into(self.model)
-        found = logits(self.model, self.data.held_out_images, self.device).argmax(1)
+        found = logits(self.model, self.data.held_out_pixels, self.device).argmax(1)
         accuracy = (found == self.data.held_out_labels).float().mean()
         return [ValidationMetrics(client=self.data.client, round=state.round, accuracy=accuracy)]
 

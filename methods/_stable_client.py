@@ -14,6 +14,7 @@ from fdgpriv.artifacts.moments import DASSL, PAPER_EPS
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import Outgoing, StyleDraft, StyleStatistics
 from fdgpriv.data.dataset import ClientData
+from fdgpriv.data.pixels import as_images
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.state import Resumable
 
@@ -93,16 +94,20 @@ class StableFDGClient(Resumable):
     def _style_images(self) -> Tensor:
         """Images (m, 3, H, W) whose style is shared: all, or in the released code one augmented, shuffled epoch."""
         if not self.method.code_compat:
-            return self.data.images
+            return as_images(self.data.pixels)
         index = torch.cat(list(batches(len(self.data), self.method.batch_size, self.rng)))
-        return augment(self.data.images[index], self.data.flip, self.data.translate, self.rng)
+        return as_images(augment(self.data.pixels[index], self.data.flip, self.data.translate, self.rng))
 
     def _loss(self, batch: Batch, styles: Sequence[StyleStatistics]) -> Tensor:
         extra = self._extra_partners(batch) if self.method.attention in ("mix", "cross") else batch.index[:0]
         styled = StyledBatch(
             self.how, batch.labels, batch.index, styles, self.own, self.rng, extras=len(extra), log=self.log
         )
-        images = torch.cat([batch.images, self.data.images[extra].to(self.device)]) if len(extra) else batch.images
+        images = (
+            torch.cat([batch.images, as_images(self.data.pixels[extra]).to(self.device)])
+            if len(extra)
+            else batch.images
+        )
         z = self.model.backbone(images, styled.after())
         labels = torch.cat([styled.labels, self.data.labels[extra].to(self.device)])
         partner = partners(labels, torch.cat([styled.ids, extra]), self.rng).to(self.device)

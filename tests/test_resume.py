@@ -295,7 +295,7 @@ def test_loops_without_an_engine_are_ranges() -> None:
     assert list(world.stage("first")) == [0]
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_an_audit_that_is_killed_goes_on(how: signal.Signals, tmp_path: Path) -> None:
     words = ["-m", "fdgpriv.audit", "--method", "fedavg", "--preset", "quick", "--clients", "3", "--attack", "none"]
     words += ["--set", "rounds=8", "local_epochs=1"]

@@ -1,6 +1,7 @@
 """Progress messages on stderr: a live progress bar on a terminal, plain lines elsewhere."""
 
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from time import perf_counter
 from types import TracebackType
@@ -52,6 +53,21 @@ class ProgressLog(AbstractContextManager["ProgressLog"]):
         """End the task and print `text`."""
         self._progress.update(task, visible=False)
         self.say(text)
+
+    def counter(self, name: str) -> Callable[[int, int], None]:
+        """A function of (done, total) that shows a task from its first call to its last, where done is total."""
+        tasks: list[TaskID] = []
+
+        def count(done: int, total: int) -> None:
+            if not tasks:
+                tasks.append(self.task(name, total))
+                if not self._live:
+                    self.say(f"{name}: {total:,}")
+            self.step(tasks[0])
+            if done == total:
+                self.done(tasks[0], f"{name}: {total:,} done")
+
+        return count
 
     def say(self, text: str) -> None:
         """Print one line with the elapsed time, unless quiet."""
