@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from fdgpriv.federation.state import Decoder, Encoder
 from fdgpriv.federation.transcript import MANIFEST, TENSORS, Transcript
-from fdgpriv.utils.checksum import DamagedFile, check_files, digest, read_json, write_json, write_tensors
+from fdgpriv.utils.checksum import DamagedFile, digest, read_json, write_json, write_tensors
 from fdgpriv.utils.records import Amount, Count, Entry
 
 INDEX, STATE = "checkpoint.json", "state.safetensors"
@@ -80,7 +80,10 @@ class Checkpoints:
                 self.refuse(f"{name}: was {was}, now {now}")
         if set(saved.files) != {STATE, MANIFEST, TENSORS}:
             self.refuse(f"want {STATE}, {MANIFEST} and {TENSORS}, got {', '.join(saved.files)}")
-        check_files(self.folder / saved.folder, saved.files)
+        for name, sha256 in saved.files.items():
+            path = self.folder / saved.folder / name
+            if not path.is_file() or digest(path) != sha256:
+                self.refuse(f"{saved.folder}/{name} is not as it was written")
         self.saved, self._earlier_s, self._number = saved, saved.train_s, int(saved.folder.partition("-")[2])
 
     @property
