@@ -55,17 +55,21 @@ class ProgressLog(AbstractContextManager["ProgressLog"]):
         self.say(text)
 
     def counter(self, name: str) -> Callable[[int, int], None]:
-        """A function of (done, total) that shows a task from its first call to its last, where done is total."""
+        """A function of (done, total) that shows a task from its first call to its last, where done is total.
+
+        Without a live progress bar a task of less than a second prints nothing.
+        """
         tasks: list[TaskID] = []
+        start, said = perf_counter(), False
 
         def count(done: int, total: int) -> None:
+            nonlocal said
             if not tasks:
                 tasks.append(self.task(name, total))
-                if not self._live:
-                    self.say(f"{name}: {total:,}")
-            self.step(tasks[0])
-            if done == total:
-                self.done(tasks[0], f"{name}: {total:,} done")
+            self._progress.update(tasks[0], completed=done, visible=done < total)
+            if perf_counter() > start + 1 and not self._live and (not said or done == total):
+                said = True
+                self.say(f"{name}: {done:,} of {total:,}")
 
         return count
 
