@@ -80,7 +80,7 @@ def audit(
     options.check()
     config = AuditConfig(**vars(options)).checked()
     with ProgressLog(quiet=not progress) as log:
-        dataset, config = config.load()
+        dataset, config = config.load(log)
         out = run_folder.free(_folder_name(config)) if out is None else out
         runner = Runner(config, dataset, out, log)
         check_files(out, runner.files())

@@ -22,6 +22,7 @@ from fdgpriv.method import Method
 from fdgpriv.models.architecture import RANDOM
 from fdgpriv.models.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone, backbone, origin
 from fdgpriv.threat import THREATS
+from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.fields import kinds
 from fdgpriv.utils.seeds import generator
 
@@ -124,10 +125,16 @@ class AuditConfig(Options):
         part, named = Attack.described(spec)
         return part.configured({**part.presets.get(self.preset, {}), **named})
 
-    def load(self) -> tuple[Dataset, "AuditConfig"]:
-        """The dataset, and this configuration with its targets expanded and checked against it."""
+    def load(self, log: ProgressLog | None = None) -> tuple[Dataset, "AuditConfig"]:
+        """The dataset, and this configuration with its targets expanded and checked against it; progress goes to `log`."""
         size = self._image_size()
-        dataset = data.load(self.dataset, root=self.data_root, image_size=None if self.dataset == "digits" else size)
+        dataset = data.load(
+            self.dataset,
+            root=self.data_root,
+            image_size=None if self.dataset == "digits" else size,
+            progress=None if log is None else log.counter("decoding images"),
+            say=None if log is None else log.say,
+        )
         if self.preset in IMAGES:
             dataset = dataset.few(IMAGES[self.preset])
         targets = self.targets or (dataset.default_target,)
@@ -181,7 +188,7 @@ class AuditConfig(Options):
 
     def federation(self, dataset: Dataset, clients: Sequence[str], seed: int, spec: str | None = None) -> Federation:
         """The public facts of the federation of these clients for the method `spec`, by default the first."""
-        size = dataset.domains[0].images.shape[-1]
+        size = dataset.image_size
         photographs = self.dataset != "digits"
         mean, std = (IMAGENET_MEAN, IMAGENET_STD) if photographs else ((0.5,) * 3, (0.5,) * 3)
         name = self.setup(spec or self.methods[0], len(dataset.domains) - 1).backbone

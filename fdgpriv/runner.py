@@ -253,7 +253,7 @@ class Runner:
 
     def _codec_figure(self) -> tuple[RunFigure, ...]:
         path = Path("figures") / "style_encoder.png"
-        if self.dataset.domains[0].images.shape[-1] % 4:
+        if self.dataset.image_size % 4:
             return ()
         with torch.no_grad():
             figures.stylised(digits_codec(), self.dataset.domains, self.out / path)

@@ -1,29 +1,32 @@
 """Trains one federation and stores its transcript, or loads it if it is already trained.
 
 A cell is one combination of method, target, seed and defense. A finished training is stored in ``transcript/CELL``: the
-transcript, the final model, and ``trained.json``. An interrupted or failed training stores nothing and is repeated.
+transcript, the final model, and ``trained.json``. An interrupted training continues from its checkpoint. A failed one
+stores nothing and is repeated.
 """
 
-from collections.abc import Mapping
+import hashlib
+import json
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from time import perf_counter
 
+import torch
 from pydantic import Field, TypeAdapter
-from rich.progress import TaskID
-from torch import nn
 
-from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv._version import __version__
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense
 from fdgpriv.evaluation.evaluator import Evaluator
+from fdgpriv.federation.checkpoint import Checkpoints
 from fdgpriv.federation.local_engine import LocalEngine
+from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import MANIFEST, TENSORS, Transcript
 from fdgpriv.federation.upload import ClientFailed
 from fdgpriv.federation.wire import Diverged, Wire
-from fdgpriv.results.selection import chosen, rounds_to_try
+from fdgpriv.results.rounds import RoundEvaluation, accuracies
+from fdgpriv.results.selection import chosen
 from fdgpriv.results.utility import personal_utility, utility
 from fdgpriv.results.utility_finding import PersonalUtility, RoundUtility, Utility
 from fdgpriv.utils.checksum import check_files, digest, read_json, write_json, write_tensors
@@ -33,7 +36,6 @@ from fdgpriv.utils.records import Amount, Entry, Text
 from fdgpriv.utils.seeds import generator
 
 MODEL = "model.safetensors"
-SHARE = 3  # during training, each client's personalised model is evaluated on every third target image
 
 
 @dataclass(frozen=True)
@@ -100,72 +102,64 @@ def train(
         return stored, evaluator(Transcript.load(folder))
     for name in (TENSORS, MANIFEST, MODEL):  # of an incompletely saved training
         (folder / name).unlink(missing_ok=True)
-    task = progress.task(f"training {cell.folder}", method.rounds)
     wire = Wire({name: len(data) for name, data in population.clients.items()}, defense, Transcript(config.keep))
-    evaluated: dict[int, Utility | PersonalUtility] = {}  # by number of completed rounds
-    stages: dict[str, TaskID] = {}  # by verb, requests before any model is sent
-    started = False
     evaluation_model = method.model(federation, generator(cell.seed, 7)).to(federation.device)
-
-    def on_answer(verb: str, answered: int, asked: int) -> None:
-        if started:
-            return
-        if verb not in stages:
-            stages[verb] = progress.task(f"{cell.folder}: {verb}", asked)
-        progress.step(stages[verb])
-        if answered == asked:
-            progress.done(stages[verb], f"{cell.folder}: {verb}, {asked} clients")
-
-    def sent(models: Mapping[str, ModelState], client: str) -> nn.Module:
-        models[client].load_into(evaluation_model)
-        return evaluation_model
-
-    evaluated_rounds = rounds_to_try(method.rounds, method.personal)
-
-    def on_round(round: int, models: Mapping[str, ModelState]) -> None:
-        nonlocal started
-        started = True
-        if round in evaluated_rounds:
-            if method.personal:
-                arguments = (list(models), population, federation.device)
-                evaluated[round] = personal_utility(lambda name: sent(models, name), *arguments, every=SHARE)
-            else:
-                evaluated[round] = utility(sent(models, next(iter(models))), population, federation.device)
-            progress.step(task, f"{cell.folder}: round {round} of {method.rounds}, {_accuracies(evaluated[round])}")
-        elif round > 0:
-            progress.step(task, f"{cell.folder}: round {round} of {method.rounds}")
-
-    start = perf_counter()
-    engine = LocalEngine(workers, on_round, on_answer)
+    observer = RoundEvaluation(cell.folder, population, method.rounds, method.personal, evaluation_model, progress)
+    checkpoints = Checkpoints(folder, _described(config, dataset, cell, population))
+    engine = LocalEngine(workers, observer.on_round, observer.on_answer, checkpoints, observer)
+    task = observer.task
     try:
         model = engine.run(method, federation, population.clients, wire).to(federation.device)
         final, own = utility(model, population, federation.device), None
         if method.personal:
             names = list(population.clients)
             own = personal_utility(lambda name: method.model_of(model, name), names, population, federation.device)
+        evaluated = observer.evaluated
         evaluated.setdefault(method.rounds, own or final)  # already present if the final model was sent to clients
         rounds = tuple(_round(round, found) for round, found in sorted(evaluated.items()))
         trained = Trained(
             utility=final.model_copy(update={"rounds": rounds, "personal": own, **chosen(evaluated)}),
-            train_s=perf_counter() - start,
+            train_s=checkpoints.train_s,
             wire_s=engine.wire_s,
             log={name: figure for name, figure in engine.log.items() if isfinite(figure)},
         )
         wire.transcript.save(folder)
         write_tensors(folder / MODEL, {name: t.cpu().contiguous() for name, t in model.state_dict().items()})
-        progress.done(task, f"{cell.folder}: trained in {trained.train_s:.1f} s, {_accuracies(own or final)}")
+        progress.done(task, f"{cell.folder}: trained in {trained.train_s:.1f} s, {accuracies(own or final)}")
     except Diverged as error:
-        trained = Trained(utility=None, diverged=str(error), train_s=perf_counter() - start, wire_s=engine.wire_s)
+        trained = Trained(utility=None, diverged=str(error), train_s=checkpoints.train_s, wire_s=engine.wire_s)
         wire.transcript.save(folder)
         progress.done(task, f"{cell.folder}: {error}")
     except ClientFailed as error:
-        trained = Trained(utility=None, failed=str(error), train_s=perf_counter() - start, wire_s=engine.wire_s)
+        trained = Trained(utility=None, failed=str(error), train_s=checkpoints.train_s, wire_s=engine.wire_s)
         progress.done(task, f"{cell.folder}: failed: {error}")
+        checkpoints.remove()
         return trained, evaluator(wire.transcript)
     files = {name: digest(folder / name) for name in (TENSORS, MANIFEST, MODEL) if (folder / name).is_file()}
     trained = trained.model_copy(update={"files": files})
     write_json(file, trained.model_dump_json().encode())
+    checkpoints.remove()
     return trained, evaluator(wire.transcript)
+
+
+def _described(config: AuditConfig, dataset: Dataset, cell: Cell, population: Population) -> dict[str, str]:
+    """What is trained, by setting: a checkpoint continues only the same training."""
+    setup = config.setup(cell.method, len(dataset.domains) - 1).as_config()
+    return {
+        "fdgpriv": __version__,
+        "torch": torch.__version__,
+        "method": repr(config.method(cell.method)),
+        "dataset": f"{dataset.name}, {dataset.image_size} px",
+        "target": cell.target,
+        "seed": str(cell.seed),
+        "defense": cell.defense,
+        "setup": json.dumps(setup),
+        "keep": config.keep,
+        "device": config.device,
+        "labels": hashlib.sha256(
+            b"".join(data.labels.numpy().tobytes() for data in population.clients.values())
+        ).hexdigest(),
+    }
 
 
 _TRAINED = TypeAdapter(Trained)
@@ -175,8 +169,3 @@ def _round(round: int, found: Utility | PersonalUtility) -> RoundUtility:
     return RoundUtility(
         round=round, source_accuracy=found.source_accuracy.value, target_accuracy=found.target_accuracy.value
     )
-
-
-def _accuracies(found: Utility | PersonalUtility) -> str:
-    """The accuracies as text, for progress lines."""
-    return f"source {found.source_accuracy.value:.3f}, target {found.target_accuracy.value:.3f}"

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fdgpriv.data.dataset import ClientData
+from fdgpriv.data.pixels import as_images
 from fdgpriv.utils.torchvision_import import torchvision
 
 _RATIO = 4 / 3  # torchvision's default: aspect ratio of a crop, between 3/4 and 4/3
@@ -60,11 +61,14 @@ AUGMENTATIONS: dict[ImageChanges, Crops | None] = {
 
 
 def augmented(images: Tensor, data: ClientData, how: ImageChanges, rng: torch.Generator) -> Tensor:
-    """Augments a client's images (B, 3, S, S) by the named augmentation; flips only if the data allow flips."""
+    """Augments a client's images (B, 3, S, S), uint8 or float32, by the named augmentation; returns float32 in [0, 1].
+
+    Flips only if the data allow flips. Pixels are moved as they are stored; crops and colours are computed on floats.
+    """
     crops = AUGMENTATIONS[how]
     if crops is not None:
-        return crops(images, data.flip, rng)
-    return images if how == "none" else augment(images, data.flip, data.translate, rng)
+        return crops(as_images(images), data.flip, rng)
+    return as_images(images if how == "none" else augment(images, data.flip, data.translate, rng))
 
 
 def augment(images: Tensor, flip: bool, translate: float, rng: torch.Generator) -> Tensor:
@@ -75,11 +79,11 @@ def augment(images: Tensor, flip: bool, translate: float, rng: torch.Generator) 
     reach = int(translate * images.shape[-1])
     if reach:
         size = images.shape[-1]
-        moved = nn.functional.pad(images, (reach,) * 4, mode="replicate")
         offset = torch.randint(2 * reach + 1, (2, len(images), 1), generator=rng) + torch.arange(size)
+        offset = (offset - reach).clamp(0, size - 1)
         sample = torch.arange(len(images))[:, None, None, None]
         channel = torch.arange(3)[:, None, None]
-        images = moved[sample, channel, offset[0][:, None, :, None], offset[1][:, None, None, :]]
+        images = images[sample, channel, offset[0][:, None, :, None], offset[1][:, None, None, :]]
     return images
 
 

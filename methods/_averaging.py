@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from fdgpriv.artifacts.statistics import SampleCount, ValidationMetrics
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.ask import Ask, Server
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.state import Resumable
 from fdgpriv.federation.upload import Wanted
 from fdgpriv.models.backbone import Classifier
 from fdgpriv.results.utility import logits
@@ -44,7 +45,7 @@ class FederatedAveraging(FederatedSGD):
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         model = self.model(federation, rng)
         best = _Best()
-        for round in range(self.rounds):
+        for round in federation.rounds(self.rounds, model=model, best=best):
             clients = federation.sample(self.participants, rng)
             state = shared_state(model, SERVER, round, self)
             expected = self._expected_fit(state)
@@ -79,8 +80,10 @@ class FederatedAveraging(FederatedSGD):
 
 
 @dataclass
-class _Best:
+class _Best(Resumable):
     """The global model with the highest mean accuracy so far; the earlier one of equals."""
+
+    held: ClassVar[tuple[str, ...]] = ("accuracy", "states")
 
     accuracy: float = -1.0
     states: list[ModelState] = field(default_factory=list)
@@ -96,8 +99,10 @@ class _Best:
             self.accuracy, self.states = mean, [state]
 
 
-class AveragingClient:
+class AveragingClient(Resumable):
     """Answers ``fit`` with the model trained on local data, and ``validate`` with its accuracy on held-out images."""
+
+    held: ClassVar[tuple[str, ...]] = ("model",)
 
     def __init__(
         self, method: FederatedAveraging, federation: Federation, data: ClientData, rng: torch.Generator
@@ -126,7 +131,7 @@ class AveragingClient:
         """Accuracy of the received model on the client's held-out images."""
         (state,) = (artifact for artifact in message if isinstance(artifact, ModelState))
         state.load_into(self.model)
-        found = logits(self.model, self.data.held_out_images, self.device).argmax(1)
+        found = logits(self.model, self.data.held_out_pixels, self.device).argmax(1)
         accuracy = (found == self.data.held_out_labels).float().mean()
         return [ValidationMetrics(client=self.data.client, round=state.round, accuracy=accuracy)]
 

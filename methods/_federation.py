@@ -179,7 +179,7 @@ def train(
 def mini_batches(data: ClientData, settings: FederatedSGD, rng: torch.Generator) -> Iterator[Batch]:
     """The augmented mini-batches of one round."""
     for index in settings.passes(len(data), rng):
-        yield Batch(index, augmented(data.images[index], data, settings.image_changes, rng), data.labels[index])
+        yield Batch(index, augmented(data.pixels[index], data, settings.image_changes, rng), data.labels[index])
 
 
 def batches(n: int, size: int, rng: torch.Generator) -> Iterator[Tensor]:

@@ -1,5 +1,7 @@
 """Client of a hypernetwork federation: trains the model generated for it and shares the update."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -7,12 +9,15 @@ from fdgpriv.artifacts.artifact import Message
 from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.state import Resumable
 
 from ._federation import Batch, FederatedSGD, train
 
 
-class HyperClient:
+class HyperClient(Resumable):
     """Answers ``fit`` with its model update, and ``use`` (the final model) with an empty message."""
+
+    held: ClassVar[tuple[str, ...]] = ("model",)
 
     def __init__(self, method: FederatedSGD, federation: Federation, data: ClientData, rng: torch.Generator) -> None:
         self.method, self.data, self.rng, self.device = method, data, rng, federation.device

@@ -176,7 +176,8 @@ class HyperFederation(FederatedSGD):
         trained = [parameter for parameter in hypernetwork.parameters() if parameter.requires_grad]
         build = OPTIMIZERS[self.server_optimizer]
         optimizer = build(trained, self.server_lr, self.server_momentum, self.server_weight_decay)
-        for round in range(self.rounds):
+        held = {"hypernetwork": hypernetwork, "average": average, "optimizer": optimizer}
+        for round in federation.rounds(self.rounds, **held):
             clients = federation.sample(self.participants, rng)
             rows = torch.tensor([federation.clients.index(client) for client in clients])
             current = average.current

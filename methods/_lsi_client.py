@@ -1,6 +1,7 @@
 """LSI's client: pretrains and shares its head, then trains with the translator and shares its model and importances."""
 
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,9 @@ from fdgpriv.artifacts.parameters import (
 )
 from fdgpriv.artifacts.statistics import LabelMarginal, SampleCount, ValidationMetrics
 from fdgpriv.data.dataset import ClientData
+from fdgpriv.data.pixels import as_images
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.state import Resumable
 from fdgpriv.results.utility import logits
 
 from ._federation import Batch, batches, shared_state, train
@@ -26,8 +29,10 @@ from ._translator import Translator
 from ._translator_quality import relative_error
 
 
-class LSIClient:
+class LSIClient(Resumable):
     """Answers ``pretrain``, ``adopt``, ``fit``, ``weigh``, ``recalibrate`` and ``validate``."""
+
+    held: ClassVar[tuple[str, ...]] = ("model", "round", "start", "optimizer", "translator", "importance", "log")
 
     def __init__(
         self,
@@ -47,6 +52,14 @@ class LSIClient:
         self.translator: Translator | None = None
         self.importance: dict[str, Tensor] = {}
         self.log: dict[str, tuple[float, int]] = {}
+
+    def blank(self, name: str) -> object:
+        if name == "optimizer":
+            return self.method.new_optimizer(self.model, self.round)
+        if name == "translator":
+            translator = Translator(self.method.latent_dim, self.clients, self.method.translator_settings, self.rng)
+            return translator.requires_grad_(False).to(self.device)
+        return super().blank(name)
 
     def pretrain(self, message: Message) -> Message:
         """Stage 1: trains on local data; returns the head, and label shares and sample count if the settings need them."""
@@ -90,7 +103,7 @@ class LSIClient:
             self.model, self._loss, self.data, self.method, self.round, self.rng, self.device, optimizer=self.optimizer
         )
         if self.method.aggregation != "mean":
-            self.importance = self.method.importances(self.model, self.data.images, self.device)
+            self.importance = self.method.importances(self.model, as_images(self.data.pixels), self.device)
             answer.append(ImportanceWeights(client=self.data.client, round=self.round, state=self.importance))
         if self.method.normaliser == "server":
             answer.append(self._shared())
@@ -108,7 +121,7 @@ class LSIClient:
         """BatchNorm statistics of the aggregated model, recomputed on local data."""
         self._receive(message)
         index = batches(len(self.data), self.method.batch_size, self.rng)
-        statistics = recalibrate(self.model, [self.data.images[i].to(self.device) for i in index])
+        statistics = recalibrate(self.model, [as_images(self.data.pixels[i]).to(self.device) for i in index])
         return [BatchNormStatistics(client=self.data.client, round=self.round, state=statistics)]
 
     def validate(self, message: Message) -> Message:
@@ -126,7 +139,7 @@ class LSIClient:
         return shared_state(self.model, self.data.client, self.round, self.method)
 
     def _validated(self) -> Message:
-        images, labels = self.data.held_out_images, self.data.held_out_labels
+        images, labels = self.data.held_out_pixels, self.data.held_out_labels
         if self.method.select != "validation" or not len(labels):
             return []
         accuracy = (logits(self.model, images, self.device).argmax(1) == labels).double().mean()
@@ -134,7 +147,7 @@ class LSIClient:
 
     def _log_stage1(self) -> None:
         """Logs the accuracy of the stage-1 model on the client's own training images, in evaluation mode."""
-        correct = logits(self.model, self.data.images, self.device).argmax(1) == self.data.labels
+        correct = logits(self.model, self.data.pixels, self.device).argmax(1) == self.data.labels
         accuracy = float(correct.float().mean())
         self.log |= {"stage1_accuracy": (accuracy, 1), "stage1_accuracy_min": (accuracy, 1)}
 
@@ -142,7 +155,7 @@ class LSIClient:
     def _log_identity_error(self, translator: Translator) -> None:
         """Logs the relative error of translating real latents to the client's own domain."""
         self.model.eval()
-        parts = (part.to(self.device) for part in self.data.images.split(64))
+        parts = (as_images(part).to(self.device) for part in self.data.pixels.split(64))
         latents = torch.cat([self.model.embedding(part) for part in parts])
         own = torch.full((len(latents),), self.place, device=self.device)
         self.log["identity_error_real"] = (relative_error(translator(latents, own, own), latents), 1)

@@ -9,16 +9,18 @@
 """
 
 from copy import deepcopy
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
+
+from fdgpriv.federation.state import Resumable
 
 from ._hypernetwork import Hypernetwork
 
 EMA = Literal["replace", "evaluate", "shadow", "off"]
 
 
-class MovingAverage:
+class MovingAverage(Resumable):
     """Moving average of a hypernetwork over rounds.
 
     Args:
@@ -28,6 +30,8 @@ class MovingAverage:
         warmup: Up to and including this round the average equals the parameters.
         embeddings: Whether nu is averaged; otherwise it is copied.
     """
+
+    held: ClassVar[tuple[str, ...]] = ("average",)
 
     def __init__(self, network: Hypernetwork, mode: EMA, decay: float, warmup: int, embeddings: bool) -> None:
         self.network, self.mode, self.decay, self.warmup, self.embeddings = network, mode, decay, warmup, embeddings

@@ -4,6 +4,7 @@ Reference: Park et al., "StableFDG", NeurIPS 2023, Algorithm 1, Steps 1-5.
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,15 +14,19 @@ from fdgpriv.artifacts.moments import DASSL, PAPER_EPS
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import Outgoing, StyleDraft, StyleStatistics
 from fdgpriv.data.dataset import ClientData
+from fdgpriv.data.pixels import as_images
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.state import Resumable
 
 from ._federation import Batch, augment, batches, shared_state, train
 from ._stable_batch import StyledBatch, StyleLearning, partners
 from ._stable_settings import StableSettings
 
 
-class StableFDGClient:
+class StableFDGClient(Resumable):
     """Answers ``style`` with its style information and ``fit`` with its trained model."""
+
+    held: ClassVar[tuple[str, ...]] = ("model", "own", "round", "log")
 
     def __init__(self, method: StableSettings, federation: Federation, data: ClientData, rng: torch.Generator) -> None:
         self.method, self.data, self.rng, self.device = method, data, rng, federation.device
@@ -90,16 +95,20 @@ class StableFDGClient:
     def _style_images(self) -> Tensor:
         """Images (m, 3, H, W) whose style is shared: all, or in the released code one augmented, shuffled epoch."""
         if not self.method.code_compat:
-            return self.data.images
+            return as_images(self.data.pixels)
         index = torch.cat(list(batches(len(self.data), self.method.batch_size, self.rng)))
-        return augment(self.data.images[index], self.data.flip, self.data.translate, self.rng)
+        return as_images(augment(self.data.pixels[index], self.data.flip, self.data.translate, self.rng))
 
     def _loss(self, batch: Batch, styles: Sequence[StyleStatistics]) -> Tensor:
         extra = self._extra_partners(batch) if self.method.attention in ("mix", "cross") else batch.index[:0]
         styled = StyledBatch(
             self.how, batch.labels, batch.index, styles, self.own, self.rng, extras=len(extra), log=self.log
         )
-        images = torch.cat([batch.images, self.data.images[extra].to(self.device)]) if len(extra) else batch.images
+        images = (
+            torch.cat([batch.images, as_images(self.data.pixels[extra]).to(self.device)])
+            if len(extra)
+            else batch.images
+        )
         z = self.model.backbone(images, styled.after())
         labels = torch.cat([styled.labels, self.data.labels[extra].to(self.device)])
         partner = partners(labels, torch.cat([styled.ids, extra]), self.rng).to(self.device)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fdgpriv.artifacts.artifact import Artifact, Message
 from fdgpriv.artifacts.style import AmplitudeSpectrum, Outgoing, StyleStatistics
 from fdgpriv.data.dataset import ClientData
+from fdgpriv.data.pixels import as_images, joined
 from fdgpriv.federation.ask import Ask, Server
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
@@ -136,9 +137,10 @@ class CCST(FederatedAveraging):
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         expected = [self._expected_styles(federation.image_size)]
-        styles = yield Ask("style", {client: [] for client in federation.clients}, wanted=expected)
-        bank: list[Artifact] = [style for client in federation.clients for style in styles[client]]
-        yield Ask("stylise", dict.fromkeys(federation.clients, bank), wanted=())
+        for _ in federation.stage("styles"):
+            styles = yield Ask("style", {client: [] for client in federation.clients}, wanted=expected)
+            bank: list[Artifact] = [style for client in federation.clients for style in styles[client]]
+            yield Ask("stylise", dict.fromkeys(federation.clients, bank), wanted=())
         return (yield from super().server(federation, rng))
 
     def _expected_styles(self, image_size: int) -> Wanted:
@@ -155,32 +157,42 @@ class CCST(FederatedAveraging):
 class CCSTClient(AveragingClient):
     """Answers ``style`` with its styles, and ``stylise`` by replacing its training images with stylised copies."""
 
+    held: ClassVar[tuple[str, ...]] = ("model", "bank", "before")
+
     def __init__(self, method: CCST, federation: Federation, data: ClientData, rng: torch.Generator) -> None:
         super().__init__(method, federation, data, rng)
         self.how, self.representation = method, method.styles(self.device)
+        self.bank: Message = []  # the styles received,
+        self.before: Tensor | None = None  # and the generator's state then: a checkpoint repeats the style transfer
         if method.split == "after":
-            images = torch.cat([data.images, data.held_out_images])
+            pixels = joined([data.pixels, data.held_out_pixels])
             labels = torch.cat([data.labels, data.held_out_labels])
-            self.data = replace(data, images=images, labels=labels)
+            self.data = replace(data, pixels=pixels, labels=labels)
 
     def style(self, message: Message) -> Outgoing:
         """The overall style, or styles of single images drawn without replacement (Eq. 6-8)."""
-        n = len(self.data)
+        n, images = len(self.data), as_images(self.data.pixels)
         if self.how.style == "overall":
-            return self.representation.share(self.data.client, self.data.images, [torch.arange(n)], "client")
+            return self.representation.share(self.data.client, images, [torch.arange(n)], "client")
         drawn = torch.randperm(n, generator=self.rng)[: -(-n // self.how.images_per_style)]
-        return self.representation.share(self.data.client, self.data.images, drawn.split(1), "image")
+        return self.representation.share(self.data.client, images, drawn.split(1), "image")
 
     def stylise(self, message: Message) -> Message:
         """Algorithm 1; shares nothing."""
+        self.bank, self.before = message, self.rng.get_state()
         how, data = self.how, self.data
         bank = Bank.of(message, data.client, how.own)
         domains, styles = bank.draw(len(data), how.augmentation, how.style_block, self.rng, how.keep_original)
-        images = bank.transfer(data.images, domains, styles, self._apply)
-        self.data = replace(data, images=images, labels=data.labels.repeat_interleave(how.augmentation))
+        images = bank.transfer(as_images(data.pixels), domains, styles, self._apply)
+        self.data = replace(data, pixels=images, labels=data.labels.repeat_interleave(how.augmentation))
         if how.split == "after":
             self._split(how.augmentation * len(data.held_out_labels))
         return []
+
+    def resumed(self) -> None:
+        if self.before is not None:
+            self.rng.set_state(self.before)
+            self.stylise(self.bank)
 
     def _apply(self, images: Tensor, styles: Sequence[Artifact]) -> Tensor:
         stylised = self.representation.apply(images, styles, self.how.alpha)
@@ -192,8 +204,8 @@ class CCSTClient(AveragingClient):
         out, kept, data = order[:held_out], order[held_out:], self.data
         self.data = replace(
             data,
-            images=data.images[kept],
+            pixels=data.pixels[kept],
             labels=data.labels[kept],
-            held_out_images=data.images[out],
+            held_out_pixels=data.pixels[out],
             held_out_labels=data.labels[out],
         )

@@ -11,6 +11,7 @@ from fdgpriv.artifacts.artifact import SERVER, Message
 from fdgpriv.artifacts.parameters import AutoencoderState
 from fdgpriv.artifacts.statistics import ClientEmbedding
 from fdgpriv.data.dataset import ClientData
+from fdgpriv.data.pixels import as_images
 from fdgpriv.federation.ask import Ask
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
@@ -89,9 +90,10 @@ class HFedF(HyperFederation):
             whole = Autoencoder(dim, federation.image_size, rng).state_dict()
             start = AutoencoderState(client=SERVER, round=0, state=whole)
             expected = [Wanted(ClientEmbedding(client=SERVER, round=0, vector=torch.zeros(dim)))]
-            answers = yield Ask("embed", {client: [start] for client in federation.clients}, wanted=expected)
-            vectors = [a.vector for c in federation.clients for a in answers[c] if isinstance(a, ClientEmbedding)]
-            hypernetwork.embeddings.copy_(torch.stack(vectors))
+            for _ in federation.stage("embed"):
+                answers = yield Ask("embed", {client: [start] for client in federation.clients}, wanted=expected)
+                vectors = [a.vector for c in federation.clients for a in answers[c] if isinstance(a, ClientEmbedding)]
+                hypernetwork.embeddings.copy_(torch.stack(vectors))
 
     def client_weights(self, back: Pullback) -> tuple[Tensor, Tensor]:
         return weights(back.gram_theta(), self.align), weights(back.gram_embeddings(), self.align)
@@ -117,13 +119,13 @@ class HFedFClient(HyperClient):
     def embed(self, message: Message) -> Message:
         """Mean latent (e,) of the validation images, by an autoencoder trained on some of the client's training images."""
         (start,) = (artifact for artifact in message if isinstance(artifact, AutoencoderState))
-        if not len(self.data.held_out_images):
+        if not len(self.data.held_out_pixels):
             raise ValueError(f"hfedf.embedding: want validation images at {self.data.client}, got none")
         dim = len(start.state["encoder.7.bias"])
-        autoencoder = Autoencoder(dim, self.data.images.shape[-1], self.rng).to(self.device)
+        autoencoder = Autoencoder(dim, self.data.pixels.shape[-1], self.rng).to(self.device)
         autoencoder.load_state_dict(start.state)
         index = torch.randperm(len(self.data), generator=self.rng)[: self.method.autoencoder_images]
-        chosen = replace(self.data, images=self.data.images[index], labels=self.data.labels[index])
+        chosen = replace(self.data, pixels=self.data.pixels[index], labels=self.data.labels[index])
         epochs = self.method.autoencoder_epochs
         settings = replace(self.method, local_epochs=epochs, local_steps=None, **_AUTOENCODER)
         train(
@@ -136,7 +138,7 @@ class HFedFClient(HyperClient):
             self.device,
         )
         with torch.no_grad():
-            vector = autoencoder.encoder(self.data.held_out_images.to(self.device)).mean(0).cpu()
+            vector = autoencoder.encoder(as_images(self.data.held_out_pixels).to(self.device)).mean(0).cpu()
         return [ClientEmbedding(client=self.data.client, round=start.round, vector=vector)]
 
 

@@ -6,6 +6,7 @@ domain (``--clients 3 --backbone resnet50``); d is a client's index in the feder
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.ask import Answers, Ask, Server
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.state import Resumable
 from fdgpriv.federation.upload import Wanted
 from fdgpriv.utils.global_rng import global_draws
 
@@ -74,14 +76,15 @@ class LSI(LSISettings):
         model = self.model(federation, rng)
         start = shared_state(model, SERVER, 0, self)
         expected = self._expected_pretrain(model, federation.classes)
-        answers = yield Ask("pretrain", {client: [start] for client in federation.clients}, wanted=expected)
-        sizes = {client: float(sent.count) for client, sent in answered(answers, SampleCount).items()}
-        if self.invariance:
-            translator, log = self.translator(federation, answers, rng)
+        shared: Answers = {}
+        for _ in federation.stage("pretrain"):
+            shared.update((yield Ask("pretrain", {client: [start] for client in federation.clients}, wanted=expected)))
+        for _ in federation.stage("translator", shared=shared) if self.invariance else ():
+            translator, figures = self.translator(federation, shared, rng)
             sent = RepresentationTranslator.of(translator, SERVER, 0)
-            yield Ask("adopt", {client: [sent] for client in federation.clients}, noted=log, wanted=())
-        best, log = Best(model), {}
-        for round in range(self.rounds):
+            yield Ask("adopt", {client: [sent] for client in federation.clients}, noted=figures, wanted=())
+        best, sizes, log = Best(model), _sizes(shared), dict[str, float]()
+        for round in federation.rounds(self.rounds, model=model, best=best, sizes=sizes, log=log):
             clients = federation.sample(self.participants, rng)
             current = shared_state(model, SERVER, round, self)
             state = [current] if round else []  # round 0 continues from stage 1
@@ -89,8 +92,8 @@ class LSI(LSISettings):
             answers = yield Ask("fit", {client: [*state] for client in clients}, noted=log, wanted=expected)
             best.update(answers)
             if self.aggregation != "mean":
-                shared = [sent.state for sent in answered(answers, ImportanceWeights).values()]
-                log = {f"effective_clients_round_{round + 1}": effective_clients(shared)}
+                importances = [sent.state for sent in answered(answers, ImportanceWeights).values()]
+                log[f"effective_clients_round_{round + 1}"] = effective_clients(importances)
             weights = [sizes[client] for client in clients] if sizes else None
             merged = yield from self._aggregate(model, round, answers, weights)
             model.load_state_dict(merged, strict=False)
@@ -191,14 +194,21 @@ class LSI(LSISettings):
         return merged | buffers(states, weights)
 
 
+def _sizes(answers: Answers) -> dict[str, float]:
+    """By client, the shared number of training images."""
+    return {client: float(sent.count) for client, sent in answered(answers, SampleCount).items()}
+
+
 def _expected_statistics(state: ModelState) -> Wanted:
     """Template of recomputed BatchNorm statistics, with counters from 0."""
     zeros = {name: torch.zeros_like(t) for name, t in state.state.items() if name.rpartition(".")[2] in STATISTICS}
     return Wanted(BatchNormStatistics(client=SERVER, round=state.round, state=zeros))
 
 
-class Best:
+class Best(Resumable):
     """Keeps the global model with the highest validation accuracy; the last model if no client has held-out images."""
+
+    held: ClassVar[tuple[str, ...]] = ("_accuracy", "_state")
 
     def __init__(self, model: nn.Module) -> None:
         self._model, self._accuracy = model, -1.0

@@ -16,6 +16,7 @@ from fdgpriv.artifacts.artifact import Message
 from fdgpriv.artifacts.moments import POOLED, StyleRule, clustered, styles_and_maps_of
 from fdgpriv.artifacts.style import InterpolationStyle, Outgoing, StyleDraft, StyleStatistics
 from fdgpriv.data.dataset import ClientData
+from fdgpriv.data.pixels import as_images
 from fdgpriv.federation.ask import Ask, Server
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
@@ -142,9 +143,10 @@ class Pardon(FederatedAveraging):
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         if self.style_transfer:
             expected = [self._expected_style()]
-            answers = yield Ask("style", {client: [] for client in federation.clients}, wanted=expected)
-            style = self.interpolation(list(answered(answers, StyleStatistics).values()))
-            yield Ask("adopt", {client: [style] for client in federation.clients}, wanted=())
+            for _ in federation.stage("styles"):
+                answers = yield Ask("style", {client: [] for client in federation.clients}, wanted=expected)
+                style = self.interpolation(list(answered(answers, StyleStatistics).values()))
+                yield Ask("adopt", {client: [style] for client in federation.clients}, wanted=())
         return (yield from super().server(federation, rng))
 
     def _expected_style(self) -> Wanted:
@@ -166,6 +168,8 @@ class Pardon(FederatedAveraging):
 class PardonClient(AveragingClient):
     """Answers ``style`` with its style, ``adopt`` with nothing, and ``fit`` with its trained model and n_k."""
 
+    held: ClassVar[tuple[str, ...]] = ("model", "target", "log")
+
     method: Pardon
     model: EmbeddingClassifier
 
@@ -180,7 +184,7 @@ class PardonClient(AveragingClient):
         rule, transfer = self.method.style_rule(), self.transfer
         assert rule is not None
         assert transfer is not None
-        layer, images = transfer.layers[-1], self.data.images
+        layer, images = transfer.layers[-1], as_images(self.data.pixels)
         if self.method.code_compat:
             images = augmented(images, self.data, self.method.image_changes, self.rng)
         mean, std, maps = styles_and_maps_of(images, lambda part: transfer.features(part.to(self.device), layer), rule)

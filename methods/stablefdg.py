@@ -27,7 +27,7 @@ class StableFDG(StableSettings):
         model = self.model(federation, rng)
         layer, rule = model.backbone.stage(self.style_layer), DASSL if self.code_compat else PAPER_EPS
         style = _expected_answers.style(model.backbone.channels[layer], layer, rule.name, variances=True)
-        for round in range(self.rounds):
+        for round in federation.rounds(self.rounds, model=model):
             clients = federation.sample(self.participants, rng)
             state = shared_state(model, SERVER, round, self)
             message: dict[str, Message]

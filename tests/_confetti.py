@@ -78,9 +78,9 @@ def with_half_held_out(population: Population) -> Population:
         half = len(data) // 2
         clients[name] = dataclasses.replace(
             data,
-            images=data.images[:half],
+            pixels=data.images[:half],
             labels=data.labels[:half],
-            held_out_images=torch.cat([data.images[half:], data.held_out_images]),
+            held_out_pixels=torch.cat([data.images[half:], data.held_out_images]),
             held_out_labels=torch.cat([data.labels[half:], data.held_out_labels]),
         )
         domain_of[name] = domain_of[name][:half]

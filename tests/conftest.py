@@ -123,6 +123,14 @@ def fit(
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _own_image_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads or writes the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FDGPRIV_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[int]:
     """Small tensors are quicker on one thread; tells how many there were."""
     threads = torch.get_num_threads()

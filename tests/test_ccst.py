@@ -101,7 +101,7 @@ def test_the_overall_style_of_one_image_or_of_its_copies_is_that_images_single_s
     (overall,), (single,) = shared(ccst(), alone), shared(ccst(style="single"), alone)
     assert (overall.level, single.level) == ("client", "image")
     assert equal(overall.tensors(), single.tensors())
-    copies = replace(alone, images=alone.images.expand(9, -1, -1, -1), labels=alone.labels.expand(9))
+    copies = replace(alone, pixels=alone.images.expand(9, -1, -1, -1), labels=alone.labels.expand(9))
     (many,) = shared(ccst(), copies)
     for name, tensor in single.tensors().items():
         torch.testing.assert_close(many.tensors()[name], tensor, rtol=1e-5, atol=1e-6)
@@ -635,7 +635,7 @@ def test_splitting_after_redrawing_mixes_copies_into_both_parts() -> None:
     method = ccst(augmentation=2, split="after")
     client = stylised(method, data, message)
     assert (len(client.data), len(client.data.held_out_labels)) == (16, 8)
-    union = replace(data, images=torch.cat([data.images, data.held_out_images]), labels=torch.zeros(12).long())
+    union = replace(data, pixels=torch.cat([data.images, data.held_out_images]), labels=torch.zeros(12).long())
     (overall,), (of_union,) = shared(method, data), shared(ccst(), union)
     assert equal(overall.tensors(), of_union.tensors())
     labels = torch.cat([client.data.labels, client.data.held_out_labels]).bincount(minlength=3)

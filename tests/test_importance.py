@@ -36,7 +36,7 @@ D = 16
 
 def fitted(dataset: Dataset, **settings: Any) -> Fitted:
     """LSI in a hurry, on digits of 8 px: two rounds, four clients to a domain."""
-    domains = [replace(d, images=nn.functional.avg_pool2d(d.images, 4)) for d in dataset.domains]
+    domains = [replace(d, pixels=nn.functional.avg_pool2d(d.images, 4)) for d in dataset.domains]
     small = replace(dataset, domains=tuple(domains))
     population = populate(small, TARGET, "single", 12, 0)
     world = Federation(tuple(population.clients), len(small.classes), 8, network, 0)

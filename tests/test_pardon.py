@@ -505,7 +505,7 @@ def test_the_examination_makes_the_artifact_of_any_group_of_images(audited: Fitt
         else:
             images = trial.truth.images
             assert len(images) == trial.size
-        local = replace(data[trial.client], images=images, labels=torch.zeros(len(images), dtype=torch.int64))
+        local = replace(data[trial.client], pixels=images, labels=torch.zeros(len(images), dtype=torch.int64))
         client: Any = audited.method.client(audited.federation, local, seeded(0))
         (draft,) = client.style([])
         torch.testing.assert_close(shared.vector(), draft.finish().vector(), rtol=1e-4, atol=1e-5)
@@ -514,7 +514,7 @@ def test_the_examination_makes_the_artifact_of_any_group_of_images(audited: Fitt
     adversary, domain = adversary_trials.adversary, adversary_trials.adversary.auxiliary[0]
     made = adversary.make(domain.images, domain.labels, torch.arange(9), seeded(0))
     assert isinstance(made, StyleStatistics)
-    local = replace(data[next(iter(data))], images=domain.images[:9], labels=domain.labels[:9])
+    local = replace(data[next(iter(data))], pixels=domain.images[:9], labels=domain.labels[:9])
     mine: Any = audited.method.client(audited.federation, local, seeded(0))
     torch.testing.assert_close(made.vector(), mine.style([])[0].finish().vector(), rtol=1e-4, atol=1e-5)
 

@@ -130,7 +130,7 @@ def parties_of(adversary: Adversary, count: int) -> list[Sequence[tuple[Tensor, 
 def simulator_of(method: Method, clients: int = 4) -> tuple[SharedModelSimulator, list[tuple[Tensor, Tensor]]]:
     """A simulator, and what three clients hold who have nothing to do with it."""
     population = populate(confetti(60, 3), "domain-0", "single", clients, 0)
-    like = dataclasses.replace(population.clients["client-00"], images=torch.empty(0), labels=torch.empty(0))
+    like = dataclasses.replace(population.clients["client-00"], pixels=torch.empty(0), labels=torch.empty(0))
     federation = federation_of(list(population.clients), norm=True)
     simulator = SharedModelSimulator("model_state", method, federation, Defense.named("none")(), like, 0)
     domain = population.target

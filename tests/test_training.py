@@ -86,8 +86,8 @@ def test_models_that_are_tried_on_every_third_image_try_each_image(clients: int,
     for name, data in population.clients.items():
         own = torch.zeros(len(data.held_out_labels), 3, 2, 2)
         own[:, 1] = data.held_out_labels[:, None, None]
-        held[name] = replace(data, held_out_images=own)
-    world = replace(population, target=replace(population.target, images=images), clients=held)
+        held[name] = replace(data, held_out_pixels=own)
+    world = replace(population, target=replace(population.target, pixels=images), clients=held)
     models = {name: Fixed(wrong[i]) for i, name in enumerate(names)}
     found = personal_utility(models.__getitem__, names, world, torch.device("cpu"), every)
     step = min(every, clients)

@@ -162,7 +162,7 @@ def tinted(dataset: Dataset) -> Dataset:
     """Each domain in a colour of its own, so that barely trained heads differ by domain."""
     colours = torch.tensor([[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0]])[:, :, None, None]
     pairs = zip(dataset.domains, colours, strict=True)
-    return replace(dataset, domains=tuple(replace(d, images=0.3 * d.images + 0.7 * c) for d, c in pairs))
+    return replace(dataset, domains=tuple(replace(d, pixels=0.3 * d.images + 0.7 * c) for d, c in pairs))
 
 
 def by_heads(informed: bool) -> Any:

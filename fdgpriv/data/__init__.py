@@ -8,6 +8,7 @@ from fdgpriv.data.names import DEFAULT_SIZE, check_dataset, check_domain, check_
 
 if TYPE_CHECKING:
     from fdgpriv.data.dataset import Dataset
+    from fdgpriv.data.image_cache import Say
     from fdgpriv.data.images import Progress
 
 __all__ = ["DEFAULT_SIZE", "check_dataset", "check_domain", "check_size", "load", "names"]
@@ -20,15 +21,17 @@ def load(
     image_size: int | None = None,
     seed: int = 0,
     progress: "Progress | None" = None,
+    say: "Say | None" = None,
 ) -> "Dataset":
-    """The dataset called `name`, images (N, 3, S, S) float32 in [0, 1].
+    """The dataset called `name`, images (N, 3, S, S).
 
     Args:
         name: One of `names()`.
         root: The folder of a folder dataset; None for `digits`, which is built in.
         image_size: S in pixels; 32 when None.
         seed: Of the random generation of `digits`; unused for folders.
-        progress: Called with (done, total) after each image.
+        progress: Called with (done, total) after each image that is decoded.
+        say: Called with one line if the image cache is of no use.
     """
     check_dataset(name)
     size = DEFAULT_SIZE if image_size is None else image_size
@@ -43,4 +46,4 @@ def load(
         raise ValueError(f"want the folder of {name}, got none")
     from fdgpriv.data.folder import IN_FOLDERS
 
-    return IN_FOLDERS[name](Path(root).expanduser(), size, progress)
+    return IN_FOLDERS[name](Path(root).expanduser(), size, progress, say)

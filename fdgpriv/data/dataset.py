@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fdgpriv.data.pixels import Images
 from fdgpriv.utils.seeds import generator
 
 
@@ -14,30 +15,33 @@ class Domain:
 
     Attributes:
         name: The domain, for example ``"sketch"``.
-        images: (N, 3, H, W) float32 in [0, 1].
+        pixels: The stored images (N, 3, H, W), uint8 in 0 to 255 or float32 in [0, 1].
         labels: (N,) int64 in [0, K).
+        images: The images as float32 in [0, 1]; in memory from their first use on.
     """
 
     name: str
-    images: Tensor
+    pixels: Tensor
     labels: Tensor
 
+    images = Images("pixels")
+
     def __post_init__(self) -> None:
-        if self.images.ndim != 4 or self.images.shape[1] != 3:
-            raise ValueError(f"want images (N, 3, H, W), got {tuple(self.images.shape)}")
-        if self.labels.shape != self.images.shape[:1]:
-            raise ValueError(f"want one label per image ({len(self.images)},), got {tuple(self.labels.shape)}")
+        if self.pixels.ndim != 4 or self.pixels.shape[1] != 3:
+            raise ValueError(f"want images (N, 3, H, W), got {tuple(self.pixels.shape)}")
+        if self.labels.shape != self.pixels.shape[:1]:
+            raise ValueError(f"want one label per image ({len(self.pixels)},), got {tuple(self.labels.shape)}")
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.pixels)
 
     def take(self, index: Tensor) -> "Domain":
         """The samples at `index` (M,), in that order."""
-        return Domain(self.name, self.images[index], self.labels[index])
+        return Domain(self.name, self.pixels[index], self.labels[index])
 
     def part(self, start: int, stop: int) -> "Domain":
         """The samples from `start` to `stop`, as views of the same memory."""
-        return Domain(self.name, self.images[start:stop], self.labels[start:stop])
+        return Domain(self.name, self.pixels[start:stop], self.labels[start:stop])
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +69,11 @@ class Dataset:
     translate: float = 0.0
 
     @property
+    def image_size(self) -> int:
+        """H = W of the images, in pixels."""
+        return self.domains[0].pixels.shape[-1]
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of the domains."""
         return tuple(domain.name for domain in self.domains)
@@ -89,20 +98,24 @@ class ClientData:
 
     Attributes:
         client: The client's name.
-        images, labels: Training data: (n, 3, H, W) float32 in [0, 1] and (n,) int64.
-        held_out_images, held_out_labels: Validation data, never trained on.
+        pixels, labels: Training data: (n, 3, H, W), uint8 in 0 to 255 or float32 in [0, 1], and (n,) int64.
+        held_out_pixels, held_out_labels: Validation data, never trained on.
         classes: K, the number of classes of the federation.
         flip, translate: The augmentations that keep the class (see Dataset).
+        images, held_out_images: The images as float32 in [0, 1]; in memory from their first use on. Training uses
+            `as_images` on mini-batches of `pixels` instead.
     """
 
     client: str
-    images: Tensor
+    pixels: Tensor
     labels: Tensor
-    held_out_images: Tensor
+    held_out_pixels: Tensor
     held_out_labels: Tensor
     classes: int
     flip: bool = False
     translate: float = 0.0
 
+    images, held_out_images = Images("pixels"), Images("held_out_pixels")
+
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.pixels)

@@ -32,10 +32,7 @@ LIMITS = (
 
 
 def digits(seed: int = 0, image_size: int = SIDE) -> Dataset:
-    """The four domains, images (N, 3, S, S) in [0, 1] with S = `image_size`; the same for the same seed.
-
-    Pixels are whole multiples of 1/255, as an 8-bit file would hold them.
-    """
+    """The four domains, images (N, 3, S, S) with S = `image_size`; the same for the same seed."""
     bunch = load_digits()
     scans = torch.from_numpy(bunch.images).float()[:, None] / 16
     labels = torch.from_numpy(bunch.target).long()
@@ -102,10 +99,10 @@ def _enlarged(scans: Tensor) -> Tensor:
 
 
 def _finished(images: Tensor, image_size: int) -> Tensor:
-    """Images resized to the side `image_size` and rounded to 8 bits."""
+    """Images resized to the side `image_size` and rounded to uint8."""
     if image_size != SIDE:
         images = F.interpolate(images, size=(image_size, image_size), mode="bicubic", antialias=True)
-    return (images.clamp(0, 1) * 255).round() / 255
+    return (images.clamp(0, 1) * 255).round().to(torch.uint8)
 
 
 def _below(end: int, rng: Generator) -> int:

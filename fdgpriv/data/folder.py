@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 
 from fdgpriv.data.dataset import Dataset, Domain
-from fdgpriv.data.images import SUFFIXES, Progress, read_images
+from fdgpriv.data.image_cache import Say, stored_images
+from fdgpriv.data.images import SUFFIXES, Progress
 from fdgpriv.data.names import DOMAINS
 from fdgpriv.utils.file_names import check_name
 
@@ -34,8 +35,8 @@ class Benchmark:
     default_target: str
     about: str
 
-    def load(self, root: Path, image_size: int, progress: Progress | None = None) -> Dataset:
-        """The dataset below `root`, images (N, 3, S, S) with S = `image_size`."""
+    def load(self, root: Path, image_size: int, progress: Progress | None = None, say: Say | None = None) -> Dataset:
+        """The dataset below `root`, images (N, 3, S, S) uint8 with S = `image_size`."""
         _check_folder(root)
         places = [root, root / self.folder, root / self.folder.lower()]
         missing = {place: [name for name in self.domains if not (place / name).is_dir()] for place in places}
@@ -45,7 +46,7 @@ class Benchmark:
                 f"want the folders {', '.join(self.domains)} of {self.name} in {root} or {places[1]}; "
                 f"missing: {', '.join(missing[found])}"
             )
-        domains, classes = read_domains([found / name for name in self.domains], image_size, progress)
+        domains, classes = read_domains([found / name for name in self.domains], image_size, progress, say)
         if len(classes) != self.classes:
             raise ValueError(f"want the {self.classes} classes of {self.name} in {found}, got {len(classes)}")
         return Dataset(
@@ -63,26 +64,27 @@ PACS = Benchmark(
 )
 
 
-def folder(root: Path, image_size: int, progress: Progress | None = None) -> Dataset:
+def folder(root: Path, image_size: int, progress: Progress | None = None, say: Say | None = None) -> Dataset:
     """The dataset in `root`, laid out as ROOT/<domain>/<class>/*.jpg; the last domain is the default target.
 
     Args:
         root: Contains one folder per domain with one folder per class; all domains have the same classes.
         image_size: S of the images (N, 3, S, S), in pixels.
-        progress: Called with (done, total) after each image.
+        progress: Called with (done, total) after each image that is decoded.
+        say: Called with one line if the image cache is of no use.
     """
     _check_folder(root)
     places = _folders(root)
     if len(places) < 2:
         got = ", ".join(place.name for place in places) or "none"
         raise ValueError(f"want at least two domains in {root} ({LAYOUT}), got {got}")
-    domains, classes = read_domains(places, image_size, progress)
+    domains, classes = read_domains(places, image_size, progress, say)
     about = f"The user's own images: {len(domains)} domains, {len(classes)} classes."
     return Dataset("folder", classes, domains, domains[-1].name, about, _limits(image_size), flip=True, translate=0.1)
 
 
 def read_domains(
-    places: Sequence[Path], image_size: int, progress: Progress | None = None
+    places: Sequence[Path], image_size: int, progress: Progress | None = None, say: Say | None = None
 ) -> tuple[tuple[Domain, ...], tuple[str, ...]]:
     """The domains in the folders `places`, and their classes, sorted; all domains must have the same."""
     for place in places:
@@ -97,12 +99,13 @@ def read_domains(
             if name not in names:
                 raise ValueError(f"want the class {name} in {place}, as in the other domains; got no such folder")
     files = {place: [_images(place / name) for name in classes] for place in places}
-    images = read_images([path for lists in files.values() for paths in lists for path in paths], image_size, progress)
+    paths = [path for lists in files.values() for paths in lists for path in paths]
+    pixels = stored_images(paths, image_size, progress, say)
     domains, start = [], 0
     for place, lists in files.items():
         counts = torch.tensor([len(paths) for paths in lists])
         labels = torch.arange(len(classes)).repeat_interleave(counts)
-        domains.append(Domain(place.name, images[start : start + len(labels)], labels))
+        domains.append(Domain(place.name, pixels[start : start + len(labels)], labels))
         start += len(labels)
     return tuple(domains), tuple(classes)
 
@@ -146,4 +149,7 @@ def _limits(image_size: int) -> str:
     )
 
 
-IN_FOLDERS: Mapping[str, Callable[[Path, int, Progress | None], Dataset]] = {"folder": folder, "pacs": PACS.load}
+IN_FOLDERS: Mapping[str, Callable[[Path, int, Progress | None, Say | None], Dataset]] = {
+    "folder": folder,
+    "pacs": PACS.load,
+}

@@ -1,16 +1,14 @@
-"""Decodes and resizes image files in threads into one tensor; errors name the file."""
+"""Decodes and resizes image files in threads; errors name the file."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
-from torch import Tensor
 
 from fdgpriv.utils.warnings_filter import warnings_ignored
 
@@ -22,8 +20,8 @@ _MOST_PIXELS = 64_000_000
 _WORKERS = 8
 
 
-def read_images(paths: Sequence[Path], image_size: int, progress: Progress | None = None) -> Tensor:
-    """Images (N, 3, S, S) in [0, 1] of `paths`, each stretched to a square of side S = `image_size`.
+def decoded(paths: Sequence[Path], image_size: int, progress: Progress | None = None) -> Iterator[NDArray[np.uint8]]:
+    """Images (S, S, 3) of `paths`, in order, each stretched to a square of side S = `image_size`.
 
     Args:
         paths: Image files with 8 bits per channel; transparency is dropped.
@@ -33,17 +31,15 @@ def read_images(paths: Sequence[Path], image_size: int, progress: Progress | Non
     Raises:
         ValueError: An image cannot be read.
     """
-    pixels = np.empty((len(paths), image_size, image_size, 3), dtype=np.uint8)
     pool = ThreadPoolExecutor(min(_WORKERS, os.cpu_count() or 1))
     try:
         with warnings_ignored():  # Pillow warns about size and metadata; size is checked below
             for i, image in enumerate(pool.map(partial(_read, image_size=image_size), paths)):
-                pixels[i] = image
+                yield image
                 if progress is not None:
                     progress(i + 1, len(paths))
     finally:
         pool.shutdown(cancel_futures=True)
-    return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous().float().div_(255)
 
 
 def _read(path: Path, image_size: int) -> NDArray[np.uint8]:

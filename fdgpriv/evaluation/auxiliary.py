@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.data.dataset import ClientData, Domain
+from fdgpriv.data.pixels import joined
 from fdgpriv.federation.partition import Population
 from fdgpriv.threat import Auxiliary
 from fdgpriv.utils.cache import Cache
@@ -70,13 +71,13 @@ class AuxiliaryData:
     def _with_leaked(self, public: Sequence[Domain], leaked: Mapping[str, Tensor]) -> tuple[Domain, ...]:
         domains = []
         for d, domain in enumerate(public):
-            images, labels = [domain.images], [domain.labels]
+            pixels, labels = [domain.pixels], [domain.labels]
             for name, index in leaked.items():
                 data = self.population.data(name)
                 of_domain = index[self.population.domain_of[name][index] == d]
-                images.append(data.images[of_domain])
+                pixels.append(data.pixels[of_domain])
                 labels.append(data.labels[of_domain])
-            domains.append(Domain(domain.name, torch.cat(images), torch.cat(labels)))
+            domains.append(Domain(domain.name, joined(pixels), torch.cat(labels)))
         return tuple(domains)
 
 

@@ -103,9 +103,9 @@ class CalibrationLayout:
         inside = torch.cat([inside, inside[torch.randint(cut, (max(0, self.typical - cut),), generator=rng)]])
         return ClientData(
             client=name,
-            images=images[inside],
+            pixels=images[inside],
             labels=domain.labels[inside],
-            held_out_images=images[outside],
+            held_out_pixels=images[outside],
             held_out_labels=domain.labels[outside],
             classes=len(self.population.dataset.classes),
             flip=self.population.dataset.flip,

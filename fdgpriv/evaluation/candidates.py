@@ -81,12 +81,12 @@ class CandidatePool:
         return torch.cat([inside, outside]), torch.arange(len(inside) + len(outside)) < len(inside)
 
     def _held_out_by(self, client: str) -> Tensor:
-        return torch.arange(len(self.population.data(client).held_out_images)) + self._place[client][1]
+        return torch.arange(len(self.population.data(client).held_out_labels)) + self._place[client][1]
 
     @cached_property
     def _place(self) -> dict[str, tuple[int, int]]:
         """By client, where in the pool its images begin, and where the images that it held out begin."""
         sizes = [len(self.population.data(name)) for name in self.names]
-        out = [len(self.population.data(name).held_out_images) for name in self.names]
+        out = [len(self.population.data(name).held_out_labels) for name in self.names]
         starts = torch.tensor([0, *sizes, *out]).cumsum(0).tolist()
         return {name: (starts[i], starts[len(sizes) + i]) for i, name in enumerate(self.names)}

@@ -1,11 +1,18 @@
 """The public facts of a federation: its clients, classes, image size and network."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
 
 from fdgpriv.models.backbone import Backbone
+
+Loop = Callable[[str, int, Mapping[str, object]], Iterable[int]]
+
+
+def plain_loop(name: str, count: int, held: Mapping[str, object]) -> Iterable[int]:
+    """The numbers below `count`: a loop of a server whose training is not stored in between."""
+    return range(count)
 
 
 @dataclass(frozen=True)
@@ -19,6 +26,7 @@ class Federation:
         backbone: Builds the network, initialised from a generator.
         seed: Of the run.
         device: Device of the clients' training.
+        loop: How the engine carries out the server's loops (`rounds`, `stage`).
     """
 
     clients: tuple[str, ...]
@@ -27,6 +35,21 @@ class Federation:
     backbone: "Callable[[torch.Generator], Backbone]"
     seed: int
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    loop: Loop = field(default=plain_loop, compare=False)
+
+    def rounds(self, count: int, **held: object) -> Iterable[int]:
+        """The rounds of a server, 0 to `count` - 1; an interrupted training continues at the first one that is not complete.
+
+        Args:
+            count: Number of rounds.
+            held: What the server keeps from round to round besides its generator: networks, optimisers, dictionaries
+                and `Resumable` objects. Before a round they are stored, and when continuing they are loaded in place.
+        """
+        return self.loop("rounds", count, held)
+
+    def stage(self, name: str, **held: object) -> Iterable[int]:
+        """A loop of one pass around requests that precede the rounds: skipped if a continued training is past it."""
+        return self.loop(name, 1, held)
 
     def sample(self, participants: int | None, rng: torch.Generator) -> list[str]:
         """`participants` clients sampled without replacement, in federation order; all of them for None."""

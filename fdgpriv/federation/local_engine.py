@@ -6,8 +6,9 @@ Every client has its own random generator, so results do not depend on the numbe
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
+from typing import ClassVar
 from zlib import crc32
 
 import torch
@@ -18,8 +19,11 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import Outgoing
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.ask import Ask
+from fdgpriv.federation.checkpoint import Checkpoints
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.state import Resumable
+from fdgpriv.federation.stored_loops import StoredLoops
 from fdgpriv.federation.upload import client_errors
 from fdgpriv.federation.wire import Wire
 from fdgpriv.utils.seeds import generator
@@ -34,7 +38,7 @@ def stream(seed: int, name: str) -> torch.Generator:
 
 
 @dataclass
-class LocalEngine:
+class LocalEngine(Resumable):
     """Runs one federated training.
 
     Attributes:
@@ -42,16 +46,25 @@ class LocalEngine:
         on_round: Called for each round with its number r and, by client, the model sent to it, which is the one after r
             rounds; the same object for all clients if the model is global. For evaluation outside the federation.
         on_answer: Called after each answer with the verb, the number of answers so far, and the number of clients asked.
+        checkpoints: Stores the training between rounds, and continues it; None for neither. Only trainings whose clients
+            are `Resumable` and whose server asks within the loops of `Federation` are stored.
+        observer: What belongs to the checkpoint besides the participants' state.
         wire_s: Seconds spent so far in message exchange (defense, recording, delivery).
         log: Diagnostics for the evaluator, never sent: means over clients, or the minimum if a name ends in ``_min``, and
             the server's latest.
     """
 
+    held: ClassVar[tuple[str, ...]] = ("wire_s", "log", "_latest")
+
     workers: int = 2
     on_round: RoundCallback | None = None
     on_answer: AnswerCallback | None = None
+    checkpoints: Checkpoints | None = None
+    observer: Resumable = field(default_factory=Resumable)
     wire_s: float = field(default=0.0, init=False)
     log: dict[str, float] = field(default_factory=dict, init=False)
+    _latest: int = field(default=-1, init=False)  # the latest round passed to on_round
+    _evaluation: Future[None] | None = field(default=None, init=False)  # on_round runs while clients continue to train
 
     def run(
         self, method: FederatedMethod, federation: Federation, data: Mapping[str, ClientData], wire: Wire
@@ -72,25 +85,24 @@ class LocalEngine:
         rngs = {name: stream(seed, name) for name in federation.clients}
         noise = {name: stream(seed, f"defense of {name}") for name in federation.clients}
         clients = {name: _client(method, federation, data[name], rngs[name]) for name in federation.clients}
-        server = method.server(federation, stream(seed, SERVER))
-        latest = -1  # the latest round passed to on_round
-        evaluation: Future[None] | None = None  # on_round runs while clients continue to train
+        server_rng = stream(seed, SERVER)
+        generators = {"clients": rngs, "defenses": noise, "server": server_rng}
+        loops = self._loops(federation, clients, generators, wire)
+        server = method.server(replace(federation, loop=loops) if loops is not None else federation, server_rng)
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         pool = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
         try:
             ask = next(server)
             while True:
+                if loops is not None:
+                    loops.on_ask()
                 self.log.update(ask.noted)
                 delivered = {name: self._down(wire, name, ask) for name in ask.messages}
                 futures = {
                     name: pool.submit(_answer, clients[name], name, ask, message) for name, message in delivered.items()
                 }
-                if (models := _models(ask)) and self.on_round is not None:
-                    round = max(model.round for model in models.values()) if ask.after is None else ask.after
-                    if round > latest:
-                        _ = evaluation and evaluation.result()
-                        evaluation, latest = pool.submit(self.on_round, round, models), round
+                self._evaluate(ask, pool)
                 outgoing = {}
                 for name, future in futures.items():
                     outgoing[name] = future.result()
@@ -99,13 +111,38 @@ class LocalEngine:
                 answers = {name: self._up(wire, name, ask, out, noise[name]) for name, out in outgoing.items()}
                 ask = server.send(answers)
         except StopIteration as done:
-            _ = evaluation and evaluation.result()
+            self._settle()
             model: nn.Module = done.value
             self._collect(clients.values())
             return model
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
             torch.set_num_threads(threads)
+
+    def _loops(
+        self, federation: Federation, clients: Mapping[str, object], generators: Mapping[str, object], wire: Wire
+    ) -> StoredLoops | None:
+        """The server's loops with checkpoints; None without."""
+        if self.checkpoints is None:
+            return None
+        state = {"clients": clients, "shared": wire.shared, "engine": self, "observer": self.observer}
+        complete = all(isinstance(client, Resumable) for client in clients.values())
+        everything = {**state, "generators": generators}  # last, since loading the others may draw from them
+        return StoredLoops(self.checkpoints, everything, wire, self._settle, federation.device, complete)
+
+    def _evaluate(self, ask: Ask, pool: ThreadPoolExecutor) -> None:
+        """Starts `on_round` if this request sends the model of a new round."""
+        if not (models := _models(ask)) or self.on_round is None:
+            return
+        round = max(model.round for model in models.values()) if ask.after is None else ask.after
+        if round > self._latest:
+            self._settle()
+            self._evaluation, self._latest = pool.submit(self.on_round, round, models), round
+
+    def _settle(self) -> None:
+        """Waits for `on_round`."""
+        if self._evaluation is not None:
+            self._evaluation.result()
 
     def _collect(self, clients: Iterable[object]) -> None:
         logs: dict[str, list[tuple[float, int]]] = {}

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.data.dataset import ClientData, Dataset, Domain
+from fdgpriv.data.pixels import as_images, joined
 from fdgpriv.federation.setup import partition_named
 from fdgpriv.federation.shadow_clients import shadow_clients
 from fdgpriv.utils.seeds import generator
@@ -69,7 +70,7 @@ class Population:
         d, whole = self.sources.index(name), len(self.dataset.domain(name))
         train = sum(int((self.domain_of[client] == d).sum()) for client in self.clients)
         shadows = [data for shadow, data in self.shadows.items() if self.main_domain(shadow) == d]
-        shadow = sum(len(data) + len(data.held_out_images) for data in shadows)
+        shadow = sum(len(data) + len(data.held_out_labels) for data in shadows)
         public = len(self.auxiliary[name])
         return ImageCounts(train=train, held_out=whole - train - public - shadow, public=public, shadow=shadow)
 
@@ -77,7 +78,7 @@ class Population:
         """(P, 3, H, W): all training images of these clients, then all their held-out images; cached."""
         if names not in self._pools:
             data = [self.data(name) for name in names]
-            self._pools[names] = torch.cat([d.images for d in data] + [d.held_out_images for d in data])
+            self._pools[names] = as_images(joined([d.pixels for d in data] + [d.held_out_pixels for d in data]))
         return self._pools[names]
 
 
@@ -135,17 +136,17 @@ def populate(
 
 def _client_data(name: str, parts: list[Domain], dataset: Dataset, rng: torch.Generator) -> tuple[ClientData, Tensor]:
     """The data of the client `name` from its parts of the source domains, and each training image's domain."""
-    images = torch.cat([part.images for part in parts])
+    pixels = joined([part.pixels for part in parts])
     labels = torch.cat([part.labels for part in parts])
     domains = torch.cat([torch.full((len(part),), d) for d, part in enumerate(parts)])
-    if len(images) < 2:
-        raise ValueError(f"want at least 2 images per client, got {len(images)} for {name}; use fewer clients")
-    out, kept = held_out_split(len(images), rng)
+    if len(pixels) < 2:
+        raise ValueError(f"want at least 2 images per client, got {len(pixels)} for {name}; use fewer clients")
+    out, kept = held_out_split(len(pixels), rng)
     data = ClientData(
         client=name,
-        images=images[kept],
+        pixels=pixels[kept],
         labels=labels[kept],
-        held_out_images=images[out],
+        held_out_pixels=pixels[out],
         held_out_labels=labels[out],
         classes=len(dataset.classes),
         flip=dataset.flip,

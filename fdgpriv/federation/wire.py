@@ -25,13 +25,14 @@ class Wire:
         sizes: Number of training samples by client, for the ledger only.
         defense: Applied by each client before it shares.
         transcript: Records all transfers.
+        shared: By kind, the clients that shared one, as keys.
     """
 
     sizes: Mapping[str, int]
     defense: Defense
     transcript: Transcript = field(default_factory=Transcript)
+    shared: dict[str, dict[str, bool]] = field(default_factory=dict, init=False)
     _checked: Artifact | None = None  # the last artifact checked: one sent to several clients is checked once
-    _shared: dict[str, set[str]] = field(default_factory=dict)  # by kind, the clients that shared one
 
     def up(
         self,
@@ -66,7 +67,7 @@ class Wire:
             self._record(artifact, client, SERVER, verb)
         for artifact in message:
             kind = ModelState.kind if isinstance(artifact, TensorState) else artifact.kind
-            self._shared.setdefault(kind, set()).add(client)
+            self.shared.setdefault(kind, {})[client] = True
         return message
 
     def down(self, client: str, verb: str, message: Sequence[Artifact]) -> Message:
@@ -84,7 +85,7 @@ class Wire:
         if not isinstance(artifact, Artifact):
             raise TypeError(f"want an artifact on the wire, got {type(artifact).__name__} from {sender}")
         origin = artifact.client
-        clients = sorted(self._shared.get(artifact.aggregated_from, ())) if origin == SERVER else [origin]
+        clients = sorted(self.shared.get(artifact.aggregated_from, {})) if origin == SERVER else [origin]
         samples = 1 if artifact.level == "image" else sum(self.sizes[c] for c in clients)
         record = Record.of(artifact, sender, receiver, verb, samples, len(clients))
         fault = None if artifact is self._checked else _diverged(artifact)

@@ -39,7 +39,7 @@ def grid(rows: Sequence[Mapping[str, Tensor]], labels: Sequence[str], path: Path
 
 def stylised(codec: StyleCodec, domains: Sequence[Domain], path: Path) -> None:
     """One image per domain stylised with the style of every domain, written as a PNG."""
-    styles = [pooled_style(codec.encode(domain.images[:100])) for domain in domains]
+    styles = [pooled_style(codec.encode(domain.part(0, 100).images)) for domain in domains]
     rows = [
         [domain.images[0], codec(domain.images[:1])[0].clamp(0, 1)]
         + [codec.stylise(domain.images[:1], mean, std)[0].clamp(0, 1) for mean, std in styles]

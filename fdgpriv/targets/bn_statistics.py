@@ -58,7 +58,7 @@ class StatisticsSimulator(Simulator):
         defended: bool = True,
     ) -> Artifact:
         assert held.received_model is not None
-        data = replace(self.like, images=held.images[index], labels=held.labels[index])
+        data = replace(self.like, pixels=held.images[index], labels=held.labels[index])
         client = self.method.client(self.federation, data, rng)
         artifact = answered(client, self.verb, held.received_model, BatchNormStatistics)
         return self.defense.protect(artifact, rng) if defended else artifact

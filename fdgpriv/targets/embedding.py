@@ -52,7 +52,7 @@ class EmbeddingSimulator(Simulator):
         defended: bool = True,
     ) -> Artifact:
         images, labels = held.images[index], held.labels[index]
-        data = replace(self.like, images=images, labels=labels, held_out_images=images, held_out_labels=labels)
+        data = replace(self.like, pixels=images, labels=labels, held_out_pixels=images, held_out_labels=labels)
         client = self.method.client(self.federation, data, rng)
         artifact = answered(client, self.verb, self.start, ClientEmbedding)
         return self.defense.protect(artifact, rng) if defended else artifact

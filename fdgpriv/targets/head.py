@@ -52,7 +52,7 @@ class HeadSimulator(Simulator):
     def trained(self, held: HeldImages, index: Tensor, rng: torch.Generator) -> tuple[ClassifierHead, Any]:
         """The undefended head that a client with the images at `index` (m,) trains, and its model in evaluation mode."""
         assert held.received_model is not None
-        data = replace(self.like, images=held.images[index], labels=held.labels[index])
+        data = replace(self.like, pixels=held.images[index], labels=held.labels[index])
         client: Any = self.method.client(self.federation, data, rng)
         head = answered(client, self.verb, held.received_model, ClassifierHead)
         return head, client.model.eval()

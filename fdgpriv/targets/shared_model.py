@@ -50,8 +50,8 @@ class SharedModelSimulator(TrainingSimulator):
 
     def _client(self, name: str, images: Tensor, labels: Tensor, rng: torch.Generator) -> ClientData:
         out, kept = held_out_split(len(labels), rng)
-        own = replace(self.like, client=name, images=images[kept], labels=labels[kept])
-        return replace(own, held_out_images=images[out], held_out_labels=labels[out])
+        own = replace(self.like, client=name, pixels=images[kept], labels=labels[kept])
+        return replace(own, held_out_pixels=images[out], held_out_labels=labels[out])
 
 
 def shared_model_target(

@@ -114,7 +114,7 @@ class Simulator(ABC):
 def like_any(clients: Mapping[str, ClientData]) -> ClientData:
     """One client's data without held-out images, for its augmentation and its position in the federation."""
     one = next(iter(clients.values()))
-    return replace(one, held_out_images=one.images[:0], held_out_labels=one.labels[:0])
+    return replace(one, held_out_pixels=one.pixels[:0], held_out_labels=one.labels[:0])
 
 
 C = TypeVar("C", bound=Simulator)

@@ -105,7 +105,7 @@ class TrainingSimulator(Simulator):
         return list(self.plain.plain_batches(self._data(held, index), rng))
 
     def _data(self, held: HeldImages, index: Tensor) -> ClientData:
-        return replace(self.like, client=SERVER, images=held.images[index], labels=held.labels[index])
+        return replace(self.like, client=SERVER, pixels=held.images[index], labels=held.labels[index])
 
     def make(
         self,

@@ -65,7 +65,7 @@ class TranslatorSimulator(Simulator):
         answers: dict[str, Message] = {}
         for name, (held, index) in zip(names, parties, strict=True):
             assert held.received_model is not None
-            data = replace(self.like, client=name, images=held.images[index], labels=held.labels[index])
+            data = replace(self.like, client=name, pixels=held.images[index], labels=held.labels[index])
             client: Any = self.method.client(federation, data, rng)
             answer: Message = getattr(client, self.verb)([held.received_model])
             answers[name] = [self.defense.protect(one, rng) for one in answer] if defended else answer

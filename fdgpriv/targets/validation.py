@@ -55,9 +55,9 @@ class ValidationSimulator(Simulator):
         out = torch.randperm(len(held.images), generator=rng)[: held_out_for(len(index))]
         data = replace(
             self.like,
-            images=held.images[index],
+            pixels=held.images[index],
             labels=held.labels[index],
-            held_out_images=held.images[out],
+            held_out_pixels=held.images[out],
             held_out_labels=held.labels[out],
         )
         client = self.method.client(self.federation, data, rng)

@@ -1,6 +1,7 @@
 """Progress messages on stderr: a live progress bar on a terminal, plain lines elsewhere."""
 
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from time import perf_counter
 from types import TracebackType
@@ -52,6 +53,25 @@ class ProgressLog(AbstractContextManager["ProgressLog"]):
         """End the task and print `text`."""
         self._progress.update(task, visible=False)
         self.say(text)
+
+    def counter(self, name: str) -> Callable[[int, int], None]:
+        """A function of (done, total) that shows a task from its first call to its last, where done is total.
+
+        Without a live progress bar a task of less than a second prints nothing.
+        """
+        tasks: list[TaskID] = []
+        start, said = perf_counter(), False
+
+        def count(done: int, total: int) -> None:
+            nonlocal said
+            if not tasks:
+                tasks.append(self.task(name, total))
+            self._progress.update(tasks[0], completed=done, visible=done < total)
+            if perf_counter() > start + 1 and not self._live and (not said or done == total):
+                said = True
+                self.say(f"{name}: {done:,} of {total:,}")
+
+        return count
 
     def say(self, text: str) -> None:
         """Print one line with the elapsed time, unless quiet."""

@@ -1,0 +1,128 @@
+"""Keeps decoded and resized images on disk as one memory map per dataset and size, so that they are decoded once.
+
+A cache file is an array (N, 3, S, S) of uint8 in numpy's format, followed by its SHA-256. The name holds a hash of the
+folder, the size, and a hash of the image files' names, sizes and modification times: changed files have another name.
+It is written under a name of its own process and renamed, so that of several processes the last one's file remains.
+"""
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import PIL
+import torch
+from numpy.lib import format as npy
+from torch import Tensor
+
+from fdgpriv.data.images import Progress, decoded
+
+VARIABLE = "FDGPRIV_CACHE"  # environment variable with the cache folder; empty for none
+_DIGEST = hashlib.sha256().digest_size
+Say = Callable[[str], None]
+
+
+def cache_folder() -> Path | None:
+    """The folder of the cache: $FDGPRIV_CACHE, or fdgpriv in the user's cache folder; None if the variable is empty."""
+    named = os.environ.get(VARIABLE)
+    if named is not None:
+        return Path(named).expanduser() if named else None
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "fdgpriv"
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "fdgpriv"
+
+
+def stored_images(
+    paths: Sequence[Path], image_size: int, progress: Progress | None = None, say: Say | None = None
+) -> Tensor:
+    """Images (N, 3, S, S) uint8 of `paths`, mapped from the cache; decoded first if they are not there.
+
+    Args:
+        paths: Image files, see `decoded`.
+        image_size: S, in pixels.
+        progress: Called with (done, N) after each decoded image.
+        say: Called with one line if the cache is damaged or cannot be written; then images are kept in memory.
+
+    Raises:
+        ValueError: An image cannot be read.
+    """
+    say = say or (lambda text: None)
+    shape, folder = (len(paths), 3, image_size, image_size), cache_folder()
+    if folder is None:
+        return _in_memory(paths, image_size, progress)
+    prefix = f"images-{_hash(os.path.abspath(os.path.commonpath(paths)))}-{image_size}-"
+    file = folder / f"{prefix}{_fingerprint(paths)}.npy"
+    if file.exists():
+        found = _mapped(file, shape)
+        if found is not None:
+            return found
+        say(f"the image cache {file} is damaged and is built again")
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write(file, shape, paths, progress)
+        for old in folder.glob(f"{prefix}*.npy"):
+            if old != file:
+                old.unlink(missing_ok=True)
+        written = _mapped(file, shape)
+    except OSError as error:
+        say(f"the image cache {file} cannot be written ({error.strerror}): images are decoded at each start")
+        written = None
+    return _in_memory(paths, image_size, progress) if written is None else written
+
+
+def _in_memory(paths: Sequence[Path], image_size: int, progress: Progress | None) -> Tensor:
+    pixels = np.empty((len(paths), 3, image_size, image_size), dtype=np.uint8)
+    for i, image in enumerate(decoded(paths, image_size, progress)):
+        pixels[i] = image.transpose(2, 0, 1)
+    return torch.from_numpy(pixels)
+
+
+def _write(file: Path, shape: tuple[int, ...], paths: Sequence[Path], progress: Progress | None) -> None:
+    """Writes the cache file of these images atomically, readable by the user alone."""
+    temporary, digest = file.with_name(f".{file.name}.{os.getpid()}.part"), hashlib.sha256()
+    try:
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as out:
+            npy.write_array_header_1_0(out, {"descr": "|u1", "fortran_order": False, "shape": shape})
+            for image in decoded(paths, shape[-1], progress):
+                data = image.transpose(2, 0, 1).tobytes()
+                digest.update(data)
+                out.write(data)
+            out.write(digest.digest())
+        temporary.replace(file)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _mapped(file: Path, shape: tuple[int, ...]) -> Tensor | None:
+    """The images of a cache file as a private memory map; None if it is damaged."""
+    try:
+        pixels = np.load(file, mmap_mode="c", allow_pickle=False)
+        if pixels.shape != shape or pixels.dtype != np.uint8 or not pixels.flags.c_contiguous:
+            return None
+        with file.open("rb") as end:
+            end.seek(-_DIGEST, os.SEEK_END)
+            if end.tell() != pixels.offset + pixels.nbytes:
+                return None
+            wanted = end.read()
+        return torch.from_numpy(pixels) if hashlib.sha256(pixels.reshape(-1)).digest() == wanted else None
+    except (OSError, ValueError, EOFError, AttributeError):
+        return None
+
+
+def _fingerprint(paths: Sequence[Path]) -> str:
+    """A hash of the names, sizes and modification times of these files, and of the decoder's version."""
+    lines = [f"Pillow {PIL.__version__}"]
+    for path in paths:
+        try:
+            status = path.stat()
+            lines.append(f"{path}\0{status.st_size}\0{status.st_mtime_ns}")
+        except OSError:
+            lines.append(f"{path}\0")  # decoding it tells what is wrong
+    return _hash("\n".join(lines))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]

@@ -1,0 +1,220 @@
+"""The image cache: decoded once, mapped afterwards; changed files, damage, full disks and two processes at once."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from fdgpriv import data
+from fdgpriv.data import image_cache
+from fdgpriv.data.dataset import ClientData, Dataset, Domain
+from fdgpriv.data.image_cache import cache_folder
+from fdgpriv.data.pixels import as_images, joined
+
+SIDE, COUNT = 12, 8
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Two domains of two classes with two images each."""
+    rng = torch.Generator().manual_seed(0)
+    for place in ("a/x", "a/y", "b/x", "b/y"):
+        (tmp_path / "data" / place).mkdir(parents=True)
+        for name in ("1.png", "2.png"):
+            noise = torch.randint(256, (20, 14, 3), generator=rng, dtype=torch.uint8).numpy()
+            Image.fromarray(noise).save(tmp_path / "data" / place / name)
+    return tmp_path / "data"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FDGPRIV_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+class Loaded:
+    """A dataset, how many images were decoded for it, and the lines that were said."""
+
+    def __init__(self, root: Path, side: int = SIDE) -> None:
+        self.decoded, self.lines = 0, list[str]()
+        self.dataset = data.load("folder", root=root, image_size=side, progress=self.count, say=self.lines.append)
+
+    def count(self, done: int, total: int) -> None:
+        self.decoded += 1
+        assert done == self.decoded
+        assert total == COUNT
+
+
+def pixels(dataset: Dataset) -> torch.Tensor:
+    return torch.cat([domain.pixels for domain in dataset.domains])
+
+
+def test_a_second_start_decodes_nothing(root: Path, cache: Path) -> None:
+    first, second = Loaded(root), Loaded(root)
+    assert (first.decoded, second.decoded, first.lines, second.lines) == (COUNT, 0, [], [])
+    assert torch.equal(pixels(first.dataset), pixels(second.dataset))
+    assert pixels(second.dataset).dtype == torch.uint8
+    (file,) = cache.iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    images = second.dataset.domains[0].images
+    assert images is second.dataset.domains[0].images
+    assert torch.equal(images, second.dataset.domains[0].pixels.float() / 255)
+
+
+def test_writing_to_a_loaded_image_does_not_change_the_cache(root: Path) -> None:
+    Loaded(root)
+    pixels_of = Loaded(root).dataset.domains[0].pixels
+    before = pixels_of.clone()
+    pixels_of.zero_()
+    assert torch.equal(Loaded(root).dataset.domains[0].pixels, before)
+
+
+def older(root: Path) -> None:
+    os.utime(root / "a/x/1.png", (1, 1))
+
+
+def other(root: Path) -> None:
+    Image.new("RGB", (9, 9), (255, 0, 0)).save(root / "a/x/1.png")
+
+
+def renamed(root: Path) -> None:
+    (root / "a/x/1.png").rename(root / "a/x/3.png")
+
+
+@pytest.mark.parametrize("change", [older, other, renamed])
+def test_changed_files_are_decoded_again(change: Callable[[Path], None], root: Path, cache: Path) -> None:
+    before = Loaded(root)
+    change(root)
+    after = Loaded(root)
+    assert (after.decoded, after.lines) == (COUNT, [])
+    assert torch.equal(pixels(before.dataset), pixels(after.dataset)) == (change is older)
+    assert len(list(cache.iterdir())) == 1  # the old file is removed, and what was mapped from it remains
+
+
+def test_each_size_and_each_folder_has_its_own_file(root: Path, cache: Path) -> None:
+    Loaded(root)
+    assert Loaded(root, 16).decoded == COUNT
+    root.rename(root.with_name("moved"))
+    assert Loaded(root.with_name("moved")).decoded == COUNT
+    assert len(list(cache.iterdir())) == 3
+
+
+def flipped(content: bytes) -> bytes:
+    return content[:-100] + bytes([content[-100] ^ 1]) + content[-99:]
+
+
+def other_shape(content: bytes) -> bytes:
+    return content.replace(b"(8, 3, 12, 12)", b"(80, 3, 12, 1)", 1)
+
+
+def objects(content: bytes) -> bytes:
+    return content.replace(b"'|u1'", b"'|O'  "[:5], 1)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [flipped, other_shape, objects, lambda c: c[:-40], lambda c: c[:20], lambda c: b"", lambda c: c + b"0", lambda c: b"x" * 9],
+)  # fmt: skip
+def test_a_damaged_cache_is_built_again_with_one_line(
+    damage: Callable[[bytes], bytes], root: Path, cache: Path
+) -> None:
+    first = pixels(Loaded(root).dataset)  # a copy: the mapped file is cut below
+    (file,) = cache.iterdir()
+    file.write_bytes(damage(file.read_bytes()))
+    again = Loaded(root)
+    assert again.decoded == COUNT
+    assert again.lines == [f"the image cache {file} is damaged and is built again"]
+    assert torch.equal(first, pixels(again.dataset))
+    assert Loaded(root).decoded == 0
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(root: Path, cache: Path) -> None:
+    cache.write_text("a file")
+    found = Loaded(root)
+    (line,) = found.lines
+    assert "cannot be written" in line
+    assert "Not a directory" in line or "File exists" in line
+    cache.unlink()
+    assert torch.equal(pixels(found.dataset), pixels(Loaded(root).dataset))
+
+
+def test_a_full_disk_leaves_no_part(root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(image_cache.npy, "write_array_header_1_0", full)
+    found = Loaded(root)
+    assert "No space left on device" in found.lines[0]
+    assert list(cache.iterdir()) == []
+
+
+def test_an_unreadable_image_is_told_and_leaves_no_part(root: Path, cache: Path) -> None:
+    (root / "b/y/2.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"2\.png"):
+        Loaded(root)
+    assert list(cache.iterdir()) == []
+
+
+def test_no_cache_if_the_variable_is_empty(root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_cache = Loaded(root)
+    monkeypatch.setenv("FDGPRIV_CACHE", "")
+    without = Loaded(root)
+    assert without.decoded == COUNT
+    assert torch.equal(pixels(with_cache.dataset), pixels(without.dataset))
+
+
+def test_the_folder_follows_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FDGPRIV_CACHE")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert cache_folder() == Path("/somewhere/fdgpriv")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # to be ignored, as its specification says
+    assert cache_folder() == Path.home() / ".cache" / "fdgpriv"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert cache_folder() == Path.home() / "Library" / "Caches" / "fdgpriv"
+
+
+def test_two_processes_at_once(root: Path, cache: Path) -> None:
+    code = f"from fdgpriv import data; d = data.load('folder', root={str(root)!r}, image_size={SIDE}); "
+    code += "print(sum(int(e.pixels.sum()) for e in d.domains))"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    running = [
+        subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    sums = {process.communicate(timeout=120)[0] for process in running}
+    assert len(sums) == 1
+    assert len(list(cache.iterdir())) == 1
+    assert Loaded(root).decoded == 0
+
+
+def test_bytes_become_the_floats_that_decoding_gave() -> None:
+    every = torch.arange(256, dtype=torch.uint8)
+    assert torch.equal(as_images(every), every.float() / 255)
+    assert torch.equal((as_images(every) * 255).round().to(torch.uint8), every)
+    floats = torch.rand(2, 3)
+    assert as_images(floats) is floats
+    assert torch.equal(joined([every, as_images(every)]), as_images(torch.cat([every, every])))
+    assert joined([every, every]).dtype == torch.uint8
+
+
+def test_training_keeps_no_floats(digits: Dataset) -> None:
+    """What bounds the memory of a training: floats are made for a mini-batch."""
+    from factories import federation, run_on, small
+
+    domain: Domain = digits.domains[0]
+    world = federation(2, side=32)
+    clients = {
+        name: ClientData(
+            name, domain.pixels[i::2][:9], domain.labels[:9] % 3, domain.pixels[:4], domain.labels[:4] % 3, 3
+        )
+        for i, name in enumerate(world.clients)
+    }
+    run_on(small("fedavg", selection="validation"), world, clients)
+    assert all(not [key for key in vars(data) if key.startswith("_float")] for data in clients.values())

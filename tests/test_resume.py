@@ -1,0 +1,325 @@
+"""An interrupted training continues after its last complete round, and ends with every bit as if nothing had happened."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import shortened
+from factories import SMALL
+from torch import Tensor, nn
+
+from fdgpriv.artifacts.statistics import SampleCount
+from fdgpriv.config import AuditConfig
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.federation.checkpoint import INDEX, Checkpoints
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.local_engine import LocalEngine
+from fdgpriv.federation.state import Decoder, Encoder, Resumable
+from fdgpriv.federation.transcript import Transcript
+from fdgpriv.method import Method
+from fdgpriv.training import Cell, train, trained_file
+from fdgpriv.utils.checksum import DamagedFile, write_json
+from fdgpriv.utils.console import ProgressLog
+
+ROUNDS = 3
+CASES = [
+    ("fedavg", {}, "none", 1),
+    ("fedavg", {"selection": "validation", "buffers": "keep_local", "participants": "2"}, "gaussian:epsilon=4", 2),
+    ("fedavg", {"network": "inception"}, "none", 2),  # draws in its dropout
+    ("stablefdg", {}, "gaussian:epsilon=4", 2),
+    ("ccst", {"selection": "validation"}, "none", 1),
+    ("ccst", {"split": "after", "style": "single", "images_per_style": "8"}, "none", 2),
+    ("pardon", {"optimizer": "adam"}, "none", 2),
+    ("hfedf", {"warmup": "0"}, "none", 1),
+    ("hfedf", {"ema": "shadow", "warmup": "1", "embedding": "random"}, "none", 2),
+    ("hfedf", {"ema": "evaluate", "embedding": "autoencoder", "autoencoder_epochs": "1"}, "none", 2),
+    ("pfedhn", {"participants": "2"}, "none", 1),
+    ("lsi", {"keep_momentum": "true", "recalibrate_bn": "true"}, "none", 1),
+    ("lsi", {"select": "validation", "normaliser": "clients", "stage4_start": "global"}, "gaussian:epsilon=4", 2),
+]  # fmt: skip
+
+
+class Killed(BaseException):
+    """Ends a training at once, as a signal would."""
+
+
+@pytest.fixture(autouse=True)
+def _stores_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Checkpoints, "due", property(lambda self: True))
+
+
+@pytest.fixture(scope="module")
+def few(digits: Dataset) -> Dataset:
+    return shortened(digits, 40)
+
+
+class Answers:
+    """Counts the answers in a training; the one after `most` kills it."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, most: int) -> None:
+        self.count = 0
+        whole = LocalEngine._up
+
+        def up(engine: LocalEngine, *given: Any) -> Any:
+            if self.count == most:
+                raise Killed
+            self.count += 1
+            return whole(engine, *given)
+
+        patch.setattr(LocalEngine, "_up", up)
+
+
+def trained(
+    folder: Path, dataset: Dataset, method: str, settings: dict[str, Any], defense: str, workers: int, most: int = -1
+) -> int:
+    """Trains, or goes on; how many answers there were."""
+    small = {name: str(value) for name, value in SMALL[method].items()}
+    chosen = {**small, "rounds": str(ROUNDS), "local_epochs": "1", **settings}
+    config = AuditConfig(methods=(method,), preset="quick", settings=chosen, clients=3, device="cpu").checked()
+    with pytest.MonkeyPatch.context() as patch:
+        answers = Answers(patch, most)
+        train(config, dataset, Cell(method, dataset.default_target, 0, defense), folder, ProgressLog(True), workers)
+    return answers.count
+
+
+def told(folder: Path) -> dict[str, Any]:
+    """The bytes that a training leaves, and what its record says but for times."""
+    (place,) = (folder / "transcript").iterdir()
+    found: dict[str, Any] = {path.name: path.read_bytes() for path in place.iterdir() if path.suffix != ".json"}
+    record = json.loads((place / "trained.json").read_text())["content"]
+    return found | {name: value for name, value in record.items() if name not in ("train_s", "wire_s")}
+
+
+@pytest.mark.parametrize(("method", "settings", "defense", "workers"), CASES)
+def test_an_interrupted_training_ends_as_an_uninterrupted_one(
+    method: str, settings: dict[str, Any], defense: str, workers: int, few: Dataset, tmp_path: Path
+) -> None:
+    case = (few, method, settings, defense)
+    total = trained(tmp_path / "whole", *case, workers)
+    for name, kills in {"late": [total - 1], "twice": [total // 2, 1]}.items():
+        for most in kills:
+            with pytest.raises(Killed):
+                trained(tmp_path / name, *case, workers, most)
+        left = trained(tmp_path / name, *case, 3 - workers)
+        assert left < total  # it did not begin anew
+        assert told(tmp_path / name) == told(tmp_path / "whole")
+        assert not list((tmp_path / name).rglob("checkpoint*"))
+
+
+def interrupted(folder: Path, dataset: Dataset) -> Path:
+    """Where the checkpoint of an interrupted FedAvg lies."""
+    with pytest.raises(Killed):
+        trained(folder, dataset, "fedavg", {}, "none", 1, most=7)
+    (index,) = folder.rglob(INDEX)
+    return index
+
+
+def test_a_checkpoint_of_other_settings_is_refused(few: Dataset, tmp_path: Path) -> None:
+    index = interrupted(tmp_path, few)
+    with pytest.raises(
+        DamagedFile, match=r"method: was FedAvg.*lr=0.1.*, now FedAvg.*lr=0.2.*remove .*checkpoint.json"
+    ):
+        trained(tmp_path, few, "fedavg", {"lr": "0.2"}, "none", 1)
+    with pytest.raises(DamagedFile, match="labels: was"):
+        trained(tmp_path, shortened(few, 30), "fedavg", {}, "none", 1)
+    index.unlink()  # as the line says
+    total = trained(tmp_path, few, "fedavg", {"lr": "0.2"}, "none", 1)
+    assert total == 3 * ROUNDS
+
+
+@pytest.mark.parametrize("name", ["checkpoint.json", "state.safetensors", "tensors.safetensors", "manifest.jsonl"])
+@pytest.mark.parametrize("damage", ["bit", "cut", "gone"])
+def test_a_damaged_checkpoint_is_refused_in_one_line(name: str, damage: str, few: Dataset, tmp_path: Path) -> None:
+    index = interrupted(tmp_path, few)
+    (path,) = index.parent.rglob(name)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data) if damage == "bit" else data[:-9])
+    if damage == "gone":
+        path.unlink()
+    if (name, damage) == ("checkpoint.json", "gone"):  # then it was never complete
+        assert trained(tmp_path, few, "fedavg", {}, "none", 1) == 3 * ROUNDS
+        return
+    with pytest.raises(DamagedFile) as error:
+        trained(tmp_path, few, "fedavg", {}, "none", 1)
+    assert "\n" not in str(error.value)
+    assert f"remove {index}" in str(error.value)
+    index.unlink()
+    assert trained(tmp_path, few, "fedavg", {}, "none", 1) == 3 * ROUNDS
+
+
+def entries(state: Any, kind: str) -> Iterator[dict[str, Any]]:
+    """The parts of this kind in a stored state."""
+    for part in state.values() if isinstance(state, dict) else state if isinstance(state, list) else ():
+        yield from entries(part, kind)
+    if isinstance(state, dict) and kind in state:
+        yield state
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed"),
+    [
+        ("tensor", {"tensor": "no such"}),
+        ("tensor", {"stride": [2**40] * 4}),
+        ("tensor", {"stride": "1"}),
+        ("training", {"training": [True]}),
+        ("generator", {"generator": 1}),
+        ("dict", {"dict": [[1]]}),
+        ("module", {"module": {"dict": []}}),
+        ("object", {"object": {}}),
+        ("module", {"module": [[]] * 3}),
+    ],
+)
+def test_a_forged_checkpoint_is_refused(kind: str, changed: dict[str, Any], few: Dataset, tmp_path: Path) -> None:
+    """The digests fit, so that only the forms are left to tell."""
+    index = interrupted(tmp_path, few)
+    content = json.loads(index.read_text())["content"]
+    next(entries(content["state"], kind)).update(changed)
+    write_json(index, json.dumps(content).encode())
+    with pytest.raises(DamagedFile, match=r"want a checkpoint of this training in .*; remove "):
+        trained(tmp_path, few, "fedavg", {}, "none", 1)
+
+
+def test_a_checkpoint_names_no_place_outside_its_folder(few: Dataset, tmp_path: Path) -> None:
+    index = interrupted(tmp_path, few)
+    content = json.loads(index.read_text())["content"]
+    write_json(index, json.dumps({**content, "folder": "../elsewhere"}).encode())
+    with pytest.raises(DamagedFile, match="folder: String should match pattern"):
+        trained(tmp_path, few, "fedavg", {}, "none", 1)
+
+
+def test_checkpoints_take_a_small_share_of_the_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    now = [0.0]
+    monkeypatch.undo()
+    monkeypatch.setattr("fdgpriv.federation.checkpoint.perf_counter", lambda: now[0])
+    checkpoints = Checkpoints(tmp_path, {}, cost=0.05)
+    assert not checkpoints.due
+    now[0] = 1.0
+    assert checkpoints.due
+
+    class Slow(Resumable):
+        held = ("value",)
+
+        @property
+        def value(self) -> int:
+            now[0] += 2.0
+            return 1
+
+    checkpoints.save("rounds", 1, {"slow": Slow()}, Transcript())
+    assert not checkpoints.due
+    now[0] = 3.0 + 39.9
+    assert not checkpoints.due
+    now[0] = 3.0 + 40.1
+    assert checkpoints.due
+
+
+def test_a_client_that_cannot_be_stored_is_trained_as_before(
+    few: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user's own method need not know of checkpoints."""
+    kind = type(Method.named("fedavg")())
+
+    class Bare:
+        def __init__(self, inner: Any) -> None:
+            self.fit = inner.fit
+
+    whole = kind.client
+    monkeypatch.setattr(kind, "client", lambda *given: Bare(whole(*given)))
+    with pytest.raises(Killed):
+        trained(tmp_path, few, "fedavg", {}, "none", 1, most=7)
+    assert not list(tmp_path.rglob("checkpoint*"))
+    assert trained(tmp_path, few, "fedavg", {}, "none", 1) == 3 * ROUNDS
+
+
+def test_values_are_stored_bit_for_bit() -> None:
+    rng = torch.Generator().manual_seed(3)
+    one = torch.randn(4, 3, 5, 5, generator=rng)
+    sliced = one[1:3, :, ::2]
+    values = {
+        "channels_last": one.to(memory_format=torch.channels_last),
+        "narrow": torch.randn(4, 3, 1, 1).to(memory_format=torch.channels_last),
+        "transposed": one[0, 0].T,
+        "sliced": sliced,
+        "same": [one, one],
+        "none": None,
+        "numbers": (1, 0.1, float("inf"), True, "text", 2**40),
+        3: torch.tensor(7),
+        "empty": [torch.zeros(0, 3), torch.zeros(0, 3)],
+        "artifact": SampleCount(client="a", round=2, count=torch.tensor(5)),
+    }
+    encoder = Encoder()
+    stored = json.loads(json.dumps(encoder.encode(values)))
+    copies = {name: tensor.clone() for name, tensor in encoder.tensors.items()}
+    found = Decoder(copies, torch.device("cpu")).decode(stored)
+    assert list(found) == list(values)
+    assert found["same"][0] is found["same"][1]
+    assert found["numbers"] == values["numbers"]
+    assert (found["artifact"].client, found["artifact"].round, int(found["artifact"].count)) == ("a", 2, 5)
+    for name in ("channels_last", "narrow", "transposed", "sliced"):
+        wanted: Any = values[name]
+        assert torch.equal(found[name], wanted)
+        assert name == "sliced" or found[name].stride() == wanted.stride()
+
+
+def test_a_network_is_loaded_in_place() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout())
+    other = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout())
+    optimizer, second = (torch.optim.SGD(net.parameters(), 0.1, 0.9) for net in (model, other))
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model(torch.rand(2, 3, 8, 8)).sum().backward()
+    optimizer.step()
+    model.eval()
+    encoder = Encoder()
+    stored = encoder.encode({"net": model, "optimizer": optimizer})
+    parameters: list[Tensor] = list(other.parameters())
+    copies = {name: tensor.clone() for name, tensor in encoder.tensors.items()}
+    Decoder(copies, torch.device("cpu")).decode(stored, {"net": other, "optimizer": second})
+    assert all(a is b for a, b in zip(parameters, other.parameters(), strict=True))
+    assert not other.training
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True))
+    assert other[0].weight.stride() == model[0].weight.stride()
+    buffers = [optimizer.state[p]["momentum_buffer"] for p in model.parameters()]
+    others = [second.state[p]["momentum_buffer"] for p in other.parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(buffers, others, strict=True))
+
+
+def test_loops_without_an_engine_are_ranges() -> None:
+    world = Federation(("a",), 2, 8, lambda rng: None, 0)  # type: ignore[arg-type,return-value]
+    assert list(world.rounds(3, model=1)) == [0, 1, 2]
+    assert list(world.stage("first")) == [0]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_an_audit_that_is_killed_goes_on(how: signal.Signals, tmp_path: Path) -> None:
+    words = ["-m", "fdgpriv.audit", "--method", "fedavg", "--preset", "quick", "--clients", "3", "--attack", "none"]
+    words += ["--set", "rounds=8", "local_epochs=1"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, *words, "--out", str(tmp_path / "out")], env=environment, stderr=subprocess.DEVNULL
+    )
+    index = trained_file(tmp_path / "out", Cell("fedavg", "blend", 0, "none")).with_name(INDEX)
+    end = time.monotonic() + 120
+    while not index.exists() and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.02)
+    process.send_signal(how)
+    assert process.wait(60) == (-9 if how == signal.SIGKILL else 3)
+    assert index.exists()
+    again = subprocess.run(
+        [sys.executable, *words, "--out", str(tmp_path / "out"), "--resume"],
+        env=environment,
+        check=True,
+        text=True,
+        capture_output=True,
+    )
+    assert "continues after round " in again.stderr
+    if how == signal.SIGKILL:
+        subprocess.run([sys.executable, *words, "--out", str(tmp_path / "whole")], env=environment, check=True)
+        assert told(tmp_path / "out") == told(tmp_path / "whole")
