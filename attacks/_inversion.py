@@ -61,7 +61,7 @@ def _descended(objective: Objective, start: Tensor, steps: int, lr: float, signe
 
 def around(images: Tensor, restarts: int, rng: torch.Generator) -> list[Tensor]:
     """Random starts near the images (B, ..., 3, H, W), one for each restart; equal images get different starts."""
-    return list((images + 0.05 * torch.randn(restarts, *images.shape, generator=rng)).clamp(0, 1))
+    return list((images + 0.01 * torch.randn(restarts, *images.shape, generator=rng)).clamp(0, 1))
 
 
 def total_variation(images: Tensor) -> Tensor:
@@ -133,8 +133,10 @@ def _row(moments: Mapping[str, Moments]) -> Tensor:
     return torch.cat([torch.cat([mean, variance.sqrt()], dim=1) for mean, variance in moments.values()], dim=1)
 
 
-class SinglePrior:
-    """Predicts an image from the update that a client with this image only would send.
+class LatentPrior:
+    """Predicts images from an update by the latents that the last layer's change tells.
+
+    It is fitted on updates of clients with one public image each.
 
     Args:
         adversary: Its public images, and how clients train.
@@ -156,32 +158,54 @@ class SinglePrior:
         some = torch.randperm(len(images), generator=rng)[:simulations]
         self.layer, self.shape = simulator.last_layer, images.shape[1:]
         rows = [
-            self._row(simulator.change(adversary.make(images, labels, i[None], rng, received_model), received_model))
+            self._row(
+                simulator.change(adversary.make(images, labels, i[None], rng, received_model), received_model),
+                labels[i],
+            )
             for i in some
         ]
         inputs = torch.stack(rows)
         self.center, self.spread = inputs.mean(0), inputs.std(0) + 1e-3 * inputs.std(0).mean() + 1e-8
         self.regression = KernelRidge((inputs - self.center) / self.spread, images[some].flatten(1), "rbf")
 
-    def __call__(self, changes: Sequence[Mapping[str, Tensor]]) -> Tensor:
-        """Images (G, 1, 3, H, W) in [0, 1] predicted from changes (received minus trained), by parameter."""
-        rows = (torch.stack([self._row(change) for change in changes]) - self.center) / self.spread
-        return self.regression(rows.clamp(-10, 10)).view(-1, 1, *self.shape).clamp(0, 1)
+    def __call__(self, changes: Sequence[Mapping[str, Tensor]], labels: Tensor) -> Tensor:
+        """Images (G, m, 3, H, W) in [0, 1] with labels (G, m), predicted from changes (received minus trained) by parameter.
 
-    def _row(self, change: Mapping[str, Tensor]) -> Tensor:
-        return row_of_one(change[self.layer[0]].flatten(1), bias_change(change, self.layer))
+        Of several images of one class it is the same one, that of their mean latent.
+        """
+        rows = torch.stack(
+            [
+                torch.stack([self._row(change, label) for label in some])
+                for change, some in zip(changes, labels, strict=True)
+            ]
+        )
+        inputs = ((rows - self.center) / self.spread).clamp(-10, 10)
+        return self.regression(inputs.flatten(0, 1)).view(*labels.shape, *self.shape).clamp(0, 1)
+
+    def _row(self, change: Mapping[str, Tensor], label: Tensor) -> Tensor:
+        return row_of_class(change[self.layer[0]].flatten(1), bias_change(change, self.layer), label)
 
 
 def row_of_one(weight: Tensor, bias: Tensor) -> Tensor:
-    """(D + K,): latent and one-hot class of the only image that a last layer was trained on.
+    """(D + K,): latent and one-hot class of the only image that a last layer was trained on; arguments as below.
 
-    Training on one image changes the layer's weight (K, D) by the outer product of its bias's change (K,) and the latent.
+    Only the label's entry of `bias` is negative.
+    """
+    return row_of_class(weight, bias, bias.argmin())
+
+
+def row_of_class(weight: Tensor, bias: Tensor, label: Tensor) -> Tensor:
+    """(D + K,): mean latent of the images of a class that a last layer was trained on, and the class as one-hot.
+
+    A step changes the layer's weight (K, D) by the mean over images of the outer product of the bias's change and the
+    latent.
 
     Args:
-        weight, bias: Received minus trained; only the label's entry of `bias` is negative.
+        weight, bias: Received minus trained, (K, D) and (K,).
+        label: ().
     """
-    label = bias.argmin()
-    latent = weight[label] / bias[label].clamp_max(-1e-12)
+    moved = bias[label]
+    latent = weight[label] / torch.where(moved < 0, moved.clamp_max(-1e-12), moved.clamp_min(1e-12))
     return torch.cat([latent, nn.functional.one_hot(label, len(bias)).float()])
 
 

@@ -23,7 +23,7 @@ from fdgpriv.results.utility import logits
 from fdgpriv.targets.training import TrainingSimulator
 
 from ._batchnorm import batches_seen, revealed, shares_statistics
-from ._inversion import ImagePrior, SinglePrior, bias_change
+from ._inversion import ImagePrior, LatentPrior, bias_change
 
 _LOOKED_AT = 300  # at most so many public images
 
@@ -38,7 +38,7 @@ class Uploads:
         shares: (K,) inferred share of each label in each upload.
         labels: (G, m) of the m images to reconstruct.
         moments: By BatchNorm layer, mean and variance (G, C) that the buffers reveal.
-        start: (G, m, 3, H, W), the mean public images of these labels; of single images, where they are learned, `prior`.
+        start: (G, m, 3, H, W), the mean public images of these labels; where images are predicted from latents, `prior`.
         prior: (G, m, 3, H, W), images predicted from labels and moments.
         own: Whether BatchNorm layers normalised by the batch's own statistics; else by their buffers.
     """
@@ -91,9 +91,9 @@ def uploads(
         labels = torch.stack([labels_of(share, min(most, n_images)) for share in shares])
         prior = adversary.cache.get((ImagePrior, received_model, own), partial(ImagePrior, adversary, model, own))
         start, prediction = prior.of_class(labels), prior(moments, labels)
-        if n_images == 1 and not moments:
-            learn = partial(SinglePrior, adversary, simulator, received_model, -(-simulations // models), rng)
-            start = prediction = adversary.cache.get((SinglePrior, received_model, simulations), learn)(changes)
+        if n_images > 1 or not moments:
+            learn = partial(LatentPrior, adversary, simulator, received_model, -(-simulations // models), rng)
+            start = prediction = adversary.cache.get((LatentPrior, received_model, simulations), learn)(changes, labels)
         yield Uploads(places, changes, shares, labels, moments, start, prediction, own)
 
 

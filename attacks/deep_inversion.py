@@ -62,14 +62,14 @@ class DeepInversion(Attack):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {"steps": 1, "simulations": 20, "most": 2, "sweep": ()},
-        "thorough": {"steps": 100, "most": 8},
-        "paper": {"steps": 2000, "sweep": (-1, 1, 2, 4, 8, 16, 32), "most": 32},
+        "thorough": {"steps": 100, "lr": 0.05, "most": 8},
+        "paper": {"steps": 2000, "lr": 0.05, "sweep": (-1, 1, 2, 4, 8, 16, 32), "most": 32},
     }
 
     layers: int = ALL
     sweep: tuple[int, ...] = (-1, 1, 4)
     steps: PositiveInt = 3
-    lr: PositiveFloat = 0.05
+    lr: PositiveFloat = 0.01
     restarts: PositiveInt = 1
     logits: float = 0.01
     bn: float = 1.0

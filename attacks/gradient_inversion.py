@@ -54,12 +54,12 @@ class GradientInversion(Attack):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {"steps": 1, "simulations": 20, "most": 2},
-        "thorough": {"steps": 50, "most": 8},
+        "thorough": {"steps": 50, "lr": 0.05, "most": 8},
         "paper": {"steps": 24_000, "lr": 0.1, "signed": True, "prior": 0.0, "tv": 0.2, "most": 100},
     }
 
     steps: PositiveInt = 2
-    lr: PositiveFloat = 0.05
+    lr: PositiveFloat = 0.01
     restarts: PositiveInt = 1
     tv: float = 0.02
     prior: float = 100.0

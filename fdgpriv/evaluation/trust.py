@@ -15,7 +15,7 @@ from fdgpriv.threat import Capability
 
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _DECILE = 1.2816  # standard deviations below the mean
-_NEGLIGIBLE = 0.5  # relevant effects
+_NEGLIGIBLE = 0.1  # relevant effects
 _ROUNDING = 1e-9
 
 Trust = Mapping[int | None, float]
