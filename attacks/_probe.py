@@ -76,7 +76,7 @@ def _wide(inputs: Tensor, labels: Tensor, vectors: Tensor, classes: int) -> Tens
 
 
 def regressed_shares(simulated: Vectors, shares: Tensor, vectors: Tensor, n_images: Tensor) -> Tensor:
-    """Distributions (M, K) of observed artifacts by kernel ridge regression, cut at 0 and scaled to sum 1.
+    """Distributions (M, K) of observed artifacts by linear or kernel ridge regression, whichever errs less, cut at 0, sum 1.
 
     Of fewer images than there are labels, shares are whole images: the most likely one for a single image.
 
@@ -93,7 +93,8 @@ def regressed_shares(simulated: Vectors, shares: Tensor, vectors: Tensor, n_imag
         learn, some = simulated.sizes == size, nearest == size
         inputs = simulated.inputs[learn]
         center, spread = inputs.mean(0), inputs.std(0) + 1e-8
-        model = KernelRidge((inputs - center) / spread, shares[learn], "rbf")
+        both = [KernelRidge((inputs - center) / spread, shares[learn], kernel) for kernel in ("linear", "rbf")]
+        model = min(both, key=lambda one: float((one.left_out - shares[learn]).square().mean()))
         predicted = model((vectors[some] - center) / spread).clamp_min(0)
         found[some] = predicted / predicted.sum(1, keepdim=True).clamp_min(1e-9)
     few = n_images < shares.shape[1]

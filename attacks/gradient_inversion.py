@@ -58,7 +58,7 @@ class GradientInversion(Attack):
         "paper": {"steps": 24_000, "lr": 0.1, "signed": True, "prior": 0.0, "tv": 0.2, "most": 100},
     }
 
-    steps: PositiveInt = 2
+    steps: PositiveInt = 1
     lr: PositiveFloat = 0.01
     restarts: PositiveInt = 1
     tv: float = 0.02

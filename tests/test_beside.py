@@ -379,7 +379,7 @@ def test_each_has_its_paper_s_claims_and_sees_the_others(done: Path) -> None:
     runs = Results.load(done / "results.json").runs
     (none, one, three) = ({claim.id: claim for claim in run.claims}["H-S6"] for run in runs)
     assert "negative control" in none.reason
-    assert (one.verdict, one.reason, one.evidence) == (three.verdict, three.reason, three.evidence)
+    assert one.evidence == three.evidence  # their verdicts are corrected over each run's own claims
     assert one.evidence[0].startswith(
         "received=0: none passed on; received=1: 6 styles passed on, 6 sender-receiver pairs"
     )

@@ -20,7 +20,6 @@ from fdgpriv.tasks.client_size import SizeOfClient
 from fdgpriv.tasks.domain_label import DomainLabel
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.label_shares import LabelShares
-from fdgpriv.tasks.membership import Members
 from fdgpriv.tasks.task import Predictions, Task
 from fdgpriv.threat import Capability, threat
 from fdgpriv.utils.seeds import generator
@@ -86,9 +85,7 @@ class Noise(Attack):
 
 
 @pytest.mark.parametrize("role", ["server", "client", "third_party"])
-@pytest.mark.parametrize(
-    "task", [Images(), DomainLabel(), LabelShares(), SizeOfClient(), Members()], ids=lambda task: task.name()
-)
+@pytest.mark.parametrize("task", [Images(), DomainLabel(), LabelShares(), SizeOfClient()], ids=lambda task: task.name())
 def test_noise_is_never_significantly_below_what_its_adversary_knows_without_it(
     evaluator: Evaluator, task: Task, role: str
 ) -> None:

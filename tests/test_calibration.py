@@ -87,8 +87,8 @@ def test_calibration_is_on_simulated_clients_with_held_back_images(
     private = set().union(*(keys(data.images) | keys(data.held_out_images) for data in clients))
     for one in by_role[role]:
         assert one.shifted is SHIFTED[role] is (len(one.adversary.held_back) == 1)
-        assert len({trial.client for trial in one.calibration}) == 9
-        assert [trial.size for trial in one.calibration].count(1) == 18
+        assert len({trial.client for trial in one.calibration}) == 12
+        assert [trial.size for trial in one.calibration].count(1) == 72
         held_back = set().union(*(keys(domain.images) for domain in one.adversary.held_back))
         for trial in one.calibration:
             known = trial.one.truth
@@ -137,4 +137,4 @@ def test_nothing_is_simulated_for_global_and_joint_artifacts_or_without_images(e
     ):
         assert none.trials == ()
         assert none.pool is None
-    assert len(found(target).trials) == 9 * 3
+    assert len(found(target).trials) == 12 * 7

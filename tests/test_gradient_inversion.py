@@ -104,8 +104,8 @@ def test_one_image_of_one_step_is_recovered_with_its_label(evaluator: Evaluator)
     assert found.leakage["client"].verdict == "leak"
 
 
-def test_with_one_step_its_positive_control_fails(evaluator: Evaluator) -> None:
-    found, _ = finding_of(evaluator, attack(steps=1), adversaries_of(evaluator))
+def test_with_two_updates_to_learn_from_and_one_step_its_positive_control_fails(evaluator: Evaluator) -> None:
+    found, _ = finding_of(evaluator, attack(steps=1, simulations=2), adversaries_of(evaluator))
     assert found.positive_control is not None
     assert not found.positive_control.succeeded
 

@@ -30,23 +30,26 @@ class AttackTrials:
     curve: bool = True
 
     def sizes(self, target: Target[Simulator]) -> tuple[int | None, ...]:
-        """The numbers of images of artifacts that the attack supports and the evaluator has.
+        """The numbers of images of artifacts that are evaluated.
 
         For a global artifact, one image and all: with few images it is much like a client's own. For a joint one, all.
         """
-        some = (None,) if target.joint else (1, None)
-        every = self.curve and not (target.is_global or target.joint)
-        wanted = [size for size in self.attack.sizes(target) if every or size in some]
-        return tuple(size for size in wanted if size is None or size in self.evaluator.per_client)
+        return tuple(size for size in self._practised(target) if self.curve or size in (1, None))
 
     def adversaries(self, target: Target[Simulator], sizes: Sequence[int | None]) -> list[AdversaryTrials]:
-        """The adversaries, each with its trials."""
-        every = self.evaluator.adversaries(target, self.threat, sizes, self.attack.task)
+        """The adversaries, each with its trials of these sizes; they practise on all sizes that the attack supports."""
+        every = self.evaluator.adversaries(target, self.threat, self._practised(target), self.attack.task)
         fitting = [
-            replace(one, trials=[trial for trial in one.trials if self.attack.task.askable(trial.truth)])
+            replace(one, trials=[t for t in one.trials if t.size in sizes and self.attack.task.askable(t.truth)])
             for one in every
         ]
         return [one for one in fitting if one.trials]
+
+    def _practised(self, target: Target[Simulator]) -> tuple[int | None, ...]:
+        some = (None,) if target.joint else (1, None)
+        every = not (target.is_global or target.joint)
+        wanted = [size for size in self.attack.sizes(target) if every or size in some]
+        return tuple(size for size in wanted if size is None or size in self.evaluator.per_client)
 
     def scores(
         self, target: Target[Simulator], sizes: Sequence[int | None], rng: torch.Generator

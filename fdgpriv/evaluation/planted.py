@@ -24,6 +24,7 @@ from fdgpriv.statistics.resolution import power
 from fdgpriv.statistics.rule import Hypothesis
 
 WEIGHTS = (0.0, 0.15, 0.4, 1.0)
+FEWER = (0.0, 0.4, 1.0)  # where evaluating one is expensive
 _CLEARLY = 1.5  # relevant effects
 _FEW, _MANY = 1, 3  # artifacts per client, and per control: where evaluating one is expensive, and elsewhere
 _FIRST = 1000
@@ -75,10 +76,11 @@ def planted_power(
         return [by_weight[i] for i in sorted(by_weight, key=lambda i: i or 0)]
 
     seed = trials.evaluator.seed
-    alone = scored(WEIGHTS[-1:])  # what is not found even there is found at no weight
+    weights = FEWER if any(a.adversary.expensive for a in adversaries) else WEIGHTS
+    alone = scored(weights[-1:])  # what is not found even there is found at no weight
     if not alone or all(_found(one, scope, alone, seed) == 0 for scope in scopes):
         return dict.fromkeys(scopes, 0.0) if alone else {}
-    scores = [*scored(WEIGHTS[:-1]), *alone]
+    scores = [*scored(weights[:-1]), *alone]
     return {scope: _found(one, scope, scores, seed) for scope in scopes}
 
 

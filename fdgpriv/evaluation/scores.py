@@ -111,7 +111,8 @@ def evaluate_trials(
         some = [trial for trial in adversary_trials.trials if trial.size in described]
         observed += [(trial, crossed, client, one) for trial in some for client, one in trial.crossed.items()]
         sizes = {trial.size for trial in adversary_trials.trials}
-        calibration = [trial for trial in adversary_trials.calibration if trial.size in sizes]
+        weighed = adversary_trials.calibration if attack.task.weighed else ()
+        calibration = [trial for trial in weighed if trial.size in sizes]
         place: dict[Observation, int] = {}  # an observation that serves several controls is evaluated once
         for _, _, _, one in observed:
             place.setdefault(one.observation, len(place))

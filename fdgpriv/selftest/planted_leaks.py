@@ -67,9 +67,7 @@ class Power:
 
 
 def passed(found: Sequence[Power], secret: str) -> bool:
-    """Whether the resolution of one attack on this secret is calibrated, and all that were tried find larger leaks
-    more often.
-    """
+    """Whether one attack's resolution on this secret is calibrated, and all tried ones find larger leaks more often."""
     some = [one for one in found if one.secret == secret]
     return all(one.rises for one in some) and any(one.calibrated for one in some)
 
@@ -188,15 +186,5 @@ def _power(
             p, leak = report.outcome(key, draw.at(one, w))
             found[i] += p <= LEVEL
             leaks[i] += leak
-    n = len(reports)
-    return Power(
-        one.one.secret,
-        one.one.attack,
-        key,
-        one.scope,
-        weight,
-        lead,
-        weights,
-        tuple((found / n).tolist()),
-        tuple((leaks / n).tolist()),
-    )
+    rates = (tuple((hits / len(reports)).tolist()) for hits in (found, leaks))
+    return Power(one.one.secret, one.one.attack, key, one.scope, weight, lead, weights, *rates)
