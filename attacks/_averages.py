@@ -65,8 +65,7 @@ class Ranking:
         styles = torch.cat([frame.own for frame in frames])
         center = torch.cat([frame.center.expand_as(frame.own) for frame in frames])
         spread = (styles - center).square().mean(0).clamp_min(1e-12)
-        some = (simulated.sizes == size).nonzero().flatten()
-        first = torch.tensor([int(simulated.members[i][0]) for i in some.tolist()])
+        some, first = _framed(simulated, size, len(styles))
         rest = simulated.inputs[some, : styles.shape[1]] - center[first] - (styles[first] - center[first]) / size
         return cls(frames, spread, whitener(shrunk(rest, spread), spread))
 
@@ -110,12 +109,12 @@ class SizeModel(NamedTuple):
         known = frames(adversary, size)
         membership_candidates = torch.stack([frame.styles(adversary.candidates) for frame in known])
         styles = torch.cat([frame.own for frame in known])
-        centers = torch.stack([styles[simulated.domains == d].mean(0) for d in range(len(adversary.practice))])
-        own = styles - centers[simulated.domains]
+        domains = simulated.domains[: len(styles)]
+        centers = torch.stack([styles[domains == d].mean(0) for d in domains.unique()])
+        own = styles - centers[domains]
         spread = own.square().mean(0).clamp_min(1e-12)
-        some = (simulated.sizes == size).nonzero().flatten().tolist()
-        first = torch.tensor([int(simulated.members[i][0]) for i in some])
-        expected = expected_average(centers[simulated.domains[first]], styles[first], size)
+        some, first = _framed(simulated, size, len(styles))
+        expected = expected_average(centers[domains[first]], styles[first], size)
         rest = shrunk(simulated.inputs[some, : styles.shape[1]] - expected, spread)
         inside, outside = CentredGaussian(rest, spread), CentredGaussian(rest + shrunk(own, spread) / size**2, spread)
         prior = -((membership_candidates.mean(0) - styles.mean(0)).square() / spread).sum(1)
@@ -166,6 +165,13 @@ class PooledTest:
         with_it = self.inside.log_density(artifact - expected_average(self.centers[:, None], styles, n))
         without = self.outside.log_density(artifact - self.centers)
         return with_it.logsumexp(0) - without.logsumexp(0)
+
+
+def _framed(simulated: SimulatedArtifacts, size: int, images: int) -> tuple[Tensor, Tensor]:
+    """The simulated artifacts (S,) of this many images that are among the first `images`, and the first image of each."""
+    first = torch.tensor([int(members[0]) for members in simulated.members])
+    some = ((simulated.sizes == size) & (first < images)).nonzero().flatten()
+    return some, first[some]
 
 
 def expected_average(center: Tensor, style: Tensor, n: int) -> Tensor:

@@ -172,8 +172,12 @@ class Frame:
         return single_image_styles(self.adversary, images, self.received_model, self.among)
 
 
-def frames(adversary: Adversary, n: int, received_model: ModelState | None = None) -> Sequence[Frame]:
-    """The possible normalisations of artifacts of n images: one for each domain if they depend on other images, else one."""
+def frames(
+    adversary: Adversary, n: int, received_model: ModelState | None = None, looks: int | None = None
+) -> Sequence[Frame]:
+    """The possible normalisations of artifacts of n images: one if they do not depend on other images, else one for each
+    domain held, and for the other looks to practise on, at most `looks` of them.
+    """
     domains = adversary.practice
     if n == 1 or not adversary.jointly:
         return [
@@ -186,7 +190,7 @@ def frames(adversary: Adversary, n: int, received_model: ModelState | None = Non
         ]
     return [
         Frame(adversary, received_model, d.images, single_image_styles(adversary, d.images, received_model, d.images))
-        for d in domains
+        for d in domains[: None if looks is None else len(adversary.held) + looks]
     ]
 
 

@@ -21,6 +21,8 @@ from fdgpriv.utils.fields import TwoOrMore
 from ._averages import Ranking
 from ._simulation import frames, simulate
 
+_LOOKS = 3  # of adversaries that practise on other looks; each takes the styles of all candidates and their copies
+
 
 @dataclass(frozen=True)
 class Identification(Attack):
@@ -57,7 +59,8 @@ class Identification(Attack):
             adversary, self.expensive_simulations if adversary.expensive else self.simulations, received_model
         )
         rankings = {
-            n: Ranking.of(frames(adversary, n, received_model), simulated, n) for n in simulated.sizes.unique().tolist()
+            n: Ranking.of(frames(adversary, n, received_model, _LOOKS), simulated, n)
+            for n in simulated.sizes.unique().tolist()
         }
         known = torch.tensor(sorted(rankings))
         shown = [adversary.candidates, *copies(adversary.candidates).values()]
