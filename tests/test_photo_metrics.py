@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 from conftest import pretrained
-from factories import seeded, truth
+from factories import seeded
+from factories_core import truth
 from torch import Tensor
 
 from fdgpriv.artifacts.parameters import ModelState
