@@ -119,6 +119,8 @@ class AuditConfig(Options):
         given = {**part.presets[preset], **self.settings, **named}
         if self.weights is not None and self.weights.is_dir() and self._transfers_styles(spec):
             given.setdefault("codec_weights", self.weights)
+        if self.photographs and self._transfers_styles(spec):
+            given.setdefault("codec", "photo")
         return part.configured(given)
 
     @staticmethod
