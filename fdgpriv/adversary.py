@@ -66,6 +66,7 @@ class GroundTruth:
         membership_candidates: (N,) indices into the pool.
         contributions: (n, D) contribution of each of `images` to the artifact, before any defense; (0, 0) if the task
             does not need it.
+        photographs: Whether perceptual metrics may use the network that was pre-trained on photographs.
     """
 
     images: Tensor
@@ -80,6 +81,7 @@ class GroundTruth:
     place: int
     membership_candidates: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     contributions: Tensor = field(default_factory=lambda: torch.empty(0, 0))
+    photographs: bool = False
 
     @property
     def line_up(self) -> Tensor:

@@ -14,11 +14,13 @@ from fdgpriv.cli.options import PRESETS as PRESETS
 from fdgpriv.cli.options import SETUPS, Options
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense
+from fdgpriv.evaluation.evaluator import PretrainedMetrics
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population, populate
 from fdgpriv.federation.setup import Federated, Setup
 from fdgpriv.method import Method
+from fdgpriv.models import efficientnet_lite
 from fdgpriv.models.architecture import RANDOM
 from fdgpriv.models.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone, backbone, origin
 from fdgpriv.threat import THREATS
@@ -67,6 +69,11 @@ class AuditConfig(Options):
         return config
 
     @property
+    def photographs(self) -> bool:
+        """Whether the images are not the digits, which have networks of their own."""
+        return self.dataset != "digits"
+
+    @property
     def artifacts_per_client(self) -> Mapping[int, int]:
         """Artifacts evaluated per client, by number of images per artifact."""
         return {1: 1} if self.preset == "quick" else ARTIFACTS_PER_CLIENT
@@ -110,15 +117,17 @@ class AuditConfig(Options):
         part, named = Method.described(spec)
         preset = "default" if self.preset == "thorough" else self.preset  # thorough attacks on the same training
         given = {**part.presets[preset], **self.settings, **named}
-        if self.weights is not None and self.weights.is_dir() and self._takes_weights(spec):
+        if self.weights is not None and self.weights.is_dir() and self._transfers_styles(spec):
             given.setdefault("codec_weights", self.weights)
+        if self.photographs and self._transfers_styles(spec):
+            given.setdefault("codec", "photo")
         return part.configured(given)
 
     @staticmethod
-    def _takes_weights(spec: str) -> bool:
-        """Whether the method has a style encoder with weights from the user."""
+    def _transfers_styles(spec: str) -> bool:
+        """Whether the method has a style codec, which may have weights from the user."""
         part, _ = Method.described(spec)
-        return "codec_weights" in kinds(part)
+        return {"codec", "codec_weights"} <= set(kinds(part))
 
     def attack(self, spec: str) -> Attack:
         """The attack `spec`; fields not in it come from the preset."""
@@ -183,14 +192,13 @@ class AuditConfig(Options):
                         Defense.parse(defense).bound_to(method.disclosure())
         if not built and self.backbone is not None:
             raise ValueError(f"--backbone: has no effect: {', '.join(self.methods)}: each trains its own network")
-        if not built and self.weights is not None and not any(map(self._takes_weights, self.methods)):
+        if not built and self.weights is not None and not any(map(self._transfers_styles, self.methods)):
             raise ValueError(f"--weights: has no effect: {', '.join(self.methods)} use other networks")
 
     def federation(self, dataset: Dataset, clients: Sequence[str], seed: int, spec: str | None = None) -> Federation:
         """The public facts of the federation of these clients for the method `spec`, by default the first."""
         size = dataset.image_size
-        photographs = self.dataset != "digits"
-        mean, std = (IMAGENET_MEAN, IMAGENET_STD) if photographs else ((0.5,) * 3, (0.5,) * 3)
+        mean, std = (IMAGENET_MEAN, IMAGENET_STD) if self.photographs else ((0.5,) * 3, (0.5,) * 3)
         name = self.setup(spec or self.methods[0], len(dataset.domains) - 1).backbone
         weights = self._weights(name)
 
@@ -221,6 +229,16 @@ class AuditConfig(Options):
             return name, origin(name, self._weights(name))
         except FileNotFoundError:  # a run stops when it builds the network, with the name of the file
             return name, "not found"
+
+    def pretrained_metrics(self, spec: str, domains: int) -> PretrainedMetrics:
+        """Which photographs reconstructed from the method `spec` are compared in EfficientNet-Lite0's pre-trained features.
+
+        ``none`` where it is not installed or the images are digits. Where the federation trains that network itself, only
+        those of attacks on a frozen style encoder: no attack is scored by the network that it optimises against.
+        """
+        if not (self.photographs and efficientnet_lite.installed()):
+            return "none"
+        return "styles" if efficientnet_lite.NAME in self.network(spec, domains)[0] else "all"
 
     def as_config(self, domains: int) -> dict[str, Any]:
         """The configuration stored in results.json, without local paths; `domains` is the number of source domains."""

@@ -25,7 +25,7 @@ from fdgpriv.evaluation.not_measured import not_measured
 from fdgpriv.evaluation.verdicts import judge
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Record
-from fdgpriv.models.style_codec import digits_codec
+from fdgpriv.models.style_codec import digits_codec, photo_codec
 from fdgpriv.privacy.release import DRAWS, Measurement, measure, privacies
 from fdgpriv.results import figures
 from fdgpriv.results.attack_finding import AttackFinding
@@ -255,8 +255,9 @@ class Runner:
         path = Path("figures") / "style_encoder.png"
         if self.dataset.image_size % 4:
             return ()
+        codec = photo_codec() if self.config.photographs else digits_codec()
         with torch.no_grad():
-            figures.stylised(digits_codec(), self.dataset.domains, self.out / path)
+            figures.stylised(codec, self.dataset.domains, self.out / path)
         caption = (
             "The shipped style encoder and decoder: one image of each domain, its round trip, and each domain's style."
         )

@@ -92,7 +92,11 @@ def train(
     def evaluator(transcript: Transcript) -> Evaluator:
         arguments = (population, method, federation, defense, transcript, cell.seed)
         return Evaluator(
-            *arguments, per_client=config.artifacts_per_client, alternatives=config.alternatives, crossed=config.crossed
+            *arguments,
+            per_client=config.artifacts_per_client,
+            alternatives=config.alternatives,
+            crossed=config.crossed,
+            pretrained_metrics=config.pretrained_metrics(cell.method, len(population.sources)),
         )
 
     if file.is_file():

@@ -20,9 +20,9 @@ from fdgpriv.models.style_codec import StyleCodec
 
 from . import _expected_answers
 
-Codec = Literal["small", "adain_vgg"]
+Codec = Literal["small", "photo", "adain_vgg"]
 # By name: required divisor of an image's side, and the smallest side.
-CODECS: dict[Codec, tuple[int, int]] = {"small": (4, 8), "adain_vgg": (1, 16)}
+CODECS: dict[Codec, tuple[int, int]] = {"small": (4, 8), "photo": (4, 8), "adain_vgg": (1, 16)}
 _MOST = 64  # images encoded at once
 
 

@@ -10,14 +10,15 @@ from torch import Tensor, nn
 
 from fdgpriv.federation.disclosure import StyleSource
 from fdgpriv.models.adain_vgg import adain_vgg
-from fdgpriv.models.style_codec import StyleCodec, digits_codec
+from fdgpriv.models.style_codec import StyleCodec, digits_codec, photo_codec
 
 
 @cache
 def codec_on(device: torch.device, name: str, weights: Path | None) -> StyleCodec:
-    """The codec of this name: ``adain_vgg`` from its two files in the folder `weights`, otherwise fdgpriv's own codec."""
-    codec = adain_vgg(weights, weights) if name == "adain_vgg" else digits_codec()
-    return codec.to(device)
+    """The codec of this name: ``adain_vgg`` from its two files in the folder `weights`; ``photo`` and others are fdgpriv's."""
+    if name == "adain_vgg":
+        return adain_vgg(weights, weights).to(device)
+    return (photo_codec() if name == "photo" else digits_codec()).to(device)
 
 
 class Encoder(Protocol):

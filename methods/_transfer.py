@@ -13,8 +13,8 @@ from torch.nn.functional import interpolate
 from fdgpriv.artifacts.moments import PER_IMAGE_UNBIASED, Moments, adain, in_parts
 from fdgpriv.models.style_codec import StyleCodec
 
-Codec = Literal["digits", "adain_vgg"]
-LEAST_SIDE: dict[Codec, int] = {"digits": 8, "adain_vgg": 16}  # pixels, by codec
+Codec = Literal["digits", "photo", "adain_vgg"]
+LEAST_SIDE: dict[Codec, int] = {"digits": 8, "photo": 8, "adain_vgg": 16}  # pixels, by codec
 
 
 @dataclass(frozen=True, eq=False)

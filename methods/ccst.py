@@ -48,7 +48,8 @@ class CCST(FederatedAveraging):
         alpha: Transfer strength in [0, 1].
         window: For amplitudes: half the side of the square of low frequencies exchanged, as a share of the image's side;
             0.5 is all, 0 only the mean colour (as in FedDG's released loader).
-        codec: ``small``, included in fdgpriv, or ``adain_vgg``.
+        codec: ``small``, for digits, and ``photo``, for photographs, are included in fdgpriv; or ``adain_vgg``. An audit of
+            a dataset other than ``digits`` uses ``photo`` unless told otherwise.
         codec_weights: Folder of AdaIN's two files; none uses torch's checkpoint folder.
         side: Pixels to which images are resized for style transfer; none keeps their size. 512 in the released code.
         quantise: Round stylised images to 8 bits, as if saved.

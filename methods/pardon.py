@@ -57,7 +57,8 @@ class Pardon(FederatedAveraging):
         median: For an even number of clusters the ``lower`` middle value, or the ``midpoint``.
         positives: An anchor's positive is its ``own`` stylised copy, or any other sample of its ``class`` in either style.
         regulariser: Eq. 8 as ``mean`` over samples and dimensions (code), or as the printed ``sum``.
-        codec: Style encoder and decoder: ``digits``, included in fdgpriv, or ``adain_vgg``, the paper's.
+        codec: Style encoder and decoder: ``digits`` and ``photo``, for photographs, are included in fdgpriv; ``adain_vgg`` is
+            the paper's. An audit of a dataset other than ``digits`` uses ``photo`` unless told otherwise.
         codec_weights: Folder of ``adain_vgg``'s files, as in --weights; none uses torch's checkpoint folder.
         code_compat: As in the released code: styles of augmented, normalised images from before the last activation,
             content statistics from after it, and stylised images not normalised for the classifier.

@@ -41,7 +41,7 @@ PARTS = [(role, name) for role in ROLES for name in role.names() if kinds(role.n
         (Method, "ccst:window=0.6", "a finite number of at least 0 and at most 0.5,"),
         (Attack, "label_histogram:alphas=0.5+-1", "a finite number above 0, or several joined by +;"),
         (Method, "pardon:contrastive=perhaps", "true or false,"),
-        (Method, "pardon:codec=jpeg", "one of digits, adain_vgg;"),
+        (Method, "pardon:codec=jpeg", "one of digits, photo, adain_vgg;"),
         (Method, "hfedf:buffers=freeze", "share,"),
     ],
 )

@@ -15,9 +15,9 @@ from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.trial import Trial
+from fdgpriv.metrics.extractors import extractor_for, fitted
 from fdgpriv.metrics.pixels import EXACT_DB, psnr_per_image
-from fdgpriv.metrics.realism import inception_score, kid, resized, small_fid
-from fdgpriv.models.extractor import Extractor, digits_extractor
+from fdgpriv.metrics.realism import inception_score, kid, small_fid
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.targets.recorded_styles import each_halfway
 from fdgpriv.threat import threat
@@ -37,9 +37,9 @@ def equal_numbers(evaluator: Evaluator) -> dict[str, float]:
     client's style is the paper's assumption, as none is sent one.
 
     Figures are ``ROLE_WHAT_METRIC``: psnr in decibels against the image, fid and kid against as many other images of the
-    same clients, in the features of the digits extractor; ``ROLE_n`` is the number of clients. ``ROLE_lead`` is the PSNR
-    from the sample's style minus that from the client's, ``ROLE_lead_low`` and ``_high`` its 95 % interval over clients.
-    {} if no interpolation style was shared.
+    same clients, in the features of the digits extractor or, of photographs, of EfficientNet-Lite0; ``ROLE_n`` is the
+    number of clients. ``ROLE_lead`` is the PSNR from the sample's style minus that from the client's, ``ROLE_lead_low`` and
+    ``_high`` its 95 % interval over clients. {} if no interpolation style was shared.
     """
     if not evaluator.transcript.crossed(InterpolationStyle.kind) or not evaluator.shares_styles:
         return {}
@@ -47,7 +47,8 @@ def equal_numbers(evaluator: Evaluator) -> dict[str, float]:
     for role in ROLES:
         generated = _generated(evaluator, role)
         if generated is not None:
-            found |= {f"{role}_{name}": figure for name, figure in _figures(*generated, digits_extractor()).items()}
+            photographs = evaluator.has_pretrained_metrics(evaluator.target(StyleStatistics.kind))
+            found |= {f"{role}_{name}": figure for name, figure in _figures(*generated, photographs).items()}
     return found
 
 
@@ -93,11 +94,12 @@ def _singles(items: Sequence[Trial]) -> list[Trial]:
     return [item for item in items if item.size == 1]
 
 
-def _figures(images_by_style: Mapping[str, Tensor], other: Tensor, extractor: Extractor) -> dict[str, float]:
-    found, reference = {"n": float(len(other))}, resized(other)
+def _figures(images_by_style: Mapping[str, Tensor], other: Tensor, photographs: bool) -> dict[str, float]:
+    found, reference = {"n": float(len(other))}, fitted(other, photographs)
+    extractor = extractor_for(photographs)
     paired: dict[str, list[float]] = {}
     for name, images in images_by_style.items():
-        generated = resized(images)
+        generated = fitted(images, photographs)
         scores = {
             "fid": small_fid(generated, reference, extractor),
             "kid": kid(generated, reference, extractor, generator(0)),

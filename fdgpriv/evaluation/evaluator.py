@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary
 from fdgpriv.artifacts.parameters import ModelState
-from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.defense import Defense
 from fdgpriv.evaluation.auxiliary import AuxiliaryData, leaks
 from fdgpriv.evaluation.calibration import CalibrationLayout
@@ -32,6 +32,7 @@ from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 
 LEAKED_SHARE = 0.5  # of each client's images, where the threat model has leaked pairs
+PretrainedMetrics = Literal["none", "styles", "all"]
 PUBLIC_ARTIFACTS = 20  # per domain, to estimate the distribution of public artifacts
 PUBLIC_EXPENSIVE = 3  # the same where simulation is expensive
 LAID_OUT = 4  # number of trial layouts that are cached
@@ -65,6 +66,9 @@ class Evaluator:
         per_client: By number of images of an artifact, how many such artifacts of each client.
         alternatives: Number of artifacts of each control.
         crossed: Whether every client's artifact is also read as every other client's, for the self test.
+        pretrained_metrics: Which reconstructed photographs are compared in the features of the pre-trained
+            EfficientNet-Lite0: ``none``, those of attacks on a frozen style encoder (``styles``), as the federation trains
+            that network itself, or ``all``.
     """
 
     population: Population
@@ -76,6 +80,7 @@ class Evaluator:
     per_client: Mapping[int, int] = field(default_factory=lambda: ARTIFACTS_PER_CLIENT)
     alternatives: int = ALTERNATIVES
     crossed: bool = False
+    pretrained_metrics: PretrainedMetrics = "none"
     evidence: RecordedStyles | None = field(default=None, init=False)
     targets: Mapping[str, Target[Simulator]] = field(default_factory=dict, init=False)
 
@@ -110,6 +115,12 @@ class Evaluator:
         if name not in self.targets:
             raise ValueError(f"{self.method.name()} shared no {name.replace('_', ' ')}: there is nothing to evaluate")
         return self.targets[name]
+
+    def has_pretrained_metrics(self, target: Target[Simulator]) -> bool:
+        """Whether the pre-trained network judges reconstructions from this target: no attack on it optimises that one."""
+        styles = (StyleStatistics.kind, InterpolationStyle.kind)
+        frozen = target.kind in styles and self.method.disclosure().styles.frozen_encoder
+        return self.pretrained_metrics == "all" or (self.pretrained_metrics == "styles" and frozen)
 
     def too_little(self, target: Target[Simulator], threat: ThreatModel) -> str | None:
         """Why the data do not suffice to evaluate this adversary; None where they do.
@@ -200,7 +211,8 @@ class Evaluator:
     ) -> _LaidOut:
         """The trials on one target, the same for all adversaries."""
         rng = generator(self.seed, 5)
-        layout = TrialLayout(self.population, target, self._maker, rng, needs, self.alternatives, self.crossed)
+        choices = (self.alternatives, self.crossed, self.has_pretrained_metrics(target))
+        layout = TrialLayout(self.population, target, self._maker, rng, needs, *choices)
         leaked = {} if share is None else self._leak(layout.names, share, rng)
         groups = layout.groups(sizes, self.per_client, leaked)
         # no random artifacts around a global model, which would contain the secret; training a federation for a random

@@ -56,6 +56,7 @@ class TrialLayout:
         needs: What the trials must contain for the task.
         alternatives: Number of artifacts of each control.
         crossing: Whether every client's artifact is also read as every other client's.
+        photographs: Whether perceptual metrics may use the network that was pre-trained on photographs.
     """
 
     population: Population
@@ -65,6 +66,7 @@ class TrialLayout:
     needs: TrialNeeds
     alternatives: int
     crossing: bool = False
+    photographs: bool = False
     _observations: dict[tuple[int, int], tuple[object, Observation]] = field(default_factory=dict, init=False)
     _drawn: dict[tuple[int | None, int], Sequence[Artifact]] = field(default_factory=dict, init=False)
 
@@ -263,6 +265,7 @@ class TrialLayout:
             place=self.earlier.index(group.client) if group.client in self.earlier else -1,
             membership_candidates=membership_candidates,
             contributions=self._contributions(group, scored) if self.needs.contributions else torch.empty(0, 0),
+            photographs=self.photographs,
         )
 
     def _contributions(self, group: Group, scored: Tensor) -> Tensor:

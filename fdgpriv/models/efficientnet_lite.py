@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -142,6 +143,11 @@ def imagenet_classifier(weights: Path | None = None) -> EfficientNetLite0:
     how.load(network, how.find(weights))
     network.eval().requires_grad_(False)
     return network
+
+
+def installed() -> bool:
+    """Whether the optional package is installed."""
+    return find_spec(PACKAGE) is not None
 
 
 def packaged() -> Path:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fdgpriv.models import efficientnet_lite
 from fdgpriv.models.checkpoints import find_weights, read_tensors
 from fdgpriv.models.shipped import load_shipped, sha256
 from fdgpriv.utils.global_rng import global_draws
@@ -77,6 +78,14 @@ class _ForInception(nn.Module):
         return 2 * functional.interpolate(images, size=(299, 299), mode="bilinear", antialias=True) - 1
 
 
+class _ForEfficientNet(nn.Module):
+    """Normalises images in [0, 1] as EfficientNet-Lite0 expects."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        (mean, *_), (std, *_) = efficientnet_lite.COLOURS
+        return (images - mean) / std
+
+
 def small_extractor(weights: str = "") -> Extractor:
     """The offline extractor's network for 32 px, with torch's default initialisation: 64 features, 10 classes."""
     body = nn.Sequential(
@@ -96,6 +105,27 @@ def digits_extractor(directory: Path | None = None) -> Extractor:
         extractor = small_extractor()
     extractor.weights = load_shipped(extractor, DIGITS_EXTRACTOR, directory).weights
     return extractor
+
+
+def imagenet_extractor(weights: Path | None = None) -> Extractor:
+    """EfficientNet-Lite0 with ImageNet weights, frozen: 1,280 pooled features, 1,000 classes, images of any size.
+
+    The stages are the maps at strides 2, 4, 8, 16 and 32. Metrics based on it are not comparable with published values,
+    which use Inception-v3 and AlexNet.
+
+    Args:
+        weights: The user's file or its folder; None uses that of the optional package.
+
+    Raises:
+        ValueError: The optional package is not installed.
+    """
+    network = efficientnet_lite.imagenet_classifier(weights)
+    body = nn.Sequential(
+        _ForEfficientNet(), network.stem, *network.blocks, network.last, nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    )
+    digest = sha256(efficientnet_lite.EfficientNetLite().find(weights))
+    extractor = Extractor(efficientnet_lite.NAME, digest, body, network.classifier, stages=(3, 5, 7, 13, 19))
+    return extractor.eval().requires_grad_(False)
 
 
 def inception_extractor(weights: Path | None = None) -> Extractor:

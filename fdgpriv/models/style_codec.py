@@ -13,7 +13,9 @@ from fdgpriv.models.shipped import load_shipped
 from fdgpriv.utils.global_rng import global_draws
 
 DIGITS_CODEC = "digits-codec-1"
+PHOTO_CODEC = "photo-codec-1"
 _CHANNELS = (16, 32, 64)  # of the maps of 32, 16 and 8 px
+_PHOTO_CHANNELS = (48, 64, 96)  # at strides 2, 2 and 4
 
 
 class StyleCodec(nn.Module):
@@ -96,6 +98,21 @@ def small_codec(name: str) -> StyleCodec:
     return StyleCodec(name, encoder, decoder, stages=(3, 9, 12))
 
 
+def photo_network(name: str) -> StyleCodec:
+    """The codec for photographs with torch's default initialisation: stages of 64 and 96 channels, strides 2 and 4.
+
+    Otherwise as `small_codec`, but no convolution has the images' own resolution, at which most of the time would be
+    spent. The image side must be a multiple of 4, at least 8 px.
+    """
+    a, b, c = _PHOTO_CHANNELS
+    encoder = nn.Sequential(*_halving(3, a), *_conv(a, b), *_halving(b, c), *_conv(c, c))
+    decoder = nn.Sequential(
+        *_conv(c, c), *_conv(c, 4 * a), nn.PixelShuffle(2), *_conv(a, a),
+        nn.ReflectionPad2d(1), nn.Conv2d(a, 12, 3), nn.PixelShuffle(2),
+    )  # fmt: skip
+    return StyleCodec(name, encoder, decoder, stages=(6, 12))
+
+
 def digits_codec(directory: Path | None = None) -> StyleCodec:
     """The codec shipped with fdgpriv, frozen; `directory` may contain other weights of it."""
     with global_draws():
@@ -104,5 +121,17 @@ def digits_codec(directory: Path | None = None) -> StyleCodec:
     return codec
 
 
+def photo_codec(directory: Path | None = None) -> StyleCodec:
+    """The codec for photographs shipped with fdgpriv, frozen; `directory` may contain other weights of it."""
+    with global_draws():
+        codec = photo_network(PHOTO_CODEC)
+    load_shipped(codec, PHOTO_CODEC, directory)
+    return codec
+
+
 def _conv(inputs: int, outputs: int, stride: int = 1) -> list[nn.Module]:
     return [nn.ReflectionPad2d(1), nn.Conv2d(inputs, outputs, 3, stride), nn.LeakyReLU(0.2)]
+
+
+def _halving(inputs: int, outputs: int) -> list[nn.Module]:
+    return [nn.ReflectionPad2d(1), nn.Conv2d(inputs, outputs, 4, 2), nn.LeakyReLU(0.2)]

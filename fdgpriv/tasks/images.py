@@ -5,17 +5,16 @@ most as many count as there are true ones, matched to them by one Hungarian assi
 """
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 
 import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, GroundTruth, Prediction
+from fdgpriv.metrics.extractors import extractor_for, fitted, perceptual_distance
 from fdgpriv.metrics.matching import pairs, squared_errors
-from fdgpriv.metrics.perceptual import FormulaLpips, extractor_lpips
+from fdgpriv.metrics.perceptual import FormulaLpips
 from fdgpriv.metrics.pixels import EXACT_DB, psnr_per_image, ssim_per_image
-from fdgpriv.metrics.realism import fid, inception_score, kid, resized
-from fdgpriv.models.extractor import digits_extractor
+from fdgpriv.metrics.realism import fid, inception_score, kid
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.tasks.task import Baselines, Predictions, Task
 from fdgpriv.utils.seeds import generator
@@ -120,7 +119,8 @@ def ssim(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Te
 
 def lpips(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> tuple[str, Tensor]:
     """The name of the perceptual distance, and its mean (M,) as for `ssim`."""
-    return (network := _scorer()).name, _paired(predictions, truths, _FEW, lambda a, b: _distances(network, a, b))
+    network = perceptual_distance(truths[0].photographs)
+    return network.name, _paired(predictions, truths, _FEW, lambda a, b: _distances(network, a, b))
 
 
 def identified(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
@@ -133,24 +133,17 @@ def identified(predictions: Sequence[Prediction], truths: Sequence[GroundTruth])
 
 
 def realism(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Measured]:
-    """KID, FID and IS of all reconstructions of single images, resized to the extractor's 32 px; empty for larger
-    artifacts.
-    """
+    """KID, FID and IS of all reconstructions of single images; empty for larger artifacts."""
     if any(len(truth.images) != 1 for truth in truths):
         return {}
-    extractor = digits_extractor()
-    images = resized(
-        torch.cat([_counted(prediction, truth) for prediction, truth in zip(predictions, truths, strict=True)])
-    )
-    reference = resized(torch.cat([truth.images for truth in truths]))
+    photographs = truths[0].photographs
+    extractor = extractor_for(photographs)
+    counted = [_counted(prediction, truth) for prediction, truth in zip(predictions, truths, strict=True)]
+    images = fitted(torch.cat(counted), photographs)
+    reference = fitted(torch.cat([truth.images for truth in truths]), photographs)
     found = [fid(images, reference, extractor), kid(images, reference, extractor, generator(0))]
     found += inception_score(images, extractor).values()
     return {score.name: score.measured for score in found}
-
-
-@cache
-def _scorer() -> FormulaLpips:
-    return extractor_lpips(digits_extractor())
 
 
 @torch.no_grad()

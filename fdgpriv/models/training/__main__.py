@@ -1,4 +1,4 @@
-"""python -m fdgpriv.models.training: trains the networks shipped with fdgpriv on synthetic images."""
+"""python -m fdgpriv.models.training: trains the networks shipped with fdgpriv, on images of no benchmark."""
 
 import argparse
 import hashlib
@@ -11,16 +11,22 @@ from torch import nn
 
 from fdgpriv.models.extractor import DIGITS_EXTRACTOR
 from fdgpriv.models.shipped import HERE, Card, save_shipped
-from fdgpriv.models.style_codec import DIGITS_CODEC
-from fdgpriv.models.training import images, pen
+from fdgpriv.models.style_codec import DIGITS_CODEC, PHOTO_CODEC
+from fdgpriv.models.training import codec as codec_module
+from fdgpriv.models.training import images, pen, photographs
 from fdgpriv.models.training import recipe as recipe_module
 from fdgpriv.models.training.codec import CodecRecipe, redraw_figures, train_codec
 from fdgpriv.models.training.extractor import ExtractorRecipe, read_figures, train_extractor
 from fdgpriv.models.training.images import synthetic_digits
+from fdgpriv.models.training.photo_codec import PhotoCodecRecipe, photo_figures, train_photo_codec
 from fdgpriv.models.training.recipe import Recipe
 from fdgpriv.utils.seeds import generator
 
-RECIPES: dict[str, Recipe] = {DIGITS_EXTRACTOR: ExtractorRecipe(), DIGITS_CODEC: CodecRecipe()}
+RECIPES: dict[str, Recipe] = {
+    DIGITS_EXTRACTOR: ExtractorRecipe(),
+    DIGITS_CODEC: CodecRecipe(),
+    PHOTO_CODEC: PhotoCodecRecipe(),
+}
 TRAINED_ON = (
     "{images} images that fdgpriv makes (fdgpriv/models/training/images.py): digits drawn by a random pen along written-down"
     " strokes or set in matplotlib's fonts, on random grounds. No image of any data set, of `digits` neither; the typeset"
@@ -28,28 +34,52 @@ TRAINED_ON = (
 )
 
 
+TRAINED_ON_PHOTOGRAPHS = (
+    "{images} images that fdgpriv makes (fdgpriv/models/training/photographs.py): augmented crops of {count} photographs in"
+    " scikit-image (public domain or CC0; without {held_out}) and scikit-learn (china and flower, CC BY 2.0, by"
+    " danielbuechele and vultilion), and procedural textures. No image of a benchmark; `digits` has patches of china and"
+    " flower in its domain `blend`."
+)
+
+
 def train(name: str, recipe: Recipe, directory: Path) -> Card:
     """Trains the network called `name`, writes weights and card into `directory`, and returns the card."""
+    network, figures = _photo(recipe) if isinstance(recipe, PhotoCodecRecipe) else _digits(recipe)
+    return save_shipped(network, name, fingerprint(recipe, network), _trained_on(recipe), figures, directory)
+
+
+def _digits(recipe: Recipe) -> tuple[nn.Module, dict[str, float]]:
+    """The network trained on synthetic digits, and its figures."""
     made = synthetic_digits(recipe.images, generator(recipe.seed, 0))
     held_out = synthetic_digits(recipe.held_out, generator(recipe.seed, 1))
     rng = generator(recipe.seed, 2)
-    network: nn.Module
     if isinstance(recipe, ExtractorRecipe):
-        network = extractor = train_extractor(made, recipe, rng)
-        figures = read_figures(extractor, held_out)
-    elif isinstance(recipe, CodecRecipe):
-        network = codec = train_codec(made, recipe, rng)
-        figures = redraw_figures(codec, held_out)
-    else:
-        raise TypeError(f"want the recipe of an extractor or a codec, got {type(recipe).__name__}")
-    trained_on = TRAINED_ON.format(images=recipe.images)
-    return save_shipped(network, name, fingerprint(recipe, network), trained_on, figures, directory)
+        extractor = train_extractor(made, recipe, rng)
+        return extractor, read_figures(extractor, held_out)
+    if isinstance(recipe, CodecRecipe):
+        codec = train_codec(made, recipe, rng)
+        return codec, redraw_figures(codec, held_out)
+    raise TypeError(f"want the recipe of an extractor or a codec, got {type(recipe).__name__}")
+
+
+def _photo(recipe: PhotoCodecRecipe) -> tuple[nn.Module, dict[str, float]]:
+    """The codec trained on crops of photographs, and its figures."""
+    codec = train_photo_codec(recipe)
+    return codec, photo_figures(codec, recipe)
+
+
+def _trained_on(recipe: Recipe) -> str:
+    if not isinstance(recipe, PhotoCodecRecipe):
+        return TRAINED_ON.format(images=recipe.images)
+    held_out = " and ".join(name.split(".")[0] for name in photographs.HELD_OUT)
+    return TRAINED_ON_PHOTOGRAPHS.format(images=recipe.images, count=len(photographs.PHOTOGRAPHS), held_out=held_out)
 
 
 def fingerprint(recipe: Recipe, network: nn.Module) -> str:
     """SHA-256 of the source files of image generation and training, the settings, and the network's layout."""
     digest = hashlib.sha256()
-    for source in (pen, images, recipe_module, type(recipe)):
+    sources = (photographs, codec_module) if isinstance(recipe, PhotoCodecRecipe) else (images,)
+    for source in (pen, *sources, recipe_module, type(recipe)):
         digest.update(Path(inspect.getfile(source)).read_bytes())
     digest.update(repr(sorted(asdict(recipe).items())).encode())
     digest.update(repr(network).encode())
