@@ -109,12 +109,11 @@ class SizeModel(NamedTuple):
         known = frames(adversary, size)
         membership_candidates = torch.stack([frame.styles(adversary.candidates) for frame in known])
         styles = torch.cat([frame.own for frame in known])
-        domains = simulated.domains[: len(styles)]
-        centers = torch.stack([styles[domains == d].mean(0) for d in domains.unique()])
-        own = styles - centers[domains]
+        centers = torch.stack([styles[simulated.domains == d].mean(0) for d in range(len(adversary.practice))])
+        own = styles - centers[simulated.domains]
         spread = own.square().mean(0).clamp_min(1e-12)
         some, first = _framed(simulated, size, len(styles))
-        expected = expected_average(centers[domains[first]], styles[first], size)
+        expected = expected_average(centers[simulated.domains[first]], styles[first], size)
         rest = shrunk(simulated.inputs[some, : styles.shape[1]] - expected, spread)
         inside, outside = CentredGaussian(rest, spread), CentredGaussian(rest + shrunk(own, spread) / size**2, spread)
         prior = -((membership_candidates.mean(0) - styles.mean(0)).square() / spread).sum(1)
@@ -132,10 +131,8 @@ class SizeModel(NamedTuple):
                 ("styles among themselves", *candidates.tolist()),
                 lambda: torch.cat(adversary.styles(images, images), dim=1)[None],
             )
-        styles = self.membership_candidates[:, candidates]
         centers = self.test.centers
-        if len(styles) != len(centers):
-            styles = styles.expand(len(centers), -1, -1)
+        styles = self.membership_candidates[:, candidates].expand(len(centers), -1, -1)
         test = replace(self.test, centers=torch.cat([centers, own.mean(1)]))
         return test.log_ratio(artifact, torch.cat([styles, own]), n)
 

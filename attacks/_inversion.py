@@ -18,6 +18,7 @@ from fdgpriv.tasks.images import class_means
 
 from ._batchnorm import bn_layers, watched
 from ._probe import KernelRidge, ridge_regression
+from ._simulation import center_and_spread
 
 Objective = Callable[[Tensor], Tensor]
 
@@ -121,7 +122,7 @@ class ImagePrior:
     def _rows(self, target: Mapping[str, Moments]) -> tuple[Tensor, Tensor]:
         """Moments of the public images (N, D) and the target moments (G, D), in units of the public images' spread."""
         known = _row({name: self.moments[name] for name in target})
-        center, spread = known.mean(0), known.std(0) + 1e-3 * known.std(0).mean() + 1e-8
+        center, spread = center_and_spread(known)
         return (known - center) / spread, (_row(target) - center) / spread
 
     def _inputs(self, rows: Tensor, labels: Tensor) -> Tensor:
@@ -165,7 +166,7 @@ class LatentPrior:
             for i in some
         ]
         inputs = torch.stack(rows)
-        self.center, self.spread = inputs.mean(0), inputs.std(0) + 1e-3 * inputs.std(0).mean() + 1e-8
+        self.center, self.spread = center_and_spread(inputs)
         self.regression = KernelRidge((inputs - self.center) / self.spread, images[some].flatten(1), "rbf")
 
     def __call__(self, changes: Sequence[Mapping[str, Tensor]], labels: Tensor) -> Tensor:

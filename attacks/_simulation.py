@@ -38,8 +38,14 @@ class Vectors:
 
     def standardised(self, inputs: Tensor) -> Tensor:
         """Vectors (M, D) in units of the simulated artifacts' spread."""
-        center, spread = self.inputs.mean(0), self.inputs.std(0)
-        return (inputs - center) / (spread + 1e-3 * spread.mean() + 1e-8)
+        center, spread = center_and_spread(self.inputs)
+        return (inputs - center) / spread
+
+
+def center_and_spread(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation (D,) of rows (M, D), the latter with a floor for entries that hardly vary."""
+    spread = rows.std(0)
+    return rows.mean(0), spread + 1e-3 * spread.mean() + 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +69,7 @@ def simulate(adversary: Adversary, per_size: int, received_model: ModelState | N
     The images of a group come from one domain, as a client's do. Where simulation is expensive, only `per_size` single
     images are used.
     """
-    domains = adversary.practice
-    images, labels = torch.cat([d.images for d in domains]), torch.cat([d.labels for d in domains])
+    domains, (images, labels) = adversary.practice, adversary.practice_images
     every = -(-len(images) // per_size) if adversary.expensive else 1
     single = torch.arange(len(images) if 1 in adversary.sizes else 0)[::every, None]
     of_domain = torch.cat([torch.full((len(domain),), d) for d, domain in enumerate(domains)])

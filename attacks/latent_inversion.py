@@ -23,6 +23,7 @@ from fdgpriv.utils.fields import PositiveInt, TwoOrMore
 
 from ._inversion import row_of_one
 from ._probe import ridge_regression
+from ._simulation import center_and_spread
 from ._updates import labels_of
 
 
@@ -151,7 +152,7 @@ class PublicDecoder:
         rows = torch.stack(
             [_row_of_one(head_change(self._trained(i[None])[0].tensors(), self.received_model)) for i in index]
         )
-        center, spread = rows.mean(0), rows.std(0) + 1e-3 * rows.std(0).mean() + 1e-8
+        center, spread = center_and_spread(rows)
         return center, spread, *ridge_regression((rows - center) / spread, self.pixels[index])
 
     @cached_property

@@ -21,6 +21,7 @@ from fdgpriv.utils.fields import PositiveFloat, PositiveInt
 
 from ._inversion import around, descend, total_variation
 from ._probe import KernelRidge
+from ._simulation import center_and_spread
 
 _TOGETHER = 64
 
@@ -75,9 +76,9 @@ class StyleInversion(Attack):
         rng: torch.Generator,
     ) -> Tensor:
         """Images (M, 3, H, W) with these style vectors (M, D), each normalised by itself or in batches like `among`."""
-        images = torch.cat([domain.images for domain in adversary.practice])
+        images, _ = adversary.practice_images
         styles = torch.cat([torch.cat(adversary.styles(domain.images, among), dim=1) for domain in adversary.practice])
-        center, spread = styles.mean(0), styles.std(0) + 1e-3 * styles.std(0).mean() + 1e-8
+        center, spread = center_and_spread(styles)
         targets, place = vectors[:, : styles.shape[1]].unique(dim=0, return_inverse=True)
         drawn = []
         regression = self._regression((styles - center) / spread, images)

@@ -157,11 +157,13 @@ class Adversary:
     @property
     def public_images(self) -> tuple[Tensor, Tensor]:
         """All auxiliary images (N, 3, H, W), domain after domain, and their labels (N,)."""
+        found: tuple[Tensor, Tensor] = self.cache.get("public images", lambda: _joined(self.held))
+        return found
 
-        def concatenated() -> tuple[Tensor, Tensor]:
-            return torch.cat([d.images for d in self.held]), torch.cat([d.labels for d in self.held])
-
-        found: tuple[Tensor, Tensor] = self.cache.get("public images", concatenated)
+    @property
+    def practice_images(self) -> tuple[Tensor, Tensor]:
+        """The same of the images to simulate artifacts from."""
+        found: tuple[Tensor, Tensor] = self.cache.get("practice images", lambda: _joined(self.practice))
         return found
 
     def images_of(self, domain: str | None) -> Tensor:
@@ -244,6 +246,10 @@ class Adversary:
     def styles(self, images: Tensor, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Mean and std (N, C) of each image's features as clients compute them: per image, or in batches like `among`."""
         return self.simulator(StyleSimulator, Capability.KNOWS_ENCODER).styles(images, among)
+
+
+def _joined(domains: Sequence[Domain]) -> tuple[Tensor, Tensor]:
+    return torch.cat([domain.images for domain in domains]), torch.cat([domain.labels for domain in domains])
 
 
 def _in_other_looks(public: tuple[Tensor, Tensor], seed: int) -> list[Domain]:

@@ -62,7 +62,7 @@ def _robust(gains: Sequence[Tensor]) -> int:
     `gains` are (W, n) of each look. A look's mean gain varies by chance too, which its own spread shows: the decile is that
     of a normal distribution of the remaining variance.
     """
-    means = torch.stack([one.mean(1) for one in gains], dim=1)
+    means = _means(gains)
     chance = torch.stack([one.var(1) / one.shape[1] if one.shape[1] > 1 else 0 * one[:, 0] for one in gains], dim=1)
     between = (means.var(1) - chance.mean(1)).clamp_min(0) if len(gains) > 1 else chance[:, 0]
     low = means.mean(1) - _DECILE * between.sqrt()
@@ -71,10 +71,15 @@ def _robust(gains: Sequence[Tensor]) -> int:
 
 def _largest_as_good(gains: Sequence[Tensor], most: float) -> int:
     """The largest weight whose mean gain is as good as the best: what it loses may be chance, and is at most `most`."""
-    means = torch.stack([one.mean(1) for one in gains], dim=1)
+    means = _means(gains)
     lost = means[int(means.mean(1).argmax())] - means
     error = lost.std(1) / len(gains) ** 0.5 if len(gains) > 1 else torch.zeros(len(means))
     return int((lost.mean(1) <= error.clamp_max(most) + _ROUNDING).nonzero().max())
+
+
+def _means(gains: Sequence[Tensor]) -> Tensor:
+    """(W, C): the mean of each client's gains (W, n)."""
+    return torch.stack([one.mean(1) for one in gains], dim=1)
 
 
 def without_artifact(task: Task, adversary: Adversary, like: Prediction, domain: int) -> Prediction | None:
