@@ -91,7 +91,8 @@ class Shadows:
         found = []
         for holding, state in zip(holdings, train_shadows(self.simulator, holdings, self.rng), strict=True):
             assert holding.received_model is not None
-            made = self.simulator.defense.protect(self.simulator.form(state, holding.received_model), self.rng)
+            form = self.simulator.form(state, holding.received_model)
+            made = self.simulator.defense.shared(form, self.rng, holding.received_model)
             found.append(self.simulator.after(made, holding.received_model))
         return found
 

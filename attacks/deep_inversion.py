@@ -62,7 +62,7 @@ class DeepInversion(Attack):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {"steps": 1, "simulations": 20, "most": 2, "sweep": ()},
-        "thorough": {"steps": 100, "lr": 0.05, "most": 8},
+        "thorough": {"steps": 100, "lr": 0.05, "simulations": 300, "most": 8},
         "paper": {"steps": 2000, "lr": 0.05, "sweep": (-1, 1, 2, 4, 8, 16, 32), "most": 32},
     }
 
@@ -77,7 +77,7 @@ class DeepInversion(Attack):
     tv: float = 0.02
     prior: float = 100.0
     coarse: PositiveInt = 1
-    simulations: TwoOrMore = 300
+    simulations: TwoOrMore = 150
     most: PositiveInt = 4
 
     def variants(self, kind: str) -> dict[str, Attack]:

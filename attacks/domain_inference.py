@@ -57,7 +57,7 @@ class DomainInference(Attack):
     }
 
     simulations: TwoOrMore = 90
-    expensive_simulations: TwoOrMore = 12
+    expensive_simulations: TwoOrMore = 9
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
         per_size = self.expensive_simulations if adversary.expensive else self.simulations

@@ -54,7 +54,7 @@ class GradientInversion(Attack):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {"steps": 1, "simulations": 20, "most": 2},
-        "thorough": {"steps": 50, "lr": 0.05, "most": 8},
+        "thorough": {"steps": 50, "lr": 0.05, "simulations": 300, "most": 8},
         "paper": {"steps": 24_000, "lr": 0.1, "signed": True, "prior": 0.0, "tv": 0.2, "most": 100},
     }
 
@@ -67,7 +67,7 @@ class GradientInversion(Attack):
     signed: bool = False
     unrolled: NonNegativeInt = 0
     unrolled_lr: PositiveFloat = 0.1
-    simulations: TwoOrMore = 300
+    simulations: TwoOrMore = 150
     most: PositiveInt = 4
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:

@@ -52,10 +52,10 @@ class ImportanceMembership(Attack):
     threats = ("server",)
     group_sizes = (1, 5, None)
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"public": 50, "draws": 16}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"public": 50}, "thorough": {"draws": 48}}
 
     public: TwoOrMore = 60
-    draws: Annotated[int, Field(ge=8)] = 24
+    draws: Annotated[int, Field(ge=8)] = 16
 
     def infer(
         self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator

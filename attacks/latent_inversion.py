@@ -55,7 +55,7 @@ class LatentInversion(Attack):
     }
 
     latents: Literal["weights", "inverted"] = "weights"
-    simulations: TwoOrMore = 45
+    simulations: TwoOrMore = 30
     most: PositiveInt = 8
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.moments import RULES, StyleRule, over_pixels
+from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
-from fdgpriv.defense import Defense, Guarantee, Sharing
+from fdgpriv.defense import Defense, Guarantee, Outgoing
+from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.privacy.accounting import noise_multiplier
 from fdgpriv.privacy.sensitivity import mean_replace_one, whole_vector
 from fdgpriv.utils.fields import OpenFraction, PositiveFloat, PositiveInt
@@ -50,7 +52,7 @@ class Gaussian(Defense):
     unit: Literal["image", "client"] = "image"
     releases: PositiveInt = 1
 
-    def bound_to(self, sharing: Sharing) -> Self:
+    def bound_to(self, sharing: Disclosure) -> Self:
         if self.unit == "client" and sharing.per_image(StyleStatistics.kind):
             raise ValueError(
                 f"gaussian.unit: want image where {sharing.method} shares styles of single images, as many as a client's "
@@ -64,7 +66,9 @@ class Gaussian(Defense):
         """z: noise std over sensitivity."""
         return noise_multiplier(self.epsilon, self.delta, self.releases)
 
-    def protect(self, outgoing: Artifact | StyleDraft, rng: torch.Generator) -> Artifact:
+    def protect(
+        self, outgoing: Outgoing, rng: torch.Generator, received: ModelState | None = None
+    ) -> Artifact | StyleDraft:
         if isinstance(outgoing, StyleDraft) and RULES[outgoing.rule].clustering is not None:
             self._check_bounded(RULES[outgoing.rule], outgoing.rule)
             outgoing = outgoing.finish()

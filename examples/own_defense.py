@@ -6,6 +6,7 @@ import torch
 
 import fdgpriv
 from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleDraft
 from fdgpriv.defense import Defense, Guarantee
 
@@ -16,7 +17,9 @@ class Rounding(Defense):
 
     step: float = 0.1
 
-    def protect(self, outgoing: Artifact | StyleDraft, rng: torch.Generator) -> Artifact:
+    def protect(
+        self, outgoing: Artifact | StyleDraft, rng: torch.Generator, received: ModelState | None = None
+    ) -> Artifact:
         shared = outgoing.finish() if isinstance(outgoing, StyleDraft) else outgoing
         return shared.map(
             lambda tensor: (tensor / self.step).round() * self.step if tensor.is_floating_point() else tensor

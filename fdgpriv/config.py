@@ -13,7 +13,7 @@ from fdgpriv.attack import Attack
 from fdgpriv.cli.options import PRESETS as PRESETS
 from fdgpriv.cli.options import SETUPS, Options
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.defense import Defense
+from fdgpriv.defense import defended
 from fdgpriv.evaluation.evaluator import PretrainedMetrics
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT
 from fdgpriv.federation.federation import Federation
@@ -52,7 +52,7 @@ class AuditConfig(Options):
         threats = {spec: config.attack(spec).threats for spec in config.attacks}
         for spec in self.defenses:
             for part in parts:
-                Defense.parse(spec).bound_to(part.disclosure())
+                defended(part, spec)
         for i, part in enumerate(parts):
             if (same := parts.index(part)) < i:
                 raise ValueError(
@@ -189,7 +189,8 @@ class AuditConfig(Options):
                     for client_data in clients.values():
                         method.check_data(client_data)
                     for defense in self.defenses:
-                        Defense.parse(defense).bound_to(method.disclosure())
+                        own, _ = defended(method, defense)
+                        own.check(own.model(federation, generator(seed)))
         if not built and self.backbone is not None:
             raise ValueError(f"--backbone: has no effect: {', '.join(self.methods)}: each trains its own network")
         if not built and self.weights is not None and not any(map(self._transfers_styles, self.methods)):

@@ -1,15 +1,20 @@
-"""The role Defense: transforms a client's artifact before it is shared, and states the privacy guarantee."""
+"""The role Defense: what protects a client's data where it is shared, and the privacy that this guarantees."""
 
-from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Protocol, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 
 from fdgpriv.artifacts.artifact import Artifact
-from fdgpriv.artifacts.moments import StyleRule
+from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleDraft
+from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.registry import Role
+
+JOIN = "+"  # between the specifications of defenses that are applied one after the other
+
+Outgoing = Artifact | StyleDraft
 
 
 @dataclass(frozen=True)
@@ -29,36 +34,70 @@ class Guarantee:
     protects: tuple[str, ...] = ()
 
 
-class Sharing(Protocol):
-    """The facts about a method that defenses use: number of releases and style definition."""
-
-    @property
-    def method(self) -> str:
-        """Its name."""
-
-    @property
-    def style_rule(self) -> StyleRule | None:
-        """Definition of the shared styles; None if none are shared, or plain averages."""
-
-    def releases(self, kind: str) -> int:
-        """Maximum number of releases of this kind per client and run."""
-
-    def per_image(self, kind: str) -> bool:
-        """Whether an artifact of this kind describes one image."""
-
-
 class Defense(Role):
-    """Transforms a client's artifact before it is shared; the kind of artifact is preserved."""
+    """Protects clients' data: in their training, in what they share, or in what the server sees of it.
+
+    Each hook by default changes nothing; a defense overrides those it acts by, and `guarantee`.
+    """
 
     folder = "defenses"
 
-    def bound_to(self, sharing: Sharing) -> Self:
-        """This defense, calibrated to the number of releases; unchanged if nothing depends on it."""
+    @classmethod
+    def parse(cls, spec: str) -> Any:
+        """The defense ``name:field=value,...``, or several joined by ``+`` and applied in this order."""
+        parts = tuple(super(Defense, cls).parse(one) for one in spec.split(JOIN))
+        return parts[0] if len(parts) == 1 else Combined(parts)
+
+    def local_training(self, method: Any) -> Any:
+        """The method `method` as its clients train under this defense.
+
+        Raises:
+            ValueError: The defense is not applicable to this method.
+        """
+        return method
+
+    def bound_to(self, sharing: Disclosure) -> Self:
+        """This defense, calibrated to what the method shares and how often.
+
+        Raises:
+            ValueError: The defense is not applicable to what this method shares.
+        """
         return self
 
-    @abstractmethod
-    def protect(self, outgoing: Artifact | StyleDraft, rng: torch.Generator) -> Artifact:
-        """The artifact that is shared instead of `outgoing`; runs on the client."""
+    def protect(
+        self, outgoing: Outgoing, rng: torch.Generator, received: ModelState | None = None
+    ) -> Artifact | StyleDraft:
+        """What is shared instead of `outgoing`; runs on the client. A draft stays one only if another defense may follow.
+
+        Args:
+            outgoing: An artifact, or the per-image styles that one is computed from.
+            rng: Of the noise.
+            received: The model that the client received last; None if it received none.
+        """
+        return outgoing
+
+    def shared(self, outgoing: Outgoing, rng: torch.Generator, received: ModelState | None = None) -> Artifact:
+        """The artifact that is shared instead of `outgoing`."""
+        protected = self.protect(outgoing, rng, received)
+        return protected.finish() if isinstance(protected, StyleDraft) else protected
+
+    def withholds(self, artifact: Artifact, samples: int) -> bool:
+        """Whether a client with so many samples does not share this artifact."""
+        return False
+
+    @property
+    def aggregates(self) -> bool:
+        """Whether the server sees only the sum of answers that it needs no more of than their mean."""
+        return False
+
+    @property
+    def anonymous(self) -> bool:
+        """Whether the server does not learn which client sent an answer."""
+        return False
+
+    def relayed(self, artifact: Artifact, latest: Mapping[str, Artifact]) -> Artifact:
+        """What another client receives in place of a client's artifact; `latest` is the last one of each client."""
+        return artifact
 
     def worlds(self, dim: int, draws: int, rng: torch.Generator) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Membership scores (draws,) of a run's releases in two neighbouring worlds, the first with the canary.
@@ -72,6 +111,86 @@ class Defense(Role):
         """
         return None
 
-    @abstractmethod
     def guarantee(self) -> Guarantee:
-        """The guarantee, with epsilon None if nothing is proved."""
+        """The guarantee; by default that nothing is proved."""
+        return Guarantee(None, None, f"{self.name()} proves nothing: no finite epsilon.")
+
+
+@dataclass(frozen=True)
+class Combined(Defense):
+    """Several defenses, each applied to what the one before it gives."""
+
+    parts: tuple[Defense, ...]
+
+    def __post_init__(self) -> None:
+        names = [part.name() for part in self.parts]
+        if len(set(names)) < len(names):
+            raise ValueError(f"--defense: want each defense once in a combination, got {JOIN.join(names)}")
+
+    def spec(self) -> str:
+        return JOIN.join(part.spec() for part in self.parts)
+
+    def local_training(self, method: Any) -> Any:
+        for part in self.parts:
+            method = part.local_training(method)
+        return method
+
+    def bound_to(self, sharing: Disclosure) -> "Combined":
+        return replace(self, parts=tuple(part.bound_to(sharing) for part in self.parts))
+
+    def protect(
+        self, outgoing: Outgoing, rng: torch.Generator, received: ModelState | None = None
+    ) -> Artifact | StyleDraft:
+        for part in self.parts:
+            outgoing = part.protect(outgoing, rng, received)
+        return outgoing
+
+    def withholds(self, artifact: Artifact, samples: int) -> bool:
+        return any(part.withholds(artifact, samples) for part in self.parts)
+
+    @property
+    def aggregates(self) -> bool:
+        return any(part.aggregates for part in self.parts)
+
+    @property
+    def anonymous(self) -> bool:
+        return any(part.anonymous for part in self.parts)
+
+    def relayed(self, artifact: Artifact, latest: Mapping[str, Artifact]) -> Artifact:
+        for part in self.parts:
+            artifact = part.relayed(artifact, latest)
+        return artifact
+
+    def worlds(self, dim: int, draws: int, rng: torch.Generator) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Of the one part that proves something; None if several do, or none."""
+        proving = self._proving()
+        return proving[0].worlds(dim, draws, rng) if len(proving) == 1 else None
+
+    def guarantee(self) -> Guarantee:
+        """Of the parts that prove something together: their epsilons and deltas add up."""
+        found = [part.guarantee() for part in self._proving()]
+        others = [part.name() for part in self.parts if part.guarantee().epsilon is None]
+        said = [one.statement for one in found] + [f"{name} proves nothing." for name in others]
+        if not found:
+            return Guarantee(None, None, " ".join(said) + " No finite epsilon.")
+        kinds = dict.fromkeys(kind for one in found for kind in one.protects)
+        return Guarantee(
+            sum(one.epsilon or 0.0 for one in found),
+            sum(one.delta or 0.0 for one in found),
+            " ".join(said),
+            tuple(kinds),
+        )
+
+    def _proving(self) -> Sequence[Defense]:
+        return [part for part in self.parts if part.guarantee().epsilon is not None]
+
+
+def defended(method: Any, spec: str) -> tuple[Any, Any]:
+    """The method as its clients train under the defense `spec`, and that defense calibrated to it.
+
+    Raises:
+        ValueError: The defense is not applicable to the method.
+    """
+    defense = Defense.parse(spec)
+    method = defense.local_training(method)
+    return method, defense.bound_to(method.disclosure())

@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter
 from fdgpriv._version import __version__
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.defense import Defense
+from fdgpriv.defense import defended
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.federation.checkpoint import Checkpoints
 from fdgpriv.federation.local_engine import LocalEngine
@@ -84,8 +84,7 @@ def train(
     """The training of `cell`, run now or loaded from `out`, and its evaluator."""
     population = config.populate(dataset, cell.method, cell.target, cell.seed)
     federation = config.federation(dataset, list(population.clients), cell.seed, cell.method)
-    method = config.method(cell.method)
-    defense = Defense.parse(cell.defense).bound_to(method.disclosure())
+    method, defense = defended(config.method(cell.method), cell.defense)
     file = trained_file(out, cell)
     folder = file.parent
 
@@ -152,7 +151,7 @@ def _described(config: AuditConfig, dataset: Dataset, cell: Cell, population: Po
     return {
         "fdgpriv": __version__,
         "torch": torch.__version__,
-        "method": repr(config.method(cell.method)),
+        "method": repr(defended(config.method(cell.method), cell.defense)[0]),
         "dataset": f"{dataset.name}, {dataset.image_size} px",
         "target": cell.target,
         "seed": str(cell.seed),

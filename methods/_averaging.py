@@ -1,7 +1,7 @@
 """Rounds of federated averaging, with optional selection of the best model by validation accuracy."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -12,6 +12,7 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.statistics import SampleCount, ValidationMetrics
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.ask import Ask, Server
+from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.state import Resumable
 from fdgpriv.federation.upload import Wanted
@@ -38,6 +39,12 @@ class FederatedAveraging(FederatedSGD):
 
     weighting: Weighting = "samples"
     selection: Selection = "last"
+
+    def disclosure(self) -> Disclosure:
+        common = super().disclosure()
+        counts = (SampleCount.kind,) if self.weighting == "samples" else ()
+        accuracies = (ValidationMetrics.kind,) if self.selection == "validation" else ()
+        return replace(common, uploads=(*common.uploads, *counts, *accuracies))
 
     def model(self, federation: Federation, rng: torch.Generator) -> nn.Module:
         return Classifier(federation.backbone(rng), federation.classes, rng)

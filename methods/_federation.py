@@ -83,7 +83,7 @@ class FederatedSGD(Method):
     image_changes: ImageChanges = "flip_translate"
 
     def disclosure(self) -> Disclosure:
-        return Disclosure(self.name(), self.rounds, training=self)
+        return Disclosure(self.name(), self.rounds, uploads=(ModelState.kind,), training=self)
 
     def lr_at(self, round: int) -> float:
         """Learning rate in this round."""

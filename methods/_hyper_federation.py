@@ -143,7 +143,10 @@ class HyperFederation(FederatedSGD):
 
     def disclosure(self) -> Disclosure:
         often = {ModelState.kind: self.rounds, ModelUpdate.kind: self.rounds}
-        return replace(super().disclosure(), otherwise=0, often=often, sent_as={ModelState.kind: "client_model"})
+        sent_as, uploads = {ModelState.kind: "client_model"}, (ModelUpdate.kind,)
+        return replace(
+            super().disclosure(), otherwise=0, often=often, uploads=uploads, individual=uploads, sent_as=sent_as
+        )
 
     def hypernetwork(self, federation: Federation, rng: torch.Generator) -> Hypernetwork:
         """The initial hypernetwork."""

@@ -40,6 +40,7 @@ class StableSettings(FederatedSGD):
             first round styles are shared but not applied, as in the released code. ``eval``: running statistics, and
             styles are applied from the first round on; when training from scratch these lag behind the batches, and
             shifted features shrink.
+        resend_styles: Whether clients share their style in every round, as in the paper, or only in their first.
         style_layer: The stage after which styles are computed and shifted, by name or by stride (`Backbone`).
         explore_layers: The stages after which styles are explored and mixed (App. E.6), likewise.
         attention, attention_dim, qk_norm: Of the highlighter (App. F; `_highlighter.Highlighter`).
@@ -71,6 +72,7 @@ class StableSettings(FederatedSGD):
     oversample: Literal["balanced", "random"] = "balanced"
     oversample_size: NonNegativeInt | None = None
     style_mode: Literal["train", "eval"] = "train"
+    resend_styles: bool = True
     style_layer: str = "layer1"
     explore_layers: tuple[str, ...] = ("layer1", "layer2", "layer3")
     attention: Attention = "mix"
@@ -94,8 +96,9 @@ class StableSettings(FederatedSGD):
         return JointStyles(self) if jointly else StyleSource()
 
     def disclosure(self) -> Disclosure:
-        often = {StyleStatistics.kind: self.rounds * self.shares_styles}
-        return replace(super().disclosure(), often=often, styles=self.styles())
+        styles, common = (StyleStatistics.kind,) if self.shares_styles else (), super().disclosure()
+        often = {StyleStatistics.kind: (self.rounds if self.resend_styles else 1) * self.shares_styles}
+        return replace(common, uploads=(*styles, *common.uploads), individual=styles, often=often, styles=self.styles())
 
     def lr_at(self, round: int) -> float:
         return self.lr if self.code_compat else super().lr_at(round)

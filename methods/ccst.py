@@ -125,8 +125,11 @@ class CCST(FederatedAveraging):
     def disclosure(self) -> Disclosure:
         shared = AmplitudeSpectrum.kind if self.style_of == "amplitude" else StyleStatistics.kind
         kinds = (AmplitudeSpectrum.kind, StyleStatistics.kind)
+        common = super().disclosure()
         return replace(
-            super().disclosure(),
+            common,
+            uploads=(shared, *common.uploads),
+            individual=(shared,),
             often={kind: int(kind == shared) for kind in kinds},
             sent_as=dict.fromkeys(kinds, "style_bank"),
             single_image_kinds=frozenset(kinds if self.style == "single" else ()),

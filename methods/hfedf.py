@@ -73,8 +73,10 @@ class HFedF(HyperFederation):
     autoencoder_epochs: PositiveInt = 50
 
     def disclosure(self) -> Disclosure:
-        common, embedded = super().disclosure(), int(self.embedding == "autoencoder")
-        return replace(common, often={**common.often, AutoencoderState.kind: embedded, ClientEmbedding.kind: embedded})
+        common, embedded = super().disclosure(), self.embedding == "autoencoder"
+        often = {**common.often, AutoencoderState.kind: int(embedded), ClientEmbedding.kind: int(embedded)}
+        uploads = (*common.uploads, ClientEmbedding.kind) if embedded else common.uploads
+        return replace(common, often=often, uploads=uploads, individual=uploads)
 
     def model(self, federation: Federation, rng: torch.Generator) -> ClientNetwork:
         if self.embedding == "autoencoder":

@@ -70,7 +70,9 @@ class LSI(LSISettings):
             LabelMarginal.kind: int(self.invariance > 0 and self.inversion_labels == "marginal"),
             SampleCount.kind: int(self.buffer_weights == "samples"),
         }
-        return replace(super().disclosure(), otherwise=0, often=often)
+        uploads = tuple(kind for kind, times in often.items() if times)
+        individual = tuple(kind for kind in uploads if kind != BatchNormStatistics.kind)
+        return replace(super().disclosure(), otherwise=0, often=often, uploads=uploads, individual=individual)
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         model = self.model(federation, rng)

@@ -114,8 +114,11 @@ class Pardon(FederatedAveraging):
         return clustered(self.cluster_by == "maps", self.local_partition == "last", mixture)
 
     def disclosure(self) -> Disclosure:
+        styles, common = (StyleStatistics.kind,) if self.style_transfer else (), super().disclosure()
         return replace(
-            super().disclosure(),
+            common,
+            uploads=(*styles, *common.uploads),
+            individual=styles,
             often={StyleStatistics.kind: int(self.style_transfer)},
             style_rule=self.style_rule(),
             styles=EncodedStyles(self.transfer),

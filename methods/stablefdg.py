@@ -27,15 +27,21 @@ class StableFDG(StableSettings):
         model = self.model(federation, rng)
         layer, rule = model.backbone.stage(self.style_layer), DASSL if self.code_compat else PAPER_EPS
         style = _expected_answers.style(model.backbone.channels[layer], layer, rule.name, variances=True)
-        for round in federation.rounds(self.rounds, model=model):
+        styles: dict[str, StyleStatistics] = {}
+        for round in federation.rounds(self.rounds, model=model, styles=styles):
             clients = federation.sample(self.participants, rng)
             state = shared_state(model, SERVER, round, self)
             message: dict[str, Message]
             if self.shares_styles and len(clients) > 1:
-                asked = federation.clients if self.code_compat else clients
-                styles = styles_in((yield Ask("style", {client: [state] for client in asked}, wanted=[style])))
-                peers = self._peers(clients, styles, rng)
-                message = {client: [styles[other] for other in others] for client, others in peers}
+                everyone = federation.clients if self.code_compat else clients
+                asked = [client for client in everyone if self.resend_styles or client not in styles]
+                if asked:
+                    answers = yield Ask("style", {client: [state] for client in asked}, wanted=[style])
+                    styles.update(styles_in(answers))
+                message = {
+                    client: [*([] if client in asked else [state]), *(styles[other] for other in others)]
+                    for client, others in self._peers(clients, styles, rng)
+                }
             else:
                 message = {client: [state] for client in clients}
             states = model_state((yield Ask("fit", message, reduce="mean", wanted=[Wanted(state)])))
@@ -46,6 +52,10 @@ class StableFDG(StableSettings):
         self, clients: Sequence[str], styles: Mapping[str, StyleStatistics], rng: torch.Generator
     ) -> list[tuple[str, list[str]]]:
         """By client, the clients whose styles it receives."""
+        sharing = [client for client in clients if client in styles]
+        if len(sharing) < len(clients):  # a defense withheld some
+            others = {client: [other for other in sharing if other != client] for client in clients}
+            return [(client, _some(others[client], self.received, rng)) for client in clients]
         received = min(self.received, len(clients) - 1)
         if self.sharing == "random":
             orders = derangements(len(clients), received, rng)
@@ -68,6 +78,11 @@ def styles_in(answers: Answers) -> dict[str, StyleStatistics]:
         for artifact in message
         if isinstance(artifact, StyleStatistics)
     }
+
+
+def _some(names: Sequence[str], count: int, rng: torch.Generator) -> list[str]:
+    """At most `count` of these names, drawn without replacement."""
+    return [names[i] for i in torch.randperm(len(names), generator=rng)[:count].tolist()]
 
 
 def derangements(n: int, count: int, rng: torch.Generator) -> list[list[int]]:

@@ -93,7 +93,7 @@ def test_the_defense_protects_styles_alone(run: Callable[..., Results], rng: tor
     draft = StyleDraft(
         client="a", round=0, mean=mean, std=std, variances=False, granularity="client", at="stage1", rule=PAPER.name
     )
-    safe = Defense.parse("rounded:step=0.5").protect(draft, rng)
+    safe = Defense.parse("rounded:step=0.5").shared(draft, rng)
     assert isinstance(safe, StyleStatistics)
     assert torch.equal(safe.mean, (2 * mean.mean(0)).round() / 2)
     plain, rounded = run("rounded", "--attack", "none").runs

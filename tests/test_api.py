@@ -10,6 +10,7 @@ from conftest import audits_of, shortened
 
 import fdgpriv
 from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleDraft
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense, Guarantee
@@ -25,7 +26,9 @@ class Doubling(Defense):
 
     factor: float = 2.0
 
-    def protect(self, outgoing: Artifact | StyleDraft, rng: torch.Generator) -> Artifact:
+    def protect(
+        self, outgoing: Artifact | StyleDraft, rng: torch.Generator, received: ModelState | None = None
+    ) -> Artifact:
         shared = outgoing.finish() if isinstance(outgoing, StyleDraft) else outgoing
         return shared.map(lambda tensor: tensor * self.factor if tensor.is_floating_point() else tensor)
 

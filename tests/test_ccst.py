@@ -65,7 +65,7 @@ def shared(method: Any, data: ClientData) -> list[Artifact]:
     """What an undefended client answers to ``style``."""
     outgoing = method.client(federation(), data, seeded(1)).style([])
     undefended = Defense.named("none")()
-    return [undefended.protect(item, seeded(0)) for item in outgoing]
+    return [undefended.shared(item, seeded(0)) for item in outgoing]
 
 
 @pytest.fixture(scope="module")

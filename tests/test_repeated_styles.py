@@ -55,7 +55,7 @@ class Noise:
 
     std: float
 
-    def protect(self, draft: StyleDraft, rng: torch.Generator) -> StyleStatistics:
+    def protect(self, draft: StyleDraft, rng: torch.Generator, received: None = None) -> StyleStatistics:
         return draft.finish().map(lambda t: t + self.std * torch.randn(t.shape, generator=rng))
 
 

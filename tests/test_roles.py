@@ -208,7 +208,7 @@ def test_a_defense_keeps_kind_owner_and_shape_and_leaves_what_it_was_given(name:
     for make in OUTGOING:
         outgoing, untouched = make(), make()
         expected = outgoing.finish() if isinstance(outgoing, StyleDraft) else outgoing
-        safe = Defense.named(name)().protect(outgoing, rng)
+        safe = Defense.named(name)().shared(outgoing, rng)
         assert type(safe) is type(expected)
         assert safe.facts() == expected.facts()
         shapes = {key: (tensor.shape, tensor.dtype) for key, tensor in expected.tensors().items()}
@@ -223,7 +223,7 @@ def test_a_defense_keeps_kind_owner_and_shape_and_leaves_what_it_was_given(name:
 @EACH_DEFENSE
 def test_a_defense_draws_from_the_given_generator_only(name: str) -> None:
     before = torch.random.get_rng_state()
-    shared = [Defense.named(name)().protect(draft(), torch.Generator().manual_seed(seed)) for seed in (5, 5)]
+    shared = [Defense.named(name)().shared(draft(), torch.Generator().manual_seed(seed)) for seed in (5, 5)]
     assert torch.equal(torch.random.get_rng_state(), before)
     for key, tensor in shared[0].tensors().items():
         assert torch.equal(tensor, shared[1].tensors()[key])

@@ -203,7 +203,7 @@ def test_domains_are_named_where_a_translator_knows_them(
 class Passed(Defense):
     """A defense by another name than none, which changes nothing."""
 
-    def protect(self, outgoing: Any, rng: torch.Generator) -> Artifact:
+    def protect(self, outgoing: Any, rng: torch.Generator, received: Any = None) -> Artifact:
         return outgoing.finish() if isinstance(outgoing, StyleDraft) else outgoing
 
     def guarantee(self) -> Guarantee:

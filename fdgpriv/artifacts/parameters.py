@@ -121,6 +121,13 @@ class AutoencoderState(TensorState):
     kind: ClassVar[str] = "autoencoder_state"
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MaskedUpload(TensorState):
+    """An upload under secure aggregation: fixed-point numbers plus masks, uniform modulo 2**64 on its own; int64."""
+
+    kind: ClassVar[str] = "masked_upload"
+
+
 def running(state: Mapping[str, Tensor]) -> dict[str, Moments]:
     """Running mean and variance (C,) of each BatchNorm layer for which `state` contains both."""
     mean, variance, _ = STATISTICS

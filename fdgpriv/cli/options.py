@@ -122,7 +122,7 @@ class Options:
         for folder, specs in (
             ("methods", self.method_specs),
             ("attacks", self.attack_specs),
-            ("defenses", self.defenses),
+            ("defenses", tuple(part for spec in self.defenses for part in spec.split("+"))),
         ):
             for spec in specs:
                 check(folder, spec)

@@ -86,6 +86,8 @@ class Disclosure:
         method: Its name.
         otherwise: Maximum number of releases per client and run, for kinds not in `often`.
         often: The same by kind.
+        uploads: The kinds that clients send; empty if not stated.
+        individual: Those of `uploads` of which the server needs each client's, and not only their sum.
         single_image_kinds: Kinds whose artifacts describe one image each: a client shares one per image.
         style_rule: Definition of the shared styles; None if none are shared, or plain averages.
         styles: Computes them.
@@ -97,6 +99,8 @@ class Disclosure:
     method: str
     otherwise: int
     often: Mapping[str, int] = field(default_factory=dict)
+    uploads: tuple[str, ...] = ()
+    individual: tuple[str, ...] = ()
     single_image_kinds: frozenset[str] = frozenset()
     style_rule: StyleRule | None = None
     styles: StyleSource = field(default_factory=StyleSource)

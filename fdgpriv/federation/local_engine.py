@@ -18,7 +18,7 @@ from fdgpriv.artifacts.artifact import SERVER, Message
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import Outgoing
 from fdgpriv.data.dataset import ClientData
-from fdgpriv.federation.ask import Ask
+from fdgpriv.federation.ask import Answers, Ask
 from fdgpriv.federation.checkpoint import Checkpoints
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
@@ -86,7 +86,8 @@ class LocalEngine(Resumable):
         noise = {name: stream(seed, f"defense of {name}") for name in federation.clients}
         clients = {name: _client(method, federation, data[name], rngs[name]) for name in federation.clients}
         server_rng = stream(seed, SERVER)
-        generators = {"clients": rngs, "defenses": noise, "server": server_rng}
+        wire.masks = stream(seed, "masks")
+        generators = {"clients": rngs, "defenses": noise, "server": server_rng, "masks": wire.masks}
         loops = self._loops(federation, clients, generators, wire)
         server = method.server(replace(federation, loop=loops) if loops is not None else federation, server_rng)
         threads = torch.get_num_threads()
@@ -108,8 +109,7 @@ class LocalEngine(Resumable):
                     outgoing[name] = future.result()
                     if self.on_answer is not None:
                         self.on_answer(ask.verb, len(outgoing), len(futures))
-                answers = {name: self._up(wire, name, ask, out, noise[name]) for name, out in outgoing.items()}
-                ask = server.send(answers)
+                ask = server.send(self._up(wire, ask, outgoing, noise))
         except StopIteration as done:
             self._settle()
             model: nn.Module = done.value
@@ -125,7 +125,8 @@ class LocalEngine(Resumable):
         """The server's loops with checkpoints; None without."""
         if self.checkpoints is None:
             return None
-        state = {"clients": clients, "shared": wire.shared, "engine": self, "observer": self.observer}
+        sent = {"shared": wire.shared, "received": wire.received, "latest": wire.latest}
+        state = {"clients": clients, **sent, "engine": self, "observer": self.observer}
         complete = all(isinstance(client, Resumable) for client in clients.values())
         everything = {**state, "generators": generators}  # last, since loading the others may draw from them
         return StoredLoops(self.checkpoints, everything, wire, self._settle, federation.device, complete)
@@ -161,11 +162,13 @@ class LocalEngine(Resumable):
         self.wire_s += perf_counter() - start
         return message
 
-    def _up(self, wire: Wire, name: str, ask: Ask, out: Outgoing, rng: torch.Generator) -> Message:
+    def _up(
+        self, wire: Wire, ask: Ask, outgoing: Mapping[str, Outgoing], rngs: Mapping[str, torch.Generator]
+    ) -> Answers:
         start = perf_counter()
-        message = wire.up(name, ask.verb, out, rng, ask.round(name), ask.wanted)
+        answers = wire.collect(ask, outgoing, rngs)
         self.wire_s += perf_counter() - start
-        return message
+        return answers
 
 
 def _client(method: FederatedMethod, federation: Federation, data: ClientData, rng: torch.Generator) -> object:

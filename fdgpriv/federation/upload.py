@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.artifacts.artifact import Artifact
-from fdgpriv.artifacts.parameters import STATISTICS, ImportanceWeights, ModelUpdate, TensorState
+from fdgpriv.artifacts.parameters import STATISTICS, ImportanceWeights, MaskedUpload, ModelUpdate, TensorState
 from fdgpriv.artifacts.statistics import LabelMarginal, SampleCount, ValidationMetrics
 from fdgpriv.artifacts.style import AmplitudeSpectrum, StyleStatistics
 
@@ -66,7 +66,7 @@ class Wanted:
 
 def excessive(artifact: Artifact) -> str | None:
     """The name of a parameter with an absolute value above `LARGEST`, or None."""
-    if not isinstance(artifact, TensorState) or isinstance(artifact, ImportanceWeights):
+    if not isinstance(artifact, TensorState) or isinstance(artifact, ImportanceWeights | MaskedUpload):
         return None
     parameters = {name: t for name, t in artifact.state.items() if not name.endswith(STATISTICS)}
     return next((name for name, tensor in parameters.items() if bool((tensor.abs() > LARGEST).any())), None)

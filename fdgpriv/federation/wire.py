@@ -1,7 +1,7 @@
 """Transport between server and clients: applies defenses, validates, records and delivers every artifact."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -9,6 +9,8 @@ from fdgpriv.artifacts.artifact import PEER, SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import ModelState, TensorState
 from fdgpriv.artifacts.style import Outgoing
 from fdgpriv.defense import Defense
+from fdgpriv.federation.ask import Answers, Ask
+from fdgpriv.federation.secure_sum import secure_mean
 from fdgpriv.federation.transcript import Record, Transcript
 from fdgpriv.federation.upload import LARGEST, ClientFailed, Wanted, client_errors, excessive, faults
 
@@ -25,13 +27,19 @@ class Wire:
         sizes: Number of training samples by client, for the ledger only.
         defense: Applied by each client before it shares.
         transcript: Records all transfers.
+        masks: Of secure aggregation, agreed between the clients; not known to the server.
         shared: By kind, the clients that shared one, as keys.
+        received: By client, the model that it received last.
+        latest: By kind and client, the last artifact it shared, unless these are tensors of a network.
     """
 
     sizes: Mapping[str, int]
     defense: Defense
     transcript: Transcript = field(default_factory=Transcript)
+    masks: torch.Generator = field(default_factory=torch.Generator)
     shared: dict[str, dict[str, bool]] = field(default_factory=dict, init=False)
+    received: dict[str, ModelState] = field(default_factory=dict, init=False)
+    latest: dict[str, dict[str, Artifact]] = field(default_factory=dict, init=False)
     _checked: Artifact | None = None  # the last artifact checked: one sent to several clients is checked once
 
     def up(
@@ -57,26 +65,89 @@ class Wire:
             ClientFailed: The answer is invalid; nothing is recorded.
             Diverged: The answer contains NaN, an infinity or excessive values.
         """
+        message = self._leaving(client, verb, outgoing, rng, round, wanted)
+        self._record_answer(client, verb, message)
+        return message
+
+    def collect(self, ask: Ask, outgoing: Mapping[str, Outgoing], rngs: Mapping[str, torch.Generator]) -> Answers:
+        """By client, its answer as the server receives it: defended, validated, recorded, and summed or shuffled.
+
+        Args:
+            ask: The request.
+            outgoing: By client, its answer before the defense.
+            rngs: By client, of the defense.
+
+        Raises:
+            ClientFailed: An answer is invalid; nothing of it is recorded.
+            Diverged: An answer contains NaN, an infinity or excessive values.
+        """
+        masked = self.defense.aggregates and ask.reduce == "mean"
+        send = self._leaving if masked else self.up
+        messages = {
+            client: send(client, ask.verb, answer, rngs[client], ask.round(client), ask.wanted)
+            for client, answer in outgoing.items()
+        }
+        if masked:
+            return self._aggregated(ask, messages)
+        if not self.defense.anonymous:
+            return messages
+        order = torch.randperm(len(messages), generator=self.masks).tolist()
+        return dict(zip(messages, [list(messages.values())[i] for i in order], strict=True))
+
+    def _leaving(
+        self,
+        client: str,
+        verb: str,
+        outgoing: Outgoing,
+        rng: torch.Generator,
+        round: int | None,
+        wanted: Sequence[Wanted] | None,
+    ) -> Message:
+        """The answer of `client` as it leaves: defended and validated, not recorded."""
         with client_errors(client, verb, round):
             if not isinstance(outgoing, list | tuple):
                 raise ClientFailed(client, verb, round, f"want a list of artifacts, got {type(outgoing).__name__}")
-            message = [self.defense.protect(item, rng) for item in outgoing]
+            every = [self.defense.shared(item, rng, self.received.get(client)) for item in outgoing]
+            message = [one for one in every if not self.defense.withholds(one, self.sizes[client])]
+            if wanted is not None and len(message) < len(every):
+                wanted = [replace(part, least=0) for part in wanted]
             for fault in faults(message, client, round, wanted):
                 raise ClientFailed(client, verb, round, fault)
+        return message
+
+    def _record_answer(self, client: str, verb: str, message: Message) -> None:
+        """Records a client's answer."""
         for artifact in message:
             self._record(artifact, client, SERVER, verb)
         for artifact in message:
             kind = ModelState.kind if isinstance(artifact, TensorState) else artifact.kind
             self.shared.setdefault(kind, {})[client] = True
-        return message
+            if not isinstance(artifact, TensorState):
+                self.latest.setdefault(artifact.kind, {})[client] = artifact
+
+    def _aggregated(self, ask: Ask, messages: Mapping[str, Message]) -> Answers:
+        """The mean answer, in place of each client's; recorded are the masked uploads."""
+        for message in messages.values():
+            for artifact in message:
+                self._check_finite(artifact, artifact.client)
+        masked, mean = secure_mean(messages, self.masks)
+        for client, uploads in masked.items():
+            self._record_answer(client, ask.verb, uploads)
+        return {client: [one.seen_as(client) for one in mean] for client in messages}
 
     def down(self, client: str, verb: str, message: Sequence[Artifact]) -> Message:
         """The server's message as `client` receives it: recorded, with other clients' names replaced.
 
         Other clients are called peer, peer-2, ... in order of appearance in this message.
         """
+        message = [
+            one if one.client in (SERVER, client) else self.defense.relayed(one, self.latest.get(one.kind, {}))
+            for one in message
+        ]
         for artifact in message:
             self._record(artifact, SERVER, client, verb)
+            if isinstance(artifact, ModelState):
+                self.received[client] = artifact
         others = dict.fromkeys(a.client for a in message if a.client not in (SERVER, client))
         names = {name: PEER if number == 1 else f"{PEER}-{number}" for number, name in enumerate(others, start=1)}
         return [a.seen_as(names[a.client]) if a.client in names else a for a in message]
@@ -88,13 +159,17 @@ class Wire:
         clients = sorted(self.shared.get(artifact.aggregated_from, {})) if origin == SERVER else [origin]
         samples = 1 if artifact.level == "image" else sum(self.sizes[c] for c in clients)
         record = Record.of(artifact, sender, receiver, verb, samples, len(clients))
+        self._check_finite(artifact, sender)
+        self.transcript.add(record, artifact)
+
+    def _check_finite(self, artifact: Artifact, sender: str) -> None:
+        """Raises Diverged if the artifact contains NaN, an infinity or excessive values."""
         fault = None if artifact is self._checked else _diverged(artifact)
         self._checked = artifact
         if fault is not None:
             raise Diverged(
                 f"{sender} sent a {artifact.kind} in round {artifact.round} whose {fault}: training diverged; try a smaller lr"
             )
-        self.transcript.add(record, artifact)
 
 
 def _diverged(artifact: Artifact) -> str | None:

@@ -40,7 +40,7 @@ class AmplitudeSimulator(Simulator):
     ) -> Artifact:
         amplitude = torch.fft.fft2(held.images[index].double()).abs().mean(0).float()
         artifact = self._spectrum(amplitude, granularity)
-        return self.defense.protect(artifact, rng) if defended else artifact
+        return self.defense.shared(artifact, rng, held.received_model) if defended else artifact
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """All amplitudes (3HW,)."""

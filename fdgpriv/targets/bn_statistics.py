@@ -61,7 +61,7 @@ class StatisticsSimulator(Simulator):
         data = replace(self.like, pixels=held.images[index], labels=held.labels[index])
         client = self.method.client(self.federation, data, rng)
         artifact = answered(client, self.verb, held.received_model, BatchNormStatistics)
-        return self.defense.protect(artifact, rng) if defended else artifact
+        return self.defense.shared(artifact, rng, held.received_model) if defended else artifact
 
     def network(self) -> nn.Module:
         """A new copy of the initial network."""

@@ -55,7 +55,7 @@ class EmbeddingSimulator(Simulator):
         data = replace(self.like, pixels=images, labels=labels, held_out_pixels=images, held_out_labels=labels)
         client = self.method.client(self.federation, data, rng)
         artifact = answered(client, self.verb, self.start, ClientEmbedding)
-        return self.defense.protect(artifact, rng) if defended else artifact
+        return self.defense.shared(artifact, rng, held.received_model) if defended else artifact
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """The embedding (e,)."""

@@ -47,7 +47,7 @@ class HeadSimulator(Simulator):
         defended: bool = True,
     ) -> Artifact:
         head, _ = self.trained(held, index, rng)
-        return self.defense.protect(head, rng) if defended else head
+        return self.defense.shared(head, rng, held.received_model) if defended else head
 
     def trained(self, held: HeldImages, index: Tensor, rng: torch.Generator) -> tuple[ClassifierHead, Any]:
         """The undefended head that a client with the images at `index` (m,) trains, and its model in evaluation mode."""

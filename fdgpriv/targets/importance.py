@@ -53,7 +53,9 @@ class ImportanceSimulator(Simulator):
         device = simulator.federation.device
         state = self._method.importances(self._under(trained), held.images[index], device)
         shared: list[Artifact] = [ImportanceWeights(client=SERVER, round=simulator.round, state=state), trained]
-        importances, model = (simulator.defense.protect(one, rng) if defended else one for one in shared)
+        importances, model = (
+            simulator.defense.shared(one, rng, held.received_model) if defended else one for one in shared
+        )
         assert held.received_model is not None
         kept = {name: tensor for name, tensor in model.tensors().items() if name in held.received_model.state}
         return with_model(importances, kept if self.includes_model else {})

@@ -39,7 +39,7 @@ class MarginalSimulator(Simulator):
     ) -> Artifact:
         counts = held.labels[index].bincount(minlength=self.classes).float()
         artifact = LabelMarginal(client=SERVER, round=0, share=counts / counts.sum())
-        return self.defense.protect(artifact, rng) if defended else artifact
+        return self.defense.shared(artifact, rng, held.received_model) if defended else artifact
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """The shares (K,)."""

@@ -35,9 +35,10 @@ def recorded_targets(
 ) -> Mapping[str, Target[Simulator]]:
     """By name, the artifacts of this run that can be evaluated, each with its simulator."""
     trained = training_target(transcript, method, federation, defense, population)
+    repeated = None if evidence is None or defense.anonymous else repeated_target(evidence, defense)
     first_models = received_models(transcript.models_sent(0), population)
     found = (
-        None if evidence is None else style_target(evidence, defense, repeated_target(evidence, defense)),
+        None if evidence is None else style_target(evidence, defense, repeated),
         trained,
         importance_target(transcript, trained),
         shared_model_target(transcript, method, federation, defense, population),

@@ -38,7 +38,7 @@ class CountSimulator(Simulator):
         defended: bool = True,
     ) -> Artifact:
         artifact = SampleCount(client=SERVER, round=self.round, count=torch.tensor(len(index)))
-        return self.defense.protect(artifact, rng) if defended else artifact
+        return self.defense.shared(artifact, rng, held.received_model) if defended else artifact
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """The count (1,)."""

@@ -64,7 +64,7 @@ class StyleSimulator(Simulator):
 
     def share(self, draft: StyleDraft, rng: torch.Generator) -> StyleStatistics:
         """The artifact that the defense makes of the draft."""
-        shared = self.defense.protect(draft, rng)
+        shared = self.defense.shared(draft, rng)
         assert isinstance(shared, StyleStatistics)
         return shared
 

@@ -118,7 +118,7 @@ class TrainingSimulator(Simulator):
     ) -> Artifact:
         assert held.received_model is not None
         artifact = self.form(self.trained_once(held, index, rng), held.received_model)
-        return self.defense.protect(artifact, rng) if defended else artifact
+        return self.defense.shared(artifact, rng, held.received_model) if defended else artifact
 
     def form(self, trained: ModelState, received_model: ModelState) -> TensorState:
         """The artifact of a trained model: the tensors that the received model has, or their change."""

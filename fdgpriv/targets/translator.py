@@ -68,7 +68,9 @@ class TranslatorSimulator(Simulator):
             data = replace(self.like, client=name, pixels=held.images[index], labels=held.labels[index])
             client: Any = self.method.client(federation, data, rng)
             answer: Message = getattr(client, self.verb)([held.received_model])
-            answers[name] = [self.defense.protect(one, rng) for one in answer] if defended else answer
+            answers[name] = (
+                [self.defense.shared(one, rng, held.received_model) for one in answer] if defended else answer
+            )
         method: Any = self.method
         translator, _ = method.translator(federation, answers, rng)
         return list(self.translated(translator, len(names)))

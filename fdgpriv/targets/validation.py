@@ -64,7 +64,7 @@ class ValidationSimulator(Simulator):
         several = {id(model): model for model in self.models}
         answers = {key: answered(client, self.verb, model, ValidationMetrics) for key, model in several.items()}
         metrics = [answers[id(model)] for model in self.models]
-        return joined([self.defense.protect(one, rng) for one in metrics] if defended else metrics)
+        return joined([self.defense.shared(one, rng, held.received_model) for one in metrics] if defended else metrics)
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """The accuracies (T,)."""
