@@ -1,0 +1,194 @@
+"""What a comparison of audits tells: what became worse or better, and the tables behind it; each format sets it in type."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fdgpriv.results.change import ERROR, BytesChange, Change, EpsilonChange, QuestionChange
+from fdgpriv.results.comparison import Comparison, LaterAudit, RunChange
+from fdgpriv.results.question import Question
+
+from ._numbers import decimals, measured, number, p_value, plain, rounded_bytes, share
+from ._tables import Cell, Table, count, text, verdict
+from ._tables import number as figure
+from ._words import SECRETS, artifact, asked_of, joined, metric, role, scope, spoken, upper
+
+OUTCOMES = {"worse": "Worse", "better": "Better", "not_shown": "No change shown", "not_tested": "Not tested"}
+
+
+@dataclass(frozen=True)
+class Against:
+    """One later audit against the baseline; a table is None where it would be empty.
+
+    Attributes:
+        title: Its folder.
+        facts: How its runs were matched, and what differs.
+        accuracy: Always there.
+        changed: The questions whose verdict moved or on which an attack's score changed, and those that one audit asks.
+        unchanged: The other questions.
+        sent, epsilon: What changed of the ledger and of epsilon.
+    """
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    accuracy: Table
+    changed: Table | None
+    unchanged: Table | None
+    sent: Table | None
+    epsilon: Table | None
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Everything that a comparison shows, already in words; `word` is an outcome."""
+
+    title: str
+    word: str
+    sentence: str
+    note: str
+    audits: tuple[Against, ...]
+
+
+def changes(comparison: Comparison) -> Changes:
+    """The comparison in words."""
+    worse, better = comparison.count("worse"), comparison.count("better")
+    moved = sum(later.moved_to_leak() for later in comparison.later)
+    verdicts = f"{_times(moved, 'verdict')} moved to leak"
+    word = "worse" if worse or moved else "better" if better else "not_shown"
+    note = (
+        f"{_times(comparison.tests, 'test')}, corrected together by Holm: worse and better are what has p ≤ {ERROR} after "
+        "the correction. No change shown is not evidence that nothing changed. Square brackets are 95% intervals, "
+        "without correction."
+    )
+    return Changes(
+        title=f"Against {comparison.baseline}",
+        word=word,
+        sentence=f"{_times(worse, 'figure')} worse, {better} better; {verdicts}.",
+        note=note,
+        audits=tuple(map(_against, comparison.later)),
+    )
+
+
+def _against(later: LaterAudit) -> Against:
+    asked = [(run, question) for run in later.runs for question in run.questions]
+    several = len(later.runs) > 1
+    differs = dict.fromkeys([*later.differs, *(said for run in later.runs for said in run.differs)])
+    facts = (
+        ("Runs compared", "; ".join(_pair(run) for run in later.runs)),
+        ("Matched by", joined(list(later.matched_by))),
+        ("What differs", "; ".join(differs) or "nothing that was asked"),
+        ("Only in the baseline", "; ".join(later.only_before)),
+        ("Only here", "; ".join(later.only_after)),
+    )
+    return Against(
+        title=later.folder,
+        facts=tuple((name, said) for name, said in facts if said),
+        accuracy=_accuracy(later),
+        changed=_questions([one for one in asked if one[0].changed(one[1])], several),
+        unchanged=_questions([one for one in asked if not one[0].changed(one[1])], several),
+        sent=_sent([(run, one) for run in later.runs for one in run.sent], several),
+        epsilon=_epsilon([(run, one) for run in later.runs for one in run.epsilon], several),
+    )
+
+
+def _pair(run: RunChange) -> str:
+    return run.after if run.before == run.after else f"{run.before} → {run.after}"
+
+
+def _accuracy(later: LaterAudit) -> Table:
+    rows = (
+        (
+            text(
+                f"{upper(one.images)} domain" if one.images == "target" else "Source domains, held-out images",
+                one.after,
+            ),
+            figure(share(one.change.before)),
+            figure(share(one.change.after)),
+            _difference(one.change, "points"),
+            _outcome(one.change),
+        )
+        for one in later.accuracies
+    )
+    return Table(("Accuracy", "Before", "After", "Difference", "Outcome"), tuple(rows))
+
+
+def _questions(asked: Sequence[tuple[RunChange, QuestionChange]], several: bool) -> Table | None:
+    heads = ("Question", "Before", "After", "Attack", "Its score", "Difference", "Outcome")
+    return Table(heads, tuple(_question(run, one, several) for run, one in asked)) if asked else None
+
+
+def _question(run: RunChange, one: QuestionChange, several: bool) -> tuple[Cell, ...]:
+    asked, shown = one.question, run.shown(one)
+    about = ", ".join(filter(None, (f"by {role(asked.adversary)}", scope(asked), run.after if several else "")))
+    title = text(f"{upper(artifact(asked_of(asked)))}: {SECRETS[asked.secret]}", about)
+    verdicts = (_verdict(one.before), _verdict(one.after))
+    outcome = Cell("Worse", "worse", "moved to leak") if one.moved_to_leak else None
+    if shown is None:
+        return (title, *verdicts, text("–"), text("–"), text("–"), outcome or text("–"))
+    change = shown.change
+    score = f"{measured(change.before)} → {measured(change.after)}"
+    return (
+        title,
+        *verdicts,
+        text(spoken(shown.attack), metric(shown.metric)),
+        text(score),
+        _difference(change),
+        outcome or _outcome(change),
+    )
+
+
+def _verdict(question: Question | None) -> Cell:
+    return verdict(question.verdict) if question else text("not asked")
+
+
+def _difference(change: Change, unit: str = "") -> Cell:
+    gap = change.difference
+    if gap.value is not None and unit:
+        scaled = {"value": 100 * gap.value, "ci95": gap.ci95 and (100 * gap.ci95[0], 100 * gap.ci95[1])}
+        gap = gap.model_copy(update=scaled)
+    sign = "+" if gap.value is not None and round(gap.value, decimals([gap])) > 0 else ""
+    return figure(f"{sign}{measured(gap)}{f' {unit}' if unit and gap.value is not None else ''}", change.basis)
+
+
+def _outcome(change: Change) -> Cell:
+    p = "" if change.p_holm is None else f"p {p_value(change.p)}, corrected {p_value(change.p_holm)}"
+    return Cell(OUTCOMES[change.outcome], change.outcome, p)
+
+
+def _sent(found: Sequence[tuple[RunChange, BytesChange]], several: bool) -> Table | None:
+    rows = tuple(
+        (
+            text(spoken(one.kind), run.after if several else ""),
+            text(f"{one.sender} → {one.to}"),
+            *(_bytes(size) for size in (one.bytes_before, one.bytes_after)),
+            *(count("none" if times is None else f"{times:,}") for times in (one.times_before, one.times_after)),
+        )
+        for run, one in found
+    )
+    heads = ("Artifact", "From → to", "Bytes per client and round, before", "After", "Times, before", "After")
+    return Table(heads, rows) if rows else None
+
+
+def _bytes(size: int | None) -> Cell:
+    return count("none") if size is None else count(f"{size:,}", rounded_bytes(size))
+
+
+def _epsilon(found: Sequence[tuple[RunChange, EpsilonChange]], several: bool) -> Table | None:
+    names = {
+        "proved": "Proved ε, at most",
+        "delta": "at δ",
+        "clopper_pearson": "Measured ε, at least (Clopper-Pearson)",
+    }
+    names |= {"gdp": "Measured ε, at least (GDP)", "one_run": "Measured ε, at least (one run)"}
+    rows = tuple(
+        (text(names[one.name], run.after if several else ""), *(_bound(value) for value in (one.before, one.after)))
+        for run, one in found
+    )
+    return Table(("Epsilon", "Before", "After"), rows) if rows else None
+
+
+def _bound(value: float | None) -> Cell:
+    return count("none" if value is None else plain(value))
+
+
+def _times(n: int, what: str) -> str:
+    return f"{number(n, 0)} {what}{'' if n == 1 else 's'}"
