@@ -7,12 +7,10 @@ from fdgpriv.results.change import ERROR, BytesChange, Change, EpsilonChange, Qu
 from fdgpriv.results.comparison import Comparison, LaterAudit, RunChange
 from fdgpriv.results.question import Question
 
-from ._numbers import decimals, measured, number, p_value, plain, rounded_bytes, share
+from ._numbers import measured, p_value, plain, rounded_bytes, share
 from ._tables import Cell, Table, count, text, verdict
 from ._tables import number as figure
-from ._words import SECRETS, artifact, asked_of, joined, metric, role, scope, spoken, upper
-
-OUTCOMES = {"worse": "Worse", "better": "Better", "not_shown": "No change shown", "not_tested": "Not tested"}
+from ._words import BOUNDS, IMAGES, OUTCOMES, SECRETS, artifact, asked_of, joined, metric, role, scope, spoken, upper
 
 
 @dataclass(frozen=True)
@@ -52,8 +50,7 @@ def changes(comparison: Comparison) -> Changes:
     """The comparison in words."""
     worse, better = comparison.count("worse"), comparison.count("better")
     moved = sum(later.moved_to_leak() for later in comparison.later)
-    verdicts = f"{_times(moved, 'verdict')} moved to leak"
-    word = "worse" if worse or moved else "better" if better else "not_shown"
+    word = "worse" if any(later.worse for later in comparison.later) else "better" if better else "not_shown"
     note = (
         f"{_times(comparison.tests, 'test')}, corrected together by Holm: worse and better are what has p ≤ {ERROR} after "
         "the correction. No change shown is not evidence that nothing changed. Square brackets are 95% intervals, "
@@ -62,7 +59,7 @@ def changes(comparison: Comparison) -> Changes:
     return Changes(
         title=f"Against {comparison.baseline}",
         word=word,
-        sentence=f"{_times(worse, 'figure')} worse, {better} better; {verdicts}.",
+        sentence=f"{_times(worse, 'figure')} worse, {better} better; {_times(moved, 'verdict')} moved to leak.",
         note=note,
         audits=tuple(map(_against, comparison.later)),
     )
@@ -76,6 +73,8 @@ def _against(later: LaterAudit) -> Against:
         ("Runs compared", "; ".join(_pair(run) for run in later.runs)),
         ("Matched by", joined(list(later.matched_by))),
         ("What differs", "; ".join(differs) or "nothing that was asked"),
+        ("Not paired", "; ".join(_not_paired(later))),
+        ("Not trained any more", "; ".join(f"{run.after}: {run.lost}" for run in later.runs if run.lost)),
         ("Only in the baseline", "; ".join(later.only_before)),
         ("Only here", "; ".join(later.only_after)),
     )
@@ -85,8 +84,8 @@ def _against(later: LaterAudit) -> Against:
         accuracy=_accuracy(later),
         changed=_questions([one for one in asked if one[0].changed(one[1])], several),
         unchanged=_questions([one for one in asked if not one[0].changed(one[1])], several),
-        sent=_sent([(run, one) for run in later.runs for one in run.sent], several),
-        epsilon=_epsilon([(run, one) for run in later.runs for one in run.epsilon], several),
+        sent=_sent(later.sent()),
+        epsilon=_epsilon(later.epsilon()),
     )
 
 
@@ -94,13 +93,17 @@ def _pair(run: RunChange) -> str:
     return run.after if run.before == run.after else f"{run.before} → {run.after}"
 
 
+def _not_paired(later: LaterAudit) -> list[str]:
+    """What the differences are from that are not over pairs."""
+    attacks = [one.change for run in later.runs for one in run.attacks]
+    both = (("accuracy", [one.change for one in later.accuracies]), ("scores", attacks))
+    return list(dict.fromkeys(f"{name}: {one.basis}" for name, changes in both for one in changes if not one.paired))
+
+
 def _accuracy(later: LaterAudit) -> Table:
     rows = (
         (
-            text(
-                f"{upper(one.images)} domain" if one.images == "target" else "Source domains, held-out images",
-                one.after,
-            ),
+            text(IMAGES[one.images], one.after),
             figure(share(one.change.before)),
             figure(share(one.change.after)),
             _difference(one.change, "points"),
@@ -141,12 +144,15 @@ def _verdict(question: Question | None) -> Cell:
 
 
 def _difference(change: Change, unit: str = "") -> Cell:
+    """The difference with its sign; accuracies in percentage points."""
     gap = change.difference
-    if gap.value is not None and unit:
-        scaled = {"value": 100 * gap.value, "ci95": gap.ci95 and (100 * gap.ci95[0], 100 * gap.ci95[1])}
-        gap = gap.model_copy(update=scaled)
-    sign = "+" if gap.value is not None and round(gap.value, decimals([gap])) > 0 else ""
-    return figure(f"{sign}{measured(gap)}{f' {unit}' if unit and gap.value is not None else ''}", change.basis)
+    if gap.value is None:
+        return figure(measured(gap))
+    if unit:
+        ends = gap.ci95 and (100 * gap.ci95[0], 100 * gap.ci95[1])
+        gap = gap.model_copy(update={"value": 100 * gap.value, "ci95": ends})
+    plus = "+" if change.difference.value and change.difference.value > 0 else ""
+    return figure(f"{plus}{measured(gap)} {unit}".rstrip(), change.basis if change.paired else "not paired")
 
 
 def _outcome(change: Change) -> Cell:
@@ -154,15 +160,15 @@ def _outcome(change: Change) -> Cell:
     return Cell(OUTCOMES[change.outcome], change.outcome, p)
 
 
-def _sent(found: Sequence[tuple[RunChange, BytesChange]], several: bool) -> Table | None:
+def _sent(found: Sequence[tuple[str, BytesChange]]) -> Table | None:
     rows = tuple(
         (
-            text(spoken(one.kind), run.after if several else ""),
+            text(spoken(one.kind), runs),
             text(f"{one.sender} → {one.to}"),
             *(_bytes(size) for size in (one.bytes_before, one.bytes_after)),
             *(count("none" if times is None else f"{times:,}") for times in (one.times_before, one.times_after)),
         )
-        for run, one in found
+        for runs, one in found
     )
     heads = ("Artifact", "From → to", "Bytes per client and round, before", "After", "Times, before", "After")
     return Table(heads, rows) if rows else None
@@ -172,7 +178,7 @@ def _bytes(size: int | None) -> Cell:
     return count("none") if size is None else count(f"{size:,}", rounded_bytes(size))
 
 
-def _epsilon(found: Sequence[tuple[RunChange, EpsilonChange]], several: bool) -> Table | None:
+def _epsilon(found: Sequence[tuple[str, EpsilonChange]]) -> Table | None:
     names = {
         "proved": "Proved ε, at most",
         "delta": "at δ",
@@ -180,8 +186,7 @@ def _epsilon(found: Sequence[tuple[RunChange, EpsilonChange]], several: bool) ->
     }
     names |= {"gdp": "Measured ε, at least (GDP)", "one_run": "Measured ε, at least (one run)"}
     rows = tuple(
-        (text(names[one.name], run.after if several else ""), *(_bound(value) for value in (one.before, one.after)))
-        for run, one in found
+        (text(BOUNDS[one.name], runs), *(_bound(value) for value in (one.before, one.after))) for runs, one in found
     )
     return Table(("Epsilon", "Before", "After"), rows) if rows else None
 
@@ -191,4 +196,4 @@ def _bound(value: float | None) -> Cell:
 
 
 def _times(n: int, what: str) -> str:
-    return f"{number(n, 0)} {what}{'' if n == 1 else 's'}"
+    return f"{n:,} {what}{'' if n == 1 else 's'}"

@@ -14,10 +14,10 @@ from fdgpriv.report import Report
 from fdgpriv.results.comparison import Comparison
 from fdgpriv.results.finding import Results
 
-from ._changes import OUTCOMES, changes
+from ._changes import changes
 from ._figures import Drawing
 from ._story import story
-from ._words import MEANINGS, NOT_ATTACKED, VERDICTS
+from ._words import MEANINGS, NOT_ATTACKED, OUTCOMES, VERDICTS
 
 PNG = b"\x89PNG\r\n\x1a\n"
 LARGEST_PICTURE = 8 * 2**20  # bytes

@@ -10,10 +10,10 @@ from fdgpriv.report import Report
 from fdgpriv.results.comparison import Comparison
 from fdgpriv.results.finding import Results
 
-from ._changes import OUTCOMES, Against, changes
+from ._changes import Against, changes
 from ._story import Part, Story, story
 from ._tables import Cell, Picture, Section, Table, count, text, verdict
-from ._words import NOT_ATTACKED, VERDICTS
+from ._words import NOT_ATTACKED, OUTCOMES, VERDICTS
 
 _SPECIAL = re.compile(r"([\\`*\[\]{}~#!$^]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[-+=:](?=\s|$|[-=:]))")
 _NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")  # at the start of a list item it would start a list in it

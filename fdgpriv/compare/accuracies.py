@@ -34,8 +34,8 @@ def _change(pairs: Sequence[Pair], images: str) -> Change:
         return _paired(known, images, len(pairs))
     before, after = (_accuracy(run, images) for run in (known or pairs)[0])
     gap, p = difference_of_intervals(before, after)
-    basis = "one training each: two intervals over images, taken as independent"
-    return Change(before=before, after=after, difference=_cut(gap), basis=basis, p=p)
+    basis = "two intervals over images, taken as independent: one pair of trainings"
+    return Change(before=before, after=after, difference=_cut(gap), paired=False, basis=basis, p=p)
 
 
 def _paired(pairs: Sequence[Pair], images: str, matched: int) -> Change:
@@ -49,7 +49,8 @@ def _paired(pairs: Sequence[Pair], images: str, matched: int) -> Change:
     gap = Measured(value=found.value, ci95=found.ends, n=found.n, direction="higher_better", reason=found.reason)
     over = f"paired over {found.n} {'seeds' if len(set(seeds)) > 1 else 'targets'}"
     basis = over if len(pairs) == matched else f"{over}; {len(pairs)} of {matched} pairs were trained"
-    return Change(before=before, after=after, difference=_cut(gap), basis=basis, p=p_of_few(unit_means(gaps, units)))
+    p = p_of_few(unit_means(gaps, units))
+    return Change(before=before, after=after, difference=_cut(gap), paired=True, basis=basis, p=p)
 
 
 def _accuracy(run: Run, images: str) -> Measured:

@@ -74,6 +74,7 @@ def _paired(earlier: AttackFinding, later: AttackFinding, mine: AttackScores, th
         before=earlier.metrics[earlier.headline],
         after=later.metrics[later.headline],
         difference=difference(mine, theirs),
+        paired=True,
         basis=f"paired over {len(units)} clients",
         p=p_of_pairs(units),
     )
@@ -83,4 +84,4 @@ def _of_intervals(earlier: AttackFinding, later: AttackFinding, reason: str) -> 
     before, after = (one.metrics[one.headline] for one in (earlier, later))
     gap, p = difference_of_intervals(before, after)
     basis = f"two intervals, taken as independent: {reason}"
-    return Change(before=before, after=after, difference=gap, basis=basis, p=p)
+    return Change(before=before, after=after, difference=gap, paired=False, basis=basis, p=p)

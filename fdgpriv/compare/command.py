@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # what needs torch is imported in functions, after the audits
 USAGE, INTERRUPTED, FAILED_ON = 2, 3, 4
 CONDITIONS = {
     "leak": "a question of the last RUN leaks",
-    "worse": "a figure of a later RUN is worse after correction, or a verdict moved to leak",
+    "worse": "a figure of a later RUN is worse after correction, a verdict moved to leak, or a training failed",
 }
 EXAMPLES = """examples:
   fdgpriv compare runs/main runs/branch

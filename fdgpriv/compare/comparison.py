@@ -56,11 +56,17 @@ def _run(before: Audit, was: Run, after: Audit, now: Run) -> RunChange:
         before=title(was),
         after=title(now),
         differs=asked_differently(before, was, after, now),
+        lost=_lost(was, now),
         attacks=tuple(attacks.values()),
         questions=question_changes(was, now, attacks),
         sent=bytes_changes(was, now),
         epsilon=epsilon_changes(was, now),
     )
+
+
+def _lost(was: Run, now: Run) -> str | None:
+    """Why the later run has no trained model, where the earlier one has."""
+    return (now.failed or "training diverged") if was.utility is not None and now.utility is None else None
 
 
 def _corrected(later: LaterAudit, p_holm: Iterator[float]) -> LaterAudit:

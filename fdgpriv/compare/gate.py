@@ -22,7 +22,9 @@ def failures(conditions: Collection[str], comparison: Comparison, last: Audit) -
 
 
 def _worse(later: LaterAudit) -> str:
-    figures = sum(change.outcome == "worse" for change in later.changes())
-    return (
-        f"{later.folder} is worse: {figures} figures after correction, {later.moved_to_leak()} verdicts moved to leak"
-    )
+    counts = {
+        "figures worse after correction": sum(change.outcome == "worse" for change in later.changes()),
+        "verdicts that moved to leak": later.moved_to_leak(),
+        "trainings that failed or diverged": sum(run.lost is not None for run in later.runs),
+    }
+    return f"{later.folder} is worse: {', '.join(f'{name}: {n}' for name, n in counts.items() if n)}"

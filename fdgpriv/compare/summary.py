@@ -7,7 +7,7 @@ from fdgpriv.results.comparison import Comparison, LaterAudit, RunChange
 from fdgpriv.statistics.measured import Measured
 
 OUTCOMES = {"worse": "worse", "better": "better", "not_shown": "no change shown", "not_tested": "not tested"}
-HEADS = ("", "before", "after", "difference [95 %]", "")
+HEADS = ("", "before", "after", "", "difference [95 %]")
 
 Row = tuple[str, str, str, str, str]
 
@@ -45,13 +45,14 @@ def _rows(later: LaterAudit) -> Iterator[Row]:
         yield (f"{one.images} accuracy{which}", *_figures(one.change))
     for run in later.runs:
         rows = [
+            *([("training", "done", run.lost, "worse", "")] if run.lost else []),
             *(_question(run, question) for question in run.questions if run.changed(question)),
-            *map(_bytes, run.sent),
-            *map(_epsilon, run.epsilon),
         ]
         if several and rows:
             yield (f"{run.after}:", "", "", "", "")
         yield from rows
+    yield from (_bytes(*found) for found in later.sent())
+    yield from (_epsilon(*found) for found in later.epsilon())
 
 
 def _question(run: RunChange, question: QuestionChange) -> Row:
@@ -60,7 +61,7 @@ def _question(run: RunChange, question: QuestionChange) -> Row:
     outcome = OUTCOMES[shown.change.outcome] if shown else ""
     said = "worse: moved to leak" if question.moved_to_leak else outcome
     name = f"{one.artifact} {one.adversary} {one.secret} {one.scope}"
-    return name, verdicts[0], verdicts[1], _attack(shown) if shown else "", said
+    return name, verdicts[0], verdicts[1], said, _attack(shown) if shown else ""
 
 
 def _attack(one: AttackChange) -> str:
@@ -69,19 +70,23 @@ def _attack(one: AttackChange) -> str:
 
 
 def _figures(change: Change) -> tuple[str, str, str, str]:
-    return _number(change.before), _number(change.after), _difference(change), OUTCOMES[change.outcome]
+    return _number(change.before), _number(change.after), OUTCOMES[change.outcome], _difference(change)
 
 
-def _bytes(one: BytesChange) -> Row:
-    name = f"bytes of {one.kind}, {one.sender} → {one.to}"
+def _bytes(runs: str, one: BytesChange) -> Row:
+    name = f"bytes of {one.kind}, {one.sender} → {one.to}{_in(runs)}"
     times = f"{_count(one.times_before)} → {_count(one.times_after)} crossings"
-    return name, _count(one.bytes_before), _count(one.bytes_after), times, ""
+    return name, _count(one.bytes_before), _count(one.bytes_after), "", times
 
 
-def _epsilon(one: EpsilonChange) -> Row:
+def _epsilon(runs: str, one: EpsilonChange) -> Row:
     before, after = ("none" if value is None else f"{value:.3g}" for value in (one.before, one.after))
     name = one.name if one.name == "delta" else f"epsilon {one.name.replace('_', '-')}"
-    return name, before, after, "", ""
+    return f"{name}{_in(runs)}", before, after, "", ""
+
+
+def _in(runs: str) -> str:
+    return f" ({runs})" if runs else ""
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:

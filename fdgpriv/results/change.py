@@ -16,7 +16,8 @@ class Change(Entry):
     Attributes:
         before, after: The figure in the baseline and in the later audit.
         difference: After minus before with its 95 % interval; null with a reason where it cannot be computed.
-        basis: What the interval is over, and whether by pairs.
+        paired: Whether the interval is over pairs, of seeds, targets or clients; else it is from the two intervals.
+        basis: What it is over; where it is not paired, why.
         p: Two-sided, that the figure did not change; None where it is not tested.
         p_holm: Corrected over all tests of the comparison.
         outcome: worse or better where p_holm <= 0.05.
@@ -25,6 +26,7 @@ class Change(Entry):
     before: Measured
     after: Measured
     difference: Measured
+    paired: bool
     basis: Text
     p: Probability | None = None
     p_holm: Probability | None = None

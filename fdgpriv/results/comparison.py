@@ -1,8 +1,8 @@
 """The contract of compare.json, schema 1: what changed between a baseline audit and later ones."""
 
 import json
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterable, Iterator
+from typing import Literal, TypeVar
 
 from pydantic import Field
 
@@ -17,6 +17,8 @@ from fdgpriv.results.change import (
 )
 from fdgpriv.utils.records import Count, Entry, Text, Word
 
+E = TypeVar("E", bound=Entry)
+
 
 class RunChange(Entry):
     """A run of the baseline and the later run that it is matched with.
@@ -24,6 +26,7 @@ class RunChange(Entry):
     Attributes:
         before, after: The runs in one line each.
         differs: What differs in what was asked.
+        lost: Why the later run has no trained model, where the earlier one has.
         attacks: The attacks on artifacts that crossed the wire that both runs have.
         questions: Those that either run asks, in the order of the later one.
         sent, epsilon: What changed of the ledger and of epsilon.
@@ -32,6 +35,7 @@ class RunChange(Entry):
     before: Text
     after: Text
     differs: tuple[Text, ...]
+    lost: Text | None
     attacks: tuple[AttackChange, ...]
     questions: tuple[QuestionChange, ...]
     sent: tuple[BytesChange, ...]
@@ -80,14 +84,29 @@ class LaterAudit(Entry):
         yield from (one.change for one in self.accuracies)
         yield from (one.change for run in self.runs for one in run.attacks)
 
+    def sent(self) -> list[tuple[str, BytesChange]]:
+        """What changed of the ledger, with the runs in which it did; no name where it did in all."""
+        return self._of_runs([(run.after, one) for run in self.runs for one in run.sent])
+
+    def epsilon(self) -> list[tuple[str, EpsilonChange]]:
+        """The same of epsilon."""
+        return self._of_runs([(run.after, one) for run in self.runs for one in run.epsilon])
+
+    def _of_runs(self, found: Iterable[tuple[str, E]]) -> list[tuple[str, E]]:
+        names: dict[E, list[str]] = {}
+        for run, one in found:
+            names.setdefault(one, []).append(run)
+        return [("" if len(of) == len(self.runs) else "; ".join(of), one) for one, of in names.items()]
+
     def moved_to_leak(self) -> int:
         """Number of questions whose verdict became a leak."""
         return sum(question.moved_to_leak for run in self.runs for question in run.questions)
 
     @property
     def worse(self) -> bool:
-        """Whether a figure is worse after the correction, or a verdict moved to leak."""
-        return self.moved_to_leak() > 0 or any(change.outcome == "worse" for change in self.changes())
+        """Whether a figure is worse after the correction, a verdict moved to leak, or a training was lost."""
+        worse = any(change.outcome == "worse" for change in self.changes())
+        return worse or self.moved_to_leak() > 0 or any(run.lost for run in self.runs)
 
 
 class Comparison(Entry):
