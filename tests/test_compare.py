@@ -435,6 +435,10 @@ def bad(folder: Path) -> dict[str, tuple[list[str], str]]:
         "torn scores": ([str(whole), str(torn)], "with its SHA-256 in"),
         "condition": ([*both, "--fail-on", "never"], "--fail-on: want leak or worse, after the runs; got 'never'"),
         "conditions": ([*both, "--fail-on", "leak", "leak"], "want each value once"),
+        "not attacked": (
+            [str(good), str(audit(folder / "bare", run(questions=()))), "--fail-on", "leak"],
+            "asks no question",
+        ),
         "swallowed": (["--fail-on", "leak", *both], "after the runs; got"),
         "out": ([*both, "--out", str(file)], "--out: want a folder, got the file"),
         "below": ([*both, "--out", str(file / "deep" / "out")], "--out: want a folder, got the file"),
@@ -456,7 +460,7 @@ CASES = (
         "nothing in common",
         "torn scores",
     ),
-    *("condition", "conditions", "swallowed", "out", "below", "word"),
+    *("condition", "conditions", "not attacked", "swallowed", "out", "below", "word"),
 )
 
 

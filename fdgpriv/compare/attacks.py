@@ -33,8 +33,7 @@ def attack_changes(before: Audit, was: Run, after: Audit, now: Run) -> dict[Name
         earlier = old.get(name)
         if earlier is None or not (_tested(earlier) and _tested(later)) or earlier.headline != later.headline:
             continue
-        scores = [table.get(name[:3]) for table in stored]
-        mine, theirs = scores[1], scores[0]
+        theirs, mine = (table.get(name[:3]) for table in stored)
         if mine is not None and theirs is not None and pairs(mine, theirs).reason is None:
             change = _paired(earlier, later, mine, theirs)
         else:

@@ -73,6 +73,10 @@ def _main(given: dict[str, Any]) -> int:
     from fdgpriv.compare.audits import read
 
     audits = read(given.get("runs", []))
+    if "leak" in given["fail_on"] and not audits[-1].results.questions():
+        raise BadUsage(
+            f"--fail-on leak: want an audit that was attacked, got {audits[-1].name}, which asks no question"
+        )
     from fdgpriv.compare.comparison import compared
     from fdgpriv.compare.gate import failures
     from fdgpriv.compare.summary import summary
