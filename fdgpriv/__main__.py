@@ -1,10 +1,11 @@
-"""The console script: fdgpriv audit, fdgpriv selftest."""
+"""The console script: fdgpriv audit, fdgpriv compare, fdgpriv selftest."""
 
 import sys
 from importlib import import_module
 
 COMMANDS = {
     "audit": "train a federation, attack the shared artifacts, report the leaks",
+    "compare": "what became better or worse since a baseline audit; can fail a build",
     "selftest": "check that verdicts are calibrated: A/A reports, planted leaks, simulated draws",
 }
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from fdgpriv.registry import Role
+from fdgpriv.results.comparison import Comparison
 from fdgpriv.results.finding import Results
 
 
@@ -17,3 +18,7 @@ class Report(Role):
     @abstractmethod
     def render(self, results: "Results", folder: Path) -> str:
         """The document; `folder` contains the figures that the findings refer to."""
+
+    def compared(self, comparison: Comparison) -> str | None:
+        """A comparison of audits as a document of the same format; None where the format has none."""
+        return None

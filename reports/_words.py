@@ -21,6 +21,8 @@ VERDICTS = {
     "not_measured": "Proved, not measured",
 }
 
+OUTCOMES = {"worse": "Worse", "better": "Better", "not_shown": "No change shown", "not_tested": "Not tested"}
+
 WORST_FIRST = ("leak", "inconclusive", "no_leak_found", "not_applicable")
 
 NOT_ATTACKED = "Nothing was attacked; why not stands under “What was not measured”."
@@ -66,6 +68,16 @@ LEARNT = {
     "membership": "whether an image is in it",
     "content": "what its images look like",
     "identity": "who sent it",
+}
+
+IMAGES = {"target": "Target domain", "source": "Source domains, held-out images"}
+
+BOUNDS = {
+    "proved": "Proved ε, at most",
+    "delta": "at δ",
+    "clopper_pearson": "Measured ε, at least (Clopper-Pearson)",
+    "gdp": "Measured ε, at least (GDP)",
+    "one_run": "Measured ε, at least (one run)",
 }
 
 ROLES = {

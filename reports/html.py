@@ -11,11 +11,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from fdgpriv.report import Report
+from fdgpriv.results.comparison import Comparison
 from fdgpriv.results.finding import Results
 
+from ._changes import changes
 from ._figures import Drawing
 from ._story import story
-from ._words import MEANINGS, NOT_ATTACKED, VERDICTS
+from ._words import MEANINGS, NOT_ATTACKED, OUTCOMES, VERDICTS
 
 PNG = b"\x89PNG\r\n\x1a\n"
 LARGEST_PICTURE = 8 * 2**20  # bytes
@@ -38,6 +40,12 @@ class Html(Report):
             meanings=MEANINGS,
             not_attacked=NOT_ATTACKED,
         )
+        return page.rstrip() + "\n"
+
+    def compared(self, comparison: Comparison) -> str:
+        """A page of the same look, without pictures."""
+        template = _environment().get_template("compare.html")
+        page = template.render(told=changes(comparison), outcomes=OUTCOMES, picture=None, inline=None)
         return page.rstrip() + "\n"
 
 

@@ -7,11 +7,13 @@ from typing import ClassVar
 from urllib.parse import quote
 
 from fdgpriv.report import Report
+from fdgpriv.results.comparison import Comparison
 from fdgpriv.results.finding import Results
 
+from ._changes import Against, changes
 from ._story import Part, Story, story
 from ._tables import Cell, Picture, Section, Table, count, text, verdict
-from ._words import NOT_ATTACKED, VERDICTS
+from ._words import NOT_ATTACKED, OUTCOMES, VERDICTS
 
 _SPECIAL = re.compile(r"([\\`*\[\]{}~#!$^]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[-+=:](?=\s|$|[-=:]))")
 _NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")  # at the start of a list item it would start a list in it
@@ -52,6 +54,13 @@ class Markdown(Report):
         blocks += ["## Pictures of the run", *_or(told.pictures, folder, "This audit left no further pictures.")]
         return "\n\n".join(block for block in [*blocks, *_setup(told)] if block) + "\n"
 
+    def compared(self, comparison: Comparison) -> str:
+        """The comparison in tables, for a comment on a pull request."""
+        told = changes(comparison)
+        blocks = [f"# Privacy audits compared: {safe(told.title)}", f"**{OUTCOMES[told.word]}.** {safe(told.sentence)}"]
+        blocks += [safe(told.note), *(block for one in told.audits for block in _against(one))]
+        return "\n\n".join(blocks) + "\n"
+
 
 def safe(said: str) -> str:
     """`said` on one line with nothing in it that Markdown or HTML would act on."""
@@ -66,6 +75,14 @@ def code(said: str) -> str:
     """`said` in the font of code, whatever it holds."""
     said = " ".join(said.split())
     return f"<code>{safe(said)}</code>" if re.search("[`|]", said) else f"`{said}`"
+
+
+def _against(one: Against) -> list[str]:
+    """One later audit; the questions without change are only counted."""
+    same = len(one.unchanged.rows) if one.unchanged else 0
+    blocks = [f"## {safe(one.title)}", "\n".join(f"- {safe(name)}: {safe(said)}" for name, said in one.facts)]
+    blocks += [_table(table) for table in (one.accuracy, one.changed, one.sent, one.epsilon) if table is not None]
+    return [*blocks, f"{same} questions have the same verdict, and no change is shown."]
 
 
 def _advice(told: Story) -> list[str]:

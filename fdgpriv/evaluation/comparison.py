@@ -16,7 +16,7 @@ from fdgpriv.evaluation.scores import Scores
 from fdgpriv.federation.transcript import Record
 from fdgpriv.method import Method
 from fdgpriv.results.attack_finding import AttackFinding
-from fdgpriv.statistics.interval import mean_interval
+from fdgpriv.statistics.interval import Array, mean_interval, unit_means
 from fdgpriv.statistics.measured import Measured
 
 
@@ -77,9 +77,27 @@ def compared(
     return [Compared(findings[key], findings[its], difference(mine[key], theirs[its])) for key, its in pairs]
 
 
-def difference(mine: AttackScores, theirs: AttackScores) -> Measured:
-    """Of the headline metric, mine minus theirs: the mean over the units that both have, with its interval over clients."""
-    direction = mine.direction
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Differences of the headline scores, mine minus theirs, of the units that two runs have in common.
+
+    Attributes:
+        gaps: (n,)
+        clients: The client of each (n,).
+        reason: Why there are none.
+    """
+
+    gaps: Sequence[float] = ()
+    clients: Sequence[str] = ()
+    reason: str | None = None
+
+    def by_client(self) -> Array:
+        """The mean difference of each client (G,)."""
+        return unit_means(np.asarray(self.gaps), np.asarray(self.clients))
+
+
+def pairs(mine: AttackScores, theirs: AttackScores) -> Pairs:
+    """The score differences by unit, where the two are about the same artifacts and have units in common."""
     reason = mine.not_applicable or theirs.not_applicable
     if reason is None and mine.size != theirs.size:
         reason = "one is about whole clients, the other about single images"
@@ -88,10 +106,17 @@ def difference(mine: AttackScores, theirs: AttackScores) -> Measured:
     if reason is None and not both:
         reason = "the two have no unit in common"
     if reason is not None:
-        return Measured(value=None, reason=reason, direction=direction)
-    gaps = [here[unit][1] - there[unit][1] for unit in both]
-    found = mean_interval(gaps, np.asarray([here[unit][0] for unit in both]))
-    return Measured(value=found.value, ci95=found.ends, n=found.n, direction=direction, reason=found.reason)
+        return Pairs(reason=reason)
+    return Pairs([here[unit][1] - there[unit][1] for unit in both], [here[unit][0] for unit in both])
+
+
+def difference(mine: AttackScores, theirs: AttackScores) -> Measured:
+    """Of the headline metric, mine minus theirs: the mean over the units that both have, with its interval over clients."""
+    found = pairs(mine, theirs)
+    if found.reason is not None:
+        return Measured(value=None, reason=found.reason, direction=mine.direction)
+    mean = mean_interval(found.gaps, np.asarray(found.clients))
+    return Measured(value=mean.value, ci95=mean.ends, n=mean.n, direction=mine.direction, reason=mean.reason)
 
 
 def _turned(value: Measured) -> Measured:
