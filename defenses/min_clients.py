@@ -50,7 +50,7 @@ class MinClients(Defense):
             None,
             None,
             f"No statistics of fewer than {self.samples} images, or of fewer than {self.clients} clients, are released. "
-            "This proves no epsilon: two releases that differ in one image single it out.",
+            "No finite epsilon: two releases that differ in one image single it out.",
         )
 
 

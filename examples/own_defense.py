@@ -8,7 +8,7 @@ import fdgpriv
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleDraft
-from fdgpriv.defense import Defense, Guarantee
+from fdgpriv.defense import Defense
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,6 @@ class Rounding(Defense):
         return shared.map(
             lambda tensor: (tensor / self.step).round() * self.step if tensor.is_floating_point() else tensor
         )
-
-    def guarantee(self) -> Guarantee:
-        return Guarantee(epsilon=None, delta=None, statement="Rounding is deterministic: it proves nothing.")
 
 
 if __name__ == "__main__":

@@ -21,9 +21,9 @@ from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.federation.checkpoint import INDEX, Checkpoints
 from fdgpriv.federation.federation import Federation
-from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.state import Decoder, Encoder, Resumable
 from fdgpriv.federation.transcript import Transcript
+from fdgpriv.federation.wire import Wire
 from fdgpriv.method import Method
 from fdgpriv.training import Cell, train, trained_file
 from fdgpriv.utils.checksum import DamagedFile, write_json
@@ -66,15 +66,15 @@ class Answers:
 
     def __init__(self, patch: pytest.MonkeyPatch, most: int) -> None:
         self.count = 0
-        whole = LocalEngine._up
+        whole = Wire._leaving
 
-        def up(engine: LocalEngine, *given: Any) -> Any:
+        def leaving(wire: Wire, *given: Any) -> Any:
             if self.count == most:
                 raise Killed
             self.count += 1
-            return whole(engine, *given)
+            return whole(wire, *given)
 
-        patch.setattr(LocalEngine, "_up", up)
+        patch.setattr(Wire, "_leaving", leaving)
 
 
 def trained(

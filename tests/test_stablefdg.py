@@ -297,7 +297,7 @@ def test_the_defaults_are_the_papers() -> None:
         "rounds": 50, "participants": 10, "local_epochs": 5, "batch_size": 32, "lr": 1e-3, "momentum": 0.9,
         "weight_decay": 5e-4, "schedule": "cosine", "buffers": "share", "exploration": 3.0, "p": 0.5, "received": 1,
         "sharing": "random", "shift_select": "kmeans++", "oversample": "balanced", "oversample_size": None,
-        "style_mode": "train", "style_layer": "layer1", "explore_layers": ("layer1", "layer2", "layer3"),
+        "style_mode": "train", "resend_styles": True, "style_layer": "layer1", "explore_layers": ("layer1", "layer2", "layer3"),
         "attention": "mix", "attention_dim": 30, "qk_norm": True, "style_learning": True, "mixing": 0.1,
         "literal_shift": False, "center": "batch", "clamp_sigma": False, "code_compat": False,
         "image_changes": "flip_translate",

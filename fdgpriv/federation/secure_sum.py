@@ -39,7 +39,7 @@ def secure_mean(
     clients = list(messages)
     forms = {tuple(_form(artifact) for artifact in message) for message in messages.values()}
     if len(forms) > 1:
-        raise ValueError("secure_aggregation: want answers of the same kinds and shapes from all clients, got others")
+        raise ValueError("secure sum: want answers of the same kinds and shapes from all clients, got others")
     weights = {client: _weight(message) for client, message in messages.items()}
     masked: dict[str, list[Artifact]] = {client: [] for client in clients}
     means: list[Artifact] = []
@@ -97,7 +97,7 @@ def _encoded(artifact: Artifact, weight: int, clients: int) -> Ring:
     largest = float(scaled.abs().max()) if len(scaled) else 0.0
     if largest * clients >= 2**63:
         raise ValueError(
-            f"secure_aggregation: want sums below 2**{63 - FRACTION_BITS}, got values up to {largest / 2**FRACTION_BITS:g} "
+            f"secure sum: want sums below 2**{63 - FRACTION_BITS}, got values up to {largest / 2**FRACTION_BITS:g} "
             f"of {clients} clients in {artifact.kind}"
         )
     row: Ring = scaled.long().numpy().view(np.uint64)
