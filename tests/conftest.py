@@ -15,7 +15,7 @@ from fdgpriv import data, registry
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.defense import Defense
+from fdgpriv.defense import Defense, defended
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.trial import AdversaryTrials
 from fdgpriv.federation.federation import Federation
@@ -115,8 +115,7 @@ def fit(
     config = AuditConfig(methods=(method,), preset="quick", settings=chosen, clients=clients, device="cpu").checked()
     population = populate(dataset, TARGET, "single", clients, seed)
     federation = config.federation(dataset, list(population.clients), seed)
-    part = config.method(method)
-    protecting = Defense.parse(defense).bound_to(part.disclosure())
+    part, protecting = defended(config.method(method), defense)
     wire = Wire({name: len(held) for name, held in population.clients.items()}, protecting, Transcript(keep))
     LocalEngine(workers).run(part, federation, population.clients, wire)
     return Fitted(population, part, federation, protecting, wire.transcript)

@@ -26,7 +26,7 @@ from fdgpriv.artifacts.statistics import SampleCount
 from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import ClientData, Dataset
-from fdgpriv.defense import Defense
+from fdgpriv.defense import defended
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.scores import Scores, evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials
@@ -158,25 +158,33 @@ class Ran(NamedTuple):
 def run_afresh(
     method: Method,
     *sizes: int,
+    defense: str = "none",
     build: Build | None = None,
     workers: int = 1,
     seed: int = 0,
     keep: str = "all",
     **data: Any,
 ) -> Ran:
-    """Runs a method, undefended, where client i holds `sizes[i]` images."""
+    """Runs a method where client i holds `sizes[i]` images."""
     world = federation(len(sizes), seed, build)
     own = {name: held(name, n, **data) for name, n in zip(world.clients, sizes, strict=True)}
-    return run_on(method, world, own, workers=workers, keep=keep)
+    return run_on(method, world, own, workers=workers, keep=keep, defense=defense)
 
 
 def run_on(
-    method: Method, world: Federation, data: Mapping[str, ClientData], *, workers: int = 1, keep: str = "all"
+    method: Method,
+    world: Federation,
+    data: Mapping[str, ClientData],
+    *,
+    workers: int = 1,
+    keep: str = "all",
+    defense: str = "none",
 ) -> Ran:
-    """Runs a method, undefended, on these clients' data."""
-    wire = Wire({name: len(part) for name, part in data.items()}, Defense.named("none")(), Transcript(keep))
+    """Runs a method on these clients' data."""
+    own, protecting = defended(method, defense)
+    wire = Wire({name: len(part) for name, part in data.items()}, protecting, Transcript(keep))
     engine = LocalEngine(workers)
-    model: Any = engine.run(method, world, data, wire)
+    model: Any = engine.run(own, world, data, wire)
     return Ran(model, wire.transcript, engine.log)
 
 

@@ -26,6 +26,7 @@ class StyleStatistics(Artifact):
     """
 
     kind: ClassVar[str] = "style_statistics"
+    aggregated_from: ClassVar[str] = "style_statistics"
 
     mean: Tensor
     std: Tensor
@@ -119,6 +120,7 @@ class AmplitudeSpectrum(Artifact):
     """
 
     kind: ClassVar[str] = "amplitude_spectrum"
+    aggregated_from: ClassVar[str] = "amplitude_spectrum"
 
     amplitude: Tensor
     granularity: str

@@ -1,0 +1,242 @@
+"""Defenses in what others see: sums, anonymous answers, medians, thresholds; and what no longer leaves a client."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+import torch
+from factories import network, run_afresh, seeded, small
+from factories_core import draft, model_state, sample_count, style
+from scipy import stats
+
+from fdgpriv.artifacts.artifact import SERVER, Message
+from fdgpriv.artifacts.parameters import STATISTICS, MaskedUpload, ModelState
+from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.defense import Combined, Defense, defended
+from fdgpriv.federation.ask import Ask
+from fdgpriv.federation.secure_sum import Ring, masked_rows, secure_mean, sum_of
+from fdgpriv.federation.upload import ClientFailed, Wanted
+from fdgpriv.federation.wire import Wire
+from fdgpriv.method import Method
+
+NAMES = ("a", "b", "c", "d")
+
+
+def model_messages(**counts: int) -> dict[str, Message]:
+    """Random models of clients with these numbers of samples, or without numbers for a count of 0."""
+    found: dict[str, Message] = {}
+    for i, (client, count) in enumerate(counts.items()):
+        weight = torch.randn(5, 3, generator=seeded(i))
+        message: Message = [model_state(client, 0, weight=weight, seen=torch.tensor(7 + i))]
+        found[client] = [*message, sample_count(client, 0, count)] if count else message
+    return found
+
+
+# Secure aggregation
+
+
+def test_masks_cancel_exactly_and_the_sum_is_that_of_whole_numbers() -> None:
+    plain = {name: seeded_row(i) for i, name in enumerate(NAMES)}
+    masked = masked_rows(plain, seeded(3))
+    expected = [sum(int(plain[name][j]) for name in NAMES) % 2**64 for j in range(50)]
+    assert [int(value) for value in sum_of(list(masked.values()))][:50] == expected
+    assert all((masked[name] != plain[name]).all() for name in NAMES)
+    one_missing = sum_of([masked[name] for name in NAMES[:3]])
+    assert (one_missing != sum_of([plain[name] for name in NAMES[:3]])).all()
+
+
+def seeded_row(seed: int) -> Ring:
+    return np.random.default_rng(seed).integers(0, 2**64, 4000, dtype=np.uint64)
+
+
+def test_a_masked_upload_is_uniform_whatever_is_in_it() -> None:
+    rows = {name: np.full(4000, 12345, dtype=np.uint64) for name in NAMES}
+    for row in masked_rows(rows, seeded(5)).values():
+        assert stats.kstest(row.astype(np.float64) / 2.0**64, "uniform").pvalue > 1e-4
+        assert abs(np.corrcoef(row[:-1].astype(float), row[1:].astype(float))[0, 1]) < 0.07  # 4 standard errors
+
+
+def test_the_server_computes_the_weighted_mean_from_the_sum() -> None:
+    messages = model_messages(a=10, b=30, c=60)
+    masked, (mean, count) = secure_mean(messages, seeded(1))
+    states = [message[0].tensors() for message in messages.values()]
+    expected = sum(n * state["weight"].double() for n, state in zip((10, 30, 60), states, strict=True)) / 100
+    assert (mean.tensors()["weight"].double() - expected).abs().max() < 1e-6
+    assert int(mean.tensors()["seen"]) == int((10 * 7 + 30 * 8 + 60 * 9) / 100)
+    assert int(count.tensors()["count"]) == 100
+    assert {one.kind for uploads in masked.values() for one in uploads} == {MaskedUpload.kind}
+    _, (unweighted,) = secure_mean(model_messages(a=0, b=0), seeded(1))
+    two = [state["weight"].double() for state in states[:2]]
+    assert (unweighted.tensors()["weight"].double() - (two[0] + two[1]) / 2).abs().max() < 1e-6
+
+
+def test_sums_that_may_overflow_and_answers_of_other_shapes_are_refused() -> None:
+    huge = {name: [model_state(name, 0, weight=torch.full((2,), 3e11))] for name in "ab"}
+    with pytest.raises(ValueError, match=r"want sums below 2\*\*39, got values up to 3e\+11 of 2 clients"):
+        secure_mean(huge, seeded(0))
+    other: Mapping[str, Message] = {"a": [model_state("a")], "b": [sample_count("b")]}
+    with pytest.raises(ValueError, match="want answers of the same kinds and shapes"):
+        secure_mean(other, seeded(0))
+
+
+@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+def test_fedavg_trains_the_same_model_and_no_model_is_seen(weighting: str) -> None:
+    method = small("fedavg", rounds=2, weighting=weighting)
+    bare = run_afresh(method, 6, 9, 4)
+    summed = run_afresh(method, 6, 9, 4, defense="secure_aggregation")
+    for name, tensor in bare.state.items():
+        torch.testing.assert_close(summed.state[name], tensor, atol=2e-5, rtol=1e-5)
+    received = [record.kind for record in summed.transcript.records if record.receiver == SERVER]
+    assert set(received) == {MaskedUpload.kind}
+    assert len(received) == 2 * 3 * (2 if weighting == "samples" else 1)
+
+
+# Anonymous senders
+
+
+def test_shuffled_answers_are_all_there_under_other_names() -> None:
+    wire = Wire(dict.fromkeys(NAMES, 5), Defense.parse("shuffle"))
+    wire.masks = seeded(2)
+    answers = wire.collect(
+        Ask("style", {name: [] for name in NAMES}),
+        {name: [draft(client=name, round=0, scale=i + 1.0)] for i, name in enumerate(NAMES)},
+        {name: seeded(0) for name in NAMES},
+    )
+    senders = [answers[name][0].client for name in NAMES]
+    assert sorted(senders) == sorted(NAMES)
+    assert senders != list(NAMES)
+
+
+def test_rounds_of_a_client_are_not_combined_by_name() -> None:
+    assert Defense.parse("shuffle").anonymous
+    assert not Defense.parse("none").anonymous
+
+
+# Medians in place of styles, and thresholds
+
+
+def shared_styles(defense: str, sizes: Mapping[str, int]) -> Wire:
+    wire = Wire(sizes, Defense.parse(defense))
+    asked = Ask("style", {name: [] for name in sizes})
+    styles = {name: [style(name, 0, mean=torch.arange(4.0) + 10 * i)] for i, name in enumerate(sizes)}
+    wire.collect(asked, styles, {name: seeded(0) for name in sizes})
+    return wire
+
+
+def test_a_client_receives_the_median_of_all_styles_and_its_own() -> None:
+    wire = shared_styles("interpolate", dict.fromkeys(NAMES, 9))
+    sent = [style(name, 0) for name in ("a", "c")]
+    own, other = wire.down("a", "fit", sent)
+    assert torch.equal(own.tensors()["mean"], sent[0].mean)
+    middle = np.median([np.arange(4.0) + 10 * i for i in range(4)], axis=0)
+    assert other.client == SERVER
+    assert other.tensors()["mean"].tolist() == middle.tolist()
+    last = wire.transcript.records[-1]
+    assert (last.origin, last.clients, last.samples) == (SERVER, 4, 36)
+    with pytest.raises(ValueError, match=r"interpolate.least: want styles of at least 3 clients, got 2"):
+        shared_styles("interpolate", {"a": 9, "b": 9}).down("a", "fit", [style("b")])
+
+
+def test_clients_below_the_threshold_withhold_their_statistics_only() -> None:
+    wire = shared_styles("min_clients:samples=5", {"a": 9, "b": 4, "c": 5})
+    assert [record.origin for record in wire.transcript.records] == ["a", "c"]
+    kept = wire.up("b", "fit", [model_state("b"), sample_count("b")], seeded(0))
+    assert [artifact.kind for artifact in kept] == ["model_state", "sample_count"]
+    few = shared_styles("min_clients:samples=5,clients=3", {"a": 9, "b": 4, "c": 5})
+    with pytest.raises(ValueError, match=r"min_clients.clients: want at least 3 that shared, got 2"):
+        few.down("a", "fit", [style("c")])
+
+
+def test_stablefdg_trains_while_small_clients_withhold_their_style() -> None:
+    ran = run_afresh(small("stablefdg", rounds=2), 6, 4, 9, build=network(1, 2, 1), defense="min_clients:samples=5")
+    styles = [record for record in ran.transcript.records if record.kind == StyleStatistics.kind]
+    assert {record.origin for record in styles} == {"client-0", "client-2"}
+    assert {record.receiver for record in styles if record.sender == SERVER} == {"client-0", "client-1", "client-2"}
+
+
+# What clients no longer share
+
+
+def test_a_style_is_sent_once_and_reused() -> None:
+    method = small("stablefdg", rounds=3)
+    ran = run_afresh(method, 6, 4, 9, build=network(1, 2, 1), defense="send_once")
+    styles = [record for record in ran.transcript.records if record.kind == StyleStatistics.kind]
+    assert [record.round for record in styles if record.receiver == SERVER] == [0, 0, 0]
+    assert len([record for record in styles if record.sender == SERVER]) == 3 * 3
+    own, _ = defended(method, "send_once")
+    assert own.disclosure().releases(StyleStatistics.kind) == 1
+    assert method.disclosure().releases(StyleStatistics.kind) == 3
+
+
+@pytest.mark.parametrize("name", ["fedavg", "stablefdg", "lsi"])
+def test_batchnorm_statistics_stay_or_do_not_change(name: str) -> None:
+    method = small(name, rounds=2)
+    local = run_afresh(method, 6, 4, 9, build=network(1, 2, 1), defense="bn_local").transcript
+    assert (
+        not [key for record in local.records for key in record.shapes if key.endswith(STATISTICS[:2])] or name == "lsi"
+    )
+    uploads = [kept for _, kept in local.of_kind(ModelState.kind) if kept is not None]
+    assert not [key for state in uploads for key in state.tensors() if key.endswith(STATISTICS)]
+    frozen = run_afresh(method, 6, 4, 9, build=network(1, 2, 1), defense="bn_frozen").transcript
+    states = [kept.tensors() for _, kept in frozen.of_kind(ModelState.kind) if kept is not None]
+    for key in states[0]:
+        if key.endswith(STATISTICS[:2]) and not key.startswith("head"):
+            assert all(torch.equal(state[key], states[0][key]) for state in states)
+
+
+# Applicability and combination
+
+NOT_APPLICABLE = {
+    ("secure_aggregation", "hfedf"): "not applicable to hfedf, whose server needs each client's model update",
+    ("secure_aggregation", "ccst"): "want a server that needs only sums; ccst's needs each client's style statistics",
+    ("secure_aggregation", "pardon"): "secure_aggregation:partial=true hides the rest",
+    ("shuffle", "hfedf"): "whose model_update it receives",
+    ("shuffle", "lsi"): "whose classifier_head it receives",
+    ("interpolate", "fedavg"): "whose server relays no client's style",
+    ("interpolate", "pardon"): "whose server relays no client's style",
+    ("min_clients", "fedavg"): "which shares no statistics",
+    ("min_clients", "ccst:style=single"): "want 1 for ccst, which shares each image's style_statistics; got 20",
+    ("send_once", "ccst"): "which does not share a style repeatedly",
+    ("bn_local", "hfedf"): "not applicable to hfedf",
+    ("bn_frozen", "hfedf"): "not applicable to hfedf",
+}
+
+
+@pytest.mark.parametrize(("defense", "method"), NOT_APPLICABLE)
+def test_what_is_not_applicable_says_why(defense: str, method: str) -> None:
+    with pytest.raises(ValueError, match=f"^{defense}") as caught:
+        defended(Method.parse(method), defense)
+    assert NOT_APPLICABLE[defense, method] in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_kinds_that_a_method_says_it_uploads_are_those_that_clients_send() -> None:
+    for name in ("fedavg", "stablefdg", "lsi", "hfedf", "pfedhn"):
+        method = small(name, rounds=2)
+        sent = {
+            r.kind
+            for r in run_afresh(method, 6, 4, 9, build=network(1, 2, 1)).transcript.records
+            if r.receiver == SERVER
+        }
+        assert sent == set(method.disclosure().uploads), name
+
+
+def test_defenses_are_joined_in_the_order_given() -> None:
+    joined = Defense.parse("send_once+shuffle+min_clients:samples=7")
+    assert isinstance(joined, Combined)
+    assert [part.name() for part in joined.parts] == ["send_once", "shuffle", "min_clients"]
+    assert joined.spec() == "send_once+shuffle+min_clients:samples=7"
+    assert joined.anonymous
+    assert not joined.aggregates
+    assert joined.withholds(style("a"), 6)
+    assert "no finite epsilon" in joined.guarantee().statement.lower()
+    with pytest.raises(ValueError, match="want each defense once in a combination, got shuffle\\+shuffle"):
+        Defense.parse("shuffle+shuffle")
+    with pytest.raises(ValueError, match="want one of the defenses"):
+        Defense.parse("shuffle+nosuch")
+
+
+def test_a_client_may_not_withhold_what_no_defense_withholds() -> None:
+    wire = Wire({"a": 9}, Defense.parse("min_clients:samples=5"))
+    with pytest.raises(ClientFailed, match="want 1 style_statistics, got 0"):
+        wire.up("a", "style", [], seeded(0), 0, [Wanted(style("a"))])
