@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ._simulation import Vectors
 
+_CHOSEN_ON = 500  # inputs that the width is chosen on
 _WIDTHS = (0.5, 2.0, 8.0)  # of the kernel, in median squared distances
 _PENALTIES = tuple(10.0**e for e in range(-4, 4))  # in mean eigenvalues
 _LEAST = 1e-12  # mean eigenvalue, where all vectors are zero
@@ -125,35 +126,47 @@ class KernelRidge:
 
     def __init__(self, inputs: Tensor, targets: Tensor, kernel: Literal["linear", "rbf"]) -> None:
         self.inputs, self.kernel = inputs, kernel
-        squares = torch.cdist(inputs, inputs).square()
-        median = float(squares[squares > 0].median()) if bool((squares > 0).any()) else 1.0
-        widths = [1.0] if kernel == "linear" else [width * median for width in _WIDTHS]
         self.center = targets.mean(0)
         rest = (targets - self.center).double()
-        some = rest[:, :: max(1, rest.shape[1] // _CHECKED)]  # enough targets to choose by
-        found = []
-        for width in widths:
-            values, vectors = torch.linalg.eigh(self._gram(inputs, width).double())
-            turned, squared = vectors.T @ some, vectors.square()
-            for penalty in _PENALTIES:
-                inverse = 1 / (values.clamp_min(0) + penalty * max(float(values.mean()), _LEAST))
-                error = (vectors @ (inverse[:, None] * turned)) / (squared @ inverse)[:, None]
-                found.append((float(error.square().mean()), width, inverse, vectors))
-        _, self.width, inverse, vectors = min(found, key=lambda one: one[0])
+        self.width = self._chosen_width(inputs, rest)
+        _, inverse, vectors = self._fitted(inputs, rest, self.width)
         weights = vectors @ (inverse[:, None] * (vectors.T @ rest))
         self.left_out = (targets - (weights / (vectors.square() @ inverse)[:, None])).float()
         self.weights = weights.float()
 
+    def _chosen_width(self, inputs: Tensor, rest: Tensor) -> float:
+        """The width with the least error on at most `_CHOSEN_ON` of the inputs; 1 for the linear kernel."""
+        if self.kernel == "linear":
+            return 1.0
+        some = slice(None, None, -(-len(inputs) // _CHOSEN_ON))
+        squares = torch.cdist(inputs[some], inputs[some]).square()
+        median = float(squares[squares > 0].median()) if bool((squares > 0).any()) else 1.0
+        widths = [width * median for width in _WIDTHS]
+        return min(widths, key=lambda width: self._fitted(inputs[some], rest[some], width)[0])
+
+    def _fitted(self, inputs: Tensor, rest: Tensor, width: float) -> tuple[float, Tensor, Tensor]:
+        """The least leave-one-out error over penalties, and that penalty's inverse eigenvalues (M,) with the eigenvectors."""
+        some = rest[:, :: max(1, rest.shape[1] // _CHECKED)]  # enough targets to choose by
+        values, vectors = torch.linalg.eigh(self._gram(inputs, inputs, width).double())
+        turned, squared = vectors.T @ some, vectors.square()
+        found = []
+        for penalty in _PENALTIES:
+            inverse = 1 / (values.clamp_min(0) + penalty * max(float(values.mean()), _LEAST))
+            error = (vectors @ (inverse[:, None] * turned)) / (squared @ inverse)[:, None]
+            found.append((float(error.square().mean()), inverse))
+        error_of, inverse = min(found, key=lambda one: one[0])
+        return error_of, inverse, vectors
+
     def __call__(self, inputs: Tensor) -> Tensor:
         """The predictions (N, P) for vectors (N, D)."""
-        found: Tensor = self._gram(inputs, self.width) @ self.weights + self.center
+        found: Tensor = self._gram(inputs, self.inputs, self.width) @ self.weights + self.center
         return found
 
-    def _gram(self, inputs: Tensor, width: float) -> Tensor:
-        """(N, M): the kernel between vectors (N, D) and the simulated ones."""
+    def _gram(self, inputs: Tensor, others: Tensor, width: float) -> Tensor:
+        """(N, M): the kernel between vectors (N, D) and (M, D)."""
         if self.kernel == "linear":
-            return inputs @ self.inputs.T
-        return (-torch.cdist(inputs, self.inputs).square() / width).exp()
+            return inputs @ others.T
+        return (-torch.cdist(inputs, others).square() / width).exp()
 
 
 def ridge_regression(inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
