@@ -42,6 +42,7 @@ def parser() -> Parser:
     g.add_argument("--dataset", metavar="NAME", help=f"{', '.join(data.names())}; the first is built in")
     g.add_argument("--data-root", type=Path, metavar="DIR", help="folder of a folder dataset")
     g.add_argument("--image-size", type=int, metavar="PX", help="side of a folder dataset's images")
+    g.add_argument("--images", type=int, metavar="N", help="at most N images of each domain; 200 with --preset quick")
     g.add_argument("--target", nargs="+", dest="targets", metavar="DOMAIN", help="target domains, or all")
     g.add_argument("--preset", metavar="NAME", help=", ".join(PRESETS))
     g.add_argument("--clients", type=int, metavar="N", help="30 by default, that of each paper with --preset paper")

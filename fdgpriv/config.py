@@ -144,8 +144,9 @@ class AuditConfig(Options):
             progress=None if log is None else log.counter("decoding images"),
             say=None if log is None else log.say,
         )
-        if self.preset in IMAGES:
-            dataset = dataset.few(IMAGES[self.preset])
+        most = self.images or IMAGES.get(self.preset)
+        if most is not None:
+            dataset = dataset.few(most)
         targets = self.targets or (dataset.default_target,)
         targets = dataset.names if targets == ("all",) else targets
         for target in targets:
@@ -246,6 +247,7 @@ class AuditConfig(Options):
         return {
             "methods": list(self.methods),
             "dataset": self.dataset,
+            "images": self.images,
             "targets": list(self.targets),
             "preset": self.preset,
             "setup": {spec: self._setup_as_config(spec, domains) for spec in self.methods},

@@ -1,4 +1,4 @@
-"""docs/adding-a-part.md: the parts it prints are complete files that run by the commands it prints."""
+"""docs/adding-a-part.md and your-defense.md: the parts they print are complete files that run by the commands they print."""
 
 import importlib
 import re
@@ -23,7 +23,8 @@ from fdgpriv.defense import Defense
 from fdgpriv.method import Method
 from fdgpriv.results.finding import Results
 
-PAGE = (Path(__file__).parent.parent / "docs" / "adding-a-part.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = "\n".join((DOCS / name).read_text(encoding="utf-8") for name in ("adding-a-part.md", "your-defense.md"))
 FILES = dict(re.findall(r"^## [^\n]*`(\S+\.py)`$.*?^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 COMMANDS = re.findall(r"^```\npython -m fdgpriv.audit (.*)\n```$", PAGE, re.MULTILINE)
 BRIGHTNESS = """

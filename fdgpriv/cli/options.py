@@ -22,6 +22,7 @@ SETUPS = {  # defaults; the command line and, with the preset paper, the method'
     "thorough": Setup(clients=30, partition="single", backbone="resnet18", image_size=32),
     "paper": Setup(clients=30, partition="single", backbone="resnet18", image_size=224),
 }
+LEAST_IMAGES = 20  # of a domain: some are held out, and some are public
 DEVICES = ("auto", "cpu", "cuda")
 ENGINES = ("local",)
 
@@ -38,6 +39,7 @@ class Options:
         dataset, data_root, weights: Dataset name, its folder, and the folder of pretrained weights.
         clients, partition, backbone, image_size: Of all federations; None for the preset's values, which with the preset
             ``paper`` are those of each method's paper.
+        images: Maximum number of images of each domain; None for the preset's.
         preset, settings: For all methods.
         device: auto, cpu or cuda.
         keep: The transcript's keep rule.
@@ -48,6 +50,7 @@ class Options:
     dataset: str = "digits"
     data_root: Path | None = None
     image_size: int | None = None
+    images: int | None = None
     targets: tuple[str, ...] = ()
     preset: str = "default"
     clients: int | None = None
@@ -104,6 +107,8 @@ class Options:
             once(option, specs, slug)  # slugs are used in file names
 
     def _check_data(self) -> None:
+        if self.images is not None and self.images < LEAST_IMAGES:
+            raise BadUsage(f"--images: want at least {LEAST_IMAGES} images of each domain, got {self.images}")
         if self.image_size is not None:
             data.check_size(self.image_size)
         for target in self.targets:
@@ -151,6 +156,7 @@ OPTIONS = {  # by the name of the parsed value
     "dataset": "--dataset",
     "data_root": "--data-root",
     "image_size": "--image-size",
+    "images": "--images",
     "targets": "--target",
     "preset": "--preset",
     "clients": "--clients",
