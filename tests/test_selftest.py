@@ -1,6 +1,7 @@
 """The self test passes on our rules, and fails where one of them is broken or a test is not calibrated."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.scores import Scores
 from fdgpriv.results.attack_finding import Threat
-from fdgpriv.selftest import alarms, command, false_leaks, main, stored
+from fdgpriv.selftest import alarms, command, epsilon_alarms, false_leaks, main, stored
 from fdgpriv.selftest.alarms import Check
 from fdgpriv.selftest.false_leaks import NullReport, evaluations
 from fdgpriv.selftest.null_reports import Evaluation, mixed, permuted
@@ -65,6 +66,12 @@ def written(folder: Path, *scores: AttackScores) -> Path:
     return folder
 
 
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs the rules in a thread, where what a test replaces is replaced."""
+    monkeypatch.setattr(command, "ProcessPoolExecutor", lambda workers, mp_context: ThreadPoolExecutor(workers))
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     some = [
@@ -85,19 +92,23 @@ def test_it_passes_on_scores_without_leaks_and_draws_power(
     assert "FAIL" not in said
     assert [row.split(" | ")[0] for row in rows[:2]] == ["| client", "| domain"]
     assert [row.split(" | ")[0] for row in rows[2:6]] == ["| content", "| domain", "| labels", "| membership"]
-    assert len(rows) == 2 + 4 + len(alarms.NULLS) + 2 + 4
+    assert len(rows) == 2 + 4 + len(alarms.NULLS) + 2 + len(epsilon_alarms.cases()) + 2 * len(epsilon_alarms.CLAIMS)
     assert figure.read_text(encoding="utf-8").count("lead = resolution") == 1
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_broken_verdict_or_bound_fails_it(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(alarms, "rule", lambda line, rng: 0.0)
-    monkeypatch.setattr(alarms, "held_out", alarms.best_of_all_thresholds)
+    monkeypatch.setattr(epsilon_alarms, "split_half", epsilon_alarms.uncorrected_maximum)
+    monkeypatch.setattr(epsilon_alarms, "noise_multiplier", lambda epsilon, delta: 1e-3)
     assert main([*QUICK, "--scores", str(run), "--reports", "5"]) == 1
     said = capsys.readouterr().out
     assert "| verdict, clients | 100 of 100 | at most 4 | FAIL |" in said
-    assert [line for line in said.splitlines() if "epsilon bound" in line and "FAIL" in line]
+    failed = [line for line in said.splitlines() if line.endswith("| FAIL |")]
+    assert [line for line in failed if line.startswith("| Clopper-Pearson, split half: nothing released")]
+    assert [line for line in failed if line.startswith("| noise as claimed: 4 | 100 of 100 | at most 0")]
 
 
 def test_verdicts_without_corrections_fail_the_reports(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,6 +123,7 @@ def test_verdicts_without_corrections_fail_the_reports(run: Path, monkeypatch: p
     assert not found.passed
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_resolution_that_is_too_small_fails_the_planted_leaks(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

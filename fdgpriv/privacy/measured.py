@@ -6,7 +6,7 @@ much leakage was *demonstrated*. A low bound is not evidence of privacy.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -118,10 +118,21 @@ def held_out_counts(
     inside, outside = rng.permutation(inside), rng.permutation(outside)
     a, b = len(inside) // 2, len(outside) // 2
     pooled = np.sort(np.concatenate([inside[:a], outside[:b]]))
-    thresholds = np.unique(pooled[np.linspace(0, len(pooled) - 1, candidates).astype(int)])
-    tried = counts_at(inside[:a], outside[:b], thresholds)
-    best = max(range(len(tried)), key=lambda i: _objective(tried[i], delta, lower))
+    thresholds = np.unique(pooled[quantile_places(len(pooled), candidates)])
+    best = best_of(counts_at(inside[:a], outside[:b], thresholds), delta, lower)
     return counts_at(inside[a:], outside[b:], [float(thresholds[best])])[0]
+
+
+def best_of(tried: Sequence[Counts], delta: float, lower: Lower = counting_bound) -> int:
+    """The index of the counts with the highest bound, the first of equals. The bound at these counts is *biased*: apply it
+    to counts of other samples at the same threshold.
+    """
+    return max(range(len(tried)), key=lambda i: _objective(tried[i], delta, lower))
+
+
+def quantile_places(scores: int, candidates: int = 101) -> NDArray[np.int64]:
+    """The ranks (candidates,) from 0, ascending and evenly spaced, of the sorted scores that are tried as thresholds."""
+    return np.linspace(0, scores - 1, candidates).astype(np.int64)
 
 
 def ceiling(trials: int, delta: float, error: float = 0.05, lower: Lower = counting_bound) -> float | None:

@@ -1,15 +1,64 @@
 """Lower bound on epsilon from one run with many canaries, each included by an independent coin flip.
 
 Reference: Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023, arXiv 2305.08846.
-An in/out canary tests an add/remove claim (a shift of C/n0). For a replace-one claim the coin chooses +e or -e.
-In style space the canaries are orthogonal directions of norm C, so that they do not interfere.
+The canaries' adjacency must be the claim's: `canaries` makes them for style space.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
 from fdgpriv.privacy.measured import Bound
+
+GUESSED = 0.05
+"""Share of the canaries that is predicted "in", and share that is predicted "out"."""
+
+
+@dataclass(frozen=True)
+class OneRun:
+    """The result of a one-run audit.
+
+    Attributes:
+        bound: Lower bound on epsilon.
+        p: p-value of the claimed epsilon.
+        guesses: r, the number of predictions.
+        correct: v, the number of correct ones.
+    """
+
+    bound: Bound
+    p: float
+    guesses: int
+    correct: int
+
+
+def one_run_audit(
+    scores: ArrayLike, coins: ArrayLike, guesses: int, claimed: float, delta: float, error: float = 0.05
+) -> OneRun:
+    """Lower bound on epsilon, and p-value of "the mechanism is (claimed, delta)-DP", from the canaries' scores.
+
+    The higher half of the guesses is predicted "in" (+e), the lower half "out" (-e); of an odd number one more is "in".
+
+    Args:
+        scores: Of all canaries (m,), higher means "in"; without NaN.
+        coins: Whether each canary was in, or had the sign + (m,), boolean: independent fair coins.
+        guesses: r in [1, m], fixed before the scores are seen; `few_guesses` gives 5 % + 5 %.
+        claimed: The claimed epsilon, >= 0, for the canaries' adjacency.
+        delta: Of the claim, in [0, 1).
+        error: Error probability of the bound.
+    """
+    if guesses < 1:
+        raise ValueError(f"want at least 1 guess, got {guesses}")
+    m = np.asarray(scores).size
+    predictions, correct = one_run_guesses(scores, coins, guesses - guesses // 2, guesses // 2)
+    bound = one_run(m, predictions, correct, delta, error)
+    return OneRun(bound, one_run_p(m, predictions, correct, claimed, delta), predictions, correct)
+
+
+def few_guesses(canaries: int) -> int:
+    """r = 5 % + 5 % of m canaries, at least 2; e.g. 102 of 1,024."""
+    return 2 * max(1, int(GUESSED * canaries))
 
 
 def one_run_p(canaries: int, predictions: int, correct: int, epsilon: float, delta: float) -> float:

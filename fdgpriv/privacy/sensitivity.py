@@ -1,7 +1,8 @@
-"""L2 sensitivity Delta of released vectors, when one image or one client is replaced.
+"""Sensitivity of released vectors: the norm of the change if one image or one client is replaced, added or removed.
 
-The bounds require that every image's vector is clipped to norm C before averaging. A *pooled* standard deviation is not a
-mean of clipped vectors (it changes by order 1/sqrt(n)): release the mean of clipped moments and take the root afterwards.
+The bounds require that every image's vector is clipped to norm C before averaging. They hold in any norm: clip in the L2
+norm for Gaussian noise, and in the L1 norm for Laplace noise. A *pooled* standard deviation is not a mean of clipped
+vectors (it changes by order 1/sqrt(n)): release the mean of clipped moments and take the root afterwards.
 
 The sensitivity of PARDON's local style does not decrease with n: its FINCH clusters have equal weights whatever their
 size, and one image can change the clustering. Example: n = 100 unit vectors in the plane at the angles a_0 = 0,
@@ -12,10 +13,23 @@ vector and use `whole_vector`, which is valid for any clustering.
 
 import math
 
+from fdgpriv.privacy.adjacency import Adjacency
+
+
+def mean_sensitivity(clip: float, n: int, adjacency: Adjacency) -> float:
+    """Sensitivity of a sum of vectors of norm at most C, divided by n: C/n for add/remove, 2C/n for replace-one.
+
+    Args:
+        clip: C > 0.
+        n: The divisor, public and fixed: the number of images for replace-one, any constant n0 for add/remove.
+        adjacency: Of the guarantee.
+    """
+    return adjacency.value * _norm(clip) / _count("n", n)
+
 
 def mean_replace_one(clip: float, n: int) -> float:
     """2C/n: sensitivity of the mean of n vectors of norm at most C, when one image is replaced; n is public."""
-    return 2 * _norm(clip) / _count("n", n)
+    return mean_sensitivity(clip, n, Adjacency.REPLACE_ONE)
 
 
 def whole_vector(clip: float) -> float:
@@ -27,9 +41,14 @@ def whole_vector(clip: float) -> float:
     return 2 * _norm(clip)
 
 
-def _norm(clip: float) -> float:
+def l1_of_l2(sensitivity: float, dim: int) -> float:
+    """sqrt(dim) times the L2 sensitivity: the L1 sensitivity of a vector (dim,) whose L2 sensitivity is known."""
+    return math.sqrt(_count("dim", dim)) * _norm(sensitivity, "a sensitivity")
+
+
+def _norm(clip: float, name: str = "a clipping norm C") -> float:
     if not (math.isfinite(clip) and clip > 0):
-        raise ValueError(f"want a clipping norm C > 0, got {clip}")
+        raise ValueError(f"want {name} > 0, got {clip}")
     return clip
 
 

@@ -37,13 +37,19 @@ def of_powers(found: Sequence[Power], secrets: Collection[str]) -> str:
     )
 
 
-def of_checks(found: Sequence[Check]) -> str:
-    """The rules on simulated draws."""
-    rows = [
-        f"| {c.name} | {c.alarms} of {c.runs} | {'more than' if c.mistaken else 'at most'} {c.allowed} | {_said(c.passed)} |"
-        for c in found
-    ]
-    return "\n".join(["| check | false alarms | wanted | |", "|---|---|---|---|", *rows])
+def of_verdicts(found: Sequence[Check]) -> str:
+    """The verdict rule on simulated scores."""
+    return _of_checks("check", "false alarms", found)
+
+
+def of_epsilons(found: Sequence[Check]) -> str:
+    """Lower bounds on a known epsilon."""
+    return _of_checks("lower bound on epsilon", "runs above the truth", found)
+
+
+def of_violations(found: Sequence[Check]) -> str:
+    """Noise that is right for the claimed epsilon, and half of it."""
+    return _of_checks("Gaussian noise, 100,000 draws of each world", "runs called VIOLATION", found)
 
 
 def draw(found: Sequence[Power], path: Path) -> None:
@@ -67,6 +73,14 @@ def draw(found: Sequence[Power], path: Path) -> None:
         axes.set(title=title, xlabel="weight of the planted leak", ylim=(-0.03, 1.03))
     axes.legend(title="dot: lead = resolution", fontsize="small")
     figure.savefig(path)
+
+
+def _of_checks(what: str, counted: str, found: Sequence[Check]) -> str:
+    rows = [
+        f"| {c.name} | {c.alarms} of {c.runs} | {'more than' if c.mistaken else 'at most'} {c.allowed} | {_said(c.passed)} |"
+        for c in found
+    ]
+    return "\n".join([f"| {what} | {counted} | wanted | |", "|---|---|---|---|", *rows, ""])
 
 
 def _rising(values: Sequence[float]) -> str:
