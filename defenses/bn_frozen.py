@@ -1,18 +1,17 @@
 """BatchNorm statistics are frozen: they never depend on clients' images."""
 
 from dataclasses import dataclass
-from typing import Any
 
-from fdgpriv.defense import Defense, Guarantee
+from fdgpriv.defense import Defense, Guarantee, M
 
-from ._buffers import with_buffers
+from ._fields import with_buffers
 
 
 @dataclass(frozen=True)
 class BnFrozen(Defense):
     """Sets `buffers=freeze`: BatchNorm uses the initial statistics throughout, so that the shared ones say nothing."""
 
-    def local_training(self, method: Any) -> Any:
+    def local_training(self, method: M) -> M:
         return with_buffers(method, "freeze", self.name())
 
     def guarantee(self) -> Guarantee:

@@ -1,18 +1,17 @@
 """BatchNorm statistics stay on the client: the shared model has only parameters."""
 
 from dataclasses import dataclass
-from typing import Any
 
-from fdgpriv.defense import Defense, Guarantee
+from fdgpriv.defense import Defense, Guarantee, M
 
-from ._buffers import with_buffers
+from ._fields import with_buffers
 
 
 @dataclass(frozen=True)
 class BnLocal(Defense):
     """Sets `buffers=keep_local`: batch statistics, which can be inverted to images, do not leave the client."""
 
-    def local_training(self, method: Any) -> Any:
+    def local_training(self, method: M) -> M:
         return with_buffers(method, "keep_local", self.name())
 
     def guarantee(self) -> Guarantee:

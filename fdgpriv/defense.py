@@ -2,19 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleDraft
-from fdgpriv.federation.disclosure import Disclosure
+from fdgpriv.federation.disclosure import Disclosure, FederatedMethod
 from fdgpriv.registry import Role
 
 JOIN = "+"  # between the specifications of defenses that are applied one after the other
 
 Outgoing = Artifact | StyleDraft
+M = TypeVar("M", bound=FederatedMethod)
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Defense(Role):
         parts = tuple(super(Defense, cls).parse(one) for one in spec.split(JOIN))
         return parts[0] if len(parts) == 1 else Combined(parts)
 
-    def local_training(self, method: Any) -> Any:
+    def local_training(self, method: M) -> M:
         """The method `method` as its clients train under this defense.
 
         Raises:
@@ -130,7 +131,7 @@ class Combined(Defense):
     def spec(self) -> str:
         return JOIN.join(part.spec() for part in self.parts)
 
-    def local_training(self, method: Any) -> Any:
+    def local_training(self, method: M) -> M:
         for part in self.parts:
             method = part.local_training(method)
         return method
@@ -185,12 +186,12 @@ class Combined(Defense):
         return [part for part in self.parts if part.guarantee().epsilon is not None]
 
 
-def defended(method: Any, spec: str) -> tuple[Any, Any]:
+def defended(method: M, spec: str) -> tuple[M, Defense]:
     """The method as its clients train under the defense `spec`, and that defense calibrated to it.
 
     Raises:
         ValueError: The defense is not applicable to the method.
     """
-    defense = Defense.parse(spec)
+    defense: Defense = Defense.parse(spec)
     method = defense.local_training(method)
     return method, defense.bound_to(method.disclosure())
