@@ -12,7 +12,7 @@ from torch import Tensor
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.moments import RULES, StyleRule, over_pixels
 from fdgpriv.artifacts.parameters import ModelState
-from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
+from fdgpriv.artifacts.style import InterpolationStyle, StyleDraft, StyleStatistics
 from fdgpriv.defense import Defense, Guarantee, Outgoing
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.privacy.accounting import noise_multiplier
@@ -90,6 +90,9 @@ class Gaussian(Defense):
             mean, std, mean_var, std_var = client_level._rebuild(released, variances)
             return replace(outgoing, mean=mean, std=std, mean_var=mean_var, std_var=std_var)
         return outgoing
+
+    def alters(self, kind: str) -> bool:
+        return kind in (StyleStatistics.kind, InterpolationStyle.kind)
 
     def moments(self, mean: Tensor, std: Tensor, variances: bool) -> Tensor:
         """Per-image moments before clipping: (n, 2C) or (n, 4C), from styles (n, C)."""

@@ -100,6 +100,13 @@ class Defense(Role):
         """What another client receives in place of a client's artifact; `latest` is the last one of each client."""
         return artifact
 
+    def alters(self, kind: str) -> bool:
+        """Whether artifacts of this kind, or those that they are computed from, are changed by `protect`.
+
+        By default all kinds, if the defense has a `protect` of its own.
+        """
+        return type(self).protect is not Defense.protect
+
     def worlds(self, dim: int, draws: int, rng: torch.Generator) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Membership scores (draws,) of a run's releases in two neighbouring worlds, the first with the canary.
 
@@ -161,6 +168,9 @@ class Combined(Defense):
         for part in self.parts:
             artifact = part.relayed(artifact, latest)
         return artifact
+
+    def alters(self, kind: str) -> bool:
+        return any(part.alters(kind) for part in self.parts)
 
     def worlds(self, dim: int, draws: int, rng: torch.Generator) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Of the one part that proves something; None if several do, or none."""

@@ -135,6 +135,7 @@ class Runner:
                     trained.diverged,
                     attacked=bool(self.config.attacks),
                     once=len(self.config.seeds) == 1,
+                    few=not self.config.every_ablation,
                 )
             ),
             records=evaluator.transcript.records,

@@ -46,11 +46,13 @@ def _entry(run: Run, question: Question) -> Entry:
     found = of_questions([(run, question)])
     name = question.strongest.metric if question.strongest else ""
     own = [run.attacks[i] for i in question.attacks]
+    best = next((one for one in own if question.strongest and one.attack == question.strongest.attack), None)
     holm = "; beyond doubt: Holm's correction is passed too" if question.beyond_doubt else ""
     tested = f"p {p_value(question.p)}, corrected over all questions q {p_value(question.q)}, Holm {p_value(question.p_holm)}"
     facts = (
         ("Effect", upper(effect(found)) if found else ""),
         ("Strongest attack", spoken(question.strongest.attack) if question.strongest else ""),
+        ("Not knowing the defense", _unaware(best) if best else ""),
         ("What would decide it" if question.verdict == "inconclusive" else "Why", upper(question.reason)),
         ("Test", tested + holm if question.p is not None else ""),
         ("Resolution", _resolution(question, name)),
@@ -60,6 +62,14 @@ def _entry(run: Run, question: Question) -> Entry:
     about = f" ({one})" if (one := scope(question)) else ""
     title = f"{upper(role(question.adversary))} on {artifact(asked_of(question))}: {SECRETS[question.secret]}{about}"
     return Entry(question.verdict, title, tuple(fact for fact in facts if fact[1]), tests(own, question.scope))
+
+
+def _unaware(attack: AttackFinding) -> str:
+    """The figure of the same attack by an adversary that does not know the defense; empty where there is none."""
+    found = attack.unaware
+    if found is None:
+        return ""
+    return f"{metric(attack.headline)} {measured(found.value)}; knowing it adds {measured(found.difference)}"
 
 
 def _resolution(question: Question, name: str) -> str:
@@ -118,6 +128,7 @@ def _figures(attack: AttackFinding, shown: bool) -> Figures:
         ("May", joined([spoken(name) for name in threat.capabilities])),
         ("Units", f"{units.n} {units.kind}s{f', {of}' if of else ''}; {attack.n} scored" if units else ""),
         ("Guessing", measured(attack.chance) if attack.chance else ""),
+        ("Not knowing the defense", _unaware(attack)),
         ("Trust in the artifact", ", ".join(f"{plain(weight)} at {images} images" for images, weight in trust)),
         *((f"Tested against, {name}", _against(test)) for name, test in attack.leakage.items()),
         ("Note", attack.reason or ""),

@@ -31,8 +31,9 @@ class Csv(Report):
     `source` is question (its row has the verdict, and the figure of its strongest attack), question_control,
     question_lead, question_recovered; attack, control, upper_bound, chance, positive_control, positive_control_control,
     test (one for each scope: its lead, p and verdict), share_of_the_way (that lead on the way to the upper bound), curve,
-    curve_control, rounds, rounds_control, rise_over_rounds; or utility. `name` says which control or bound, or how many
-    rounds and which control; `entry` counts a run's questions or attacks from 1. Rows of the source over_seeds stand
+    curve_control, unaware (by an adversary that does not know the defense), unaware_control, knowing_minus_unaware, rounds,
+    rounds_control, rise_over_rounds; or utility. `name` says which control or bound, or how many rounds and which
+    control; `entry` counts a run's questions or attacks from 1. Rows of the source over_seeds stand
     last: means over n seeds, of each target, and where no target is named over targets first; then by the round whose
     model counts, and minus FedAvg by pairs of target and seed. Rows of the source utility whose `name` is last_round,
     selected_round or last_five are by such a rule too; without name they are of the model that the method returns.
@@ -163,6 +164,11 @@ def _figures(finding: AttackFinding) -> Iterator[Row]:
         yield from _table("positive_control", "", {head: finding.positive_control.value})
         for name, figure in finding.positive_control.controls.items():
             yield from _table("positive_control_control", name, {head: figure})
+    if finding.unaware is not None:
+        yield from _table("unaware", "", {head: finding.unaware.value})
+        for name, figure in finding.unaware.controls.items():
+            yield from _table("unaware_control", name, {head: figure})
+        yield from _table("knowing_minus_unaware", "", {head: finding.unaware.difference})
     for point in finding.curve:
         images: Row = {"images": "all" if point.images is None else point.images}
         for row in _table("curve", "", {head: point.value}):

@@ -1,4 +1,4 @@
-"""Further evaluations of an attack: at other layers, as variants, on several rounds combined, and without the defense."""
+"""Further evaluations of an attack: at other layers, as variants, on several rounds, without the defense or ignorant of it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -6,9 +6,8 @@ from dataclasses import replace
 import torch
 
 from fdgpriv.attack import Attack
-from fdgpriv.defense import Defense
 from fdgpriv.evaluation.attack_trials import AttackTrials
-from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.evaluation.scores import Scores, averaged, evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation
 from fdgpriv.targets.repeated_styles import RepeatedStyles
 from fdgpriv.targets.target import Simulator, Target
@@ -87,16 +86,33 @@ def undefended(
         scores: On it.
         rng: Of the adversaries.
     """
-    evaluator, none, sizes = trials.evaluator, Defense.named("none")(), trials.sizes(target)
-    bare = trials if evaluator.defense == none else replace(trials, evaluator=replace(evaluator, defense=none))
-    if 1 not in sizes and target.joint and bare is trials:
+    sizes = trials.sizes(target)
+    bare = replace(trials, evaluator=trials.evaluator.undefended)
+    no_defense = bare.evaluator is trials.evaluator
+    if 1 not in sizes and target.joint and no_defense:
         return scores[None]
     own = bare.evaluator.target(name)
     if 1 not in sizes:
         return bare.scores(replace(own, wire={}), (None,), rng)[None]
-    if bare is trials:
+    if no_defense:
         return None
     return bare.scores(own, sizes if trials.attack.task.hides_size else (1,), rng)[1]
+
+
+def unaware(
+    trials: AttackTrials, target: Target[Simulator], repeats: int, few: bool, rng: torch.Generator
+) -> Scores | None:
+    """Scores of the same attack on the same trials by an adversary that simulates and calibrates without the defense.
+
+    They are of the artifacts on the wire only, and None where the defense leaves such artifacts as they are. If `few`,
+    they are also None where simulation is expensive.
+    """
+    size, sizes = 1 if target.level == "image" else None, trials.sizes(target)
+    if size not in sizes or not trials.evaluator.defense.alters(target.kind) or (few and target.expensive):
+        return None
+    wanted = sizes if trials.attack.task.hides_size else (size,)
+    adversaries = replace(trials, know_defense=False).adversaries(target, wanted)
+    return averaged([evaluate_trials(trials.attack, adversaries, (), rng)[0][size] for _ in range(repeats)])
 
 
 def _last_rounds(adversary_trials: AdversaryTrials, simulator: RepeatedStyles, count: int) -> AdversaryTrials:

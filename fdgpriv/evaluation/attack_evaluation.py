@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from fdgpriv.adversary import GroundTruth, Prediction
-from fdgpriv.evaluation.ablations import by_layer, by_rounds, by_variant, undefended
+from fdgpriv.evaluation.ablations import by_layer, by_rounds, by_variant, unaware, undefended
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_tests import attack_tests
 from fdgpriv.evaluation.attack_trials import AttackTrials
@@ -133,6 +133,7 @@ class AttackEvaluation:
             "ablations": layers or by_variant(attack, self.kind, adversaries, scores, self.few, rng),
             "ablation": "variant" if attack.variants(self.kind) else "layer",
             "undefended": undefended(trials, self.kind, target, scores, rng),
+            "unaware": unaware(trials, target, self.repeats, self.few, generator(evaluator.seed, 8)),
             "auxiliary_images": sum(len(domain) for domain in adversary.auxiliary),
             "chance": attack.task.chance(adversary, first.truth),
             "figures": self._grid(predicted) if self.draws_images else (),

@@ -57,6 +57,8 @@ class AttackScores(Entry):
         ablation: Which of the two.
         by_rounds: By number of rounds and of images, ascending, scores on that many rounds' artifacts combined.
         undefended: On single images without the defense, by the same attack with the same budget.
+        unaware: On the artifacts on the wire, by an adversary that does not know the defense; None where there is nothing
+            to know.
         planted: By scope, how often a leak of relevant size planted in these artifacts is found.
         chance: Expected score of a random prediction, where that is one number.
         not_applicable: Why nothing was evaluated, or None.
@@ -88,6 +90,7 @@ class AttackScores(Entry):
     ablation: Literal["layer", "variant"] = "layer"
     by_rounds: list[tuple[Images, Images | None, Scores]] = Field(default_factory=list)
     undefended: Scores | None = None
+    unaware: Scores | None = None
     planted: dict[Word, Probability] = Field(default_factory=dict)
     chance: float | None = None
     not_applicable: Text | None = None
@@ -124,7 +127,7 @@ class AttackScores(Entry):
     def _whole_and_in_range(self) -> Self:
         every = [*self.by_size.values(), *(scores for _, _, scores in self.by_rounds), *self.ablations.values()]
         low, high = self.bounds or (-math.inf, math.inf)
-        for scores in [*every, *([self.undefended] if self.undefended else [])]:
+        for scores in [*every, *(one for one in (self.undefended, self.unaware) if one)]:
             scores.check()
             for score in (score for values in scores.headline.values() for score in values):
                 if not low - ROUNDING <= score <= high + ROUNDING:

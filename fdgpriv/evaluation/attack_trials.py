@@ -22,12 +22,14 @@ class AttackTrials:
         attack: Configured.
         threat: The threat model.
         curve: Whether artifacts of several images are evaluated between those of one and those of the whole client.
+        know_defense: Whether adversaries simulate and calibrate with the defense.
     """
 
     evaluator: Evaluator
     attack: Attack
     threat: ThreatModel
     curve: bool = True
+    know_defense: bool = True
 
     def sizes(self, target: Target[Simulator]) -> tuple[int | None, ...]:
         """The numbers of images of artifacts that are evaluated.
@@ -38,7 +40,9 @@ class AttackTrials:
 
     def adversaries(self, target: Target[Simulator], sizes: Sequence[int | None]) -> list[AdversaryTrials]:
         """The adversaries, each with its trials of these sizes; they practise on all sizes that the attack supports."""
-        every = self.evaluator.adversaries(target, self.threat, self._practised(target), self.attack.task)
+        every = self.evaluator.adversaries(
+            target, self.threat, self._practised(target), self.attack.task, know_defense=self.know_defense
+        )
         fitting = [
             replace(one, trials=[t for t in one.trials if t.size in sizes and self.attack.task.askable(t.truth)])
             for one in every

@@ -1,6 +1,7 @@
 """Evaluator of one trained federation: gives each adversary of a threat model its trials and its auxiliary data."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -89,6 +90,7 @@ class Evaluator:
         self._data = AuxiliaryData(self.population, self.seed)
         self._learned = Cache[Cache[Any]]()
         self._laid_out = Cache[_LaidOut](most=LAID_OUT)  # one attack's adversaries come one after the other
+        self._undefended = Cache[Evaluator]()
         self.evidence = RecordedStyles.of(self.transcript, self.method, self.federation, self.seed)
         self.targets = recorded_targets(
             self.transcript, self.method, self.federation, self.defense, self.population, self.evidence
@@ -98,6 +100,22 @@ class Evaluator:
     def shares_styles(self) -> bool:
         """Whether any client's style statistics were recorded together with the model they were computed under."""
         return self.evidence is not None
+
+    @property
+    def undefended(self) -> "Evaluator":
+        """The evaluator of the same run whose simulators apply no defense; itself where the run has none."""
+        return self._undefended.get("", self._without_defense)
+
+    def _without_defense(self) -> "Evaluator":
+        none = Defense.named("none")()
+        if self.defense == none:
+            return self
+        bare = copy(self)  # with the same styles, auxiliary images and caches of what adversaries learn by simulator
+        bare.defense, bare._maker, bare._laid_out = none, CachedSimulator(self.seed), Cache(most=LAID_OUT)
+        bare.targets = recorded_targets(
+            self.transcript, self.method, self.federation, none, self.population, self.evidence
+        )
+        return bare
 
     @property
     def template(self) -> StyleStatistics:
@@ -149,6 +167,7 @@ class Evaluator:
         task: Task | None = None,
         *,
         leaked_share: float = LEAKED_SHARE,
+        know_defense: bool = True,
     ) -> list[AdversaryTrials]:
         """The adversaries of this threat model, one for each distinct auxiliary data, each with its trials.
 
@@ -158,7 +177,9 @@ class Evaluator:
             sizes: Numbers of images behind the artifacts; None for the whole client.
             task: The secret, which determines what trials must contain; None for artifacts and controls only.
             leaked_share: Of each client's images, to an adversary to whom any leaked.
+            know_defense: Whether they simulate and calibrate with the defense; the trials are the same without.
         """
+        own, simulated = (self, target) if know_defense else (self.undefended, self.undefended.target(target.called))
         share = leaked_share if threat.auxiliary is Auxiliary.LEAKED else None
         needs = TrialNeeds.of(task)
         key = (target, tuple(sizes), needs, share)
@@ -169,13 +190,14 @@ class Evaluator:
                 by_holder.setdefault(holder, []).append(trial)
         weighed = task is None or task.weighed
         return [
-            self._prepared(laid_out, threat, sizes, needs, holder, trials, weighed)
+            own._prepared(laid_out, simulated, threat, sizes, needs, holder, trials, weighed)
             for holder, trials in sorted(by_holder.items())
         ]
 
     def _prepared(
         self,
         laid_out: _LaidOut,
+        target: Target[Simulator],
         threat: ThreatModel,
         sizes: Sequence[int | None],
         needs: TrialNeeds,
@@ -183,8 +205,8 @@ class Evaluator:
         trials: Sequence[Trial],
         weighed: bool,
     ) -> AdversaryTrials:
-        """One adversary with its trials, and what it calibrates with where its predictions are `weighed`."""
-        target, pool = laid_out.layout.target, laid_out.layout.pool.images
+        """One adversary that simulates as `target` does, its trials, and what it calibrates with if they are `weighed`."""
+        pool = laid_out.layout.pool.images
         layout = CalibrationLayout(self.population, target, self._maker, needs, self._typical(target), self.seed)
         held_back = self._data.held_back(threat.auxiliary, holder) if weighed else ()
         known = {domain: d for d, domain in enumerate(self.population.sources)}
@@ -199,7 +221,8 @@ class Evaluator:
             f"{threat.auxiliary.name} {holder}",
             shifted=len(held_back) == 1,
         )
-        adversary = self._adversary(laid_out, threat, sizes, holder, pool if found.pool is None else found.pool)
+        candidates = pool if found.pool is None else found.pool
+        adversary = self._adversary(laid_out, target, threat, sizes, holder, candidates)
         return AdversaryTrials(adversary, trials, found.trials, len(held_back) == 1)
 
     def _lay_out(
@@ -267,9 +290,15 @@ class Evaluator:
         return sizes[len(sizes) // 2]
 
     def _adversary(
-        self, laid_out: _LaidOut, threat: ThreatModel, sizes: Sequence[int | None], holder: str, pool: Tensor
+        self,
+        laid_out: _LaidOut,
+        target: Target[Simulator],
+        threat: ThreatModel,
+        sizes: Sequence[int | None],
+        holder: str,
+        pool: Tensor,
     ) -> Adversary:
-        layout, target = laid_out.layout, laid_out.layout.target
+        layout, shared = laid_out.layout, laid_out.layout.target
         return Adversary(
             threat=threat,
             classes=self.federation.classes,
@@ -280,7 +309,7 @@ class Evaluator:
             _simulator=target.simulator,
             _candidates=pool,
             _earlier=tuple(
-                target.simulator.alike(target.earlier[name], target.earlier[name].level) for name in layout.earlier
+                target.simulator.alike(shared.earlier[name], shared.earlier[name].level) for name in layout.earlier
             ),
             typical=self._typical(target),
             expensive=target.expensive,

@@ -7,7 +7,7 @@ from fdgpriv.evaluation.evaluator import Evaluator
 
 
 def not_measured(
-    evaluator: Evaluator, failed: str | None, diverged: str | None, attacked: bool, once: bool
+    evaluator: Evaluator, failed: str | None, diverged: str | None, attacked: bool, once: bool, few: bool
 ) -> list[str]:
     """Sentences on what one run leaves open.
 
@@ -16,6 +16,7 @@ def not_measured(
         failed, diverged: Why training ended early, if it did.
         attacked: Whether attacks were selected.
         once: Whether training was done with one seed only.
+        few: Whether further evaluations are left out where simulation is expensive.
     """
     found = []
     if failed is not None:
@@ -31,6 +32,11 @@ def not_measured(
         found.append(f"{kind}: no attack of this version uses it.")
     if StyleStatistics.kind in kinds and not evaluator.shares_styles:
         found.append("Style statistics were shared, but the model they were computed under was not kept: use keep=all.")
+    if few and attacked and (costly := _altered_and_expensive(evaluator)):
+        found.append(
+            f"The attacker that does not know the defense was not evaluated on {', '.join(costly)}, which it would have to "
+            "train again: --preset thorough does."
+        )
     if once:
         found.append("Training was done once per seed: intervals of accuracies are over images, not over trainings.")
     else:
@@ -38,6 +44,12 @@ def not_measured(
             "The intervals of this one training's accuracies are over images; those over seeds are over trainings."
         )
     return found
+
+
+def _altered_and_expensive(evaluator: Evaluator) -> list[str]:
+    """The targets that the defense changes, and of which simulation is expensive."""
+    targets = evaluator.targets.values()
+    return [one.called.replace("_", " ") for one in targets if one.expensive and evaluator.defense.alters(one.kind)]
 
 
 def _idle(evaluator: Evaluator) -> list[str]:

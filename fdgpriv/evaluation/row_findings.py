@@ -13,6 +13,7 @@ from fdgpriv.results.attack_finding import (
     CurvePoint,
     PositiveControl,
     RoundsPoint,
+    Unaware,
     Units,
 )
 from fdgpriv.statistics.interval import clopper_pearson, mean_interval
@@ -59,6 +60,7 @@ def finding(attack: AttackScores, tests: AttackTests, marked: Collection[str] = 
         positive_control=_positive(attack, tests.positive),
         curve=tuple(_point(attack, size, at) for size, at in attack.by_size.items()) if len(attack.by_size) > 1 else (),
         rounds=tuple(_over_rounds(attack, tests, *point) for point in attack.by_rounds),
+        unaware=_unaware(attack, scores),
         units=_units(attack, scores),
         trust=_trust(attack),
         leakage={
@@ -147,10 +149,31 @@ def _over_rounds(
     )
 
 
+def _unaware(attack: AttackScores, scores: Scores) -> Unaware | None:
+    ignorant = attack.unaware
+    if ignorant is None:
+        return None
+    names = {name for scope in attack.scopes for name in attack.controls(scope, ignorant)}
+    return Unaware(
+        value=measured_scores(attack, ignorant.headline["attack"], ignorant),
+        controls={
+            name: measured_scores(attack, values, ignorant)
+            for name, values in ignorant.headline.items()
+            if name in names
+        },
+        difference=_gain(attack, scores, ignorant, scores.units),
+    )
+
+
 def _rise(attack: AttackScores, size: int | None, scores: Scores) -> Measured:
     """The mean gain over the scores on one round, with an interval over clients."""
-    gain = np.asarray(scores.headline["attack"]) - np.asarray(attack.one_round(size).headline["attack"])
-    found = mean_interval(gain, np.asarray(scores.clients))
+    return _gain(attack, scores, attack.one_round(size), scores.clients)
+
+
+def _gain(attack: AttackScores, scores: Scores, base: Scores, cluster: Sequence[str]) -> Measured:
+    """The mean of `scores` minus `base` on the same targets, with an interval over clusters."""
+    gain = np.asarray(scores.headline["attack"]) - np.asarray(base.headline["attack"])
+    found = mean_interval(gain, np.asarray(cluster))
     return Measured(value=found.value, ci95=found.ends, n=found.n, direction=attack.direction)
 
 

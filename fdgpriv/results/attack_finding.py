@@ -107,6 +107,22 @@ class RoundsPoint(Entry):
     reason: Text | None = None
 
 
+class Unaware(Entry):
+    """The headline metric of the same attack on the same artifacts by an adversary that does not know the defense.
+
+    It simulates and calibrates without the defense. It is not tested, and belongs to no question.
+
+    Attributes:
+        value: Its figure.
+        controls: Of each control that the attack is tested against.
+        difference: The adversary that knows the defense minus this one, by pairs.
+    """
+
+    value: Measured
+    controls: Table[Measured] = Field(default_factory=dict)
+    difference: Measured
+
+
 class AttackFinding(Entry):
     """One attack on one artifact by one adversary: figures, controls, bounds and its tests by scope.
 
@@ -131,6 +147,7 @@ class AttackFinding(Entry):
     positive_control: PositiveControl | None = None
     curve: tuple[CurvePoint, ...] = ()
     rounds: tuple[RoundsPoint, ...] = ()
+    unaware: Unaware | None = None
     units: Units | None = None
     trust: Table[Probability] = Field(default_factory=dict)
     leakage: Table[Leakage] = Field(default_factory=dict)

@@ -60,7 +60,7 @@ def reduced(one: AttackScores) -> AttackScores | None:
         "by_size": {None: _reduced(whole)},
         "undefended": None if proof is None else replace(_reduced(proof), crossed={}),
     }
-    dropped: dict[str, object] = {"ablations": {}, "by_rounds": [], "planted": {}, "figures": ()}
+    dropped: dict[str, object] = {"ablations": {}, "by_rounds": [], "planted": {}, "figures": (), "unaware": None}
     return one.model_copy(update=kept | dropped)
 
 

@@ -1,0 +1,145 @@
+"""The attacker that does not know the defense: same trials, other simulator; nowhere a cost where there is nothing to know."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import Evaluator, Fitted, fit, shortened
+from factories import mean
+
+from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
+from fdgpriv.artifacts.style import InterpolationStyle, StyleDraft, StyleStatistics
+from fdgpriv.attack import Attack
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.defense import Defense, Guarantee
+from fdgpriv.evaluation import scores as scoring
+from fdgpriv.evaluation.ablations import unaware
+from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
+from fdgpriv.evaluation.attack_scores import AttackScores
+from fdgpriv.evaluation.attack_trials import AttackTrials
+from fdgpriv.evaluation.not_measured import not_measured
+from fdgpriv.evaluation.verdicts import judge
+from fdgpriv.threat import threat
+from fdgpriv.utils.seeds import generator
+
+STYLES = StyleStatistics.kind
+
+
+@dataclass(frozen=True)
+class Reversed(Defense):
+    """Reverses the channels of styles: hides them from whoever does not know it, and from nobody else."""
+
+    def protect(
+        self, outgoing: Artifact | StyleDraft, rng: torch.Generator, received: ModelState | None = None
+    ) -> Artifact:
+        shared = outgoing.finish() if isinstance(outgoing, StyleDraft) else outgoing
+        return shared.map(lambda t: t.flip(0)) if isinstance(shared, StyleStatistics) else shared
+
+    def alters(self, kind: str) -> bool:
+        return kind == STYLES
+
+    def guarantee(self) -> Guarantee:
+        return Guarantee(None, None, "Proves nothing.")
+
+
+@dataclass(frozen=True)
+class Everything(Reversed):
+    """The same, said to change every kind of artifact."""
+
+    def alters(self, kind: str) -> bool:
+        return True
+
+
+@pytest.fixture(scope="module")
+def hidden(digits: Dataset) -> Fitted:
+    """Styles with reversed channels, of four clients to a domain."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fdgpriv.defense.Defense.parse", classmethod(lambda cls, spec: Reversed()))
+        return fit(shortened(digits, 120), clients=9)
+
+
+def trials(evaluator: Evaluator) -> AttackTrials:
+    return AttackTrials(evaluator, Attack.parse("domain_inference:simulations=24"), threat("server"), curve=False)
+
+
+def evaluated(evaluator: Evaluator, out: Path, kind: str = STYLES, few: bool = True) -> AttackScores:
+    return AttackEvaluation(trials(evaluator), "domain_inference", kind, few, out, "cell").run()
+
+
+def test_what_only_the_knowing_attacker_can_read(hidden: Fitted, tmp_path: Path) -> None:
+    found = evaluated(hidden.evaluator(), tmp_path)
+    known, ignorant = found.by_size[None], found.unaware
+    assert ignorant is not None
+    assert (ignorant.units, ignorant.clients) == (known.units, known.clients)
+    assert mean(known) > mean(ignorant) + 0.3
+    told = judge({"cell/x": found}, 0).findings["cell/x"].unaware
+    assert told is not None
+    assert told.value.value == pytest.approx(mean(ignorant))
+    assert told.difference.value == pytest.approx(mean(known) - mean(ignorant))
+    assert told.difference.ci95 is not None
+    assert set(told.controls) == {"noise", "mean_image", "random_style", "other_domain"}
+
+
+def test_its_trials_are_those_of_the_knowing_one_and_its_practice_is_without_the_defense(hidden: Fitted) -> None:
+    evaluator = hidden.evaluator()
+    one = trials(evaluator)
+    target = evaluator.target(STYLES)
+    (knowing,), (ignorant,) = (replace(one, know_defense=know).adversaries(target, (1, None)) for know in (True, False))
+    assert [id(a.truth) for a in knowing.trials] == [id(b.truth) for b in ignorant.trials]
+    assert [a.asked for a in knowing.trials] == [b.asked for b in ignorant.trials]
+    assert len(ignorant.calibration) == len(knowing.calibration) > 0
+    for mine, theirs in zip(knowing.calibration, ignorant.calibration, strict=True):
+        reversed_, plain = (style.one.observation.artifact for style in (mine, theirs))
+        assert torch.allclose(reversed_.tensors()["mean"], plain.tensors()["mean"].flip(0))
+        assert torch.equal(mine.one.truth.membership_candidates, theirs.one.truth.membership_candidates)
+    domain = knowing.adversary.held[0]
+    made = [
+        who.adversary.make(domain.images, domain.labels, torch.arange(5), generator(0)).tensors()["mean"]
+        for who in (knowing, ignorant)
+    ]
+    assert torch.equal(made[0], made[1].flip(0))
+
+
+def test_the_knowing_attacker_s_scores_do_not_depend_on_it(
+    hidden: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = evaluated(hidden.evaluator(), tmp_path / "with")
+    monkeypatch.setattr("fdgpriv.evaluation.attack_evaluation.unaware", lambda *given: None)
+    without = evaluated(hidden.evaluator(), tmp_path / "without")
+    timeless: dict[str, Any] = {"attack_s": 0.0, "unaware": None}
+    assert whole.model_copy(update=timeless) == without.model_copy(update=timeless)
+
+
+def test_where_there_is_nothing_to_know_nothing_is_run(
+    fitted: Fitted, hidden: Fitted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scoring, "evaluate_trials", lambda *given: pytest.fail("an attack was run"))
+    for made, kind in ((fitted, STYLES), (hidden, ModelState.kind)):
+        evaluator = made.evaluator()
+        assert unaware(trials(evaluator), evaluator.target(kind), 1, False, generator(0)) is None
+    assert fitted.evaluator().undefended.defense == Defense.named("none")()
+    costly = replace(hidden, defense=Everything()).evaluator()
+    assert unaware(trials(costly), costly.target(ModelState.kind), 1, True, generator(0)) is None
+    given: dict[str, Any] = {"failed": None, "diverged": None, "attacked": True, "once": True}
+    said = [line for line in not_measured(costly, few=True, **given) if "does not know the defense" in line]
+    assert len(said) == 1
+    assert "model state" in said[0]
+    for other, few in ((costly, False), (hidden.evaluator(), True)):
+        assert not [line for line in not_measured(other, few=few, **given) if "does not know the defense" in line]
+
+
+def test_which_kinds_a_defense_changes() -> None:
+    noise = Defense.parse("gaussian")
+    assert [noise.alters(kind.kind) for kind in (StyleStatistics, InterpolationStyle, ModelState)] == [
+        True,
+        True,
+        False,
+    ]
+    assert Defense.parse("shuffle+gaussian").alters(STYLES)
+    assert not Defense.parse("shuffle+gaussian").alters(ModelUpdate.kind)
+    own = {name: Defense.named(name) for name in Defense.names()}
+    for name in ("none", "bn_local", "bn_frozen", "secure_aggregation", "send_once", "min_clients"):
+        assert not own[name]().alters(STYLES), name
