@@ -17,7 +17,7 @@ from fdgpriv.models.names import BACKBONES, TIMM
 from fdgpriv.registry import names_in
 from fdgpriv.threat import THREATS
 from fdgpriv.utils import run_folder
-from fdgpriv.utils.defaults import EXAMPLES
+from fdgpriv.utils.defaults import BUGS, EXAMPLES
 from fdgpriv.utils.file_names import check_name
 from fdgpriv.utils.streams import lenient
 
@@ -56,6 +56,7 @@ def parser() -> Parser:
     g.add_argument("--attack", nargs="+", dest="attacks", metavar="SPEC", help="as for --method; all; none")
     g.add_argument("--threat", nargs="+", dest="threats", metavar="ROLE", help=", ".join(THREATS))
     g.add_argument("--defense", nargs="+", dest="defenses", metavar="SPEC", help="one run each")
+    g.add_argument("--inject-bug", metavar="BUG", help=f"too little noise, as a test of the audit: {', '.join(BUGS)}")
 
     g = p.add_argument_group("external artifacts")
     g.add_argument("--artifact", nargs="+", type=Path, metavar="FILE", help="audit these styles; trains nothing")

@@ -50,9 +50,17 @@ class AuditConfig(Options):
         )
         parts = [config.method(spec) for spec in config.methods]
         threats = {spec: config.attack(spec).threats for spec in config.attacks}
+        noised = False
         for spec in self.defenses:
             for part in parts:
-                defended(part, spec)
+                _, defense = defended(part, spec)
+                _, buggy = defended(part, spec, self.inject_bug)
+                noised = noised or (defense.guarantee().epsilon is not None and buggy != defense)
+        if self.inject_bug is not None and not noised:
+            raise ValueError(
+                f"--inject-bug: has no effect: none of {', '.join(self.defenses)} adds noise to what "
+                f"{', '.join(config.methods)} shares"
+            )
         for i, part in enumerate(parts):
             if (same := parts.index(part)) < i:
                 raise ValueError(
@@ -190,7 +198,8 @@ class AuditConfig(Options):
                     for client_data in clients.values():
                         method.check_data(client_data)
                     for defense in self.defenses:
-                        own, _ = defended(method, defense)
+                        own, protecting = defended(method, defense, self.inject_bug)
+                        protecting.check_sizes({name: len(held) for name, held in clients.items()})
                         own.check(own.model(federation, generator(seed)))
         if not built and self.backbone is not None:
             raise ValueError(f"--backbone: has no effect: {', '.join(self.methods)}: each trains its own network")
@@ -255,6 +264,7 @@ class AuditConfig(Options):
             "attacks": list(self.attacks),
             "threats": list(self.threats),
             "defenses": list(self.defenses),
+            "inject_bug": self.inject_bug,
             "seeds": list(self.seeds),
             "device": self.device,
             "keep": self.keep,

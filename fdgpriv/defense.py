@@ -11,6 +11,7 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleDraft
 from fdgpriv.federation.disclosure import Disclosure, FederatedMethod
 from fdgpriv.registry import Role
+from fdgpriv.utils.defaults import Bug
 
 JOIN = "+"  # between the specifications of defenses that are applied one after the other
 
@@ -27,12 +28,14 @@ class Guarantee:
         delta: Of the (epsilon, delta) guarantee; None if nothing is proved.
         statement: In words: artifact, unit, adjacency and number of releases.
         protects: The kinds of artifact that the guarantee covers.
+        gaussian: Whether all noise is Gaussian, so that the tighter measured bound for it is valid.
     """
 
     epsilon: float | None
     delta: float | None
     statement: str
     protects: tuple[str, ...] = ()
+    gaussian: bool = False
 
 
 class Defense(Role):
@@ -64,6 +67,13 @@ class Defense(Role):
             ValueError: The defense is not applicable to what this method shares.
         """
         return self
+
+    def with_bug(self, bug: Bug | None) -> "Defense":
+        """This defense with a deliberate error in its noise, which measured epsilons must show; itself if it has no noise."""
+        return self
+
+    def check_sizes(self, sizes: Mapping[str, int]) -> None:
+        """Raises ValueError where the guarantee says nothing for clients of so many images."""
 
     def protect(
         self, outgoing: Outgoing, rng: torch.Generator, received: ModelState | None = None
@@ -110,7 +120,8 @@ class Defense(Role):
     def worlds(self, dim: int, draws: int, rng: torch.Generator) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Membership scores (draws,) of a run's releases in two neighbouring worlds, the first with the canary.
 
-        The worlds are the worst case for the defense, simulated with `protect`. None if the defense proves nothing.
+        A score is the logarithm of the likelihood ratio of the run's releases, so that scores of several defenses add up.
+        The worlds are the worst case for the defense, with its own noise. None if the defense proves nothing.
 
         Args:
             dim: Length of one released vector.
@@ -146,6 +157,13 @@ class Combined(Defense):
     def bound_to(self, sharing: Disclosure) -> "Combined":
         return replace(self, parts=tuple(part.bound_to(sharing) for part in self.parts))
 
+    def with_bug(self, bug: Bug | None) -> "Combined":
+        return replace(self, parts=tuple(part.with_bug(bug) for part in self.parts))
+
+    def check_sizes(self, sizes: Mapping[str, int]) -> None:
+        for part in self.parts:
+            part.check_sizes(sizes)
+
     def protect(
         self, outgoing: Outgoing, rng: torch.Generator, received: ModelState | None = None
     ) -> Artifact | StyleDraft:
@@ -173,9 +191,12 @@ class Combined(Defense):
         return any(part.alters(kind) for part in self.parts)
 
     def worlds(self, dim: int, draws: int, rng: torch.Generator) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Of the one part that proves something; None if several do, or none."""
-        proving = self._proving()
-        return proving[0].worlds(dim, draws, rng) if len(proving) == 1 else None
+        """Summed scores of the parts that prove something; None if one of them cannot be simulated, or there is none."""
+        each = [part.worlds(dim, draws, rng) for part in self._proving()]
+        found = [worlds for worlds in each if worlds is not None]
+        if not found or len(found) < len(each):
+            return None
+        return torch.stack([first for first, _ in found]).sum(0), torch.stack([second for _, second in found]).sum(0)
 
     def guarantee(self) -> Guarantee:
         """Of the parts that prove something together: their epsilons and deltas add up."""
@@ -190,18 +211,21 @@ class Combined(Defense):
             sum(one.delta or 0.0 for one in found),
             " ".join(said),
             tuple(kinds),
+            all(one.gaussian for one in found),
         )
 
     def _proving(self) -> Sequence[Defense]:
         return [part for part in self.parts if part.guarantee().epsilon is not None]
 
 
-def defended(method: M, spec: str) -> tuple[M, Defense]:
-    """The method as its clients train under the defense `spec`, and that defense calibrated to it.
+def defended(method: M, spec: str, bug: Bug | None = None) -> tuple[M, Defense]:
+    """The method as its clients train under the defense `spec`, and that defense calibrated to it, with a bug if told so.
 
     Raises:
         ValueError: The defense is not applicable to the method.
     """
     defense: Defense = Defense.parse(spec)
+    if bug is not None:
+        defense = defense.with_bug(bug)
     method = defense.local_training(method)
     return method, defense.bound_to(method.disclosure())

@@ -26,7 +26,7 @@ from fdgpriv.evaluation.verdicts import judge
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Record
 from fdgpriv.models.style_codec import digits_codec, photo_codec
-from fdgpriv.privacy.release import DRAWS, Measurement, measure, privacies
+from fdgpriv.privacy.release import DRAWS, ENTRIES, Measurement, measure, privacies
 from fdgpriv.results import figures
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.finding import ArtifactRow, Claim, DatasetNote, ImageCount, Images, Results, Run, RunFigure, Timing
@@ -121,7 +121,7 @@ class Runner:
             self._evaluate_attacks(completed[-1], evaluator)
 
     def _after_training(self, cell: Cell, trained: Trained, evaluator: Evaluator) -> CompletedCell:
-        dim = len(evaluator.template.vector()) if evaluator.shares_styles else 1
+        dim = len(evaluator.template.vector()) if evaluator.shares_styles else ENTRIES
         return CompletedCell(
             cell=cell,
             trained=trained,

@@ -84,7 +84,7 @@ def train(
     """The training of `cell`, run now or loaded from `out`, and its evaluator."""
     population = config.populate(dataset, cell.method, cell.target, cell.seed)
     federation = config.federation(dataset, list(population.clients), cell.seed, cell.method)
-    method, defense = defended(config.method(cell.method), cell.defense)
+    method, defense = defended(config.method(cell.method), cell.defense, config.inject_bug)
     file = trained_file(out, cell)
     folder = file.parent
 
@@ -156,6 +156,7 @@ def _described(config: AuditConfig, dataset: Dataset, cell: Cell, population: Po
         "target": cell.target,
         "seed": str(cell.seed),
         "defense": cell.defense,
+        "bug": str(config.inject_bug),
         "setup": json.dumps(setup),
         "keep": config.keep,
         "device": config.device,

@@ -72,7 +72,8 @@ class LSI(LSISettings):
         }
         uploads = tuple(kind for kind, times in often.items() if times)
         individual = tuple(kind for kind in uploads if kind != BatchNormStatistics.kind)
-        return replace(super().disclosure(), otherwise=0, often=often, uploads=uploads, individual=individual)
+        common = replace(super().disclosure(), otherwise=0, often=often, uploads=uploads, individual=individual)
+        return replace(common, signed_importances=self.importance_sign == "signed")
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         model = self.model(federation, rng)

@@ -12,7 +12,7 @@ from fdgpriv.federation.setup import KEEP, Setup, partition_named
 from fdgpriv.models.names import BACKBONES, TIMM, is_backbone
 from fdgpriv.registry import names_in, split
 from fdgpriv.threat import threat
-from fdgpriv.utils.defaults import METHOD
+from fdgpriv.utils.defaults import BUGS, METHOD, Bug
 from fdgpriv.utils.file_names import slug
 
 PRESETS = ("quick", "default", "thorough", "paper")
@@ -43,6 +43,7 @@ class Options:
         preset, settings: For all methods.
         device: auto, cpu or cuda.
         keep: The transcript's keep rule.
+        inject_bug: A deliberate error in the noise of every defense that proves an epsilon, which must show as a violation.
         crossed: Also score every client's artifact read as every other client's, which the self test needs.
     """
 
@@ -64,6 +65,7 @@ class Options:
     backbone: str | None = None
     weights: Path | None = None
     keep: str = "ends"
+    inject_bug: Bug | None = None
     crossed: bool = False
 
     @property
@@ -86,6 +88,8 @@ class Options:
         _check_choice("--device", self.device, DEVICES)
         if self.backbone is not None and not is_backbone(self.backbone):
             raise BadUsage(f"--backbone: want one of {', '.join(BACKBONES)}, {TIMM}NAME; got {self.backbone!r}")
+        if self.inject_bug is not None:
+            _check_choice("--inject-bug", self.inject_bug, BUGS)
         if self.partition is not None:
             partition_named(self.partition)
         for role in self.threats:
@@ -165,6 +169,7 @@ OPTIONS = {  # by the name of the parsed value
     "attacks": "--attack",
     "threats": "--threat",
     "defenses": "--defense",
+    "inject_bug": "--inject-bug",
     "seeds": "--seed",
     "engine": "--engine",
     "device": "--device",
@@ -192,6 +197,11 @@ WITHOUT_EFFECT = (
         f"has no effect: the images of digits have {data.DEFAULT_SIZE} pixels; want --dataset with it",
     ),
     Rule({"threats"}, lambda given: given.get("attacks") == ["none"], "want an attack to run, got --attack none"),
+    Rule(
+        {"inject_bug"},
+        lambda given: set(given.get("defenses", ["none"])) == {"none"},
+        "has no effect without a defense that proves an epsilon; want --defense with it",
+    ),
     Rule({"resume"}, lambda given: "out" not in given, "want --out, the folder to continue in"),
 )
 

@@ -88,6 +88,7 @@ class Disclosure:
         often: The same by kind.
         uploads: The kinds that clients send; empty if not stated.
         individual: Those of `uploads` of which the server needs each client's, and not only their sum.
+        signed_importances: Whether importance weights may be negative.
         single_image_kinds: Kinds whose artifacts describe one image each: a client shares one per image.
         style_rule: Definition of the shared styles; None if none are shared, or plain averages.
         styles: Computes them.
@@ -101,6 +102,7 @@ class Disclosure:
     often: Mapping[str, int] = field(default_factory=dict)
     uploads: tuple[str, ...] = ()
     individual: tuple[str, ...] = ()
+    signed_importances: bool = False
     single_image_kinds: frozenset[str] = frozenset()
     style_rule: StyleRule | None = None
     styles: StyleSource = field(default_factory=StyleSource)

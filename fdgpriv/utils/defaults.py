@@ -1,7 +1,11 @@
-"""Names of the method that is audited by default and of the baseline, and the examples in the command line's help."""
+"""Names known to the command line before torch is imported: default method, baseline, deliberate bugs, examples."""
+
+from typing import Literal, get_args
 
 METHOD = "stablefdg"  # the method audited by default
 BASELINE = "fedavg"  # the method that accuracies are compared with
+Bug = Literal["half-noise", "wrong-sensitivity"]  # deliberate errors in a defense's noise (--inject-bug)
+BUGS: tuple[str, ...] = get_args(Bug)
 EXAMPLES = f"""examples:
   fdgpriv audit --method {METHOD} --preset quick --out runs/first
   fdgpriv audit --method {METHOD} --defense none gaussian:epsilon=4 --attack identification gan:steps=30

@@ -1,0 +1,34 @@
+"""Which of the artifacts that a method's clients share a defense acts on."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from fdgpriv.artifacts.statistics import SampleCount
+from fdgpriv.federation.disclosure import Disclosure
+from fdgpriv.privacy.vectors import KINDS, STATISTICS
+
+On = Literal["styles", "all"]
+
+
+def covered_kinds(sharing: Disclosure, on: On, defense: str) -> tuple[str, ...]:
+    """The kinds that clients share and that are ``styles`` (all statistics but counts and accuracies), or ``all`` but counts.
+
+    Raises:
+        ValueError: `on` is ``all``, and a kind cannot be written as a vector.
+    """
+    known = tuple(KINDS) if on == "all" else STATISTICS
+    shared = sharing.uploads or tuple(kind for kind in known if sharing.releases(kind))
+    bare = [kind for kind in shared if kind not in KINDS and kind != SampleCount.kind]
+    if on == "all" and bare:
+        raise ValueError(f"{defense}.on: want styles for {sharing.method}, whose {joined(bare)} is no vector; got all")
+    return tuple(kind for kind in known if kind in shared and sharing.releases(kind))
+
+
+def words(kind: str) -> str:
+    """The kind as prose has it."""
+    return kind.replace("_", " ")
+
+
+def joined(kinds: Sequence[str]) -> str:
+    """The kinds, listed."""
+    return ", ".join(map(words, kinds))

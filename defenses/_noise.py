@@ -1,0 +1,249 @@
+"""Clipping and additive noise on clients' vectors, with one budget for all releases of a run."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+
+from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
+from fdgpriv.defense import Defense, Guarantee, Outgoing
+from fdgpriv.federation.disclosure import Disclosure
+from fdgpriv.privacy.accounting import noise_multiplier
+from fdgpriv.privacy.vectors import KINDS, MODELS, Frame, Norm, Vectors, vectors_of
+from fdgpriv.utils.defaults import Bug
+from fdgpriv.utils.fields import OpenFraction, PositiveFloat, PositiveInt
+
+from ._covered import joined, words
+
+Unit = Literal["image", "client"]
+_N = 20  # images per neighbouring dataset for measuring epsilon; the bound is the same for every n
+_LARGEST = 1e30  # noise beyond this is not finite in single precision
+
+
+@dataclass(frozen=True)
+class Noise(Defense):
+    """Base class of defenses that clip vectors and add noise; by default of those that protect whole clients.
+
+    Attributes:
+        clip: C, the clipping norm of every kind; public, not computed from data. None for each kind's default.
+        releases: Number of releases of all covered kinds in a run; set by `bound_to`.
+        covers: The covered kinds; set by `bound_to`.
+        signed: Whether importance weights may be negative; set by `bound_to`.
+        bug: Deliberate error in the noise, to test that the measured epsilon shows it (--inject-bug).
+    """
+
+    norm: ClassVar[Norm] = 2
+    gaussian: ClassVar[bool] = False
+
+    clip: PositiveFloat | None = None
+    releases: PositiveInt = 1
+    covers: tuple[str, ...] = (StyleStatistics.kind,)
+    signed: bool = False
+    bug: Bug | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if unknown := set(self.covers) - set(KINDS):
+            raise ValueError(
+                f"{self.name()}.covers: want kinds of {', '.join(KINDS)}; got {', '.join(sorted(unknown))}"
+            )
+        largest = max(self.deviation(1, kind) for kind in self.covers) if self.covers else 0.0
+        if not largest < _LARGEST:
+            raise ValueError(
+                f"{self.name()}: want noise that is finite in single precision, got a spread of {largest:.3g}"
+            )
+
+    # What a subclass says
+
+    @property
+    @abstractmethod
+    def multiplier(self) -> float:
+        """Spread of the noise over the sensitivity."""
+
+    @abstractmethod
+    def noise(self, shape: Sequence[int], rng: torch.Generator) -> Tensor:
+        """Independent noise of spread 1."""
+
+    @abstractmethod
+    def score(self, releases: Tensor, centers: tuple[Tensor, Tensor]) -> Tensor:
+        """Log likelihood ratio (draws,) of the first of two noiseless releases (D,), all in units of the noise's spread."""
+
+    @abstractmethod
+    def budget(self) -> tuple[float, float]:
+        """epsilon and delta of the whole run."""
+
+    @abstractmethod
+    def covered(self, sharing: Disclosure) -> tuple[str, ...]:
+        """Those of the method's kinds that are noised."""
+
+    @property
+    def level(self) -> Unit:
+        """What neighbouring datasets differ in."""
+        return "client"
+
+    def frame(self, received: ModelState | None) -> Frame:
+        """The public facts of the conversion to vectors."""
+        return Frame(received, signed=self.signed)
+
+    # What is done
+
+    def bound_to(self, sharing: Disclosure) -> Self:
+        covers = self.covered(sharing)
+        releases = sum(sharing.releases(kind) for kind in covers)
+        return replace(self, covers=covers, releases=max(1, releases), signed=sharing.signed_importances)
+
+    def with_bug(self, bug: Bug | None) -> Self:
+        return replace(self, bug=bug)
+
+    def protect(
+        self, outgoing: Outgoing, rng: torch.Generator, received: ModelState | None = None
+    ) -> Artifact | StyleDraft:
+        kind = StyleStatistics.kind if isinstance(outgoing, StyleDraft) else outgoing.kind
+        vectors = vectors_of(outgoing, self.frame(received)) if kind in self.covers else None
+        if vectors is None:
+            return outgoing
+        (released,) = self._mechanism(vectors).release(vectors.rows, 1, rng, kind, vectors.images)
+        return vectors.rebuild(released)
+
+    def _mechanism(self, vectors: Vectors) -> "Noise":
+        """This defense, or that of whole clients where vectors are not of single images."""
+        return self
+
+    def sensitivity(self, n: int, kind: str = StyleStatistics.kind) -> float:
+        """Of the released mean of n images' vectors."""
+        images = n if self.level == "image" else None
+        if self.bug == "wrong-sensitivity":
+            if images is None and n > 1:
+                return KINDS[kind].sensitivity(self.norm, self.clip, n)  # as if one image could not move the clusters
+            return KINDS[kind].sensitivity(self.norm, self.clip, images) / 2  # C for 2C
+        return KINDS[kind].sensitivity(self.norm, self.clip, images)
+
+    def deviation(self, n: int, kind: str = StyleStatistics.kind) -> float:
+        """Spread of the noise on the mean of n vectors."""
+        return self.multiplier * self.sensitivity(n, kind) * (0.5 if self.bug == "half-noise" else 1.0)
+
+    def center(self, rows: Tensor, kind: str = StyleStatistics.kind) -> Tensor:
+        """The noiseless release (D,): mean of clipped rows (n, D), or the clipped mean where whole clients are protected."""
+        if self.level == "client":
+            return KINDS[kind].clipped(rows.mean(0, keepdim=True), self.norm, self.clip)[0]
+        return KINDS[kind].clipped(rows, self.norm, self.clip).mean(0)
+
+    def release(
+        self,
+        rows: Tensor,
+        draws: int,
+        rng: torch.Generator,
+        kind: str = StyleStatistics.kind,
+        images: int | None = None,
+    ) -> Tensor:
+        """`draws` independent releases (draws, D) of rows (n, D), computed from so many images; None for n."""
+        center = self.center(rows, kind)
+        spread = self.deviation(len(rows) if images is None else images, kind)
+        return center + spread * self.noise((draws, len(center)), rng)
+
+    # What is proved and measured
+
+    def worlds(self, dim: int, draws: int, rng: torch.Generator) -> tuple[Tensor, Tensor] | None:
+        """Scores (draws,) of two neighbouring datasets, for an empirical lower bound on epsilon.
+
+        One of `_N` images' vectors, or the whole client's, is at +bound or at -bound along one direction. All covered
+        kinds have the same ratio of noise to sensitivity, so the first one stands for all releases of the run.
+        """
+        if not self.covers:
+            return None
+        kind = self.covers[0]
+        n = _N if kind == StyleStatistics.kind else 1
+        direction = torch.ones(dim) / dim**0.5 if self.norm == 2 else torch.eye(dim)[0]
+        clips = KINDS[kind].diameter is None
+        worlds = []
+        for sign in (1, -1):
+            rows = torch.zeros(n, dim)
+            rows[: n if self.level == "client" else 1] = sign * KINDS[kind].bound(self.norm, self.clip) * direction
+            worlds.append(2 * rows if clips else rows)
+        spread = self.deviation(n, kind)
+        centers = self.center(worlds[0], kind) / spread, self.center(worlds[1], kind) / spread
+        scores = []
+        for rows in worlds:
+            total = torch.zeros(draws)
+            for _ in range(self.releases):
+                total += self.score(self.release(rows, draws, rng, kind) / spread, centers)
+            scores.append(total)
+        return scores[0], scores[1]
+
+    def guarantee(self) -> Guarantee:
+        if not self.covers:
+            return Guarantee(
+                None, None, f"The method shares nothing that {self.name()} covers: unprotected, no finite epsilon."
+            )
+        epsilon, delta = self.budget()
+        clips = [
+            f"{KINDS[kind].bound(self.norm, self.clip):g} ({words(kind)})"
+            for kind in self.covers
+            if KINDS[kind].diameter is None
+        ]
+        neighbour = (
+            "one of a client's n images is replaced"
+            if self.level == "image"
+            else "all of a client's images are replaced by as many others"
+        )
+        injected = "" if self.bug is None else f"BUG INJECTED ({self.bug}): the noise is too small for this claim. "
+        return Guarantee(
+            epsilon,
+            delta,
+            f"{injected}({epsilon:g}, {delta:g})-DP of one client's {joined(self.covers)} over {self.releases} "
+            f"releases, where {neighbour} (n public): noise of {self.multiplier:.3g} sensitivities, "
+            f"L{self.norm} norm at most {', '.join(clips) or 'that of shares'}.{self._limits(delta)}",
+            self.covers,
+            gaussian=self.gaussian,
+        )
+
+    def _limits(self, delta: float) -> str:
+        """What the guarantee does not cover, and for which sizes delta is meaningful."""
+        said = " Image counts are public."
+        if not set(MODELS) & set(self.covers):
+            said += " The model states and updates of the same run are not covered: they carry no finite epsilon."
+        if delta:
+            said += f" delta is meaningful for clients of fewer than {1 / delta:,.0f} images."
+        return said
+
+
+@dataclass(frozen=True)
+class GaussianNoise(Noise):
+    """Normal noise, calibrated exactly so that all releases of the run together cost epsilon (mu^2 adds).
+
+    Attributes:
+        epsilon, delta: The budget of the whole run.
+    """
+
+    gaussian: ClassVar[bool] = True
+
+    epsilon: PositiveFloat = 4.0
+    delta: OpenFraction = 1e-5
+
+    @property
+    def multiplier(self) -> float:
+        """z: noise std over sensitivity."""
+        return noise_multiplier(self.epsilon, self.delta, self.releases)
+
+    def noise(self, shape: Sequence[int], rng: torch.Generator) -> Tensor:
+        return torch.randn(*shape, generator=rng)
+
+    def score(self, releases: Tensor, centers: tuple[Tensor, Tensor]) -> Tensor:
+        first, second = centers
+        return (releases - (first + second) / 2) @ (first - second)
+
+    def budget(self) -> tuple[float, float]:
+        return self.epsilon, self.delta
+
+    def check_sizes(self, sizes: Mapping[str, int]) -> None:
+        largest = max(sizes, key=lambda name: sizes[name])
+        if self.covers and self.delta * sizes[largest] >= 1:
+            raise ValueError(
+                f"{self.name()}.delta: want less than 1/n for every client, got {self.delta:g} and {sizes[largest]} images "
+                f"of {largest}"
+            )
