@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
-from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
+from fdgpriv.artifacts.style import InterpolationStyle, StyleDraft, StyleStatistics
 from fdgpriv.defense import Defense, Guarantee, Outgoing
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.privacy.accounting import noise_multiplier
@@ -145,6 +145,9 @@ class Noise(Defense):
         center = self.center(rows, kind)
         spread = self.deviation(len(rows) if images is None else images, kind)
         return center + spread * self.noise((draws, len(center)), rng)
+
+    def alters(self, kind: str) -> bool:
+        return kind in self.covers or (kind == InterpolationStyle.kind and StyleStatistics.kind in self.covers)
 
     # What is proved and measured
 

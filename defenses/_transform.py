@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
-from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
+from fdgpriv.artifacts.style import InterpolationStyle, StyleDraft, StyleStatistics
 from fdgpriv.defense import Defense, Outgoing
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.privacy.vectors import SCALE, Frame, VectorKind, vectors_of
@@ -51,6 +51,9 @@ class Transform(Defense):
         vectors = vectors_of(artifact, Frame(received, self.scale, self.signed))
         assert vectors is not None
         return vectors.rebuild(self.changed(vectors.rows, vectors.kind, rng)[0])
+
+    def alters(self, kind: str) -> bool:
+        return kind in self.covers or (kind == InterpolationStyle.kind and StyleStatistics.kind in self.covers)
 
     @abstractmethod
     def changed(self, rows: Tensor, kind: VectorKind, rng: torch.Generator) -> Tensor:

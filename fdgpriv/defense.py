@@ -9,7 +9,9 @@ import torch
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleDraft
+from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.disclosure import Disclosure, FederatedMethod
+from fdgpriv.federation.federation import Federation
 from fdgpriv.registry import Role
 from fdgpriv.utils.defaults import Bug
 
@@ -130,6 +132,21 @@ class Defense(Role):
         """
         return None
 
+    def canaries(
+        self, method: Any, federation: Federation, data: ClientData, rng: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Scores (m,) of canaries in one client's training, and whether each was among its data (m,).
+
+        A fair coin includes each canary; higher scores mean "included". None if no guarantee is about the training.
+
+        Args:
+            method: As trained under the defense.
+            federation: Builds the network.
+            data: The client's.
+            rng: Of the canaries and the training.
+        """
+        return None
+
     def guarantee(self) -> Guarantee:
         """The guarantee; by default that nothing is proved."""
         return Guarantee(None, None, f"{self.name()} proves nothing: no finite epsilon.")
@@ -197,6 +214,13 @@ class Combined(Defense):
         if not found or len(found) < len(each):
             return None
         return torch.stack([first for first, _ in found]).sum(0), torch.stack([second for _, second in found]).sum(0)
+
+    def canaries(
+        self, method: Any, federation: Federation, data: ClientData, rng: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Of the one part that proves something; None if several do, or none."""
+        proving = self._proving()
+        return proving[0].canaries(method, federation, data, rng) if len(proving) == 1 else None
 
     def guarantee(self) -> Guarantee:
         """Of the parts that prove something together: their epsilons and deltas add up."""

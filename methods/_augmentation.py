@@ -66,7 +66,7 @@ def augmented(images: Tensor, data: ClientData, how: ImageChanges, rng: torch.Ge
     Flips only if the data allow flips. Pixels are moved as they are stored; crops and colours are computed on floats.
     """
     crops = AUGMENTATIONS[how]
-    if crops is not None:
+    if crops is not None and len(images):
         return crops(as_images(images), data.flip, rng)
     return as_images(images if how == "none" else augment(images, data.flip, data.translate, rng))
 

@@ -47,7 +47,7 @@ class FederatedAveraging(FederatedSGD):
         return replace(common, uploads=(*common.uploads, *counts, *accuracies))
 
     def model(self, federation: Federation, rng: torch.Generator) -> nn.Module:
-        return Classifier(federation.backbone(rng), federation.classes, rng)
+        return self.local_training.network(Classifier(federation.backbone(rng), federation.classes, rng))
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         model = self.model(federation, rng)

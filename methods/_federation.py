@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeVar
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,8 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.ask import Answers
 from fdgpriv.federation.disclosure import Disclosure
+from fdgpriv.federation.local_training import PLAIN, LocalTraining, Loss, Workload
+from fdgpriv.federation.local_training import Batch as Batch
 from fdgpriv.method import Method
 from fdgpriv.utils.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 
@@ -69,7 +71,7 @@ class FederatedSGD(Method):
         "paper": {},
     }
 
-    elementwise_optimizer: ClassVar[bool] = True
+    local_training: ClassVar[LocalTraining] = PLAIN
 
     rounds: PositiveInt = 50
     participants: PositiveInt | None = 10
@@ -81,6 +83,25 @@ class FederatedSGD(Method):
     schedule: Schedule = "cosine"
     buffers: Buffers = "share"
     image_changes: ImageChanges = "flip_translate"
+
+    @property
+    def coupling(self) -> str | None:
+        """Why the loss of a mini-batch is not a mean of losses of single images; None if it is."""
+        return "its client loss is not declared to be a mean over images"
+
+    @property
+    def elementwise_optimizer(self) -> bool:
+        return self.local_training.elementwise
+
+    def trained_by(self, local_training: LocalTraining) -> Self:
+        """This method with another local training, which copies made by `dataclasses.replace` keep."""
+        changed = {"local_training": local_training, "installed_as": self.name(), "__module__": type(self).__module__}
+        other: type[Self] = type(type(self).__name__, (type(self),), changed)
+        return other(**{field.name: getattr(self, field.name) for field in fields(self)})
+
+    def workload(self, data: ClientData) -> Workload:
+        """The local training of a client with these data."""
+        return Workload(len(data), data.copies, self.batch_size, self.rounds, self.passes)
 
     def disclosure(self) -> Disclosure:
         return Disclosure(self.name(), self.rounds, uploads=(ModelState.kind,), training=self)
@@ -129,18 +150,6 @@ class FederatedSGD(Method):
             yield from batches(n, self.batch_size, rng)
 
 
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """One mini-batch: index (B,) into the local data, images (B, 3, H, W) augmented, labels (B,)."""
-
-    index: Tensor
-    images: Tensor
-    labels: Tensor
-
-
-Loss = Callable[[Batch], Tensor]
-
-
 def train(
     model: nn.Module,
     loss: Loss,
@@ -159,7 +168,7 @@ def train(
         data: The client's data.
         settings: E, B and the optimiser's hyperparameters.
         round: Sets the learning rate.
-        rng: For shuffling and augmentation.
+        rng: For the mini-batches, augmentation and, under some defenses, noise.
         device: Device of the model.
         optimizer: Keeps its state from earlier rounds; None for a new one.
     """
@@ -169,16 +178,18 @@ def train(
         optimizer = settings.new_optimizer(model, round)
     for group in optimizer.param_groups:
         group["lr"] = settings.lr_at(round)
+    work = settings.workload(data)
     for batch in mini_batches(data, settings, rng):
         images = batch.images.to(device, memory_format=torch.channels_last)
         optimizer.zero_grad()
-        loss(Batch(batch.index, images, batch.labels.to(device))).backward()
+        given = Batch(batch.index, images, batch.labels.to(device))
+        settings.local_training.backward(model, loss, given, work, rng)
         optimizer.step()
 
 
 def mini_batches(data: ClientData, settings: FederatedSGD, rng: torch.Generator) -> Iterator[Batch]:
     """The augmented mini-batches of one round."""
-    for index in settings.passes(len(data), rng):
+    for index in settings.local_training.batches(settings.workload(data), rng):
         yield Batch(index, augmented(data.pixels[index], data, settings.image_changes, rng), data.labels[index])
 
 

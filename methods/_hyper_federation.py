@@ -87,7 +87,6 @@ class HyperFederation(FederatedSGD):
     """
 
     personal: ClassVar[bool] = True
-    elementwise_optimizer: ClassVar[bool] = False  # a client's gradient is clipped as a whole
     paper_setup: ClassVar[Setup] = Setup(clients_per_domain=1, partition="domains:1", image_size=32)
 
     participants: PositiveInt | None = None
@@ -118,6 +117,14 @@ class HyperFederation(FederatedSGD):
 
         optimizer.register_step_pre_hook(clip)
         return optimizer
+
+    @property
+    def coupling(self) -> str | None:
+        return None
+
+    @property
+    def elementwise_optimizer(self) -> bool:
+        return False  # a client's gradient is clipped as a whole
 
     @property
     def own_network(self) -> bool:

@@ -168,6 +168,10 @@ class LSISettings(FederatedSGD):
         if self.aggregation == "mean" and self.normaliser == "clients":
             raise ValueError("lsi.normaliser: want server where aggregation=mean weighs by nothing, got clients")
 
+    @property
+    def coupling(self) -> str:
+        return "its head normalises by mini-batch, and clients share importances computed from all images"
+
     def received(self, sent: RepresentationTranslator, clients: int, rng: torch.Generator) -> Translator:
         """The translator received by each of `clients` clients, frozen; `rng` only draws parameters that are overwritten."""
         translator = Translator(self.latent_dim, clients, self.translator_settings, rng)

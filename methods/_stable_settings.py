@@ -86,6 +86,10 @@ class StableSettings(FederatedSGD):
     code_compat: bool = False
 
     @property
+    def coupling(self) -> str:
+        return "style exploration, mixing and attention combine the images of a mini-batch"
+
+    @property
     def shares_styles(self) -> bool:
         """Whether clients share styles."""
         return self.style_learning and self.received > 0

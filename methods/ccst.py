@@ -96,6 +96,12 @@ class CCST(FederatedAveraging):
                 f"got augmentation={self.augmentation}, own={str(self.own).lower()}; or set keep_original=false"
             )
 
+    @property
+    def coupling(self) -> str | None:
+        if self.split == "after":
+            return "with split=after the copies of one image are apart, and some are held out"
+        return None
+
     def model(self, federation: Federation, rng: torch.Generator) -> nn.Module:
         domains = len(federation.clients) - int(not self.own)
         if self.augmentation > domains:
@@ -188,7 +194,9 @@ class CCSTClient(AveragingClient):
         bank = Bank.of(message, data.client, how.own)
         domains, styles = bank.draw(len(data), how.augmentation, how.style_block, self.rng, how.keep_original)
         images = bank.transfer(as_images(data.pixels), domains, styles, self._apply)
-        self.data = replace(data, pixels=images, labels=data.labels.repeat_interleave(how.augmentation))
+        self.data = replace(
+            data, pixels=images, labels=data.labels.repeat_interleave(how.augmentation), copies=how.augmentation
+        )
         if how.split == "after":
             self._split(how.augmentation * len(data.held_out_labels))
         return []
@@ -212,4 +220,5 @@ class CCSTClient(AveragingClient):
             labels=data.labels[kept],
             held_out_pixels=data.pixels[out],
             held_out_labels=data.labels[out],
+            copies=1,
         )

@@ -27,10 +27,14 @@ class FedAvg(FederatedAveraging):
     network: Literal["backbone", "inception"] = "backbone"
 
     @property
+    def coupling(self) -> None:
+        return None
+
+    @property
     def own_network(self) -> bool:
         return self.network == "inception"
 
     def model(self, federation: Federation, rng: torch.Generator) -> nn.Module:
         if self.network == "inception":
-            return ClientNetwork(federation.classes, federation.image_size, rng)
+            return self.local_training.network(ClientNetwork(federation.classes, federation.image_size, rng))
         return super().model(federation, rng)

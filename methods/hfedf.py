@@ -72,6 +72,12 @@ class HFedF(HyperFederation):
     autoencoder_images: PositiveInt = 100
     autoencoder_epochs: PositiveInt = 50
 
+    @property
+    def coupling(self) -> str | None:
+        if self.embedding == "autoencoder":
+            return "with embedding=autoencoder clients also train an autoencoder on their images"
+        return super().coupling
+
     def disclosure(self) -> Disclosure:
         common, embedded = super().disclosure(), self.embedding == "autoencoder"
         often = {**common.often, AutoencoderState.kind: int(embedded), ClientEmbedding.kind: int(embedded)}

@@ -99,6 +99,10 @@ class Pardon(FederatedAveraging):
     codec_weights: Path | None = None
     code_compat: bool = False
 
+    @property
+    def coupling(self) -> str:
+        return "its triplet loss compares the images of a mini-batch"
+
     def new_optimizer(self, model: nn.Module, round: int) -> torch.optim.Optimizer:
         if self.optimizer == "sgd":
             return super().new_optimizer(model, round)

@@ -102,6 +102,7 @@ class ClientData:
         held_out_pixels, held_out_labels: Validation data, never trained on.
         classes: K, the number of classes of the federation.
         flip, translate: The augmentations that keep the class (see Dataset).
+        copies: Training data are this many consecutive copies of each image, in different styles.
         images, held_out_images: The images as float32 in [0, 1]; in memory from their first use on. Training uses
             `as_images` on mini-batches of `pixels` instead.
     """
@@ -114,6 +115,7 @@ class ClientData:
     classes: int
     flip: bool = False
     translate: float = 0.0
+    copies: int = 1
 
     images, held_out_images = Images("pixels"), Images("held_out_pixels")
 

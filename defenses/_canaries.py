@@ -1,0 +1,54 @@
+"""Scores of canaries in one DP-SGD training, of which a random half is included.
+
+Reference: Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023, arXiv 2305.08846.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.federation.federation import Federation
+
+from ._per_image import trained_parameters
+from ._private_steps import Canaries, PrivateSGD
+
+_MOST = 2**14  # canaries; the bound hardly grows beyond
+
+
+def canary_scores(
+    training: PrivateSGD, method: Any, federation: Federation, data: ClientData, rng: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Scores (m,) of canaries in the training of one client over all rounds, and whether each was included (m,).
+
+    The client trains alone, by the method's settings, and receives its own model back. A canary's score is the change of
+    its coordinate, summed over rounds in units of their learning rates.
+
+    Args:
+        training: The private steps.
+        method: As trained under the defense.
+        federation: Builds the network.
+        data: The client's.
+        rng: Of the canaries and the training.
+    """
+    model = method.model(federation, rng).to(federation.device)
+    parameters = trained_parameters(model)
+    dim = sum(parameter.numel() for parameter in parameters)
+    count = min(dim, _MOST, max(2**9, int(0.2 / training.delta)))  # m delta weakens the bound
+    places = torch.randperm(dim, generator=rng)[:count]
+    signs = 1.0 - 2.0 * torch.randint(2, (count,), generator=rng)
+    included = torch.rand(count, generator=rng) < 0.5
+    audited = method.trained_by(replace(training, canaries=Canaries(places, signs, included)))
+    scores = torch.zeros(count)
+    for round in range(method.rounds):
+        before = _values(parameters, places)
+        audited.train_plainly(model, data, round, rng, federation.device)
+        scores += (before - _values(parameters, places)) * signs / audited.lr_at(round)
+    return scores, included
+
+
+@torch.no_grad()
+def _values(parameters: list[torch.nn.Parameter], places: Tensor) -> Tensor:
+    return torch.cat([parameter.flatten() for parameter in parameters]).cpu()[places]
