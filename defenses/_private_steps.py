@@ -75,6 +75,7 @@ class PrivateSGD(LocalTraining):
         epsilon, delta: The budget of all rounds.
         clip: C, the largest norm of an image's gradient.
         accountant: Opacus' Renyi accountant, or the tighter and slower one by numerical composition.
+        noise: Share of the calibrated noise that is added: below 1 only to test that measured epsilons show it.
         canaries: Added to each step when the guarantee is measured.
     """
 
@@ -84,6 +85,7 @@ class PrivateSGD(LocalTraining):
     delta: float
     clip: float
     accountant: Accountant
+    noise: float = 1.0
     canaries: Canaries | None = None
 
     def plan(self, work: Workload) -> Plan:
@@ -110,7 +112,7 @@ class PrivateSGD(LocalTraining):
         if self.canaries is not None:
             total += self.canaries.clipped(plan.rate, self.clip, len(total), rng).to(total.device)
         noise = torch.randn(len(total), generator=rng).to(total.device)
-        noised = (total + plan.multiplier * self.clip * noise) / plan.expected
+        noised = (total + self.noise * plan.multiplier * self.clip * noise) / plan.expected
         sizes = [parameter.numel() for parameter in parameters]
         for parameter, gradient in zip(parameters, noised.split(sizes), strict=True):
             parameter.grad = gradient.view_as(parameter)

@@ -11,6 +11,7 @@ from fdgpriv.data.dataset import ClientData
 from fdgpriv.defense import Defense, Guarantee
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
+from fdgpriv.utils.defaults import Bug
 from fdgpriv.utils.fields import OpenFraction, PositiveFloat, PositiveInt
 
 from ._canaries import canary_scores
@@ -39,6 +40,7 @@ class DPSGD(Defense):
         accountant: Of Opacus: ``rdp``, or ``prv``, which is tighter and takes seconds for each client.
         lr: Learning rate of clients; none keeps the method's.
         rounds: Number of rounds; set by `bound_to`.
+        bug: Deliberate error in the noise, which is halved, to test that the measured epsilon shows it (--inject-bug).
     """
 
     epsilon: PositiveFloat = 8.0
@@ -47,6 +49,7 @@ class DPSGD(Defense):
     accountant: Accountant = "rdp"
     lr: PositiveFloat | None = None
     rounds: PositiveInt = 1
+    bug: Bug | None = None
 
     def local_training(self, method: Any) -> Any:
         reason = getattr(method, "coupling", "its clients do not train by the SGD that all methods share")
@@ -57,7 +60,13 @@ class DPSGD(Defense):
 
     def steps(self) -> PrivateSGD:
         """The local training of every client."""
-        return PrivateSGD(self.epsilon, self.delta, self.clip, self.accountant)
+        return PrivateSGD(self.epsilon, self.delta, self.clip, self.accountant, 1.0 if self.bug is None else 0.5)
+
+    def with_bug(self, bug: Bug | None) -> Self:
+        return replace(self, bug=bug)
+
+    def alters(self, kind: str) -> bool:
+        return False
 
     def bound_to(self, sharing: Disclosure) -> Self:
         return replace(self, rounds=max(1, sharing.releases(ModelState.kind), sharing.releases(ModelUpdate.kind)))
@@ -68,13 +77,15 @@ class DPSGD(Defense):
         return canary_scores(self.steps(), method, federation, data, rng)
 
     def guarantee(self) -> Guarantee:
+        injected = "" if self.bug is None else f"BUG INJECTED ({self.bug}): the noise is too small for this claim. "
         return Guarantee(
             self.epsilon,
             self.delta,
-            f"({self.epsilon:g}, {self.delta:g})-DP of one training image in its client's models of {self.rounds} rounds "
-            "(add or remove its gradients; the client's number of images is public): DP-SGD with Poisson sampling, clip "
+            f"{injected}({self.epsilon:g}, {self.delta:g})-DP of one training image in its client's models of {self.rounds} "
+            "rounds (add or remove its gradients; the client's number of images is public): DP-SGD with Poisson sampling, clip "
             f"{self.clip:g}, and noise calibrated to each client's number of images by Opacus' {self.accountant.upper()} "
             "accountant. Trained and attacked is the network with GroupNorm in place of every BatchNorm. Covers models "
             "only: styles and other statistics of the same run carry no finite epsilon.",
             (ModelState.kind, ModelUpdate.kind),
+            gaussian=True,
         )

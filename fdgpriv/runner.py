@@ -27,6 +27,7 @@ from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Record
 from fdgpriv.models.style_codec import digits_codec, photo_codec
 from fdgpriv.privacy.release import DRAWS, ENTRIES, Measurement, measure, privacies
+from fdgpriv.privacy.training_audit import CanaryAudit, measured_by_training
 from fdgpriv.results import figures
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.finding import ArtifactRow, Claim, DatasetNote, ImageCount, Images, Results, Run, RunFigure, Timing
@@ -36,6 +37,7 @@ from fdgpriv.training import Cell, Trained, train, trained_file
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.environment import environment
 from fdgpriv.utils.memory import release_memory
+from fdgpriv.utils.seeds import generator
 from fdgpriv.utils.work_queue import WorkQueue
 
 _PENDING = "interrupted before it"
@@ -127,7 +129,9 @@ class Runner:
             trained=trained,
             images=_images(evaluator.population),
             artifacts=ledger(evaluator.transcript.records, evaluator.method.disclosure().sent_as),
-            measurement=measure(evaluator.defense, dim, DRAWS[self.config.preset], cell.seed),
+            measurement=measure(
+                evaluator.defense, dim, DRAWS[self.config.preset], cell.seed, lambda: _trained_with_canaries(evaluator)
+            ),
             not_measured=tuple(
                 not_measured(
                     evaluator,
@@ -263,6 +267,13 @@ class Runner:
             "The shipped style encoder and decoder: one image of each domain, its round trip, and each domain's style."
         )
         return (RunFigure(file=path.as_posix(), caption=caption),)
+
+
+def _trained_with_canaries(evaluator: Evaluator) -> CanaryAudit | None:
+    """The audit of the defense in a further training of the first client."""
+    data = next(iter(evaluator.population.clients.values()))
+    rng = generator(evaluator.seed, 43)
+    return measured_by_training(evaluator.defense, evaluator.method, evaluator.federation, data, rng)
 
 
 def _images(population: Population) -> Images:
