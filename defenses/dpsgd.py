@@ -65,9 +65,6 @@ class DPSGD(Defense):
     def with_bug(self, bug: Bug | None) -> Self:
         return replace(self, bug=bug)
 
-    def alters(self, kind: str) -> bool:
-        return False
-
     def bound_to(self, sharing: Disclosure) -> Self:
         return replace(self, rounds=max(1, sharing.releases(ModelState.kind), sharing.releases(ModelUpdate.kind)))
 
