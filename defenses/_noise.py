@@ -67,7 +67,7 @@ class Noise(Defense):
 
     @abstractmethod
     def noise(self, shape: Sequence[int], rng: torch.Generator) -> Tensor:
-        """Independent noise of spread 1."""
+        """Independent noise of spread 1, float64."""
 
     @abstractmethod
     def score(self, releases: Tensor, centers: tuple[Tensor, Tensor]) -> Tensor:
@@ -141,10 +141,15 @@ class Noise(Defense):
         kind: str = StyleStatistics.kind,
         images: int | None = None,
     ) -> Tensor:
-        """`draws` independent releases (draws, D) of rows (n, D), computed from so many images; None for n."""
-        center = self.center(rows, kind)
+        """`draws` independent releases (draws, D) of rows (n, D), computed from so many images; None for n.
+
+        Sums in single precision have low bits that tell which of two centers was noised, and more than epsilon allows
+        (Mironov, "On significance of the least significant bits for differential privacy", CCS 2012). Hence the sum is
+        taken in double precision and rounded.
+        """
+        center = self.center(rows, kind).double()
         spread = self.deviation(len(rows) if images is None else images, kind)
-        return center + spread * self.noise((draws, len(center)), rng)
+        return (center + spread * self.noise((draws, len(center)), rng)).float()
 
     def alters(self, kind: str) -> bool:
         return kind in self.covers or (kind == InterpolationStyle.kind and StyleStatistics.kind in self.covers)
@@ -169,12 +174,12 @@ class Noise(Defense):
             rows[: n if self.level == "client" else 1] = sign * KINDS[kind].bound(self.norm, self.clip) * direction
             worlds.append(2 * rows if clips else rows)
         spread = self.deviation(n, kind)
-        centers = self.center(worlds[0], kind) / spread, self.center(worlds[1], kind) / spread
+        first, second = (self.center(rows, kind).double() / spread for rows in worlds)
         scores = []
         for rows in worlds:
-            total = torch.zeros(draws)
+            total = torch.zeros(draws, dtype=torch.float64)
             for _ in range(self.releases):
-                total += self.score(self.release(rows, draws, rng, kind) / spread, centers)
+                total += self.score(self.release(rows, draws, rng, kind).double() / spread, (first, second))
             scores.append(total)
         return scores[0], scores[1]
 
@@ -234,7 +239,7 @@ class GaussianNoise(Noise):
         return noise_multiplier(self.epsilon, self.delta, self.releases)
 
     def noise(self, shape: Sequence[int], rng: torch.Generator) -> Tensor:
-        return torch.randn(*shape, generator=rng)
+        return torch.randn(*shape, generator=rng, dtype=torch.float64)
 
     def score(self, releases: Tensor, centers: tuple[Tensor, Tensor]) -> Tensor:
         first, second = centers

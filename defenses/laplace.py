@@ -38,7 +38,7 @@ class Laplace(StyleNoise):
 
     def noise(self, shape: Sequence[int], rng: torch.Generator) -> Tensor:
         signs = torch.randint(2, tuple(shape), generator=rng) * 2.0 - 1
-        return signs * torch.empty(*shape).exponential_(generator=rng)
+        return signs * torch.empty(*shape, dtype=torch.float64).exponential_(generator=rng)
 
     def score(self, releases: Tensor, centers: tuple[Tensor, Tensor]) -> Tensor:
         first, second = centers

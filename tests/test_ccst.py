@@ -710,5 +710,5 @@ def test_the_gaussian_mechanism_protects_what_is_shared_and_refuses_an_uncountab
     assert single.disclosure().per_image("style_statistics")
     assert not ccst().disclosure().per_image("style_statistics")
     Defense.parse("gaussian:unit=image").bound_to(single.disclosure())
-    with pytest.raises(ValueError, match=r"^gaussian\.unit: want image where ccst shares styles of single images"):
+    with pytest.raises(ValueError, match=r"^gaussian\.unit: want image where ccst shares style statistics of single"):
         Defense.parse("gaussian:unit=client").bound_to(single.disclosure())

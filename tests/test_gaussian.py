@@ -19,8 +19,10 @@ from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense, Guarantee
 from fdgpriv.method import Method
+from fdgpriv.privacy.accounting import noise_multiplier
 from fdgpriv.privacy.measured import Bound
 from fdgpriv.privacy.release import Measurement, measure, privacies
+from fdgpriv.privacy.vectors import image_moments
 from fdgpriv.results.finding import Privacy
 
 # z of one release at delta = 1e-5, by epsilon
@@ -52,14 +54,7 @@ def silent(**settings: object) -> Defense:
 
 def half(**settings: object) -> Defense:
     """The mistake of taking C for 2C: half the noise that was calibrated."""
-    part = Defense.named("gaussian")
-
-    @dataclasses.dataclass(frozen=True)
-    class Half(part):  # type: ignore[misc, valid-type]
-        def sensitivity(self, n: int) -> float:
-            return float(super().sensitivity(n)) / 2
-
-    return Half(**settings)
+    return gaussian(bug="half-noise", **settings)
 
 
 # Noise
@@ -95,7 +90,7 @@ def test_squared_moments_are_noised_like_the_others() -> None:
     """All four moments are entries of one vector, the squares in units of `scale`."""
     defense = gaussian(epsilon=4.377, clip=0.5, scale=2.0)
     made = draft(50, scale=0.05)
-    moments = defense.moments(made.mean, made.std, True)  # type: ignore[attr-defined]
+    moments = image_moments(made, 2.0)
     drawn = defense.release(moments, 20_000, torch.Generator().manual_seed(1))  # type: ignore[attr-defined]
     assert drawn.shape == (20_000, 12)
     assert torch.allclose(drawn.std(0), torch.full((12,), 2 * 0.5 / 50), rtol=0.03)
@@ -109,8 +104,7 @@ VECTORS = st.integers(0, 2**31)
 
 def released(defense: Defense, made: StyleDraft) -> Tensor:
     """The noiseless release (4C,)."""
-    moments = defense.moments(made.mean, made.std, made.variances)  # type: ignore[attr-defined]
-    found: Tensor = defense.center(moments)  # type: ignore[attr-defined]
+    found: Tensor = defense.center(image_moments(made, defense.scale))  # type: ignore[attr-defined]
     return found
 
 
@@ -235,6 +229,52 @@ def test_it_is_bound_to_as_many_releases_as_the_method_makes() -> None:
     assert bound.multiplier == gaussian(epsilon=2, releases=7).multiplier  # type: ignore[attr-defined]
     silent_method = Method.parse("stablefdg:rounds=7,received=0")
     assert gaussian(epsilon=2).bound_to(silent_method.disclosure()).releases == 1  # type: ignore[attr-defined]
+
+
+def test_the_unit_is_the_image_only_where_one_image_moves_nothing_but_its_own_vector() -> None:
+    """BatchNorm in training mode normalises an image by its batch, and clusters have equal weight: both need clients."""
+    units = {
+        "stablefdg": "client",  # styles with batch statistics
+        "stablefdg:style_mode=eval": "image",
+        "stablefdg:buffers=freeze": "image",
+        "ccst": "image",
+        "ccst:style=single": "image",
+        "ccst:style_of=amplitude": "client",  # what arrives is the average
+        "ccst:style=single,style_of=amplitude": "image",
+        "pardon": "client",
+        "pardon:local_clustering=false": "image",
+        "lsi": "client",
+        "hfedf:embedding=autoencoder": "client",
+    }
+    for spec, unit in units.items():
+        sharing = Method.parse(spec).disclosure()
+        assert vars(gaussian().bound_to(sharing))["unit"] == unit, spec
+        if unit == "client":
+            with pytest.raises(ValueError, match=r"^gaussian\.unit: want client for .*; got image$"):
+                gaussian(unit="image").bound_to(sharing)
+
+
+def test_the_budget_counts_the_releases_of_every_covered_kind() -> None:
+    """mu^2 adds: equal multipliers over the sum of releases."""
+    releases = {
+        ("lsi:rounds=3", "styles"): 1 + 3,  # head, importances
+        ("lsi:rounds=3,recalibrate_bn=true", "styles"): 1 + 3 + 3,
+        ("lsi:rounds=3", "all"): 1 + 3 + 3 + 3,  # and models, accuracies
+        ("stablefdg:rounds=3", "all"): 3 + 3,
+        ("ccst:rounds=3,selection=last", "all"): 1 + 3,
+        ("hfedf:rounds=3", "all"): 3,
+    }
+    for (spec, on), count in releases.items():
+        bound = gaussian(on=on, epsilon=3.0).bound_to(Method.parse(spec).disclosure())
+        assert vars(bound)["releases"] == count, spec
+        assert bound.multiplier == pytest.approx(noise_multiplier(3.0, 1e-5, count))  # type: ignore[attr-defined]
+
+
+def test_where_nothing_is_covered_nothing_is_claimed() -> None:
+    for method in ("fedavg", "pfedhn", "stablefdg:received=0"):
+        proved = gaussian().bound_to(Method.parse(method).disclosure()).guarantee()
+        assert (proved.epsilon, proved.delta, proved.protects) == (None, None, ())
+        assert "no finite epsilon" in proved.statement
 
 
 @pytest.mark.parametrize("unit", ["image", "client"])

@@ -528,12 +528,13 @@ def test_noise_for_single_images_is_refused_and_for_clients_holds(
 ) -> None:
     method, told = pardon(), r"gaussian\.unit: want client for .*; got image"
     with pytest.raises(ValueError, match=told):
-        Defense.parse("gaussian").bound_to(method.disclosure())
+        Defense.parse("gaussian:unit=image").bound_to(method.disclosure())
+    assert vars(Defense.parse("gaussian").bound_to(method.disclosure()))["unit"] == "client"
     client = method.client(federation(), held(n=12), seeded(1))
     (draft,) = client.style([])
     with pytest.raises(ValueError, match=told):
-        Defense.parse("gaussian").protect(draft, seeded(0))
-    assert main(["--method", "pardon", "--defense", "gaussian", "--out", str(tmp_path / "out")]) == 2
+        Defense.parse("gaussian:unit=image").protect(draft, seeded(0))
+    assert main(["--method", "pardon", "--defense", "gaussian:unit=image", "--out", str(tmp_path / "out")]) == 2
     assert "gaussian.unit: want client for pardon" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     defense: Any = Defense.parse("gaussian:unit=client,clip=0.5,epsilon=1e6").bound_to(method.disclosure())

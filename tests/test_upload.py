@@ -212,6 +212,11 @@ def largest(answer: Outcome) -> Outcome:
         ("lsi", {**LSI, "importance_sign": "signed", "stage4_start": "global"}, "none"),
         ("lsi", {**LSI, "aggregation": "mean", "stage1_start": "own", "keep_momentum": "true"}, "none"),
         ("lsi", {"invariance": "0", "buffers": "keep_local", "recalibrate_bn": "false", "rounds": "2"}, "none"),
+        ("lsi", {**LSI, "rounds": "2"}, "gaussian:epsilon=1e4,on=all"),
+        ("lsi", {**LSI, "importance_sign": "signed"}, "laplace"),
+        ("hfedf", {**SHALLOW, **EMBEDDING}, "client_dp+gaussian"),
+        ("ccst", {"style": "single", "style_of": "amplitude"}, "laplace"),
+        ("stablefdg", {"rounds": "2"}, "clip+sparsify:on=all+quantize:on=all"),
     ],
 )
 def test_honest_clients_pass_and_every_method_says_what_it_wants(

@@ -1,0 +1,485 @@
+"""Vectors of every kind: the stated sensitivity is never exceeded, noise has its spread, and what leaves is valid."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from factories_core import draft, style
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.artifacts.moments import clustered
+from fdgpriv.artifacts.parameters import (
+    BatchNormStatistics,
+    ClassifierHead,
+    ImportanceWeights,
+    ModelState,
+    ModelUpdate,
+)
+from fdgpriv.artifacts.statistics import ClientEmbedding, LabelMarginal, SampleCount, ValidationMetrics
+from fdgpriv.artifacts.style import AmplitudeSpectrum, StyleDraft
+from fdgpriv.defense import Defense, defended
+from fdgpriv.federation.upload import Wanted, faults
+from fdgpriv.method import Method
+from fdgpriv.privacy.release import measure, privacies
+from fdgpriv.privacy.vectors import KINDS, MODELS, STATISTICS, Frame, image_moments, onto_simplex, vectors_of
+
+NEIGHBOURS = 10_000  # per kind and norm, in `EXAMPLES` batches
+EXAMPLES = 20
+EACH_KIND = pytest.mark.parametrize("kind", KINDS)
+OWNER: dict[str, Any] = {"client": "photo", "round": 0}
+SEEDS = st.integers(0, 2**31)
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def network(seed: int, scale: float = 1.0) -> dict[str, Tensor]:
+    """A model's tensors: a layer, a BatchNorm with its counter, and a head with BatchNorm1d."""
+    rng = seeded(seed)
+    bn = {"weight": (3,), "running_mean": (3,), "running_var": (3,)}
+    shapes = {
+        "conv.weight": (3, 2),
+        **{f"bn.{k}": v for k, v in bn.items()},
+        "head.running_mean": (2,),
+        "head.running_var": (2,),
+    }
+    state = {name: scale * torch.randn(shape, generator=rng) for name, shape in shapes.items()}
+    state |= {name: tensor.abs() for name, tensor in state.items() if name.endswith("running_var")}
+    return state | {"bn.num_batches_tracked": torch.tensor(7), "head.num_batches_tracked": torch.tensor(7)}
+
+
+def part(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix("head."): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
+RECEIVED = ModelState(**OWNER, state=network(99))
+
+
+def made(kind: str, seed: int = 0, scale: float = 1.0) -> Artifact:
+    """A random artifact of this kind, whose values are about `scale` where they have no range."""
+    rng, state = seeded(seed), network(seed, scale)
+    parameters = {name: t.abs() for name, t in state.items() if name.endswith("weight")}
+    build: dict[str, Callable[[], Artifact]] = {
+        "style_statistics": lambda: dataclasses.replace(style(round=seed), round=0).map(lambda t: t * scale),
+        "amplitude_spectrum": lambda: AmplitudeSpectrum(
+            **OWNER, amplitude=scale * torch.rand(3, 4, 4, generator=rng), granularity="client"
+        ),
+        "classifier_head": lambda: ClassifierHead(**OWNER, state=part(state, "head.")),
+        "bn_statistics": lambda: BatchNormStatistics(
+            **OWNER, state={name: t for name, t in state.items() if ".run" in name or "num" in name}
+        ),
+        "importance_weights": lambda: ImportanceWeights(**OWNER, state=parameters),
+        "client_embedding": lambda: ClientEmbedding(**OWNER, vector=scale * torch.randn(3, generator=rng)),
+        "label_marginal": lambda: LabelMarginal(**OWNER, share=torch.rand(4, generator=rng).softmax(0)),
+        "validation_metrics": lambda: ValidationMetrics(**OWNER, accuracy=torch.rand((), generator=rng)),
+        "model_state": lambda: ModelState(**OWNER, state=state),
+        "model_update": lambda: ModelUpdate(
+            **OWNER, state={name: t for name, t in state.items() if t.is_floating_point()}
+        ),
+    }
+    return build[kind]()
+
+
+def protecting(name: str, kind: str, **given: object) -> Any:
+    """The defense as bound to a method that shares this kind once."""
+    return Defense.named(name).configured({"covers": (kind,), **given})
+
+
+# Vectors
+
+
+@EACH_KIND
+def test_a_vector_is_written_back_as_the_artifact_it_came_from(kind: str) -> None:
+    artifact = made(kind)
+    vectors = vectors_of(artifact, Frame(RECEIVED))
+    assert vectors is not None
+    back = vectors.rebuild(vectors.rows[0])
+    assert type(back) is type(artifact)
+    assert back.facts() == artifact.facts()
+    for name, tensor in artifact.tensors().items():
+        torch.testing.assert_close(back.tensors()[name], tensor, atol=1e-5, rtol=1e-5)
+
+
+def test_models_are_the_change_from_the_received_one_and_counters_stay() -> None:
+    state = ModelState(**OWNER, state=RECEIVED.state | {"bn.num_batches_tracked": torch.tensor(12)})
+    vectors = vectors_of(state, Frame(RECEIVED))
+    assert vectors is not None
+    assert not vectors.rows.any()
+    moved = vectors.rebuild(torch.ones_like(vectors.rows[0])).tensors()
+    assert int(moved["bn.num_batches_tracked"]) == 12
+    torch.testing.assert_close(moved["conv.weight"], RECEIVED.state["conv.weight"] + 1)
+    head = ClassifierHead(**OWNER, state=part(RECEIVED.state, "head."))
+    of_head = vectors_of(head, Frame(RECEIVED))
+    assert of_head is not None
+    assert not of_head.rows.any()
+    assert of_head.rows.shape == (1, 4)
+
+
+def test_counts_are_no_vector_and_pass_every_defense() -> None:
+    count = SampleCount(**OWNER, count=torch.tensor(17))
+    assert vectors_of(count, Frame()) is None
+    for name in ("gaussian", "laplace", "client_dp", "clip", "quantize", "sparsify"):
+        assert Defense.parse(name).shared(count, seeded(0)) is count
+
+
+def test_an_amplitude_spectrum_of_an_image_is_within_the_default_norm(rng: torch.Generator) -> None:
+    """Parseval: sqrt(3) for the image of ones, less for every other."""
+    for images in (torch.ones(1, 3, 8, 8), torch.rand(50, 3, 8, 8, generator=rng).round()):
+        for amplitude in torch.fft.fft2(images).abs():
+            vectors = vectors_of(AmplitudeSpectrum(**OWNER, amplitude=amplitude, granularity="image"), Frame())
+            assert vectors is not None
+            assert float(vectors.rows.norm()) <= vectors.kind.bound(2, None) * (1 + 1e-5)
+
+
+@given(st.integers(1, 6), SEEDS)
+def test_the_projection_to_the_simplex_is_the_nearest_point(k: int, seed: int) -> None:
+    """No random point of the simplex is nearer."""
+    vector = 2 * torch.randn(k, generator=seeded(seed))
+    nearest = onto_simplex(vector)
+    assert float(nearest.sum()) == pytest.approx(1, abs=1e-5)
+    assert bool((nearest >= 0).all())
+    others = -torch.rand(200, k, generator=seeded(seed + 1)).log()
+    others /= others.sum(1, keepdim=True)
+    assert float((nearest - vector).norm()) <= float((others - vector).norm(dim=1).min()) + 1e-5
+
+
+# Sensitivity
+
+
+def rows_of(kind: str, count: int, scale: float, rng: torch.Generator) -> Tensor:
+    """`count` random vectors of this kind, some of them along one axis, where norms are extreme."""
+    if kind == "label_marginal":
+        return (scale * torch.randn(count, 4, generator=rng)).softmax(1)
+    if kind == "validation_metrics":
+        return torch.rand(count, 1, generator=rng).round(decimals=1)
+    rows = scale * torch.randn(count, 6, generator=rng)
+    rows[::3, 1:] = 0
+    return rows
+
+
+@EACH_KIND
+@pytest.mark.parametrize("name", ["gaussian", "laplace"])
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(seed=SEEDS, clip=st.floats(0.1, 20), scale=st.floats(0.01, 1e3))
+def test_replacing_a_client_never_moves_a_release_by_more_than_the_stated_sensitivity(
+    name: str, kind: str, seed: int, clip: float, scale: float
+) -> None:
+    defense = protecting(name, kind, unit="client", clip=clip)
+    count, rng = NEIGHBOURS // EXAMPLES, seeded(seed)
+    ends = [
+        KINDS[kind].clipped(rows_of(kind, count, scale, rng), defense.norm, clip) * sign
+        for sign in neighbour_signs(kind)
+    ]
+    moved = (ends[0] - ends[1]).norm(p=defense.norm, dim=1)
+    assert float(moved.max()) <= defense.sensitivity(1, kind) * (1 + 1e-5)
+
+
+def neighbour_signs(kind: str) -> tuple[int, int]:
+    """Neighbours are opposite where a kind has no range: the farthest that two vectors can be apart."""
+    return (1, 1) if KINDS[kind].diameter is not None else (1, -1)
+
+
+@pytest.mark.parametrize("kind", ["style_statistics", "label_marginal", "validation_metrics"])
+@pytest.mark.parametrize("norm", [1, 2])
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(seed=SEEDS, n=st.integers(1, 30), clip=st.floats(0.1, 20), scale=st.floats(0.01, 1e3))
+def test_replacing_one_image_never_moves_a_mean_by_more_than_the_stated_sensitivity(
+    kind: str, norm: int, seed: int, n: int, clip: float, scale: float
+) -> None:
+    """Images' own label shares are one-hot, and their accuracies are 0 or 1."""
+    count, rng = NEIGHBOURS // EXAMPLES, seeded(seed)
+    if kind == "label_marginal":
+        images = torch.eye(4)[torch.randint(4, (count * (n + 1),), generator=rng)]
+    elif kind == "validation_metrics":
+        images = torch.randint(2, (count * (n + 1), 1), generator=rng).float()
+    else:
+        images = rows_of(kind, count * (n + 1), scale, rng)
+    rows = KINDS[kind].clipped(images, norm, clip).double().view(count, n + 1, -1)  # type: ignore[arg-type]
+    moved = (rows[:, :n].mean(1) - rows[:, 1:].mean(1)).norm(p=norm, dim=1)  # the first for the last
+    assert float(moved.max()) <= KINDS[kind].sensitivity(norm, clip, n) * (1 + 1e-5)  # type: ignore[arg-type]
+
+
+@EACH_KIND
+def test_the_sensitivity_is_reached(kind: str) -> None:
+    """By opposite vectors at the bound; by two labels, and by all right or all wrong."""
+    ends = {"label_marginal": torch.eye(4)[:2], "validation_metrics": torch.tensor([[0.0], [1.0]])}
+    rows = ends.get(kind, torch.tensor([[1e4, 0], [-1e4, 0]]))
+    for norm in (1, 2):
+        first, second = KINDS[kind].clipped(rows, norm, None)  # type: ignore[arg-type]
+        stated = KINDS[kind].sensitivity(norm, None)  # type: ignore[arg-type]
+        assert float((first - second).norm(p=norm)) == pytest.approx(stated, rel=1e-4)
+
+
+def planar(moved: float) -> StyleDraft:
+    """The 100 images of AUDIT 5.1, whose (mean, std) are unit vectors; the one at 180 degrees is at `moved`."""
+    angles = [0.0, *itertools.accumulate(0.5 * 0.98**j for j in range(97)), moved, 180.1]
+    radians = torch.tensor(angles, dtype=torch.float64) * math.pi / 180
+    points = torch.stack([radians.cos(), radians.sin()], dim=1)
+    return draft(
+        mean=points[:, :1], std=points[:, 1:], variances=False, rule=clustered(False, True, mixture=False).name
+    )
+
+
+def test_one_image_moves_a_clustered_style_by_0_968_c_which_2c_over_n_does_not_cover() -> None:
+    """98 + 2 images become 53 + 47, and clusters have equal weight: 48 times 2C/n. The rule for clients covers it."""
+    angles = list(itertools.accumulate(0.5 * 0.98**j for j in range(97)))
+    first, second = (
+        clusters_mean(planar(angle), [98, 2] if angle == 180.0 else [53, 47]) for angle in (180.0, angles[49] + 0.01)
+    )
+    moved = float((first - second).norm())
+    assert moved == pytest.approx(0.968, abs=0.002)
+    assert moved / KINDS["style_statistics"].sensitivity(2, 1.0, 100) == pytest.approx(48.4, abs=0.2)
+    assert moved <= KINDS["style_statistics"].sensitivity(2, 1.0)
+
+
+def clusters_mean(made: StyleDraft, sizes: list[int]) -> Tensor:
+    """The equal-weight mean of the mean vectors of FINCH's coarsest clusters, whose sizes are checked."""
+    from fdgpriv.utils.finch import finch
+
+    points = torch.cat([made.mean, made.std], dim=1)
+    labels = finch(points)[-1]
+    assert sorted(labels.bincount().tolist(), reverse=True) == sizes
+    return torch.stack([points[labels == k].mean(0) for k in labels.unique()]).mean(0)
+
+
+# Noise
+
+
+def released(defense: Any, artifact: Artifact | StyleDraft, draws: int) -> Tensor:
+    """Vectors (draws, D) before they become artifacts, by the defense's own steps."""
+    vectors = vectors_of(artifact, defense.frame(RECEIVED))
+    assert vectors is not None
+    kind = vectors.kind.artifact.kind
+    found: Tensor = defense.release(vectors.rows, draws, seeded(3), kind, vectors.images)
+    return found
+
+
+@EACH_KIND
+@pytest.mark.parametrize(("name", "spread"), [("gaussian", 1.0), ("laplace", math.sqrt(2))])
+def test_noise_has_the_stated_mean_and_spread_for_each_kind(name: str, spread: float, kind: str) -> None:
+    defense = protecting(name, kind, unit="client", epsilon=2.0, releases=3)
+    drawn = released(defense, made(kind), 20_000)
+    norm, stated = defense.norm, defense.multiplier * KINDS[kind].sensitivity(defense.norm, None) * spread
+    torch.testing.assert_close(drawn.std(0), torch.full(drawn.shape[1:], stated), rtol=0.05, atol=0)
+    assert float(
+        (drawn.mean(0) - defense.center(vectors_of(made(kind), defense.frame(RECEIVED)).rows, kind)).abs().max()
+    ) < (  # type: ignore[union-attr]
+        5 * stated / math.sqrt(len(drawn))
+    ), norm
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_client_dp_clips_the_change_as_a_whole_and_noises_every_number_by_2c(kind: str) -> None:
+    defense = protecting("client_dp", kind, clip=0.5, releases=4)
+    drawn = released(defense, made(kind, scale=100.0), 20_000)
+    torch.testing.assert_close(
+        drawn.std(0), torch.full(drawn.shape[1:], 2 * 0.5 * defense.multiplier), rtol=0.05, atol=0
+    )
+    assert float(defense.center(100 * torch.ones(1, 8), kind).norm()) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "laplace"])
+@pytest.mark.parametrize(("bug", "share"), [("half-noise", 0.5), ("wrong-sensitivity", 0.5)])
+def test_an_injected_bug_changes_the_noise_that_is_shared(name: str, bug: str, share: float) -> None:
+    plain, buggy = (protecting(name, "client_embedding", unit="client", bug=b, clip=1.0) for b in (None, bug))
+    vectors = [
+        torch.stack([d.shared(made("client_embedding"), seeded(i)).vector for i in range(400)]) for d in (plain, buggy)
+    ]
+    torch.testing.assert_close(vectors[1].std(0), share * vectors[0].std(0), rtol=1e-3, atol=0)
+    clusters = planar(180.0)
+    whole, by_n = (protecting(name, "style_statistics", unit="client", bug=b) for b in (None, "wrong-sensitivity"))
+    assert by_n.deviation(100) == pytest.approx(whole.deviation(100) / 100)
+    spreads = [
+        float(torch.stack([d.shared(clusters, seeded(i)).mean for i in range(400)]).std()) for d in (whole, by_n)
+    ]
+    assert spreads[1] == pytest.approx(spreads[0] / 100, rel=0.05)
+
+
+def test_noise_added_in_single_precision_is_seen_to_leak_more_than_its_epsilon() -> None:
+    """The low bits of a float32 sum tell which center was noised (Mironov 2012); summed in double, they do not."""
+    part = Defense.named("laplace")
+
+    @dataclasses.dataclass(frozen=True)
+    class Single(part):  # type: ignore[misc, valid-type]
+        def release(self, rows: Tensor, draws: int, rng: torch.Generator, kind: str, images: Any = None) -> Tensor:
+            center, spread = self.center(rows, kind), self.deviation(len(rows), kind)
+            signs = torch.randint(2, (draws, len(center)), generator=rng) * 2.0 - 1
+            found: Tensor = center + spread * signs * torch.empty(draws, len(center)).exponential_(generator=rng)
+            return found
+
+        def score(self, releases: Tensor, centers: tuple[Tensor, Tensor]) -> Tensor:
+            first, second = ((releases.float() - center.float()).abs().sum(1) for center in centers)
+            return (second - first).double()
+
+    (leaking,) = privacies([measure(Single(unit="client"), 2, 100_000, 0)])
+    (sound,) = privacies([measure(part(unit="client"), 2, 100_000, 0)])
+    assert (leaking.verdict, sound.verdict) == ("violation", "consistent")
+
+
+# What leaves is valid, and only what is covered is changed
+
+
+NOISY = ("gaussian:epsilon=0.5,on=all", "laplace:epsilon=0.5,on=all", "client_dp:epsilon=0.5")
+PROVING_NOTHING = ("clip:clip=0.1", "quantize:bits=2", "quantize:bits=3,stochastic=true", "sparsify")
+
+
+@EACH_KIND
+@pytest.mark.parametrize("spec", [*NOISY, *PROVING_NOTHING])
+def test_what_leaves_is_accepted_by_the_server(spec: str, kind: str) -> None:
+    part, given = Defense.described(spec)
+    for seed in range(5):
+        artifact = made(kind, seed, scale=3.0)
+        safe = part.configured({**given, "covers": (kind,)}).shared(artifact, seeded(seed), RECEIVED)
+        wanted = [Wanted(artifact, signed=kind != "importance_weights")]
+        assert list(faults([safe], "photo", 0, wanted)) == []
+        assert safe.not_finite() is None
+        if spec in NOISY or KINDS[kind].diameter is None:  # shares and accuracies are within every clip
+            assert any(not torch.equal(t, safe.tensors()[name]) for name, t in artifact.tensors().items())
+
+
+def test_importances_may_be_negative_only_where_the_method_says_so() -> None:
+    for spec, signed in (("lsi", False), ("lsi:importance_sign=signed", True)):
+        bound = Defense.parse("gaussian").bound_to(Method.parse(spec).disclosure())
+        safe = bound.shared(made("importance_weights"), seeded(0))
+        assert any(bool((tensor < 0).any()) for tensor in safe.tensors().values()) == signed
+
+
+SHARING = (
+    "stablefdg",
+    "pardon",
+    "ccst",
+    "lsi:inversion_labels=marginal,recalibrate_bn=true",
+    "hfedf:embedding=autoencoder",
+)
+
+
+@pytest.mark.parametrize("spec", SHARING)
+@pytest.mark.parametrize("name", ["gaussian", "gaussian:on=all", "laplace", "client_dp"])
+def test_the_kinds_of_the_guarantee_are_those_really_noised(name: str, spec: str) -> None:
+    sharing = Method.parse(spec).disclosure()
+    bound = Defense.parse(name).bound_to(sharing)
+    for kind in sharing.uploads:
+        if kind != SampleCount.kind:
+            artifact = made(kind)
+            noised = bound.shared(artifact, seeded(0), RECEIVED) is not artifact
+            assert noised == (kind in bound.guarantee().protects), kind
+    claimed = MODELS if name == "client_dp" else (*KINDS,) if "all" in name else STATISTICS
+    assert set(bound.guarantee().protects) == set(sharing.uploads) & set(claimed)
+
+
+# Defenses that prove nothing
+
+
+def test_clipped_images_are_handed_on_so_that_noise_for_single_images_follows() -> None:
+    for rule, variances in (("paper_eps", True), ("paper_eps", False), ("pooled_biased", False)):
+        outgoing = draft(20, scale=50.0, rule=rule, variances=variances)
+        clipped: Any = Defense.parse("clip:clip=2").protect(outgoing, seeded(0))
+        assert isinstance(clipped, StyleDraft)
+        assert float(image_moments(clipped, 2.0).norm(dim=1).max()) <= 2 * (1 + 1e-4)
+        both = Defense.parse("clip:clip=2+gaussian:clip=2,epsilon=1e6")
+        mean = both.shared(outgoing, seeded(0)).tensors()["mean"]
+        torch.testing.assert_close(mean, clipped.finish().mean, atol=0.05, rtol=0)
+
+
+@given(st.integers(1, 12), st.booleans(), SEEDS)
+def test_a_quantised_number_is_one_of_2_to_the_bits_levels_within_a_step(bits: int, chance: bool, seed: int) -> None:
+    vector = made("client_embedding", seed)
+    defense = protecting("quantize", "client_embedding", bits=bits, reach=2.0, stochastic=chance)
+    found, step = defense.shared(vector, seeded(seed)).vector, 4.0 / (2**bits - 1)
+    level = (found.double() + 2) / step
+    torch.testing.assert_close(level, level.round(), atol=1e-3, rtol=0)
+    off = (found - vector.tensors()["vector"].clamp(-2, 2)).abs()
+    assert float(off.max()) <= step * (1 if chance else 0.5) + 1e-5
+
+
+def test_stochastic_rounding_is_unbiased() -> None:
+    defense = protecting("quantize", "client_embedding", bits=2, reach=2.0, stochastic=True)
+    vector = ClientEmbedding(**OWNER, vector=torch.tensor([0.3, -1.1, 1.9]))
+    mean = torch.stack([defense.shared(vector, seeded(i)).vector for i in range(4000)]).mean(0)
+    torch.testing.assert_close(mean, vector.vector, atol=0.04, rtol=0)
+
+
+def test_sparsify_keeps_the_largest_changes_and_leaves_the_rest_as_received() -> None:
+    state = made("model_state", 5)
+    safe = protecting("sparsify", "model_state", share=0.25).shared(state, seeded(0), RECEIVED)
+    changes = {name: state.tensors()[name] - t for name, t in RECEIVED.state.items() if t.is_floating_point()}
+    every = torch.cat([t.flatten().abs() for t in changes.values()])
+    kept = torch.cat([(safe.tensors()[name] != RECEIVED.state[name]).flatten() for name in changes])
+    assert int(kept.sum()) == round(0.25 * len(every))
+    assert float(every[kept].min()) >= float(every[~kept].max())
+
+
+# Refusals, each in one line
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("gaussian:epsilon=0", "epsilon"),
+        ("gaussian:epsilon=-1", "epsilon"),
+        ("gaussian:epsilon=nan", "epsilon"),
+        ("gaussian:delta=1", "delta"),
+        ("gaussian:delta=0", "delta"),
+        ("gaussian:sigma=3", "want a field of .*; got 'sigma'"),
+        ("gaussian:clip=1e300", "want noise that is finite"),
+        ("gaussian:unit=domain", "unit"),
+        ("laplace:epsilon=0", "epsilon"),
+        ("laplace:epsilon=1e-300", "want noise that is finite"),
+        ("laplace:delta=0.1", "want a field of .*; got 'delta'"),
+        ("client_dp:epsilon=0", "epsilon"),
+        ("client_dp:clip=inf", "clip"),
+        ("client_dp:unit=image", "want a field of .*; got 'unit'"),
+        ("quantize:bits=0", "bits"),
+        ("sparsify:share=0", "share"),
+        ("clip:clip=0", "clip"),
+    ],
+)
+def test_a_setting_without_meaning_is_refused_in_one_line(spec: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told) as caught:
+        Defense.parse(spec)
+    assert len(str(caught.value).splitlines()) == 1
+    assert spec.split(":")[0] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "spec", "told"),
+    [
+        ("fedavg", "clip", "clip: not applicable to fedavg, which shares no statistics; clip:on=all covers its models"),
+        ("hfedf", "quantize", "quantize: not applicable to hfedf"),
+        ("fedavg", "sparsify", "sparsify: not applicable to fedavg"),
+        (
+            "ccst:style=single",
+            "gaussian:on=all",
+            "gaussian.unit: want image where ccst shares style statistics of single",
+        ),
+        (
+            "lsi",
+            "laplace:unit=image",
+            "laplace.unit: want client for lsi, whose classifier head, importance weights one",
+        ),
+    ],
+)
+def test_a_defense_that_is_not_applicable_says_so_in_one_line(method: str, spec: str, told: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        defended(Method.parse(method), spec)
+    assert told in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_delta_that_one_image_in_n_reaches_is_refused_where_sizes_are_known() -> None:
+    bound = Defense.parse("gaussian:delta=0.01").bound_to(Method.parse("ccst").disclosure())
+    bound.check_sizes({"a": 30, "b": 99})
+    with pytest.raises(
+        ValueError, match=r"gaussian\.delta: want less than 1/n for every client, got 0\.01 and 100 images"
+    ):
+        bound.check_sizes({"a": 30, "b": 100})
+    assert "fewer than 100 images" in bound.guarantee().statement
+    dataclasses.replace(bound, covers=()).check_sizes({"b": 1000})
