@@ -35,6 +35,8 @@ CASES = [
     ("fedavg", {"selection": "validation", "buffers": "keep_local", "participants": "2"}, "gaussian:epsilon=4", 2),
     ("fedavg", {"network": "inception"}, "none", 2),  # draws in its dropout
     ("stablefdg", {}, "gaussian:epsilon=4", 2),
+    ("fedavg", {"participants": "2", "batch_size": "20"}, "dpsgd", 2),
+    ("ccst", {"split": "before", "batch_size": "40"}, "dpsgd", 1),
     ("ccst", {"selection": "validation"}, "none", 1),
     ("ccst", {"split": "after", "style": "single", "images_per_style": "8"}, "none", 2),
     ("pardon", {"optimizer": "adam"}, "none", 2),
