@@ -14,6 +14,7 @@ from torch import Tensor
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.evaluation.evaluator import Evaluator
+from fdgpriv.evaluation.too_little import too_little
 from fdgpriv.evaluation.trial import Trial
 from fdgpriv.metrics.extractors import extractor_for, fitted
 from fdgpriv.metrics.pixels import EXACT_DB, psnr_per_image
@@ -57,7 +58,7 @@ def _generated(evaluator: Evaluator, role: str) -> tuple[dict[str, Tensor], Tens
     attack, target = Attack.named("gan")(), evaluator.target(StyleStatistics.kind)
     names = target.clients
     target = replace(target, receiver=each_halfway(names))
-    if evaluator.too_little(target, threat(role)) is not None:
+    if too_little(evaluator.population, evaluator.federation.classes, target, threat(role)) is not None:
         return None
     images_by_style: dict[str, list[Tensor]] = {
         name: [] for name in ("sample", "client", "random", "mean", "real", "other")

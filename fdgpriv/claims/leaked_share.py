@@ -10,6 +10,7 @@ from fdgpriv.evaluation.attack_scores import BOUNDS
 from fdgpriv.evaluation.auxiliary import leaks
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.evaluation.too_little import too_little
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
@@ -29,7 +30,7 @@ def leaked_share(evaluator: Evaluator) -> dict[str, float]:
     if evaluator.method.name() != "ccst" or not evaluator.shares_styles:
         return {}
     attack, insider, target = Attack.named("gan")(), threat("insider"), evaluator.target(StyleStatistics.kind)
-    if evaluator.too_little(target, insider) is not None:
+    if too_little(evaluator.population, evaluator.federation.classes, target, insider) is not None:
         return {}
     found: dict[str, float] = {}
     for share in SHARES:

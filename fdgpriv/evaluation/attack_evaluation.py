@@ -19,6 +19,7 @@ from fdgpriv.evaluation.attack_tests import attack_tests
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.planted import planted_power, undecided
 from fdgpriv.evaluation.scores import averaged, evaluate_trials
+from fdgpriv.evaluation.too_little import too_little
 from fdgpriv.metrics.matching import first_match
 from fdgpriv.results import figures
 from fdgpriv.targets.target import Simulator, Target
@@ -116,7 +117,11 @@ class AttackEvaluation:
         if target is None:
             kinds = " and no ".join(kind.replace("_", " ") for kind in attack.kinds())
             return {"not_applicable": f"{evaluator.method.name()} shares no {kinds}"}
-        reason = target.refused(threat) or attack.inapplicable(target) or evaluator.too_little(target, threat)
+        reason = (
+            target.refused(threat)
+            or attack.inapplicable(target)
+            or too_little(evaluator.population, evaluator.federation.classes, target, threat)
+        )
         if reason is not None:
             return {"not_applicable": reason}
         rng = generator(evaluator.seed, 8)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -15,6 +14,7 @@ from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.defense import Defense
 from fdgpriv.evaluation.auxiliary import AuxiliaryData, leaks
 from fdgpriv.evaluation.calibration import CalibrationLayout
+from fdgpriv.evaluation.laid_out import LaidOut
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial, TrialNeeds
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, TrialLayout
 from fdgpriv.federation.federation import Federation
@@ -22,7 +22,6 @@ from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.method import Method
 from fdgpriv.targets.cached_simulator import CachedSimulator
-from fdgpriv.targets.output_cache import OutputCache
 from fdgpriv.targets.recorded import recorded_targets
 from fdgpriv.targets.recorded_styles import RecordedStyles
 from fdgpriv.targets.style import StyleSimulator
@@ -37,22 +36,6 @@ PretrainedMetrics = Literal["none", "styles", "all"]
 PUBLIC_ARTIFACTS = 20  # per domain, to estimate the distribution of public artifacts
 PUBLIC_EXPENSIVE = 3  # the same where simulation is expensive
 LAID_OUT = 4  # number of trial layouts that are cached
-
-
-@dataclass(frozen=True, eq=False)
-class _LaidOut:
-    """Trials on one target, shared by all adversaries; the leaked share, if any, and the leaked images' indices by client."""
-
-    layout: TrialLayout
-    share: float | None
-    leaked: Mapping[str, Tensor]
-    trials: Sequence[Trial]
-
-    @cached_property
-    def output_cache(self) -> OutputCache:
-        """Cache of the artifacts' model outputs, shared by all adversaries."""
-        every = [one for trial in self.trials for one in trial.observations()]
-        return OutputCache.among((observation.artifact, observation.membership_candidates) for observation in every)
 
 
 @dataclass(eq=False)
@@ -89,7 +72,7 @@ class Evaluator:
         self._maker = CachedSimulator(self.seed)
         self._data = AuxiliaryData(self.population, self.seed)
         self._learned = Cache[Cache[Any]]()
-        self._laid_out = Cache[_LaidOut](most=LAID_OUT)  # one attack's adversaries come one after the other
+        self._laid_out = Cache[LaidOut](most=LAID_OUT)  # one attack's adversaries come one after the other
         self._undefended = Cache[Evaluator]()
         self.evidence = RecordedStyles.of(self.transcript, self.method, self.federation, self.seed)
         self.targets = recorded_targets(
@@ -140,25 +123,6 @@ class Evaluator:
         frozen = target.kind in styles and self.method.disclosure().styles.frozen_encoder
         return self.pretrained_metrics == "all" or (self.pretrained_metrics == "styles" and frozen)
 
-    def too_little(self, target: Target[Simulator], threat: ThreatModel) -> str | None:
-        """Why the data do not suffice to evaluate this adversary; None where they do.
-
-        Required are a second client, and more public images than classes in each domain that the adversary simulates
-        from.
-        """
-        if len(target.clients) + len(self.population.shadows) < 2:
-            return f"only one client shared a {target.kind.replace('_', ' ')}, so there is no other client to compare it with"
-        domains = list(self.population.auxiliary.values())
-        if threat.auxiliary is Auxiliary.OTHER_DOMAIN:
-            domains.append(self.population.target)
-        for domain in domains:
-            if len(domain) <= self.federation.classes:
-                return (
-                    f"to simulate artifacts, an adversary needs more public images of {domain.name} than there are classes "
-                    f"({self.federation.classes}); there are {len(domain)}"
-                )
-        return None
-
     def adversaries(
         self,
         target: Target[Simulator],
@@ -196,7 +160,7 @@ class Evaluator:
 
     def _prepared(
         self,
-        laid_out: _LaidOut,
+        laid_out: LaidOut,
         target: Target[Simulator],
         threat: ThreatModel,
         sizes: Sequence[int | None],
@@ -231,7 +195,7 @@ class Evaluator:
         sizes: Sequence[int | None],
         needs: TrialNeeds,
         share: float | None,
-    ) -> _LaidOut:
+    ) -> LaidOut:
         """The trials on one target, the same for all adversaries."""
         rng = generator(self.seed, 5)
         choices = (self.alternatives, self.crossed, self.has_pretrained_metrics(target))
@@ -244,7 +208,7 @@ class Evaluator:
         public = {size: self._public(target, size) for size in sizes if size not in none}
         if needs.hidden_size:
             public = dict.fromkeys(sizes, torch.cat(list(public.values())))
-        return _LaidOut(layout, share, leaked, layout.trials(groups, public))
+        return LaidOut(layout, share, leaked, layout.trials(groups, public))
 
     def _holder(self, target: Target[Simulator], threat: ThreatModel, client: str) -> str | None:
         """Which adversary observes this client's artifact: the receiving client's domain, or "" for a single adversary."""
@@ -291,7 +255,7 @@ class Evaluator:
 
     def _adversary(
         self,
-        laid_out: _LaidOut,
+        laid_out: LaidOut,
         target: Target[Simulator],
         threat: ThreatModel,
         sizes: Sequence[int | None],

@@ -1,0 +1,27 @@
+"""The trials laid out on one target, which all adversaries share."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from fdgpriv.evaluation.trial import Trial
+from fdgpriv.evaluation.trial_layout import TrialLayout
+from fdgpriv.targets.output_cache import OutputCache
+
+
+@dataclass(frozen=True, eq=False)
+class LaidOut:
+    """Trials on one target, shared by all adversaries; the leaked share, if any, and the leaked images' indices by client."""
+
+    layout: TrialLayout
+    share: float | None
+    leaked: Mapping[str, Tensor]
+    trials: Sequence[Trial]
+
+    @cached_property
+    def output_cache(self) -> OutputCache:
+        """Cache of the artifacts' model outputs, shared by all adversaries."""
+        every = [one for trial in self.trials for one in trial.observations()]
+        return OutputCache.among((observation.artifact, observation.membership_candidates) for observation in every)

@@ -1,0 +1,27 @@
+"""Whether a run's data suffice to evaluate an adversary."""
+
+from fdgpriv.federation.partition import Population
+from fdgpriv.targets.target import Simulator, Target
+from fdgpriv.threat import Auxiliary, ThreatModel
+
+
+def too_little(population: Population, classes: int, target: Target[Simulator], threat: ThreatModel) -> str | None:
+    """Why the data do not suffice to evaluate this adversary; None where they do.
+
+    Required are a second client, and more public images than classes in each domain that the adversary simulates
+    from.
+    """
+    if len(target.clients) + len(population.shadows) < 2:
+        return (
+            f"only one client shared a {target.kind.replace('_', ' ')}, so there is no other client to compare it with"
+        )
+    domains = list(population.auxiliary.values())
+    if threat.auxiliary is Auxiliary.OTHER_DOMAIN:
+        domains.append(population.target)
+    for domain in domains:
+        if len(domain) <= classes:
+            return (
+                f"to simulate artifacts, an adversary needs more public images of {domain.name} than there are classes "
+                f"({classes}); there are {len(domain)}"
+            )
+    return None
