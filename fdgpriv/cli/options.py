@@ -41,6 +41,7 @@ class Options:
         preset, settings: For all methods.
         device: auto, cpu or cuda.
         keep: The transcript's keep rule.
+        jobs: Number of processes, each of which works on one run at a time.
         crossed: Also score every client's artifact read as every other client's, which the self test needs.
     """
 
@@ -61,6 +62,7 @@ class Options:
     backbone: str | None = None
     weights: Path | None = None
     keep: str = "ends"
+    jobs: int = 1
     crossed: bool = False
 
     @property
@@ -91,6 +93,8 @@ class Options:
             raise BadUsage(f"--seed: want numbers of at least 0, got {' '.join(map(str, self.seeds))}")
         if self.clients is not None and self.clients < 1:
             raise BadUsage(f"--clients: want at least 1 client, got {self.clients}")
+        if self.jobs < 1:
+            raise BadUsage(f"--jobs: want a number of at least 1, got {self.jobs}")
         self._check_data()
         self._check_parts()
         once("--seed", self.seeds)
@@ -161,6 +165,7 @@ OPTIONS = {  # by the name of the parsed value
     "defenses": "--defense",
     "seeds": "--seed",
     "engine": "--engine",
+    "jobs": "--jobs",
     "device": "--device",
     "backbone": "--backbone",
     "weights": "--weights",
