@@ -123,6 +123,11 @@ class Registered(NamedTuple):
 _REGISTERED: dict[str, dict[str, Registered]] = {}
 
 
+def registered() -> tuple[type[Role], ...]:
+    """The classes registered in this process."""
+    return tuple(one.part for parts in _REGISTERED.values() for one in parts.values())
+
+
 def names_in(folder: str) -> tuple[str, ...]:
     """The names of the parts in this folder and of installed ones, as on the command line."""
     package = import_module(f"fdgpriv.{folder}")

@@ -44,6 +44,7 @@ class Options:
         device: auto, cpu or cuda.
         keep: The transcript's keep rule.
         inject_bug: A deliberate error in the noise of every defense that proves an epsilon, which must show as a violation.
+        jobs: Number of processes, each of which works on one run at a time.
         crossed: Also score every client's artifact read as every other client's, which the self test needs.
     """
 
@@ -66,6 +67,7 @@ class Options:
     weights: Path | None = None
     keep: str = "ends"
     inject_bug: Bug | None = None
+    jobs: int = 1
     crossed: bool = False
 
     @property
@@ -98,6 +100,8 @@ class Options:
             raise BadUsage(f"--seed: want numbers of at least 0, got {' '.join(map(str, self.seeds))}")
         if self.clients is not None and self.clients < 1:
             raise BadUsage(f"--clients: want at least 1 client, got {self.clients}")
+        if self.jobs < 1:
+            raise BadUsage(f"--jobs: want a number of at least 1, got {self.jobs}")
         self._check_data()
         self._check_parts()
         once("--seed", self.seeds)
@@ -172,6 +176,7 @@ OPTIONS = {  # by the name of the parsed value
     "inject_bug": "--inject-bug",
     "seeds": "--seed",
     "engine": "--engine",
+    "jobs": "--jobs",
     "device": "--device",
     "backbone": "--backbone",
     "weights": "--weights",

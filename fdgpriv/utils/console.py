@@ -11,12 +11,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 
 class ProgressLog(AbstractContextManager["ProgressLog"]):
-    """Displays tasks and their steps; thread-safe."""
+    """Displays tasks and their steps; thread-safe.
 
-    def __init__(self, quiet: bool = False) -> None:
-        self._quiet = quiet
-        self._console = Console(stderr=True, highlight=False, quiet=quiet)
-        self._live = self._console.is_terminal
+    Args:
+        quiet: Print nothing.
+        to: Receives the lines, without times, in place of stderr.
+    """
+
+    def __init__(self, quiet: bool = False, to: Callable[[str], None] | None = None) -> None:
+        self._quiet, self._to = quiet, to
+        self._console = Console(stderr=True, highlight=False, quiet=quiet or to is not None)
+        self._live = self._console.is_terminal and to is None
         self._start = perf_counter()
         self._progress = Progress(
             SpinnerColumn(),
@@ -77,7 +82,9 @@ class ProgressLog(AbstractContextManager["ProgressLog"]):
         """Print one line with the elapsed time, unless quiet."""
         if self._quiet:
             return
-        if self._live:
+        if self._to is not None:
+            self._to(text)
+        elif self._live:
             self._progress.console.print(f"[dim]{perf_counter() - self._start:6.1f} s[/dim]  ", end="", markup=True)
             self._progress.console.print(text, markup=False)
         else:

@@ -1,0 +1,222 @@
+"""Trains and attacks one cell of an audit: one method, target, seed and defense."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+
+from fdgpriv.attack import Attack
+from fdgpriv.claims.measurements import facts
+from fdgpriv.config import AuditConfig
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.defense import defended
+from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
+from fdgpriv.evaluation.attack_scores import AttackScores
+from fdgpriv.evaluation.attack_trials import AttackTrials
+from fdgpriv.evaluation.evaluator import Evaluator
+from fdgpriv.evaluation.not_measured import not_measured
+from fdgpriv.federation.partition import Population
+from fdgpriv.federation.transcript import Record
+from fdgpriv.privacy.release import DRAWS, ENTRIES, Measurement, measure
+from fdgpriv.privacy.training_audit import CanaryAudit, measured_by_training
+from fdgpriv.registry import Role
+from fdgpriv.results.finding import ArtifactRow, ImageCount, Images
+from fdgpriv.results.ledger import ledger
+from fdgpriv.threat import ThreatModel, threat
+from fdgpriv.training import Cell, Trained, train
+from fdgpriv.utils.console import ProgressLog
+from fdgpriv.utils.memory import release_memory
+from fdgpriv.utils.seeds import generator
+from fdgpriv.utils.work_queue import WorkQueue
+
+_PENDING = "interrupted before it"
+_CURVES = ("server", "insider")  # whose leakage is shown against the number of images behind an artifact by default
+
+
+@dataclass(eq=False)
+class CompletedCell:
+    """The results of one cell; its images and models are released."""
+
+    cell: Cell
+    trained: Trained
+    images: Images
+    artifacts: tuple[ArtifactRow, ...]
+    measurement: Measurement
+    not_measured: tuple[str, ...]
+    records: Sequence[Record]
+    facts: dict[str, float] = field(default_factory=dict)
+    scores: dict[str, AttackScores] = field(default_factory=dict)
+    attack_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class CellRunner:
+    """Runs cells of one audit; what is stored of them already is loaded.
+
+    Attributes:
+        config: Validated, with its targets.
+        dataset: The dataset.
+        out: The output folder.
+        progress: Prints progress.
+        workers: Number of parallel threads, one core each.
+    """
+
+    config: AuditConfig
+    dataset: Dataset
+    out: Path
+    progress: ProgressLog
+    workers: int
+
+    def run(self, cells: Sequence[Cell], completed: dict[Cell, CompletedCell]) -> None:
+        """Adds the results of each cell to `completed`; of one that Ctrl-C interrupts, those that it has."""
+        for cell in cells:
+            self._run_cell(cell, completed)
+            release_memory()
+
+    def failed(self, cell: Cell, why: str) -> CompletedCell:
+        """What stands for the results of a cell that ended early without any."""
+        _, defense = defended(self.config.method(cell.method), cell.defense, self.config.inject_bug)
+        return CompletedCell(
+            cell=cell,
+            trained=Trained(utility=None, failed=why, train_s=0.0, wire_s=0.0),
+            images=_images(self.config.populate(self.dataset, cell.method, cell.target, cell.seed)),
+            artifacts=(),
+            measurement=Measurement(defense.guarantee()),
+            not_measured=(f"Nothing was measured: {why}. What it had finished is kept for --resume.",),
+            records=(),
+        )
+
+    def _run_cell(self, cell: Cell, completed: dict[Cell, CompletedCell]) -> None:
+        """Trains and evaluates one cell; its evaluator and simulated artifacts are released at the end."""
+        trained, evaluator = train(self.config, self.dataset, cell, self.out, self.progress, self.workers)
+        completed[cell] = self._after_training(cell, trained, evaluator)
+        if trained.utility is not None and self.config.attacks:
+            self._evaluate_attacks(completed[cell], evaluator)
+
+    def _after_training(self, cell: Cell, trained: Trained, evaluator: Evaluator) -> CompletedCell:
+        dim = len(evaluator.template.vector()) if evaluator.shares_styles else ENTRIES
+        return CompletedCell(
+            cell=cell,
+            trained=trained,
+            images=_images(evaluator.population),
+            artifacts=ledger(evaluator.transcript.records, evaluator.method.disclosure().sent_as),
+            measurement=measure(
+                evaluator.defense, dim, DRAWS[self.config.preset], cell.seed, lambda: _trained_with_canaries(evaluator)
+            ),
+            not_measured=tuple(
+                not_measured(
+                    evaluator,
+                    trained.failed,
+                    trained.diverged,
+                    attacked=bool(self.config.attacks),
+                    once=len(self.config.seeds) == 1,
+                    few=not self.config.every_ablation,
+                )
+            ),
+            records=evaluator.transcript.records,
+        )
+
+    def _evaluate_attacks(self, completed: CompletedCell, evaluator: Evaluator) -> None:
+        folder, scores = completed.cell.folder, completed.scores
+        few, repeats = not self.config.every_ablation, self.config.repeats
+        evaluations = [
+            AttackEvaluation(
+                AttackTrials(evaluator, attack, threat(role), curve=not few or role in _CURVES),
+                spec,
+                kind,
+                few,
+                self.out,
+                folder,
+                repeats,
+            )
+            for spec in self.config.attacks
+            for attack in (self.config.attack(spec),)
+            for role in self.config.threats
+            if role in attack.threats
+            for kind in _readable(attack, threat(role), evaluator)
+        ]
+        task = self.progress.task(f"attacking {folder}", len(evaluations))
+        pool = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
+        measured = pool.submit(facts, evaluator, self.out / "scores" / folder)
+        try:
+            for one in evaluations:
+                scores[one.key] = one.pending(_PENDING)
+            queue = WorkQueue(_scheduled(evaluations))
+            for finished in as_completed([pool.submit(_run_next, queue) for _ in evaluations]):
+                one, found = finished.result()
+                scores[one.key] = found
+                completed.attack_s += found.attack_s
+                self.progress.step(task, f"{one.key} in {found.attack_s:.1f} s")
+        except KeyboardInterrupt:
+            for key in [key for key, one in scores.items() if one.not_applicable == _PENDING]:
+                del scores[key]
+            self.progress.say(f"{folder}: finishing the attacks in progress")
+            raise
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+            if not measured.cancelled():
+                completed.facts = measured.result()
+        self.progress.done(task, f"{folder}: {len(evaluations)} attacks")
+
+
+def in_process(
+    parts: Sequence[type[Role]], config: AuditConfig, out: Path, workers: int, say: Callable[[str], None]
+) -> Callable[[Cell], CompletedCell | None]:
+    """In a process of its own: the function that returns a cell's results, None where Ctrl-C came before its training ended.
+
+    Args:
+        parts: Classes to register.
+        config, out, workers: As of the Runner.
+        say: Prints a line.
+    """
+    for part in parts:
+        part.register()
+    torch.set_num_threads(1)
+    log = ProgressLog(to=say)
+    dataset, config = config.load(log)
+    runner = CellRunner(config, dataset, out, log, workers)
+
+    def found(cell: Cell) -> CompletedCell | None:
+        completed: dict[Cell, CompletedCell] = {}
+        with suppress(KeyboardInterrupt):
+            runner.run([cell], completed)
+        return completed.get(cell)
+
+    return found
+
+
+def _trained_with_canaries(evaluator: Evaluator) -> CanaryAudit | None:
+    """The audit of the defense in a further training of the first client."""
+    data = next(iter(evaluator.population.clients.values()))
+    rng = generator(evaluator.seed, 43)
+    return measured_by_training(evaluator.defense, evaluator.method, evaluator.federation, data, rng)
+
+
+def _images(population: Population) -> Images:
+    counts = {name: asdict(population.images(name)) for name in population.sources}
+    total = {use: sum(count[use] for count in counts.values()) for use in ImageCount.model_fields}
+    return Images(**total, domains={name: ImageCount(**count) for name, count in counts.items()})
+
+
+def _readable(attack: Attack, adversary: ThreatModel, evaluator: Evaluator) -> Sequence[str]:
+    """The kinds of artifact that this adversary reads; if there are none, one for which the reason is reported."""
+    shared = [kind for kind in attack.kinds() if kind in evaluator.targets]
+    readable = [kind for kind in shared if evaluator.targets[kind].refused(adversary) is None]
+    return readable or shared[:1] or attack.kinds()[:1]
+
+
+def _scheduled(evaluations: Sequence[AttackEvaluation]) -> list[AttackEvaluation]:
+    """Ordered by kind, to reuse intermediates; evaluations that generate images take longest and are put at the ends."""
+    kinds = list(dict.fromkeys(one.kind for one in evaluations))
+    by_kind = sorted(evaluations, key=lambda one: kinds.index(one.kind))
+    first, last = by_kind[: len(by_kind) // 2], by_kind[len(by_kind) // 2 :]
+    return sorted(first, key=lambda one: not one.draws_images) + sorted(last, key=lambda one: one.draws_images)
+
+
+def _run_next(queue: WorkQueue[AttackEvaluation]) -> tuple[AttackEvaluation, AttackScores]:
+    """Takes the next evaluation and runs it."""
+    one = queue.take()
+    return one, one.run()
