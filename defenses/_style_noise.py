@@ -53,6 +53,9 @@ class StyleNoise(Noise):
 
     def bound_to(self, sharing: Disclosure) -> Self:
         covers = self.covered(sharing)
+        if not covers:
+            more = "" if self.on == "all" else f"; {self.name()}:on=all covers its models"
+            raise ValueError(f"{self.name()}: not applicable to {sharing.method}, which shares no statistics{more}")
         single = [kind for kind in covers if sharing.per_image(kind)]
         moved = [kind for kind in covers if not _image_level(kind, sharing)]
         unit: Unit = self.unit or ("client" if moved else "image")

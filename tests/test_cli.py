@@ -316,7 +316,7 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
         (["--attack", "none", "none"], "--attack: want only none"),
         (["--attack", "none", "--threat", "server"], "--threat: want an attack to run"),
         (["--threat", "nsa"], "server, client, third_party, insider; got 'nsa'"),
-        (["--defense", "wall"], "gaussian, none; got 'wall'"),
+        (["--defense", "wall"], "shuffle, sparsify; got 'wall'"),
         (["--defense", "gaussian:epsilon=-1"], "gaussian.epsilon"),
         (["--defense", "none", "none"], "--defense: want each value once"),
         (["--seed", "x"], "'x'"),

@@ -270,11 +270,10 @@ def test_the_budget_counts_the_releases_of_every_covered_kind() -> None:
         assert bound.multiplier == pytest.approx(noise_multiplier(3.0, 1e-5, count))  # type: ignore[attr-defined]
 
 
-def test_where_nothing_is_covered_nothing_is_claimed() -> None:
+def test_where_nothing_is_covered_it_is_refused() -> None:
     for method in ("fedavg", "pfedhn", "stablefdg:received=0"):
-        proved = gaussian().bound_to(Method.parse(method).disclosure()).guarantee()
-        assert (proved.epsilon, proved.delta, proved.protects) == (None, None, ())
-        assert "no finite epsilon" in proved.statement
+        with pytest.raises(ValueError, match="which shares no statistics; gaussian:on=all covers its models"):
+            gaussian().bound_to(Method.parse(method).disclosure())
 
 
 @pytest.mark.parametrize("unit", ["image", "client"])

@@ -545,5 +545,5 @@ def test_noise_for_single_images_is_refused_and_for_clients_holds(
     whole = draft.finish().vector()
     clipped = whole * min(1, 0.5 / float(whole.norm()))
     torch.testing.assert_close(safe.vector(), clipped, rtol=0, atol=0.02)
-    Defense.parse("gaussian").bound_to(pardon(style_transfer=False).disclosure())
+    Defense.parse("gaussian:on=all").bound_to(pardon(style_transfer=False).disclosure())
     Defense.parse("gaussian").bound_to(pardon(local_clustering=False).disclosure())

@@ -32,7 +32,7 @@ from fdgpriv.utils.console import ProgressLog
 ROUNDS = 3
 CASES = [
     ("fedavg", {}, "none", 1),
-    ("fedavg", {"selection": "validation", "buffers": "keep_local", "participants": "2"}, "gaussian:epsilon=4", 2),
+    ("fedavg", {"selection": "validation", "buffers": "keep_local", "participants": "2"}, "gaussian:epsilon=4,on=all", 2),
     ("fedavg", {"network": "inception"}, "none", 2),  # draws in its dropout
     ("stablefdg", {}, "gaussian:epsilon=4", 2),
     ("fedavg", {"participants": "2", "batch_size": "20"}, "dpsgd", 2),
