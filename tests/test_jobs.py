@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_bad_populations import folder
 
 import fdgpriv
 from fdgpriv.artifacts.artifact import Artifact
@@ -18,8 +19,23 @@ from fdgpriv.audit import main
 from fdgpriv.cli.options import Options
 from fdgpriv.defense import Defense, Guarantee
 
-SHORT: dict[str, Any] = {"preset": "quick", "clients": 3, "settings": {"rounds": "1"}}
 SIGNAL = "FDGPRIV_TEST_SIGNAL"
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The options of a short audit of a folder of noise, which other processes can load."""
+    even = {"p": 20, "q": 20}
+    root = folder(tmp_path_factory.mktemp("images"), {"a": even, "b": even, "t": {"p": 2, "q": 2}})
+    return {
+        "dataset": "folder",
+        "data_root": root,
+        "targets": ("t",),
+        "preset": "quick",
+        "clients": 2,
+        "image_size": 16,
+        "settings": {"rounds": "1", "local_epochs": "1"},
+    }
 
 
 @dataclass(frozen=True)
@@ -44,7 +60,7 @@ class Fatal(Defense):
         return Guarantee(None, None, "Proves nothing.")
 
 
-def test_several_processes_give_the_same_results(tmp_path: Path) -> None:
+def test_several_processes_give_the_same_results(short: dict[str, Any], tmp_path: Path) -> None:
     found = []
     for jobs in (1, 2):
         found.append(
@@ -55,7 +71,7 @@ def test_several_processes_give_the_same_results(tmp_path: Path) -> None:
                 threats=("server",),
                 out=tmp_path / str(jobs),
                 jobs=jobs,
-                **SHORT,
+                **short,
             )
         )
     assert found[0].comparable() == found[1].comparable()
@@ -67,17 +83,22 @@ def test_several_processes_give_the_same_results(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> str:
+def whole(short: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> str:
     """What a run of one process that nothing stopped results in."""
     out = tmp_path_factory.mktemp("whole") / "run"
-    return fdgpriv.run_audit("fedavg", attacks="none", defenses=[Fatal(), "none"], out=out, **SHORT).comparable()
+    return fdgpriv.run_audit("fedavg", attacks="none", defenses=[Fatal(), "none"], out=out, **short).comparable()
 
 
 @pytest.mark.parametrize("how", ["kill", "interrupt"])
 def test_what_had_finished_is_kept_and_the_rest_is_resumed(
-    how: str, whole: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    how: str,
+    whole: str,
+    short: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    given: dict[str, Any] = {"attacks": "none", "defenses": [Fatal(), "none"], "out": tmp_path / "run", **SHORT}
+    given: dict[str, Any] = {"attacks": "none", "defenses": [Fatal(), "none"], "out": tmp_path / "run", **short}
     monkeypatch.setenv(SIGNAL, how)
     first = fdgpriv.run_audit("fedavg", jobs=2, progress=True, **given)
     told = capfd.readouterr().err
@@ -87,14 +108,14 @@ def test_what_had_finished_is_kept_and_the_rest_is_resumed(
             ("fatal", "its process was ended by SIGKILL"),
             ("none", None),
         ]
-        assert told.count("fedavg-blend-0-fatal: its process was ended by SIGKILL; the other runs continue") == 1
+        assert told.count("fedavg-t-0-fatal: its process was ended by SIGKILL; the other runs continue") == 1
         assert not first.interrupted
     else:
         assert first.interrupted
         assert "fatal" not in [run.defense for run in first.runs]
         assert "interrupted: keeping finished work" in told
     monkeypatch.delenv(SIGNAL)
-    assert fdgpriv.run_audit("fedavg", jobs=2, resume=True, **given).comparable() == whole
+    assert fdgpriv.run_audit("fedavg", resume=True, **given).comparable() == whole
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "two", "1.5"])
