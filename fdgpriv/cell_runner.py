@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.attack import Attack
 from fdgpriv.claims.measurements import facts
 from fdgpriv.config import AuditConfig
@@ -21,7 +22,7 @@ from fdgpriv.evaluation.not_measured import not_measured
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Record
 from fdgpriv.privacy.release import DRAWS, ENTRIES, Measurement, measure
-from fdgpriv.privacy.training_audit import CanaryAudit, measured_by_training
+from fdgpriv.privacy.training_audit import CanaryAudit, measured_by_training, measured_by_updates
 from fdgpriv.registry import Role
 from fdgpriv.results.finding import ArtifactRow, ImageCount, Images
 from fdgpriv.results.ledger import ledger
@@ -189,10 +190,11 @@ def in_process(
 
 
 def _trained_with_canaries(evaluator: Evaluator) -> CanaryAudit | None:
-    """The audit of the defense in a further training of the first client."""
+    """The audit of the defense in a further training of the first client, or in the updates of canary clients."""
+    defense, method, rng = evaluator.defense, evaluator.method, generator(evaluator.seed, 43)
     data = next(iter(evaluator.population.clients.values()))
-    rng = generator(evaluator.seed, 43)
-    return measured_by_training(evaluator.defense, evaluator.method, evaluator.federation, data, rng)
+    found = measured_by_training(defense, method, evaluator.federation, data, rng)
+    return found or measured_by_updates(defense, method.disclosure().releases(ModelState.kind), rng)
 
 
 def _images(population: Population) -> Images:

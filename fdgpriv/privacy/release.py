@@ -1,7 +1,7 @@
 """Audits defenses' privacy guarantees: measures epsilon on simulated releases in two neighbouring worlds."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from fdgpriv.results.finding import EpsilonMeasured, Privacy
 from fdgpriv.statistics.multiplicity import holm
 from fdgpriv.utils.seeds import generator
 
-DRAWS = {"quick": 20_000, "default": 100_000, "thorough": 100_000, "paper": 100_000}
+DRAWS = {"quick": 100_000, "default": 100_000, "thorough": 100_000, "paper": 100_000}
 ENTRIES = 2  # simulated of a released vector: noise is independent of its length, and so is its worst case
 
 
@@ -26,17 +26,17 @@ class Measurement:
         exact: Clopper-Pearson lower bound on epsilon at 95 %, without assumptions; None if not measured.
         gaussian: The GDP bound; None unless all noise is Gaussian.
         most: The bound of a perfect attack with the same number of samples.
-        p: p-value of "epsilon is at most the proved one", from the exact bound; of an audit by training, whose exact bound
-            finds about half of epsilon, from the smaller of both with Bonferroni's correction.
-        one_run: Whether `exact` is from canaries in one training.
+        one_run: Lower bound at 95 % from canaries in one training, without assumptions; None if there was none.
+        p: p-value of "epsilon is at most the proved one": from the exact bound, and where all noise is Gaussian from the
+            smaller of both bounds' with Bonferroni's correction.
     """
 
     proved: Guarantee
     exact: Bound | None = None
     gaussian: Bound | None = None
     most: float | None = None
+    one_run: Bound | None = None
     p: float | None = None
-    one_run: bool = False
 
 
 def measure(
@@ -53,22 +53,25 @@ def measure(
     """
     proved = defense.guarantee()
     epsilon, delta = proved.epsilon, proved.delta
-    if epsilon is not None and (audit := trained()) is not None:
-        p = min(1.0, 2 * min(audit.p, audit.gaussian_p)) if proved.gaussian else audit.p
-        return Measurement(proved, audit.bound, audit.gaussian, audit.most, p, one_run=True)
-    worlds = None if epsilon is None else defense.worlds(min(dim, ENTRIES), draws, generator(seed, 6))
-    if worlds is None or epsilon is None or delta is None:
+    if epsilon is None or delta is None:
         return Measurement(proved)
-    inside, outside = (world.double().numpy() for world in worlds)
-    rng = np.random.default_rng(seed)
-    counts = held_out_counts(inside, outside, delta, rng)
-    return Measurement(
-        proved,
-        exact=counting_bound(counts, delta),
-        gaussian=gdp(held_out_counts(inside, outside, delta, rng, lower=gdp), delta) if proved.gaussian else None,
-        most=ceiling(counts.n_in, delta),
-        p=violation(lambda error: counting_bound(counts, delta, error), epsilon),
-    )
+    audit, worlds = trained(), defense.worlds(min(dim, ENTRIES), draws, generator(seed, 6))
+    one_run = None if audit is None else audit.bound
+    if worlds is not None:
+        inside, outside = (world.double().numpy() for world in worlds)
+        rng = np.random.default_rng(seed)
+        counts = held_out_counts(inside, outside, delta, rng)
+        exact, p = counting_bound(counts, delta), violation(lambda error: counting_bound(counts, delta, error), epsilon)
+        found = Measurement(proved, exact, most=ceiling(counts.n_in, delta), one_run=one_run, p=p)
+        if not proved.gaussian:
+            return found
+        counts = held_out_counts(inside, outside, delta, rng, lower=gdp)
+        of_gaussian = violation(lambda error: gdp(counts, delta, error), epsilon)
+        return replace(found, gaussian=gdp(counts, delta), p=_smaller(p, of_gaussian))
+    if audit is None:
+        return Measurement(proved)
+    p = _smaller(audit.p, audit.gaussian_p) if proved.gaussian else audit.p
+    return Measurement(proved, gaussian=audit.gaussian, most=audit.most, one_run=one_run, p=p)
 
 
 def privacies(measurements: Sequence[Measurement]) -> list[Privacy]:
@@ -82,7 +85,8 @@ def _privacy(found: Measurement, p: float | None) -> Privacy:
     proved = found.proved
     if proved.epsilon is None:
         return Privacy(epsilon_proved=None, delta=None, statement=proved.statement, verdict="no_guarantee")
-    if found.exact is None or p is None:
+    main = found.exact or found.one_run
+    if main is None or p is None:
         return Privacy(
             epsilon_proved=proved.epsilon, delta=proved.delta, statement=proved.statement, verdict="not_measured"
         )
@@ -91,10 +95,17 @@ def _privacy(found: Measurement, p: float | None) -> Privacy:
         delta=proved.delta,
         statement=proved.statement,
         epsilon_measured=EpsilonMeasured(
-            clopper_pearson=None if found.one_run else found.exact.epsilon,
-            gdp=found.gaussian.epsilon if found.gaussian else None,
-            one_run=found.exact.epsilon if found.one_run else None,
+            clopper_pearson=_epsilon(found.exact), gdp=_epsilon(found.gaussian), one_run=_epsilon(found.one_run)
         ),
         ceiling=found.most,
-        verdict="violation" if p <= LEVEL else ("saturated" if found.exact.saturated else "consistent"),
+        verdict="violation" if p <= LEVEL else ("saturated" if main.saturated else "consistent"),
     )
+
+
+def _smaller(p: float, other: float) -> float:
+    """The smaller of two p-values, with Bonferroni's correction."""
+    return min(1.0, 2 * min(p, other))
+
+
+def _epsilon(bound: Bound | None) -> float | None:
+    return None if bound is None else bound.epsilon
