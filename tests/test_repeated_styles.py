@@ -50,7 +50,7 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Noise:
+class Noise(Defense):
     """Adds N(0, std^2) to what is shared, afresh each time."""
 
     std: float
@@ -67,7 +67,7 @@ def area(rounds: int, n: int, noise: float) -> tuple[float, float]:
     rng = generator(4)
     weight = torch.linalg.qr(torch.randn(48, 2 * C, generator=rng))[0]
     template = style("a", channels=C, variances=False)
-    one = StyleSimulator(cast(Any, Linear(weight)), cast(Any, Noise(noise)), template)
+    one = StyleSimulator(cast(Any, Linear(weight)), Noise(noise), template)
     simulator = RepeatedStyles.of([one] * rounds)
 
     def images(count: int) -> Tensor:

@@ -141,7 +141,9 @@ class Wire:
         Other clients are called peer, peer-2, ... in order of appearance in this message.
         """
         message = [
-            one if one.client in (SERVER, client) else self.defense.relayed(one, self.latest.get(one.kind, {}))
+            self.defense.relayed(one, self.latest.get(one.kind, {}))
+            if isinstance(one, Artifact) and one.client not in (SERVER, client)
+            else one
             for one in message
         ]
         for artifact in message:

@@ -7,17 +7,14 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fdgpriv._version import __version__
 from fdgpriv.cli.command_line import BadUsage, Parser, say
-from fdgpriv.selftest import alarms, epsilon_alarms
-from fdgpriv.selftest.alarms import Check, Rng
-from fdgpriv.utils.defaults import METHOD
+from fdgpriv.utils.defaults import EPSILON_DRAWS, METHOD
 from fdgpriv.utils.streams import lenient
 
-if TYPE_CHECKING:  # what needs torch is imported in functions, after the arguments are checked
+if TYPE_CHECKING:  # what needs torch or scipy is imported in functions, after the arguments are checked
     from fdgpriv.evaluation.attack_scores import AttackScores
+    from fdgpriv.selftest.alarms import Check, Rng
 
 REPORTS = 200
 SEEDS = 20
@@ -39,9 +36,7 @@ def parser() -> Parser:
     p.add_argument(
         "--runs", type=int, help="of every rule (default: 1000 verdicts, 400 epsilons); fewer may fail by chance"
     )
-    p.add_argument(
-        "--draws", type=int, help=f"T, per world and run of the epsilon checks (default: {epsilon_alarms.DRAWS})"
-    )
+    p.add_argument("--draws", type=int, help=f"T, per world and run of the epsilon checks (default: {EPSILON_DRAWS})")
     p.add_argument("--seed", type=int, help="0 by default")
     p.add_argument(
         "--export", nargs=2, type=Path, metavar=("RUN", "FILE"), help="write RUN's scores as they are shipped"
@@ -59,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         say("selftest", str(error))
         return 2
+    import numpy as np
+
     of_reports, of_rules = np.random.default_rng(given.get("seed", 0)).spawn(2)
     with lenient(), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as beside:
         rules = beside.submit(_rules, given, of_rules)
@@ -111,7 +108,7 @@ def _export(run: Path, file: Path) -> int:
     return 0
 
 
-def _of_reports(reports: "Sequence[dict[str, AttackScores]]", count: int, rng: Rng, figure: Path | None) -> bool:
+def _of_reports(reports: "Sequence[dict[str, AttackScores]]", count: int, rng: "Rng", figure: Path | None) -> bool:
     """Prints the tables of A/A reports and planted leaks; whether all is as it should be."""
     from fdgpriv.selftest import tables
     from fdgpriv.selftest.false_leaks import SCOPES, NullReport, evaluations, false_leaks
@@ -134,15 +131,17 @@ def _of_reports(reports: "Sequence[dict[str, AttackScores]]", count: int, rng: R
     return all(one.passed for one in null) and bool(found) and all(passed(found, one.secret) for one in found)
 
 
-def _rules(given: dict[str, Any], rng: Rng) -> tuple[list[Check], list[Check], list[Check]]:
+def _rules(given: dict[str, Any], rng: "Rng") -> "tuple[list[Check], list[Check], list[Check]]":
     """The checks of verdicts, of bounds on epsilon, and of violations."""
+    from fdgpriv.selftest import alarms, epsilon_alarms
+
     runs = given.get("runs")
     verdicts = alarms.verdict_checks(runs or alarms.RUNS, rng)
-    draws = given.get("draws", epsilon_alarms.DRAWS)
+    draws = given.get("draws", EPSILON_DRAWS)
     return verdicts, *epsilon_alarms.epsilon_checks(runs or epsilon_alarms.RUNS, draws, rng)
 
 
-def _of_rules(verdicts: list[Check], epsilons: list[Check], violations: list[Check]) -> bool:
+def _of_rules(verdicts: "list[Check]", epsilons: "list[Check]", violations: "list[Check]") -> bool:
     """Prints the tables of the rules on simulated draws; whether all is as it should be."""
     from fdgpriv.selftest import tables
 

@@ -18,9 +18,9 @@ from fdgpriv.privacy.one_run import few_guesses, one_run_audit
 from fdgpriv.privacy.violation import LEVEL, violation
 from fdgpriv.selftest.additive_noise import LAPLACE, NORMAL, Rng, Worlds
 from fdgpriv.selftest.alarms import Check
+from fdgpriv.utils.defaults import EPSILON_DRAWS
 
 RUNS, ALARMS = 400, 0.03
-DRAWS = 100_000
 FOUND = 0.95  # least share of VIOLATIONs where the noise is half of what the claim needs
 DELTA = 1e-5  # of Gaussian noise
 TIGHT = 0.01  # error of bounds that are attained: at 0.05, 20 of 400 would rightly lie above the truth
@@ -111,7 +111,7 @@ def violations(claimed: float, share: float, runs: int, rng: Rng) -> int:
     worlds = Worlds(NORMAL, 1 / (share * noise_multiplier(claimed, DELTA)))
     found = 0
     for _ in range(runs):
-        counts = worlds.held_out_counts(DRAWS, DELTA, rng)
+        counts = worlds.held_out_counts(EPSILON_DRAWS, DELTA, rng)
         p = violation(lambda error, counts=counts: counting_bound(counts, DELTA, error), claimed)  # type: ignore[misc]
         found += p <= LEVEL
     return found

@@ -4,6 +4,7 @@ Processes are spawned. They ignore Ctrl-C; the parent asks them to stop by SIGTE
 they end with the parent.
 """
 
+import copy
 import os
 import pickle
 import signal
@@ -171,7 +172,8 @@ def _portable(error: Exception) -> Exception:
     """The error with its traceback as a note; a RuntimeError where it cannot be sent to another process."""
     trace = traceback.format_exc()
     try:
-        found = pickle.loads(pickle.dumps(error))
+        found = copy.copy(error)  # pickled in the same way
+        pickle.dumps(error)
     except Exception:
         found = RuntimeError(str(error))
     found.add_note(trace)
