@@ -52,9 +52,9 @@ class ImportanceMembership(Attack):
     threats = ("server",)
     group_sizes = (1, 5, None)
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"public": 50}, "thorough": {"draws": 48}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"thorough": {"public": 60, "draws": 48}}
 
-    public: TwoOrMore = 60
+    public: TwoOrMore = 40
     draws: Annotated[int, Field(ge=8)] = 16
 
     def infer(

@@ -55,7 +55,7 @@ class LatentInversion(Attack):
     }
 
     latents: Literal["weights", "inverted"] = "weights"
-    simulations: TwoOrMore = 30
+    simulations: TwoOrMore = 20
     most: PositiveInt = 8
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:

@@ -211,11 +211,10 @@ def _readable(attack: Attack, adversary: ThreatModel, evaluator: Evaluator) -> S
 
 
 def _scheduled(evaluations: Sequence[AttackEvaluation]) -> list[AttackEvaluation]:
-    """Ordered by kind, to reuse intermediates; evaluations that generate images take longest and are put at the ends."""
+    """Those that take long first, so that no thread is left with one at the end; by kind, to reuse intermediates."""
     kinds = list(dict.fromkeys(one.kind for one in evaluations))
     by_kind = sorted(evaluations, key=lambda one: kinds.index(one.kind))
-    first, last = by_kind[: len(by_kind) // 2], by_kind[len(by_kind) // 2 :]
-    return sorted(first, key=lambda one: not one.draws_images) + sorted(last, key=lambda one: one.draws_images)
+    return sorted(by_kind, key=lambda one: not (one.expensive or one.draws_images))
 
 
 def _run_next(queue: WorkQueue[AttackEvaluation]) -> tuple[AttackEvaluation, AttackScores]:

@@ -85,6 +85,11 @@ class AttackEvaluation:
         return self.trials.attack.task.draws_images
 
     @property
+    def expensive(self) -> bool:
+        """Whether simulating an artifact is expensive."""
+        return self._target is not None and self._target.expensive
+
+    @property
     def _file(self) -> Path:
         return scores_file(self.out, self.cell, self.spec, self.trials.threat.role, self.kind)
 
