@@ -1,4 +1,4 @@
-"""What models are worth and what protecting them costs: accuracy over targets, seeds and rounds; utility against leakage."""
+"""What models are worth: accuracy over targets, seeds and rounds, with what leaks beside it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from fdgpriv.results.finding import Results, Run
 from fdgpriv.statistics.measured import Measured
 
 from ._advice import scores
-from ._figures import Drawing, Series, lines, points
+from ._figures import Drawing, Series, lines
 from ._matrix import Arm, arms
 from ._numbers import interval, measured, plain, pooled, share
 from ._numbers import number as decimal
@@ -45,22 +45,21 @@ def benchmark(runs: Sequence[Run]) -> Benchmark | None:
     return Benchmark(one.attack, asked_of(question), question.adversary, question.scope, one.metric)
 
 
-def frontier(runs: Sequence[Run]) -> tuple[Section, tuple[Drawing, ...]]:
-    """Utility against leakage, a row and a point for each arm; no drawing where fewer than two have both figures."""
-    mark, told = benchmark(runs), []
+def worth(runs: Sequence[Run]) -> Section:
+    """Utility and one attack's lead, a row for each arm."""
+    mark = benchmark(runs)
     said = []
     if {run.defense for run in runs} <= {"none"}:
         said.append("No defense was run, so this report says nothing about what protection would cost.")
-    name = ""
     if mark is not None:
         name = f"{spoken(mark.attack)} by {role(mark.role)} on {artifact(mark.artifact)}"
         said.append(f"Leakage here is the lead of {name} over its best control, in {metric(mark.headline)}; 0 is none.")
     body = []
     for score in scores(runs):
         arm = score.arm
-        worth = [run.utility for run in arm.runs]
+        found = [run.utility for run in arm.runs]
         target, source, error = (
-            pooled([getattr(one, field) if one else None for one in worth])
+            pooled([getattr(one, field) if one else None for one in found])
             for field in ("target_accuracy", "source_accuracy", "calibration_error")
         )
         lead = mark.lead(arm) if mark else None
@@ -69,17 +68,9 @@ def frontier(runs: Sequence[Run]) -> tuple[Section, tuple[Drawing, ...]]:
         accuracy = (number(share(target)), number(share(source)), number(measured(error)))
         proved = count("none" if epsilon is None else plain(epsilon))
         body.append((text(arm.name), count(str(len(arm.runs))), *accuracy, *attacked, proved))
-        if target and target.value is not None and lead and lead.value is not None:
-            told.append((arm.name, target.value, target.ci95, lead.value, lead.ci95))
     leaks = ("Lead over the best control", "Leaks") if mark else ()
     heads = ("", "Runs", "Target accuracy", "Source accuracy", "Calibration error", *leaks, "Proved ε")
-    section = Section("", Table(heads, tuple(body)), tuple(said))
-    if len(told) < 2 or mark is None:
-        return section, ()
-    alt = "; ".join(f"{one}: lead {y:.3g} at accuracy {x:.3f}" for one, x, _, y, _ in told)
-    what = f"lead over best control ({metric(mark.headline)})"
-    caption = f"Lead of {name} against accuracy on the unseen domain. Better is lower and further right."
-    return section, (points("frontier", caption, alt, "accuracy on the unseen domain", what, told),)
+    return Section("", Table(heads, tuple(body)), tuple(said))
 
 
 def over_rounds(runs: Sequence[Run]) -> tuple[Drawing, ...]:

@@ -110,6 +110,11 @@ class Score:
         return self.leaks + self.clear + self.undecided
 
     @property
+    def proves(self) -> bool:
+        """Whether an epsilon is proved."""
+        return any(run.privacy.epsilon_proved is not None for run in self.arm.runs)
+
+    @property
     def word(self) -> str:
         """The verdict that colours the arm; not_attacked where nothing was asked."""
         if self.leaks:
@@ -151,7 +156,8 @@ def sentence(results: Results) -> str:
         return f"{subject}: no leak was shown {for_} any of {len(asked)} compared; {counts} questions stay open."
     if most == least:
         return f"{subject}: {most} questions are answered with a leak {for_} each of {len(asked)} compared."
-    few = f"fewest {for_} {_names(asked, least)}" + ("" if least else ", which proves nothing")
+    unproved = any(one.leaks == least and not one.proves for one in asked)
+    few = f"fewest {for_} {_names(asked, least)}" + (", which proves nothing" if not least and unproved else "")
     return f"{subject}: most questions are answered with a leak {for_} {_names(asked, most)}, {few}."
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from fdgpriv.results.finding import Run
 from fdgpriv.results.question import Question
 
-from ._numbers import number, percent, pooled
+from ._numbers import number, percent, plain, pooled
+from ._words import metric
 
 _CONTROLS = {
     "mean_image": "the public mean image",
@@ -78,6 +79,11 @@ def of_questions(asked: Sequence[tuple[Run, Question]]) -> Effect | None:
 def effect(found: Effect) -> str:
     """The figure beside its control, in words."""
     return _WORDS.get(found.metric, _other)(found)
+
+
+def brief(found: Effect) -> str:
+    """The same in figures alone."""
+    return f"{metric(found.metric)} {plain(found.value)} (control {plain(found.control)})"
 
 
 def bound(found: Effect) -> str:

@@ -99,38 +99,76 @@ def lines(
     return Drawing(_svg(name, alt, draw), caption, alt)
 
 
+@dataclass(frozen=True)
+class Point:
+    """A named point with its intervals; `other` is a second height, drawn hollow above or below it.
+
+    Points of the same `look` have the same colour and mark in all drawings.
+    """
+
+    name: str
+    look: int
+    x: float
+    y: float
+    x_interval: tuple[float, float] | None = None
+    y_interval: tuple[float, float] | None = None
+    other: float | None = None
+
+
 def points(
-    name: str,
-    caption: str,
-    alt: str,
-    across: str,
-    along: str,
-    told: Sequence[tuple[str, float, tuple[float, float] | None, float, tuple[float, float] | None]],
+    name: str, caption: str, alt: str, across: str, along: str, told: Sequence[Point], marked: Sequence[float] = ()
 ) -> Drawing:
-    """One point for each (name, x, interval, y, interval), its name beside it."""
+    """Points of which lower and further right is better, with a line through those that no other beats.
+
+    Args:
+        name, caption, alt: As of `lines`.
+        across, along: What the axes say.
+        told: The points; the legend names them in this order.
+        marked: Places across that are marked by a dashed line.
+    """
 
     def draw(axes: Axes) -> None:
-        for i, (label, x, xs, y, ys) in enumerate(told):
-            colour = _SERIES[i % len(_SERIES)]
-            wide = None if xs is None else [[max(0.0, x - xs[0])], [max(0.0, xs[1] - x)]]
-            tall = None if ys is None else [[max(0.0, y - ys[0])], [max(0.0, ys[1] - y)]]
+        best = sorted((one.x, one.y) for one in told if not any(_beats(rival, one) for rival in told))
+        axes.plot(
+            [x for x, _ in best], [y for _, y in best], color=SOFT, linewidth=1.2, drawstyle="steps-pre", zorder=1
+        )
+        for x in marked:
+            axes.axvline(x, color=SOFT, linewidth=1, linestyle=(0, (4, 3)))
+        for one in told:
+            turn, i = divmod(one.look, len(_SERIES))
+            colour, mark = _SERIES[i], _MARKS[(i + turn) % len(_MARKS)]
+            wide, tall = _reach(one.x, one.x_interval), _reach(one.y, one.y_interval)
+            if one.other is not None:
+                axes.plot([one.x, one.x], [one.y, one.other], color=colour, linewidth=1, linestyle=(0, (1, 2)))
+                axes.plot([one.x], [one.other], color=colour, marker=mark, markerfacecolor="none", linestyle="")
             axes.errorbar(
-                [x],
-                [y],
+                [one.x],
+                [one.y],
                 xerr=wide,
                 yerr=tall,
                 color=colour,
-                marker=_MARKS[i % len(_MARKS)],
+                marker=mark,
+                markersize=7,
                 linestyle="",
-                linewidth=1.2,
-                label=short(label, 34),
+                linewidth=1.1,
+                label=short(one.name, 48),
+                zorder=3,
             )
         axes.axhline(0.0, color=SOFT, linewidth=1, linestyle=(0, (4, 3)))
         axes.set_xlabel(short(across, 40))
         axes.set_ylabel(short(along, 40))
-        axes.legend(loc="best")
+        axes.figure.legend(loc="outside lower left", handletextpad=0.2, labelspacing=0.2)
 
-    return Drawing(_svg(name, alt, draw), caption, alt)
+    return Drawing(_svg(name, alt, draw, 2.9 + 0.2 * len(told)), caption, alt)
+
+
+def _beats(one: Point, other: Point) -> bool:
+    return one.x >= other.x and one.y <= other.y and (one.x, one.y) != (other.x, other.y)
+
+
+def _reach(value: float, ends: tuple[float, float] | None) -> list[list[float]] | None:
+    """How far an interval reaches below and above."""
+    return None if ends is None else [[max(0.0, value - ends[0])], [max(0.0, ends[1] - value)]]
 
 
 def short(said: str, most: int = 24) -> str:
@@ -139,11 +177,11 @@ def short(said: str, most: int = 24) -> str:
     return said if len(said) <= most else said[: most - 1] + "…"
 
 
-def _svg(name: str, alt: str, draw: Callable[[Axes], None]) -> str:
+def _svg(name: str, alt: str, draw: Callable[[Axes], None], height: float = 3.1) -> str:
     page = io.StringIO()
     with rc_context({**_STYLE, "svg.hashsalt": name}), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # glyphs that matplotlib's font lacks; the page's font has them
-        figure = Figure(figsize=(4.6, 3.1), layout="constrained")
+        figure = Figure(figsize=(4.6, height), layout="constrained")
         FigureCanvasSVG(figure)
         axes = figure.add_subplot()
         axes.grid(axis="y", color=FAINT, linewidth=1)

@@ -26,7 +26,7 @@ from ._words import (
     upper,
 )
 
-MOST_WORDS = 850  # of all tables; a larger matrix says less in each cell
+MOST_WORDS = 850  # of the matrix and of the table of defenses; a larger matrix says less in each cell
 BARE, LEAKS, ALL = 0, 1, 2  # which cells say more than their verdict
 
 
@@ -104,10 +104,13 @@ def find(arm: Arm, place: Place) -> Found | None:
     return Found(worst, tuple(those), (len({id(run) for run, _ in those}), len(runs_asking)), said)
 
 
-def matrix(runs: Sequence[Run]) -> tuple[Section, ...]:
-    """A table for each adversary: with one arm artifacts by secrets, with several a column for each arm."""
+def matrix(runs: Sequence[Run], most: int = MOST_WORDS) -> tuple[Section, ...]:
+    """A table for each adversary: with one arm artifacts by secrets, with several a column for each arm.
+
+    All tables together have at most `most` words, where cells of a verdict alone allow that.
+    """
     detail = ALL
-    while _words(found := _sections(runs, detail)) > MOST_WORDS and detail > BARE:
+    while _words(found := _sections(runs, detail)) > most and detail > BARE:
         detail -= 1
     return found
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from fdgpriv.results.attack_finding import AttackFinding, CurvePoint
 from fdgpriv.results.finding import Results, Run
 
-from ._accuracy import each_run, frontier, over_rounds, over_trainings
+from ._accuracy import each_run, over_rounds, over_trainings, worth
 from ._advice import Advice, Score, advice, scores, sentence
 from ._evidence import Entry, Figures, entries, figures
 from ._figures import Drawing, Series, lines
-from ._matrix import Arm, arms, matrix
+from ._frontier import frontier, words
+from ._matrix import MOST_WORDS, Arm, arms, matrix
 from ._numbers import percent, plain, pooled
 from ._tables import (
     Cell,
@@ -55,14 +56,14 @@ class Story:
     matrix: tuple[Section, ...]
     curves: tuple[Drawing, ...]
     advice: tuple[Advice, ...]
-    compares: bool
-    frontier: Section
+    frontier: tuple[Section, ...]
     frontier_drawings: tuple[Drawing, ...]
     ledgers: tuple[Section, ...]
     parts: tuple[Part, ...]
     pictures: tuple[Section, ...]
     claims: tuple[Section, ...]
     trainings: tuple[Section, ...]
+    worth: Section
     accuracy: tuple[Section, ...]
     rounds: tuple[Drawing, ...]
     privacy: Table
@@ -83,7 +84,8 @@ def story(results: Results) -> Story:
     seeds = unique(str(run.seed) for run in runs)
     defenses = joined(unique(defense(run.defense) for run in runs)) or "nothing finished"
     told = scores(runs)
-    section, drawings = frontier(runs)
+    sections, drawings = frontier(results)
+    taken = sum(words(section.table) for section in sections if section.table)
     first = [arm.runs[0] for arm in arms(runs)]  # whose pictures are shown
     order = ("leak", "inconclusive", "no_leak_found", "not_attacked")
     return Story(
@@ -92,18 +94,18 @@ def story(results: Results) -> Story:
         interrupted=results.interrupted,
         word=min((one.word for one in told), key=order.index, default="not_attacked"),
         sentence=sentence(results),
-        scores=_scores(told) if len(told) > 1 and any(one.asked for one in told) else None,
-        matrix=matrix(runs),
+        scores=_scores(told) if len(told) > 1 and not sections and any(one.asked for one in told) else None,
+        matrix=matrix(runs, MOST_WORDS - taken),
         curves=curves(runs),
         advice=advice(runs),
-        compares=len({run.defense for run in runs}) > 1,
-        frontier=section,
+        frontier=sections,
         frontier_drawings=drawings,
         ledgers=grouped(runs, lambda run: Section("", ledger(run.artifacts)) if run.artifacts else None),
         parts=tuple(_part(run, run in first) for run in runs if run.attacks),
         pictures=grouped(runs, pictures),
         claims=grouped(runs, lambda run: Section("", claims(run.claims)) if run.claims else None),
         trainings=over_trainings(results),
+        worth=worth(runs),
         accuracy=each_run(runs),
         rounds=over_rounds(runs),
         privacy=privacy(runs),

@@ -30,15 +30,16 @@ class Markdown(Report):
         blocks = [f"# Privacy audit: {safe(told.title)}", safe(told.subtitle)]
         if told.interrupted:
             blocks.append("**This audit was interrupted.** What follows is what had finished.")
-        blocks += [f"**{VERDICTS[told.word]}.** {safe(told.sentence)}", "## What leaks to whom"]
+        blocks += [f"**{VERDICTS[told.word]}.** {safe(told.sentence)}"]
+        blocks += ["## What defenses cost, and what they leave"] if told.frontier else []
+        blocks += [block for entry in told.frontier for block in _section(entry, folder)]
+        blocks += ["## What leaks to whom"]
         blocks += [_table(told.scores)] if told.scores else []
         blocks += _or(told.matrix, folder, NOT_ATTACKED)
         if told.curves:
             blocks.append("## Leakage against the number of images behind the artifact")
             blocks.append("\n".join(f"- {safe(one.caption)} {safe(one.alt)}" for one in told.curves))
         blocks += ["## What to do", *_advice(told)] if told.advice else []
-        if told.compares:
-            blocks += ["## Privacy against utility", *_section(told.frontier, folder)]
         blocks += ["## What left the client: the ledger", *_or(told.ledgers, folder, "Nothing crossed the wire.")]
         blocks += ["## Evidence, question by question"]
         blocks += [block for part in told.parts for block in _part(part, folder)] or [NOT_ATTACKED]
@@ -46,7 +47,7 @@ class Markdown(Report):
         blocks += ["## The paper’s claims", *_or(told.claims, folder, none)]
         blocks += ["## Accuracy over targets and seeds"] if told.trainings else []
         blocks += [block for entry in told.trainings for block in _section(entry, folder)]
-        blocks += ["## Utility"] if told.compares else ["## Utility", *_section(told.frontier, folder)]
+        blocks += ["## Utility", *_section(told.worth, folder)]
         blocks += [block for entry in told.accuracy for block in _section(entry, folder)]
         blocks += ["## Differential privacy: epsilon", _table(told.privacy)]
         blocks += ["## What was not measured", *_or(told.not_measured, folder, "The run names nothing.")]

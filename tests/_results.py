@@ -13,12 +13,14 @@ from fdgpriv.results.attack_finding import (
     PositiveControl,
     RoundsPoint,
     Threat,
+    Unaware,
     Units,
 )
 from fdgpriv.results.finding import (
     ArtifactRow,
     Claim,
     DatasetNote,
+    EpsilonMeasured,
     ImageCount,
     Images,
     Privacy,
@@ -284,6 +286,67 @@ def run(defense: str, seed: int = 0) -> Run:
                  RunFigure(file="figures/gone.png", caption="A figure that is not there")),
         not_measured=("membership: no attack of that family in this version", f"class {HOSTILE}"),
     )  # fmt: skip
+
+
+def protected(
+    defense: str,
+    accuracy: Sequence[float],
+    leads: dict[str, float | None],
+    epsilon: float | None = None,
+    unaware: float | None = None,
+    half: float = 0.03,
+) -> tuple[Run, ...]:
+    """Runs under one defense, of which only accuracy, leads and epsilon matter.
+
+    Args:
+        defense: Its specification.
+        accuracy: On the target domain, of each seed, with this `half` of an interval.
+        leads: By secret, the lead of domain inference in effects that matter (one is 20 points); None: not applicable.
+        epsilon: Proved.
+        unaware: The accuracy of an attacker that does not know the defense.
+        half: Of the accuracies' intervals.
+    """
+    base = run("none")
+    at, found = next((i, a) for i, a in enumerate(base.attacks) if a.attack == "domain_inference")
+    whole = next(q for q in base.questions if q.secret == "domain")
+    assert whole.strongest is not None
+    controls = {"noise": measured(0.3, 0.05), "mean_image": measured(0.33, 0.05)}
+    ignorant = (
+        None
+        if unaware is None
+        else Unaware(value=measured(unaware, 0.1), controls=controls, difference=measured(0.1, 0.1))
+    )
+    asked = []
+    for secret, lead in leads.items():
+        verdict: Verdict = "not_applicable" if lead is None else "leak" if lead >= 1 else "no_leak_found"
+        effect = measured(0.33 + 0.2 * (lead or 0.0), 0.05)
+        one = whole.strongest.model_copy(update={"value": effect, "lead": measured(0.2 * (lead or 0.0), 0.04)})
+        asked.append(
+            whole.model_copy(
+                update={"secret": secret, "verdict": verdict, "strongest": None if lead is None else one, "relevant": 0.2,
+                        "beyond_doubt": False, "upper_bound": 0.05}
+            )
+        )  # fmt: skip
+    attacks = list(base.attacks)
+    attacks[at] = found.model_copy(update={"unaware": ignorant})
+    proved = Privacy(epsilon_proved=epsilon, delta=1e-5, statement="one image", verdict="consistent",
+                     epsilon_measured=EpsilonMeasured(clopper_pearson=0.4, gdp=0.7)) if epsilon else base.privacy  # fmt: skip
+    assert base.utility is not None
+    return tuple(
+        base.model_copy(
+            update={
+                "defense": defense,
+                "seed": seed,
+                "questions": tuple(asked),
+                "attacks": tuple(attacks),
+                "privacy": proved,
+                "utility": base.utility.model_copy(
+                    update={"target_accuracy": measured(value, half, 899, "higher_better")}
+                ),
+            }
+        )
+        for seed, value in enumerate(accuracy)
+    )
 
 
 def results(

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,7 @@ def test_pictures_are_carried_inside_and_only_pictures_of_this_folder(tmp_path: 
     assert "figures/adain.png is not in the folder of this run, or is not a PNG" in page
 
 
-def wide(methods: int, seeds: int) -> Results:
+def wide(methods: int, seeds: int, defenses: Sequence[str] = ("none",)) -> Results:
     """A report of full size: every run asks 28 questions in 19 cells, a third of them leaks."""
     whole = results(defenses=("none",))
     (run,) = whole.runs
@@ -160,16 +161,21 @@ def wide(methods: int, seeds: int) -> Results:
                     found.append(domain.model_copy(update={**where, **({} if leak else open_)}))
     assert len(found) == 28
     runs = tuple(
-        run.model_copy(update={"method": f"method-{m}", "seed": seed, "questions": tuple(found)})
+        run.model_copy(update={"method": f"method-{m}", "seed": seed, "defense": defense, "questions": tuple(found)})
         for m in range(methods)
+        for defense in defenses
         for seed in range(seeds)
     )
     return whole.model_copy(update={"runs": runs})
 
 
-@pytest.mark.parametrize(("methods", "seeds"), [(1, 1), (1, 3), (2, 2), (5, 3)])
-def test_a_report_of_full_size_is_short_before_anything_is_unfolded(methods: int, seeds: int) -> None:
-    words = Page(Html().render(wide(methods, seeds), Path("nowhere"))).visible
+@pytest.mark.parametrize(
+    ("methods", "seeds", "defenses"),
+    [(1, 1, 1), (1, 3, 1), (2, 2, 1), (5, 3, 1), (1, 1, 2), (1, 3, 4), (1, 3, 8), (2, 2, 4)],
+)
+def test_a_report_of_full_size_is_short_before_anything_is_unfolded(methods: int, seeds: int, defenses: int) -> None:
+    names = ["none", *(f"gaussian:epsilon={i},delta=1e-05" for i in range(1, defenses))]
+    words = Page(Html().render(wide(methods, seeds, names), Path("nowhere"))).visible
     assert 300 < len(words) <= 1500
     sentences = re.split(r"[.?;] ", " ".join(words))
     attacks = ("gan", "identification", "domain inference", "label histogram", "class probe", "linkage")
@@ -178,12 +184,19 @@ def test_a_report_of_full_size_is_short_before_anything_is_unfolded(methods: int
 
 def test_the_first_screen_has_sentence_matrix_curve_and_advice_and_the_rest_is_folded(page: str) -> None:
     order = [
-        page.index(mark) for mark in ('class="said', "What the server learns", '<h2 id="curves">', '<h2 id="advice">')
+        page.index(mark)
+        for mark in (
+            'class="said',
+            '<h2 id="frontier">',
+            "What the server learns",
+            '<h2 id="curves">',
+            '<h2 id="advice">',
+        )
     ]
     assert order == sorted(order)
     folded = re.findall(r"<details(?: class=.bulk.)?><summary>(.*?)</summary>", page)
     assert folded == [
-        *("How to read this", "In figures", "What left the client: the ledger", "Evidence, question by question"),
+        *("How to read this", "What left the client: the ledger", "Evidence, question by question"),
         *("Every attack in figures: controls, bounds, curves, pictures", "Pictures of the run", "The paper’s claims"),
         *("Utility", "Differential privacy: epsilon", "What was not measured"),
         "Set-up: data, configuration, environment",
@@ -193,7 +206,7 @@ def test_the_first_screen_has_sentence_matrix_curve_and_advice_and_the_rest_is_f
 
 def test_every_figure_has_words_and_can_be_reached_by_the_keyboard(page: str) -> None:
     drawn = re.findall(r'<figure tabindex="0"><svg class="drawing".*?</figure>', page, re.DOTALL)
-    assert len(drawn) == 3  # the curve, the frontier, accuracy over rounds
+    assert len(drawn) == 4  # defenses for two secrets, the curve, accuracy over rounds
     assert len(drawn) == page.count('<svg class="drawing"')
     for one in drawn:
         name, alt = re.findall(r'role="img" aria-labelledby="(.*?)"><title id="\1">(.*?)</title>', one)[0]

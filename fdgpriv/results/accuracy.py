@@ -37,6 +37,8 @@ class Accuracy:
         base: The first FedAvg run of the report under the same defense; empty if there is none, and for itself.
         leads: By rule, and for the ``returned`` model, target accuracy minus that of `base` by the same rule: the mean over
             pairs of target and seed, over seeds that have every target in both, with the t interval over seeds.
+        cost: Returned model's target accuracy minus that of the same method without a defense, by the same pairs; None
+            without a defense, or if the report has no such run.
         left_out: Seeds without every target.
         missing: The missing trainings, with reasons.
     """
@@ -50,6 +52,7 @@ class Accuracy:
     by_rule: Mapping[str, Measured]
     base: str
     leads: Mapping[str, Measured]
+    cost: Measured | None
     left_out: tuple[int, ...]
     missing: tuple[str, ...]
 
@@ -79,10 +82,12 @@ def accuracies(results: Results) -> tuple[Accuracy, ...]:
     rows = []
     for (method, defense), group in groups.items():
         base = bases.get(defense, method)
+        bare = groups.get((method, "none")) if defense != "none" else None
         against = _known(groups[base, defense], own=False) if base != method else None
         personal = any(run.utility and run.utility.personal for run in group.values())
         for model, own in _MODELS if personal else (("", False),):
             known = _known(group, own)
+            cost = None if bare is None else _leads(known, _known(bare, own), expected).get(RETURNED)
             absent = [training for training in expected if training not in known]
             rows.append(
                 Accuracy(
@@ -99,6 +104,7 @@ def accuracies(results: Results) -> tuple[Accuracy, ...]:
                     },
                     base="" if against is None else base,
                     leads={} if against is None else _leads(known, against, expected),
+                    cost=cost,
                     left_out=tuple(sorted({seed for seed, _ in absent})),
                     missing=tuple(
                         f"target {target}, seed {seed}: {_why(group.get((seed, target)))}" for seed, target in absent

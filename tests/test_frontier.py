@@ -1,0 +1,203 @@
+"""Defenses compared: which are dominated, which is DP at matched accuracy, and what the table and the drawings say."""
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from _results import protected, results
+from fdgpriv.reports._frontier import frontier
+from fdgpriv.reports._leaks import strongest
+from fdgpriv.reports._matrix import arms
+from fdgpriv.reports._tradeoff import Row, dominates, rows
+from fdgpriv.reports.csv import Csv
+from fdgpriv.reports.html import Html
+from fdgpriv.reports.markdown import Markdown
+
+from fdgpriv.results.accuracy import accuracies
+from fdgpriv.results.finding import Results, Run
+
+NONE = protected("none", (0.67, 0.68, 0.66), {"domain": 3.0, "membership": 1.5})
+Runs = tuple[Run, ...]
+
+
+def told(*runs: Runs) -> Results:
+    """These runs in one report."""
+    return results(defenses=("none",)).model_copy(update={"runs": tuple(run for each in runs for run in each)})
+
+
+def by_defense(*runs: Runs) -> dict[str, Row]:
+    return {row.arm.defense: row for row in rows(told(*runs))}
+
+
+def pair(accuracy: float, domain: float | None, membership: float | None = 1.0) -> Row:
+    """A row of one seed."""
+    leads = {"domain": domain, "membership": membership}
+    return next(iter(by_defense(protected("x", (accuracy,), leads)).values()))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "dominated"),
+    [
+        (pair(0.6, 1.0), pair(0.6, 2.0), True),  # leaks less
+        (pair(0.61, 1.0), pair(0.6, 1.0), True),  # is more accurate
+        (pair(0.6, 1.0), pair(0.6, 1.0), False),  # the same
+        (pair(0.59, 0.0, 0.0), pair(0.6, 3.0, 3.0), False),  # less accurate
+        (pair(0.7, 0.5, 1.1), pair(0.6, 3.0, 1.0), False),  # leaks more of one secret
+        (pair(0.6, -0.5), pair(0.6, 0.0), False),  # a lead below 0 is no lead
+        (pair(0.7, 0.0, None), pair(0.6, 3.0, None), False),  # of a secret that could not be tested nothing is known
+    ],
+)
+def test_a_row_dominates_where_it_is_nowhere_worse_and_somewhere_better(one: Row, other: Row, dominated: bool) -> None:
+    assert dominates(one, other) is dominated
+    if dominated:
+        assert not dominates(other, one)
+
+
+def test_what_is_not_shared_does_not_leak_and_what_did_not_run_is_not_compared() -> None:
+    silent = protected("silent", (0.67, 0.68, 0.66), {"membership": 1.5})
+    failed = tuple(run.model_copy(update={"defense": "failed", "utility": None, "questions": ()}) for run in NONE)
+    found = by_defense(NONE, silent, failed)
+    assert found["silent"].leaks["domain"] is None
+    assert found["none"].dominated_by == "silent"
+    assert [found[name].dominated_by for name in ("silent", "failed")] == [None, None]
+    assert not found["failed"].attacked
+    other = tuple(run.model_copy(update={"method": "other"}) for run in silent)
+    assert rows(told(NONE, other))[0].dominated_by is None  # of another method
+
+
+def noise(epsilon: float, accuracy: Sequence[float], half: float = 0.03) -> Runs:
+    return protected(f"gaussian:epsilon={epsilon:g}", accuracy, {"domain": 1.0, "membership": 0.5}, epsilon, half=half)
+
+
+def matched(*runs: Runs) -> list[str]:
+    return [name for name, row in by_defense(*runs).items() if row.matched]
+
+
+def test_dp_at_matched_accuracy_by_pairs() -> None:
+    """Differences -.015, -.012, -.010: mean -.01233, standard error .00145, t(2) = 4.303: [-.0186, -.0061]."""
+    close, far = noise(8, (0.655, 0.668, 0.650)), noise(2, (0.60, 0.62, 0.59))
+    found = by_defense(NONE, close, far)
+    cost = found["gaussian:epsilon=8"].cost
+    assert cost is not None
+    assert cost.ci95 is not None
+    assert cost.value == pytest.approx(-0.012333, abs=1e-6)
+    assert cost.ci95 == pytest.approx((-0.018586, -0.006081), abs=1e-5)
+    assert cost.n == 3
+    assert matched(NONE, close, far) == ["gaussian:epsilon=8"]
+    assert matched(NONE, noise(4, (0.655, 0.668, 0.650)), close) == ["gaussian:epsilon=4"]  # the smaller epsilon
+    wide = noise(1, (0.57, 0.73, 0.62))  # differences -.10, .05, -.04: a loss of 2 points is inside the interval
+    assert matched(NONE, close, wide) == ["gaussian:epsilon=1"]
+    assert matched(NONE, far) == matched(close, far) == []  # none that matches; nothing to match with
+    broken = tuple(
+        run.model_copy(update={"privacy": run.privacy.model_copy(update={"verdict": "violation"})}) for run in close
+    )
+    assert matched(NONE, broken) == []
+
+
+def test_dp_at_matched_accuracy_of_one_seed_is_by_its_interval_over_images() -> None:
+    base = protected("none", (0.69,), {"domain": 3.0})
+    assert matched(base, noise(4, (0.66,), half=0.03)) == ["gaussian:epsilon=4"]  # .69 at most, .67 wanted
+    assert matched(base, noise(4, (0.66,), half=0.005)) == []  # .665 at most
+
+
+def test_accuracy_is_over_seeds_and_its_cost_is_by_pairs_of_what_both_have() -> None:
+    some = protected("x", (0.60, 0.62), {"domain": 1.0})
+    found = by_defense(NONE, some)
+    assert found["none"].accuracy is not None
+    assert found["none"].accuracy.value == pytest.approx(0.67)
+    assert found["none"].accuracy.n == 3
+    assert found["none"].cost is None
+    cost = found["x"].cost
+    assert cost is not None
+    assert (cost.n, cost.value) == (2, pytest.approx(-0.065))
+    assert [one.cost is None for one in accuracies(told(some))] == [True]  # nothing to compare with
+
+
+def test_the_strongest_attack_of_a_secret_with_and_without_knowledge_of_the_defense() -> None:
+    (arm,) = arms(protected("x", (0.6, 0.6), {"domain": 1.9}, unaware=0.43))
+    leak = strongest(arm, "domain")
+    assert leak is not None
+    assert leak.unaware is not None
+    assert (leak.verdict, leak.calls) == ("leak", (2, 2))
+    assert leak.size == pytest.approx(1.9)
+    assert leak.unaware.value == pytest.approx(0.43)
+    assert (leak.unaware.control_name, leak.unaware.control) == ("mean_image", 0.33)  # the best of .30 and .33
+    assert leak.unaware_amount == pytest.approx((0.43 - 0.33) / 0.2)
+    assert strongest(arm, "size") is None
+    (mixed,) = arms([arm.runs[0], *protected("x", (0.6,), {"domain": 0.1})])
+    worst = strongest(mixed, "domain")
+    assert worst is not None
+    assert (worst.verdict, worst.calls) == ("leak", (1, 2))
+    assert worst.size == pytest.approx(1.0)
+
+
+def test_the_first_screen_has_table_rules_and_drawings() -> None:
+    runs = (NONE, protected("gaussian:epsilon=8", (0.655, 0.668, 0.65), {"domain": 1.9, "membership": 0.7}, 8, 0.40))
+    worse = protected("worse", (0.60, 0.60, 0.60), {"domain": 3.0, "membership": 1.5})
+    whole = told(*runs, worse)
+    (first, rules), drawings = frontier(whole)
+    assert first.table is not None
+    assert first.table.heads == (
+        *("Defense", "Unseen-domain accuracy", "Which domain?", "Is this image in it?", "Leaks", "Proved ε"),
+    )
+    bare, noised, last = first.table.rows
+    assert (noised[0].text, noised[0].sub) == ("gaussian:epsilon=8", "DP at matched accuracy")
+    assert (last[0].sub, bare[0].sub) == ("Dominated by no defense", "")
+    assert noised[1].sub == "−1.2 [−1.9, −0.6] points"
+    assert noised[2].kind == "leak"
+    assert "names the domain of 71% of clients" in noised[2].sub.lower()
+    assert "Unaware: names the domain of 40% of clients; guessing: 33%" in noised[2].sub
+    assert "Unaware" not in bare[2].sub
+    assert noised[3].kind == "no_leak_found"
+    assert (noised[5].kind, noised[5].text) == ("consistent", "8")
+    assert noised[5].sub == "δ 1e−5\nConsistent with the proof\nmeasured at least 0.4"
+    assert len(rules.lines) == 3
+    assert [one.caption.partition(":")[0] for one in drawings] == [
+        "Learning its domain",
+        "Learning whether an image is in it",
+    ]
+    assert "gaussian:epsilon=8: lead 1.9, unaware 0.35 at accuracy 0.658" in drawings[0].alt
+    proved = told(*runs, noise(2, (0.60, 0.62, 0.59)))
+    assert (
+        frontier(proved)[1][-1].alt
+        == "gaussian:epsilon=8: ε 8 at accuracy 0.658; gaussian:epsilon=2: ε 2 at accuracy 0.603"
+    )
+    for report in (Html, Markdown):
+        text = report().render(whole, Path("nowhere"))
+        assert text.index("What defenses cost") < text.index("What leaks to whom")
+        for said in (
+            "DP at matched accuracy",
+            "Dominated by no defense",
+            "Unaware:",
+            "by the figures, not their intervals",
+        ):
+            assert said in text
+    assert frontier(told(NONE)) == ((), ())
+    assert "What defenses cost" not in Html().render(told(NONE), Path("nowhere"))
+
+
+def test_many_defenses_are_told_in_figures() -> None:
+    leads = {"domain": 1.9, "membership": 0.7, "content": 0.3, "labels": 1.2}
+    many = [protected(f"defense-{i}", (0.6,), leads, unaware=0.4) for i in range(6)]
+    (first, _), _ = frontier(told(*many))
+    assert first.table is not None
+    by_head = dict(zip(first.table.heads, first.table.rows[0], strict=True))
+    assert by_head["Is this image in it?"].sub == "Accuracy 0.47 (control 0.35)\nUnaware: accuracy 0.4 (control 0.33)"
+    assert "names the" not in " ".join(cell.sub for row in first.table.rows for cell in row)
+
+
+def test_the_evidence_and_the_table_of_figures_have_the_unaware_attacker() -> None:
+    whole = told(protected("x", (0.6,), {"domain": 1.9}, unaware=0.43))
+    said = "accuracy 0.43 [0.33, 0.53]; knowing it adds 0.10 [0.00, 0.20]"
+    for report in (Html, Markdown):
+        assert said in report().render(whole, Path("nowhere")).replace("\\", "")
+    table = list(csv.DictReader(io.StringIO(Csv().render(whole, Path("nowhere")))))
+    found = {(row["source"], row["name"]): float(row["value"]) for row in table if "unaware" in row["source"]}
+    assert found == {
+        ("unaware", ""): 0.43,
+        ("unaware_control", "noise"): 0.3,
+        ("unaware_control", "mean_image"): 0.33,
+        ("knowing_minus_unaware", ""): 0.1,
+    }
