@@ -155,11 +155,8 @@ def _drawing(best: AttackFinding, every: Sequence[Arm]) -> Drawing:
         values = [pooled([p.value for a in same for p in a.curve if p.images == images]) for images in ticks]
         name = arm.name if len(every) > 1 else spoken(best.attack)
         if any(value and value.value is not None for value in values):
-            series.append(
-                Series(
-                    name, tuple(v.value if v else None for v in values), tuple(v.ci95 if v else None for v in values)
-                )
-            )
+            middles, intervals = ([getattr(v, what) if v else None for v in values] for what in ("value", "ci95"))
+            series.append(Series(name, tuple(middles), tuple(intervals)))
     left = f" Drawn are {MOST_ARMS} of {len(series)}." if len(series) > MOST_ARMS else ""
     control = tuple(_best(best, point) for point in best.curve)
     series = [*series[:MOST_ARMS], Series("best control", control, control=True)]

@@ -172,12 +172,11 @@ def _portable(error: Exception) -> Exception:
     """The error with its traceback as a note; a RuntimeError where it cannot be sent to another process."""
     trace = traceback.format_exc()
     try:
-        found = copy.copy(error)  # pickled in the same way
-        pickle.dumps(error)
+        found = copy.copy(error)  # rebuilt in the same way as by pickle
+        pickle.dumps(found)
     except Exception:
         found = RuntimeError(str(error))
     found.add_note(trace)
-    assert isinstance(found, Exception)
     return found
 
 
