@@ -19,10 +19,9 @@ from fdgpriv.data.dataset import ClientData
 from fdgpriv.defense import Defense
 from fdgpriv.federation.federation import Federation
 from fdgpriv.privacy.measured import Bound, gdp, held_out_counts
-from fdgpriv.privacy.one_run import one_run, one_run_ceiling, one_run_guesses, one_run_p
+from fdgpriv.privacy.one_run import few_guesses, one_run_audit, one_run_ceiling
 from fdgpriv.privacy.violation import violation
 
-GUESSED = 0.05  # of the canaries are predicted "in", and as many "out"
 CLIENTS, DIM = 2048, 32  # canary clients, and entries of their models
 _FAR = 1e3  # norm of a canary client's update, which the defense clips
 
@@ -59,18 +58,17 @@ def audited(scores: Tensor, included: Tensor, epsilon: float, delta: float, seed
         seed: Splits the canaries into those that choose the threshold of the Gaussian bound and those that test it.
     """
     count, values, coins = len(scores), scores.double().numpy(), included.numpy()
-    guessed = max(1, int(GUESSED * count))
-    guesses, correct = one_run_guesses(values, coins, guessed, guessed)
+    found = one_run_audit(values, coins, few_guesses(count), epsilon, delta)
     counts = held_out_counts(values[coins], values[~coins], delta, np.random.default_rng(seed), lower=gdp)
     return CanaryAudit(
-        bound=one_run(count, guesses, correct, delta),
-        p=one_run_p(count, guesses, correct, epsilon, delta),
+        bound=found.bound,
+        p=found.p,
         gaussian=gdp(counts, delta),
         gaussian_p=violation(lambda error: gdp(counts, delta, error), epsilon),
-        most=one_run_ceiling(count, guesses, delta),
+        most=one_run_ceiling(count, found.guesses, delta),
         canaries=count,
-        guesses=guesses,
-        correct=correct,
+        guesses=found.guesses,
+        correct=found.correct,
     )
 
 
