@@ -6,19 +6,17 @@ Reference: Abadi et al., "Deep learning with differential privacy", CCS 2016.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from fdgpriv.federation.local_training import Batch, LocalTraining, Loss, Workload
-from fdgpriv.utils.warnings_filter import warnings_ignored
+from fdgpriv.privacy.poisson import Accountant, poisson_noise_multiplier
 
 from ._per_image import group_norm_twin, per_image_gradients, trained_parameters
 
-Accountant = Literal["rdp", "prv"]
-
-ORDERS = (*map(float, range(2, 65)), *(2.0**k for k in range(7, 11)))
+_noise_multiplier = cache(poisson_noise_multiplier)  # takes up to seconds, and is asked for in every step
 _MEMORY = 2**28  # bytes of gradients of single images at once
 
 
@@ -95,7 +93,7 @@ class PrivateSGD(LocalTraining):
 
     def multiplier(self, rate: float, steps: int) -> float:
         """The least z for this budget."""
-        return noise_multiplier(self.epsilon, self.delta, rate, steps, self.accountant)
+        return _noise_multiplier(self.epsilon, self.delta, steps, rate, self.accountant)
 
     def network(self, model: nn.Module) -> nn.Module:
         return group_norm_twin(model)
@@ -139,24 +137,3 @@ def poisson(count: int, rate: float, rng: torch.Generator) -> Tensor:
 def clip_factors(norms: Tensor, clip: float) -> Tensor:
     """Factors (n,) that scale vectors of these norms to at most `clip`."""
     return (clip / norms.clamp_min(1e-12)).clamp_max(1)
-
-
-@cache
-def noise_multiplier(epsilon: float, delta: float, rate: float, steps: int, accountant: Accountant) -> float:
-    """The least z, up to 0.01 in epsilon, for which DP-SGD is (epsilon, delta)-DP, by Opacus' accountant.
-
-    Renyi orders are whole numbers: z is at most 1 % above that of Opacus' default orders for epsilon up to 20, and found
-    20 times faster.
-    """
-    from opacus.accountants.utils import get_noise_multiplier  # imported here since it takes a second
-
-    with warnings_ignored(UserWarning):  # "expand the orders": the bound is valid at every order
-        found = get_noise_multiplier(
-            target_epsilon=epsilon,
-            target_delta=delta,
-            sample_rate=rate,
-            steps=steps,
-            accountant=accountant,
-            **({"alphas": ORDERS} if accountant == "rdp" else {}),
-        )
-    return float(found)

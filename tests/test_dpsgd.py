@@ -10,7 +10,7 @@ import torch
 from factories import equal, federation, held, refused, seeded, small
 from fdgpriv.defenses import _private_steps
 from fdgpriv.defenses._per_image import group_norm_twin, per_image_gradients, trained_parameters
-from fdgpriv.defenses._private_steps import ORDERS, PrivateSGD, clip_factors, noise_multiplier, poisson
+from fdgpriv.defenses._private_steps import PrivateSGD, clip_factors, poisson
 from opacus.accountants import PRVAccountant, RDPAccountant
 from torch import Tensor, nn
 
@@ -26,6 +26,7 @@ from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Wire
 from fdgpriv.method import Method
 from fdgpriv.models.backbone import Backbone, Classifier, backbone
+from fdgpriv.privacy.poisson import ORDERS, poisson_noise_multiplier
 from fdgpriv.privacy.training_audit import CanaryAudit, audited, measured_by_training, measured_by_updates
 from fdgpriv.targets.target import HeldImages
 from fdgpriv.targets.training import TrainingSimulator
@@ -234,7 +235,7 @@ def test_steps_and_epsilon_are_those_of_the_library_on_what_was_done(
 def test_small_clients_use_all_images_in_each_step() -> None:
     plan = steps_of(private()).plan(private().workload(held(n=3)))
     assert (plan.rate, plan.expected, plan.steps) == (1.0, 3.0, 2)
-    assert plan.multiplier == noise_multiplier(8.0, DELTA, 1.0, 2, "rdp")
+    assert plan.multiplier == poisson_noise_multiplier(8.0, DELTA, 2, 1.0, "rdp")
 
 
 # Federations

