@@ -12,10 +12,8 @@ from fdgpriv.artifacts.style import StyleDraft
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.disclosure import Disclosure, FederatedMethod
 from fdgpriv.federation.federation import Federation
-from fdgpriv.registry import Role
+from fdgpriv.registry import JOIN, Role
 from fdgpriv.utils.defaults import Bug
-
-JOIN = "+"  # between the specifications of defenses that are applied one after the other
 
 Outgoing = Artifact | StyleDraft
 M = TypeVar("M", bound=FederatedMethod)

@@ -17,6 +17,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from fdgpriv.utils.fields import check, kinds
 
+JOIN = "+"  # between the specifications of defenses that are applied one after the other
+
 
 class Role(ABC):
     """Base class of the roles (attack, defense, method, report), with the folder of their parts."""

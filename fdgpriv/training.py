@@ -25,6 +25,7 @@ from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import MANIFEST, TENSORS, Transcript
 from fdgpriv.federation.upload import ClientFailed
 from fdgpriv.federation.wire import Diverged, Wire
+from fdgpriv.method import Method
 from fdgpriv.results.rounds import RoundEvaluation, accuracies
 from fdgpriv.results.selection import chosen
 from fdgpriv.results.utility import personal_utility, utility
@@ -108,7 +109,7 @@ def train(
     wire = Wire({name: len(data) for name, data in population.clients.items()}, defense, Transcript(config.keep))
     evaluation_model = method.model(federation, generator(cell.seed, 7)).to(federation.device)
     observer = RoundEvaluation(cell.folder, population, method.rounds, method.personal, evaluation_model, progress)
-    checkpoints = Checkpoints(folder, _described(config, dataset, cell, population))
+    checkpoints = Checkpoints(folder, _described(config, method, dataset, cell, population))
     engine = LocalEngine(workers, observer.on_round, observer.on_answer, checkpoints, observer)
     task = observer.task
     try:
@@ -145,13 +146,15 @@ def train(
     return trained, evaluator(wire.transcript)
 
 
-def _described(config: AuditConfig, dataset: Dataset, cell: Cell, population: Population) -> dict[str, str]:
+def _described(
+    config: AuditConfig, method: Method, dataset: Dataset, cell: Cell, population: Population
+) -> dict[str, str]:
     """What is trained, by setting: a checkpoint continues only the same training."""
     setup = config.setup(cell.method, len(dataset.domains) - 1).as_config()
     return {
         "fdgpriv": __version__,
         "torch": torch.__version__,
-        "method": repr(defended(config.method(cell.method), cell.defense)[0]),
+        "method": repr(method),
         "dataset": f"{dataset.name}, {dataset.image_size} px",
         "target": cell.target,
         "seed": str(cell.seed),

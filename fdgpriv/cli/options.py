@@ -10,7 +10,7 @@ from fdgpriv.cli.catalogue import check, check_settings
 from fdgpriv.cli.command_line import BadUsage, once
 from fdgpriv.federation.setup import KEEP, Setup, partition_named
 from fdgpriv.models.names import BACKBONES, TIMM, is_backbone
-from fdgpriv.registry import names_in, split
+from fdgpriv.registry import JOIN, names_in, split
 from fdgpriv.threat import threat
 from fdgpriv.utils.defaults import BUGS, METHOD, Bug
 from fdgpriv.utils.file_names import slug
@@ -135,7 +135,7 @@ class Options:
         for folder, specs in (
             ("methods", self.method_specs),
             ("attacks", self.attack_specs),
-            ("defenses", tuple(part for spec in self.defenses for part in spec.split("+"))),
+            ("defenses", tuple(part for spec in self.defenses for part in spec.split(JOIN))),
         ):
             for spec in specs:
                 check(folder, spec)
