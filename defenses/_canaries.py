@@ -1,4 +1,4 @@
-"""Scores of canaries in one DP-SGD training, of which a random half is included.
+"""Trains one client by DP-SGD with artificial records, a random half included, and scores how visible each is in the model.
 
 Reference: Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023, arXiv 2305.08846.
 """

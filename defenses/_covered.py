@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from fdgpriv.artifacts.statistics import SampleCount
+from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.privacy.vectors import KINDS, STATISTICS
 
@@ -22,6 +23,11 @@ def covered_kinds(sharing: Disclosure, on: On, defense: str) -> tuple[str, ...]:
     if on == "all" and bare:
         raise ValueError(f"{defense}.on: want styles for {sharing.method}, whose {joined(bare)} is no vector; got all")
     return tuple(kind for kind in known if kind in shared and sharing.releases(kind))
+
+
+def altered(kind: str, covers: Sequence[str]) -> bool:
+    """Whether artifacts of this kind change if those of `covers` do: an interpolation style is computed from styles."""
+    return kind in covers or (kind == InterpolationStyle.kind and StyleStatistics.kind in covers)
 
 
 def words(kind: str) -> str:

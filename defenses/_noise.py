@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
-from fdgpriv.artifacts.style import InterpolationStyle, StyleDraft, StyleStatistics
+from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
 from fdgpriv.defense import Defense, Guarantee, Outgoing
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.privacy.accounting import noise_multiplier
@@ -18,7 +18,8 @@ from fdgpriv.privacy.vectors import KINDS, MODELS, Frame, Norm, Vectors, vectors
 from fdgpriv.utils.defaults import Bug
 from fdgpriv.utils.fields import OpenFraction, PositiveFloat, PositiveInt
 
-from ._covered import joined, words
+from ._bug import warning
+from ._covered import altered, joined, words
 
 Unit = Literal["image", "client"]
 _N = 20  # images per neighbouring dataset for measuring epsilon; the bound is the same for every n
@@ -152,7 +153,7 @@ class Noise(Defense):
         return (center + spread * self.noise((draws, len(center)), rng)).float()
 
     def alters(self, kind: str) -> bool:
-        return kind in self.covers or (kind == InterpolationStyle.kind and StyleStatistics.kind in self.covers)
+        return altered(kind, self.covers)
 
     # What is proved and measured
 
@@ -199,11 +200,10 @@ class Noise(Defense):
             if self.level == "image"
             else "all of a client's images are replaced by as many others"
         )
-        injected = "" if self.bug is None else f"BUG INJECTED ({self.bug}): the noise is too small for this claim. "
         return Guarantee(
             epsilon,
             delta,
-            f"{injected}({epsilon:g}, {delta:g})-DP of one client's {joined(self.covers)} over {self.releases} "
+            f"{warning(self.bug)}({epsilon:g}, {delta:g})-DP of one client's {joined(self.covers)} over {self.releases} "
             f"releases, where {neighbour} (n public): noise of {self.multiplier:.3g} sensitivities, "
             f"L{self.norm} norm at most {', '.join(clips) or 'that of shares'}.{self._limits(delta)}",
             self.covers,

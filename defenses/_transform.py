@@ -9,13 +9,13 @@ from torch import Tensor
 
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
-from fdgpriv.artifacts.style import InterpolationStyle, StyleDraft, StyleStatistics
+from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
 from fdgpriv.defense import Defense, Outgoing
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.privacy.vectors import SCALE, Frame, VectorKind, vectors_of
 from fdgpriv.utils.fields import PositiveFloat
 
-from ._covered import On, covered_kinds
+from ._covered import On, altered, covered_kinds
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Transform(Defense):
         return vectors.rebuild(self.changed(vectors.rows, vectors.kind, rng)[0])
 
     def alters(self, kind: str) -> bool:
-        return kind in self.covers or (kind == InterpolationStyle.kind and StyleStatistics.kind in self.covers)
+        return altered(kind, self.covers)
 
     @abstractmethod
     def changed(self, rows: Tensor, kind: VectorKind, rng: torch.Generator) -> Tensor:

@@ -11,11 +11,13 @@ from fdgpriv.data.dataset import ClientData
 from fdgpriv.defense import Defense, Guarantee
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
+from fdgpriv.privacy.poisson import Accountant
 from fdgpriv.utils.defaults import Bug
 from fdgpriv.utils.fields import OpenFraction, PositiveFloat, PositiveInt
 
+from ._bug import warning
 from ._canaries import canary_scores
-from ._private_steps import Accountant, PrivateSGD
+from ._private_steps import PrivateSGD
 
 
 @dataclass(frozen=True)
@@ -74,15 +76,14 @@ class DPSGD(Defense):
         return canary_scores(self.steps(), method, federation, data, rng)
 
     def guarantee(self) -> Guarantee:
-        injected = "" if self.bug is None else f"BUG INJECTED ({self.bug}): the noise is too small for this claim. "
         return Guarantee(
             self.epsilon,
             self.delta,
-            f"{injected}({self.epsilon:g}, {self.delta:g})-DP of one training image in its client's models of {self.rounds} "
-            "rounds (add or remove its gradients; the client's number of images is public): DP-SGD with Poisson sampling, clip "
-            f"{self.clip:g}, and noise calibrated to each client's number of images by Opacus' {self.accountant.upper()} "
-            "accountant. Trained and attacked is the network with GroupNorm in place of every BatchNorm. Covers models "
-            "only: styles and other statistics of the same run carry no finite epsilon.",
+            f"{warning(self.bug)}({self.epsilon:g}, {self.delta:g})-DP of one training image in its client's models of "
+            f"{self.rounds} rounds (add or remove its gradients; the client's number of images is public): DP-SGD with "
+            f"Poisson sampling, clip {self.clip:g}, and noise calibrated to each client's number of images by Opacus' "
+            f"{self.accountant.upper()} accountant. Trained and attacked is the network with GroupNorm in place of every "
+            "BatchNorm. Covers models only: styles and other statistics of the same run carry no finite epsilon.",
             (ModelState.kind, ModelUpdate.kind),
             gaussian=True,
         )

@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from fdgpriv.privacy.laplace import laplace_scale
 from fdgpriv.privacy.vectors import Norm
 from fdgpriv.utils.fields import PositiveFloat
 
@@ -34,7 +35,7 @@ class Laplace(StyleNoise):
     @property
     def multiplier(self) -> float:
         """Scale of the noise over the sensitivity."""
-        return self.releases / self.epsilon
+        return laplace_scale(self.epsilon, 1.0, self.releases)
 
     def noise(self, shape: Sequence[int], rng: torch.Generator) -> Tensor:
         signs = torch.randint(2, tuple(shape), generator=rng) * 2.0 - 1

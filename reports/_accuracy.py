@@ -1,4 +1,4 @@
-"""What models are worth: accuracy over targets, seeds and rounds, with what leaks beside it."""
+"""Tables and drawings of accuracy over targets, seeds and rounds, with one attack's lead beside it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
