@@ -1,5 +1,8 @@
 """LSI's network: an encoder to a p-dimensional latent, and a head of non-affine BatchNorm and one linear layer."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
@@ -27,6 +30,47 @@ class Head(nn.Module):
             latents = self.norm(latents)
         logits: Tensor = self.linear(latents)
         return logits
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenHeads:
+    """Heads of C clients in evaluation mode, without gradients by their parameters.
+
+    Attributes:
+        mean, variance: Running statistics (C, p).
+        weight, bias: Of the linear layers (C, K, p) and (C, K) equal to each head's normalisation and linear layer.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    weight: Tensor
+    bias: Tensor
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, heads: Sequence[Head]) -> "FrozenHeads":
+        """Raises ValueError if a head's BatchNorm has no running statistics."""
+        means, variances, weights, biases = [], [], [], []
+        for head in heads:
+            mean, variance = head.norm.running_mean, head.norm.running_var
+            if mean is None or variance is None:
+                raise ValueError("want a BatchNorm with running statistics, got one without")
+            weight = head.linear.weight * (variance + head.norm.eps).rsqrt()
+            means.append(mean.clone())
+            variances.append(variance.clone())
+            weights.append(weight)
+            biases.append(head.linear.bias - weight @ mean)
+        return cls(*map(torch.stack, (means, variances, weights, biases)))
+
+    def each(self, latents: Tensor) -> Tensor:
+        """Logits (C, S, B, K) of each head for its own client's latents (C, S, B, p)."""
+        logits: Tensor = torch.baddbmm(self.bias[:, None], latents.flatten(1, 2), self.weight.transpose(1, 2))
+        return logits.view(*latents.shape[:-1], -1)
+
+    def all(self, latents: Tensor) -> Tensor:
+        """Logits (B, C, K) of all heads for the same latents (B, p)."""
+        logits = nn.functional.linear(latents, self.weight.flatten(0, 1), self.bias.flatten())
+        return logits.view(len(latents), *self.bias.shape)
 
 
 class LatentClassifier(nn.Module):

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ._latent_classifier import Head
+from ._latent_classifier import FrozenHeads, Head
 
 Distance = Literal["squared", "norm"]
 HeadMode = Literal["eval", "train"]
@@ -59,23 +59,26 @@ class Latents:
         trained = self.how.mode == "train"
         for head in heads:
             head.train(trained).requires_grad_(False)
-        stacked = _Stacked.of(heads)
+        frozen = FrozenHeads.of(heads)
         for _ in range(self.how.steps):
             self.adam.zero_grad()
             if trained:
                 self._backward_sequentially(heads, labels)
             else:
-                self.loss(stacked.logits(self.value), stacked.mean, stacked.variance, self.value, labels).backward()
+                mean, variance = frozen.mean[:, None], frozen.variance[:, None]
+                self.loss(frozen.each(self.value), mean, variance, self.value, labels).backward()
             self.adam.step()
-        stacked = _Stacked.of([head.eval() for head in heads])
+        frozen = FrozenHeads.of([head.eval() for head in heads])
         with torch.no_grad():
-            return statistics_loss(stacked.mean, stacked.variance, self.value, self.how.distance).mean(-1)
+            mean, variance = frozen.mean[:, None], frozen.variance[:, None]
+            return statistics_loss(mean, variance, self.value, self.how.distance).mean(-1)
 
     def _backward_sequentially(self, heads: Sequence[Head], labels: Tensor) -> None:
         for head, latents, classes in zip(heads, self.value, labels, strict=True):
             for batch, of_batch in zip(latents, classes, strict=True):
                 logits = head(batch)  # updates its running statistics, which Eq. 5 then uses
-                self.loss(logits, *_running(head), batch, of_batch).backward()
+                running = FrozenHeads.of([head])
+                self.loss(logits, running.mean[0], running.variance[0], batch, of_batch).backward()
 
     def loss(self, logits: Tensor, mean: Tensor, variance: Tensor, latents: Tensor, labels: Tensor) -> Tensor:
         """Eq. 7 summed over batches (..., B, p), with logits (..., B, K), statistics (..., p), labels (..., B)."""
@@ -84,38 +87,6 @@ class Latents:
         size = _distance(latents, self.how.distance).mean(-1).sum()
         of_class = self.how.class_weight * entropy / labels.shape[-1]
         return of_class + self.how.bn_weight * moments + self.how.norm_weight * size
-
-
-@dataclass(frozen=True, eq=False)
-class _Stacked:
-    """Heads of C clients in evaluation mode, stacked: statistics (C, 1, p), weight (C, p, K) and bias (C, 1, K)."""
-
-    mean: Tensor
-    variance: Tensor
-    eps: float
-    weight: Tensor
-    bias: Tensor
-
-    @classmethod
-    def of(cls, heads: Sequence[Head]) -> "_Stacked":
-        mean, variance = (torch.stack(parts)[:, None] for parts in zip(*map(_running, heads), strict=True))
-        weight = torch.stack([head.linear.weight.T for head in heads])
-        return cls(
-            mean, variance, heads[0].norm.eps, weight, torch.stack([head.linear.bias for head in heads])[:, None]
-        )
-
-    def logits(self, latents: Tensor) -> Tensor:
-        """(C, S, B, K) of latents (C, S, B, p)."""
-        normal = (latents.flatten(1, 2) - self.mean) * (self.variance + self.eps).rsqrt()
-        logits: Tensor = torch.baddbmm(self.bias, normal, self.weight).unflatten(1, latents.shape[1:3])
-        return logits
-
-
-def _running(head: Head) -> tuple[Tensor, Tensor]:
-    """Running mean and variance (p,)."""
-    if head.norm.running_mean is None or head.norm.running_var is None:
-        raise ValueError("want a BatchNorm with running statistics, got one without")
-    return head.norm.running_mean, head.norm.running_var
 
 
 def statistics_loss(mean: Tensor, variance: Tensor, latents: Tensor, distance: str) -> Tensor:

@@ -10,7 +10,7 @@ from torch.nn.functional import softplus
 
 from fdgpriv.utils.global_rng import drawing_from
 
-from ._latent_classifier import Head
+from ._latent_classifier import FrozenHeads, Head
 
 Activation = Literal["none", "tanh"]
 ACTIVATIONS: dict[Activation, type[nn.Module]] = {"none": nn.Identity, "tanh": nn.Tanh}
@@ -139,7 +139,8 @@ class Training:
         how: TranslatorSettings,
         rng: torch.Generator,
     ) -> None:
-        self.g, self.d, self.data, self.heads, self.how, self.rng = translator, discriminator, data, heads, how, rng
+        self.g, self.d, self.data, self.how, self.rng = translator, discriminator, data, how, rng
+        self.heads = FrozenHeads.of(heads) if how.head else None
         present = data.labels.unique() if how.minibatch == "single" else [None]
         everything = torch.ones(len(data.labels), dtype=torch.bool)
         self.pools = [(everything if y is None else data.labels.cpu() == y.cpu()).nonzero().flatten() for y in present]
@@ -179,9 +180,11 @@ class Training:
         adversarial: Tensor = -(softplus(real) if self.how.adversarial == "log" else real).mean()  # log(1 - sigmoid)
         back = (latents - self.g(translated, target, source)).abs().mean()
         loss: Tensor = adversarial + self.how.cls * nn.functional.cross_entropy(client, target) + self.how.rec * back
-        if self.how.head:
-            entropies = [nn.functional.cross_entropy(head(translated), labels) for head in self.heads]
-            loss = loss + self.how.head * torch.stack(entropies).sum()
+        if self.heads is not None:
+            logits = self.heads.all(translated)
+            repeated = labels[:, None].expand(logits.shape[:2]).flatten()
+            entropies = nn.functional.cross_entropy(logits.flatten(0, 1), repeated, reduction="sum")
+            loss = loss + self.how.head * entropies / len(labels)
         return loss
 
     def _sample_batch(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
