@@ -13,7 +13,7 @@ from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.federation import Federation
 
 from ._per_image import trained_parameters
-from ._private_steps import Canaries, PrivateSGD
+from ._private_steps import GradientCanaries, PrivateSGD
 
 _MOST = 2**14  # canaries; the bound hardly grows beyond
 
@@ -40,7 +40,7 @@ def canary_scores(
     places = torch.randperm(dim, generator=rng)[:count]
     signs = 1.0 - 2.0 * torch.randint(2, (count,), generator=rng)
     included = torch.rand(count, generator=rng) < 0.5
-    audited = method.trained_by(replace(training, canaries=Canaries(places, signs, included)))
+    audited = method.trained_by(replace(training, canaries=GradientCanaries(places, signs, included)))
     scores = torch.zeros(count)
     for round in range(method.rounds):
         before = _values(parameters, places)

@@ -3,26 +3,32 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
+from fdgpriv.data.dataset import ClientData
 from fdgpriv.defense import Defense, Guarantee, Outgoing
 from fdgpriv.federation.disclosure import Disclosure
+from fdgpriv.federation.federation import Federation
 from fdgpriv.privacy.accounting import noise_multiplier
+from fdgpriv.privacy.adjacency import Adjacency, Unit
+from fdgpriv.privacy.canaries import VectorCanaries
 from fdgpriv.privacy.vectors import KINDS, MODELS, Frame, Norm, Vectors, vectors_of
+from fdgpriv.privacy.wording import in_words
 from fdgpriv.utils.defaults import Bug
 from fdgpriv.utils.fields import OpenFraction, PositiveFloat, PositiveInt
 
 from ._bug import warning
 from ._covered import altered, joined, words
 
-Unit = Literal["image", "client"]
 _N = 20  # images per neighbouring dataset for measuring epsilon; the bound is the same for every n
+_CANARIES = 512  # of a one-run audit, in as many dimensions; noise is independent of the length
 _LARGEST = 1e30  # noise beyond this is not finite in single precision
 
 
@@ -184,6 +190,23 @@ class Noise(Defense):
             scores.append(total)
         return scores[0], scores[1]
 
+    def canaries(
+        self, method: Any, federation: Federation, data: ClientData, rng: torch.Generator
+    ) -> tuple[Tensor, Tensor] | None:
+        """Scores of orthonormal canaries (m,) among one client's images; needs no training.
+
+        None where whole clients are protected: a client is one canary. None for L1 norms, to which they are not scaled.
+        """
+        if self.level == "client" or self.norm == 1 or not self.covers:
+            return None
+        kind, draws = self.covers[0], np.random.default_rng(int(torch.randint(2**31, (), generator=rng)))
+        clip = KINDS[kind].bound(self.norm, self.clip)
+        canaries = VectorCanaries.drawn(_CANARIES, _CANARIES, clip, Adjacency.REPLACE_ONE, draws)
+        coins = canaries.coins(draws)
+        rows = torch.from_numpy(canaries.vectors(coins)).float()
+        released = self.release(rows, self.releases, rng, kind).double().sum(0)
+        return torch.from_numpy(canaries.scores(released.numpy())), torch.from_numpy(coins)
+
     def guarantee(self) -> Guarantee:
         if not self.covers:
             return Guarantee(
@@ -195,24 +218,20 @@ class Noise(Defense):
             for kind in self.covers
             if KINDS[kind].diameter is None
         ]
-        neighbour = (
-            "one of a client's n images is replaced"
-            if self.level == "image"
-            else "all of a client's images are replaced by as many others"
-        )
+        promise = in_words(epsilon, delta, Adjacency.REPLACE_ONE, self.level, self.releases, "release")
         return Guarantee(
             epsilon,
             delta,
-            f"{warning(self.bug)}({epsilon:g}, {delta:g})-DP of one client's {joined(self.covers)} over {self.releases} "
-            f"releases, where {neighbour} (n public): noise of {self.multiplier:.3g} sensitivities, "
-            f"L{self.norm} norm at most {', '.join(clips) or 'that of shares'}.{self._limits(delta)}",
+            f"{warning(self.bug)}({epsilon:g}, {delta:g})-DP of one client's {joined(self.covers)}: {promise}. "
+            f"Noise of {self.multiplier:.3g} sensitivities, L{self.norm} norm at most "
+            f"{', '.join(clips) or 'that of shares'}.{self._limits(delta)}",
             self.covers,
             gaussian=self.gaussian,
         )
 
     def _limits(self, delta: float) -> str:
         """What the guarantee does not cover, and for which sizes delta is meaningful."""
-        said = " Image counts are public."
+        said = " The number of images is public."
         if not set(MODELS) & set(self.covers):
             said += " The model states and updates of the same run are not covered: they carry no finite epsilon."
         if delta:

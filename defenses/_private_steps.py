@@ -38,7 +38,7 @@ class Plan:
 
 
 @dataclass(frozen=True, eq=False)
-class Canaries:
+class GradientCanaries:
     """Artificial records whose gradients are along one coordinate of the parameter vector each.
 
     Before clipping their gradients have 10 times the clipping norm, so that a wrong clip is seen as well.
@@ -84,7 +84,7 @@ class PrivateSGD(LocalTraining):
     clip: float
     accountant: Accountant
     noise: float = 1.0
-    canaries: Canaries | None = None
+    canaries: GradientCanaries | None = None
 
     def plan(self, work: Workload) -> Plan:
         """How often images of this client are used, and the noise for it."""

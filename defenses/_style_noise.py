@@ -12,11 +12,12 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import AmplitudeSpectrum, StyleDraft, StyleStatistics
 from fdgpriv.defense import Outgoing
 from fdgpriv.federation.disclosure import Disclosure
+from fdgpriv.privacy.adjacency import Unit
 from fdgpriv.privacy.vectors import SCALE, Frame, Vectors
 from fdgpriv.utils.fields import PositiveFloat
 
 from ._covered import On, covered_kinds, joined
-from ._noise import Noise, Unit
+from ._noise import Noise
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ from fdgpriv.data.dataset import ClientData
 from fdgpriv.defense import Defense, Guarantee
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
+from fdgpriv.privacy.adjacency import Adjacency
 from fdgpriv.privacy.poisson import Accountant
+from fdgpriv.privacy.wording import in_words
 from fdgpriv.utils.defaults import Bug
 from fdgpriv.utils.fields import OpenFraction, PositiveFloat, PositiveInt
 
@@ -76,11 +78,12 @@ class DPSGD(Defense):
         return canary_scores(self.steps(), method, federation, data, rng)
 
     def guarantee(self) -> Guarantee:
+        promise = in_words(self.epsilon, self.delta, Adjacency.ADD_REMOVE, "image", self.rounds)
         return Guarantee(
             self.epsilon,
             self.delta,
-            f"{warning(self.bug)}({self.epsilon:g}, {self.delta:g})-DP of one training image in its client's models of "
-            f"{self.rounds} rounds (add or remove its gradients; the client's number of images is public): DP-SGD with "
+            f"{warning(self.bug)}({self.epsilon:g}, {self.delta:g})-DP of one client's models: {promise}. An image more or "
+            "less means its gradients; the number of images is public. DP-SGD with "
             f"Poisson sampling, clip {self.clip:g}, and noise calibrated to each client's number of images by Opacus' "
             f"{self.accountant.upper()} accountant. Trained and attacked is the network with GroupNorm in place of every "
             "BatchNorm. Covers models only: styles and other statistics of the same run carry no finite epsilon.",

@@ -104,7 +104,9 @@ class CellRunner:
             trained=trained,
             images=_images(evaluator.population),
             artifacts=ledger(evaluator.transcript.records, evaluator.method.disclosure().sent_as),
-            measurement=measure(
+            measurement=Measurement(evaluator.defense.guarantee())
+            if trained.failed
+            else measure(
                 evaluator.defense, dim, DRAWS[self.config.preset], cell.seed, lambda: _trained_with_canaries(evaluator)
             ),
             not_measured=tuple(

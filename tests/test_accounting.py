@@ -204,12 +204,12 @@ def test_a_guarantee_in_words() -> None:
         "probability 1e-05, over all 16 rounds"
     )
     assert in_words(0.5, 0.0, REPLACE, "image") == (
-        "one image of this client replaced by another changes what the server can say by at most a factor e^0.5 = 1.65 "
+        "replacing one image of this client by another changes what the server can say by at most a factor e^0.5 = 1.65 "
         "over one round"
     )
     said = {in_words(1, 1e-5, adjacency, unit, 2) for adjacency in Adjacency for unit in ("image", "client")}
     assert len(said) == 4
-    assert "factor e^1000 over one round" in in_words(1000, 0.0, REPLACE, "client")
+    assert "factor e^1000 over all 3 releases" in in_words(1000, 0.0, REPLACE, "client", 3, "release")
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from fdgpriv.defense import defended
+from fdgpriv.method import Method
 from fdgpriv.privacy import accounting
 from fdgpriv.privacy.adjacency import Adjacency
-from fdgpriv.privacy.canaries import Canaries
+from fdgpriv.privacy.canaries import VectorCanaries
 from fdgpriv.privacy.one_run import few_guesses, one_run, one_run_audit, one_run_ceiling, one_run_guesses, one_run_p
 from fdgpriv.privacy.sensitivity import mean_sensitivity
+from fdgpriv.privacy.training_audit import CanaryAudit, audited
+from fdgpriv.utils.defaults import Bug
+from fdgpriv.utils.seeds import generator
 
 DELTA = 1e-5
 ADD, REPLACE = Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE
@@ -75,11 +80,11 @@ def test_the_p_value_of_a_true_claim_is_valid(epsilon: float, rng: np.random.Gen
     assert np.mean(np.asarray(p) <= 0.2) > 0.05  # and it is not idle
 
 
-# Canaries
+# VectorCanaries
 
 
 def released(
-    canaries: Canaries, coins: np.ndarray, others: np.ndarray, n0: int, z: float, rng: np.random.Generator
+    canaries: VectorCanaries, coins: np.ndarray, others: np.ndarray, n0: int, z: float, rng: np.random.Generator
 ) -> np.ndarray:
     """The noised sum of canaries and other images' clipped vectors, over n0, as calibrated for the canaries' adjacency."""
     noise = z * mean_sensitivity(canaries.clip, n0, canaries.adjacency)
@@ -89,7 +94,7 @@ def released(
 
 @pytest.mark.parametrize("adjacency", Adjacency)
 def test_canaries_are_clipped_vectors_in_orthonormal_directions(adjacency: Adjacency, rng: np.random.Generator) -> None:
-    canaries = Canaries.drawn(48, 64, 3.0, adjacency, rng)
+    canaries = VectorCanaries.drawn(48, 64, 3.0, adjacency, rng)
     np.testing.assert_allclose(canaries.directions @ canaries.directions.T, np.eye(48), atol=1e-12)
     coins = canaries.coins(rng)
     lengths = np.linalg.norm(canaries.vectors(coins), axis=1)
@@ -103,7 +108,7 @@ def test_canaries_are_clipped_vectors_in_orthonormal_directions(adjacency: Adjac
 @pytest.mark.parametrize("adjacency", Adjacency)
 def test_canaries_of_the_claims_adjacency_show_its_mu(adjacency: Adjacency, rng: np.random.Generator) -> None:
     """The worst case, as for plain scores: at z = 1 with 512 canaries of 1,024 dimensions 1.47."""
-    canaries = Canaries.drawn(512, 1024, 3.0, adjacency, rng)
+    canaries = VectorCanaries.drawn(512, 1024, 3.0, adjacency, rng)
     others = rng.normal(size=(20, 1024))
     others *= 3.0 / np.linalg.norm(others, axis=1, keepdims=True)
     shown, truth = [], accounting.gdp_epsilon(1.0, DELTA)
@@ -119,7 +124,7 @@ def test_in_out_canaries_audit_a_replace_one_claim_with_half_its_mu(rng: np.rand
     gaps = {}
     noise = mean_sensitivity(1.0, 100, REPLACE)
     for adjacency in Adjacency:
-        canaries = Canaries.drawn(512, 512, 1.0, adjacency, rng)
+        canaries = VectorCanaries.drawn(512, 512, 1.0, adjacency, rng)
         coins = canaries.coins(rng)
         scores = canaries.scores(canaries.vectors(coins).sum(0) / 100)
         gaps[adjacency] = (scores[coins].mean() - scores[~coins].mean()) / noise
@@ -130,7 +135,7 @@ def test_in_out_canaries_audit_a_replace_one_claim_with_half_its_mu(rng: np.rand
 def test_half_the_noise_rejects_the_claim_in_one_run(rng: np.random.Generator) -> None:
     """Claimed 1 at z / 2 (true 2.15), 1,024 canaries, all the directions of a style of 512 channels."""
     z, p = accounting.noise_multiplier(1.0, DELTA), []
-    canaries = Canaries.drawn(1024, 1024, 3.0, REPLACE, rng)
+    canaries = VectorCanaries.drawn(1024, 1024, 3.0, REPLACE, rng)
     for noise in (z / 8, z):
         coins = canaries.coins(rng)
         release = released(canaries, coins, np.zeros((1, 1024)), 2000, noise, rng)
@@ -145,14 +150,44 @@ def test_half_the_noise_rejects_the_claim_in_one_run(rng: np.random.Generator) -
         (lambda: one_run_p(10, 5, 6, 1.0, DELTA), "want 0 <= correct"),
         (lambda: one_run_audit([0.1, 0.9], [False, True], 0, 1.0, DELTA), "want at least 1 guess"),
         (lambda: one_run_audit([0.1, math.nan], [False, True], 2, 1.0, DELTA), "want scores without NaN"),
-        (lambda: Canaries(np.ones((3, 2)), 1.0, ADD), "want directions"),
-        (lambda: Canaries(np.ones((2, 3)), 1.0, ADD), "want orthonormal"),
-        (lambda: Canaries(np.eye(2), 0.0, ADD), "want a clipping norm"),
-        (lambda: Canaries.drawn(5, 4, 1.0, ADD, np.random.default_rng(0)), "want 1 <= count <= 4"),
-        (lambda: Canaries(np.eye(2), 1.0, ADD).scores(np.zeros(3)), "want a release of shape"),
+        (lambda: VectorCanaries(np.ones((3, 2)), 1.0, ADD), "want directions"),
+        (lambda: VectorCanaries(np.ones((2, 3)), 1.0, ADD), "want orthonormal"),
+        (lambda: VectorCanaries(np.eye(2), 0.0, ADD), "want a clipping norm"),
+        (lambda: VectorCanaries.drawn(5, 4, 1.0, ADD, np.random.default_rng(0)), "want 1 <= count <= 4"),
+        (lambda: VectorCanaries(np.eye(2), 1.0, ADD).scores(np.zeros(3)), "want a release of shape"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
 def test_what_cannot_be_audited_is_an_error(ask: Callable[[], object], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         ask()
+
+
+# In a defense's own release
+
+
+@pytest.mark.parametrize(("epsilon", "mean"), [(10.0, 2.58), (4.377, 1.47), (1.993, 0.45)])
+def test_canaries_among_the_images_of_one_client_find_what_is_expected(epsilon: float, mean: float) -> None:
+    """Means from simulations of other code, at the claims that noise of 0.5, 1 and 2 sensitivities gives."""
+    found = [one_run_of("gaussian", epsilon, seed) for seed in range(60)]
+    assert np.mean([audit.bound.epsilon for audit in found]) == pytest.approx(mean, abs=0.2)
+    assert sum(audit.p <= 0.05 for audit in found) <= 6
+
+
+def test_half_the_noise_makes_canaries_visible() -> None:
+    plain, half = ([one_run_of(spec, 10.0, s).bound.epsilon for s in range(20)] for spec in ("gaussian", "half"))
+    assert np.mean(half) > np.mean(plain) + 0.1  # of at most 2.8: few guesses
+
+
+def test_a_protected_client_is_one_canary_and_l1_norms_have_none() -> None:
+    for spec in ("gaussian:unit=client", "laplace"):
+        _, defense = defended(Method.parse("ccst"), spec)
+        assert defense.canaries(None, None, None, generator(0)) is None  # type: ignore[arg-type]
+
+
+def one_run_of(spec: str, epsilon: float, seed: int) -> CanaryAudit:
+    bug: Bug | None = "half-noise" if spec == "half" else None
+    _, defense = defended(Method.parse("ccst"), f"gaussian:epsilon={epsilon}", bug)
+    found = defense.canaries(None, None, None, generator(seed))  # type: ignore[arg-type]
+    assert found is not None
+    return audited(*found, epsilon, DELTA)

@@ -17,7 +17,7 @@ Coins: TypeAlias = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Canaries:
+class VectorCanaries:
     """m canaries of norm C, one per direction, for a claim of one adjacency.
 
     Attributes:
@@ -41,7 +41,9 @@ class Canaries:
             raise ValueError(f"want a clipping norm C > 0, got {self.clip}")
 
     @classmethod
-    def drawn(cls, count: int, dim: int, clip: float, adjacency: Adjacency, rng: np.random.Generator) -> "Canaries":
+    def drawn(
+        cls, count: int, dim: int, clip: float, adjacency: Adjacency, rng: np.random.Generator
+    ) -> "VectorCanaries":
         """`count` canaries in uniformly random directions of a space of `dim` >= `count` dimensions."""
         if not 1 <= count <= dim:
             raise ValueError(f"want 1 <= count <= {dim} dimensions, got {count}")
