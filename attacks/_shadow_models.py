@@ -18,7 +18,7 @@ from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import Domain
 from fdgpriv.targets.shared_model import SharedModelSimulator
-from fdgpriv.targets.target import HeldImages
+from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.utils.seeds import generator
 

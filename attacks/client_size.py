@@ -18,7 +18,8 @@ from fdgpriv.artifacts.statistics import SampleCount, ValidationHistory, Validat
 from fdgpriv.attack import Attack
 from fdgpriv.federation.partition import held_out
 from fdgpriv.targets.bn_statistics import StatisticsSimulator
-from fdgpriv.targets.target import Simulator, Target
+from fdgpriv.targets.simulator import Simulator
+from fdgpriv.targets.target import Target
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks.client_size import SizeOfClient
 

@@ -16,7 +16,8 @@ from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.parameters import BatchNormStatistics, ModelState
 from fdgpriv.attack import Attack
 from fdgpriv.targets.bn_statistics import StatisticsSimulator
-from fdgpriv.targets.target import Simulator, Target
+from fdgpriv.targets.simulator import Simulator
+from fdgpriv.targets.target import Target
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks.images import Images, Labelled
 from fdgpriv.tasks.task import Predictions

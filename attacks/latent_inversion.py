@@ -15,7 +15,7 @@ from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.parameters import ClassifierHead, ModelState
 from fdgpriv.attack import Attack
 from fdgpriv.targets.head import HeadSimulator
-from fdgpriv.targets.target import HeldImages
+from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import Capability

@@ -15,7 +15,8 @@ from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
 from fdgpriv.attack import Attack
 from fdgpriv.targets.output_cache import first_tensor
 from fdgpriv.targets.shared_model import SharedModelSimulator
-from fdgpriv.targets.target import Simulator, Target
+from fdgpriv.targets.simulator import Simulator
+from fdgpriv.targets.target import Target
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks.membership import Members
 from fdgpriv.utils.fields import Fraction, PositiveFloat, TwoOrMore

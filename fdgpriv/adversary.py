@@ -12,8 +12,8 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import Domain
 from fdgpriv.data.looks import other_look
 from fdgpriv.targets.output_cache import OutputCache
+from fdgpriv.targets.simulator import HeldImages, Simulator
 from fdgpriv.targets.style import StyleSimulator
-from fdgpriv.targets.target import HeldImages, Simulator
 from fdgpriv.threat import Auxiliary, Capability, ThreatModel
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator

@@ -10,7 +10,8 @@ import torch
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.registry import Role
-from fdgpriv.targets.target import Simulator, Target
+from fdgpriv.targets.simulator import Simulator
+from fdgpriv.targets.target import Target
 from fdgpriv.tasks.task import Predictions, Task
 
 GroupSizes = tuple[int | None, ...]

@@ -36,7 +36,8 @@ from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Wire
 from fdgpriv.method import Method
 from fdgpriv.models.backbone import Backbone
-from fdgpriv.targets.target import HeldImages, Target
+from fdgpriv.targets.simulator import HeldImages
+from fdgpriv.targets.target import Target
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import threat
 from fdgpriv.utils.global_rng import drawing_from

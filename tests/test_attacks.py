@@ -26,8 +26,9 @@ from fdgpriv.statistics import rule
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.rule import Hypothesis
+from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.style import StyleSimulator
-from fdgpriv.targets.target import Simulator, Target
+from fdgpriv.targets.target import Target
 from fdgpriv.tasks.images import Images
 from fdgpriv.threat import NotGranted, threat
 from fdgpriv.utils.cache import Cache

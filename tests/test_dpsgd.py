@@ -28,7 +28,7 @@ from fdgpriv.method import Method
 from fdgpriv.models.backbone import Backbone, Classifier, backbone
 from fdgpriv.privacy.poisson import ORDERS, poisson_noise_multiplier
 from fdgpriv.privacy.training_audit import CanaryAudit, audited, measured_by_training, measured_by_updates
-from fdgpriv.targets.target import HeldImages
+from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.utils.global_rng import drawing_from
 

@@ -14,8 +14,8 @@ from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.style import StyleSimulator
-from fdgpriv.targets.target import HeldImages
 from fdgpriv.tasks.exact_styles import ExactStyles
 from fdgpriv.threat import threat
 from fdgpriv.utils.finch import finch

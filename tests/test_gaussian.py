@@ -280,10 +280,10 @@ def test_the_guarantee_names_budget_releases_unit_and_what_it_does_not_cover(uni
     assert (proved.epsilon, proved.delta) == (2.5, 1e-6)
     assert proved.protects == ("style_statistics",)
     said = proved.statement
-    for word in ("(2.5, 1e-06)-DP", "11 releases", "replaced", "model states", "no finite epsilon"):
+    for word in ("(2.5, 1e-06)-DP", "11 releases", "replacing", "model states", "no finite epsilon"):
         assert word in said
-    assert ("one of a client's n images" in said) == (unit == "image")
-    assert ("all of a client's images" in said) == (unit == "client")
+    assert ("replacing one image of this client" in said) == (unit == "image")
+    assert ("replacing all images of this client" in said) == (unit == "client")
 
 
 # What is measured

@@ -8,7 +8,7 @@ from factories import LSI_IN_HASTE, equal, evaluated, fitted_once, in_one_row_an
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.parameters import ClassifierHead
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.targets.target import HeldImages
+from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.utils.seeds import generator
 
 

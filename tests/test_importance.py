@@ -25,7 +25,8 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.local_engine import stream
 from fdgpriv.federation.partition import populate
 from fdgpriv.targets.importance import ImportanceSimulator
-from fdgpriv.targets.target import HeldImages, Target
+from fdgpriv.targets.simulator import HeldImages
+from fdgpriv.targets.target import Target
 from fdgpriv.tasks.membership import area
 from fdgpriv.utils.seeds import generator
 

@@ -13,7 +13,7 @@ from fdgpriv.artifacts.statistics import LabelMarginal
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.scores import evaluate_trials
-from fdgpriv.targets.target import HeldImages
+from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
 

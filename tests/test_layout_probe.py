@@ -15,8 +15,9 @@ from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.evaluation.scores import Scores, evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials
+from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.style import StyleSimulator
-from fdgpriv.targets.target import Simulator, Target
+from fdgpriv.targets.target import Target
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
 

@@ -31,7 +31,7 @@ from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.rule import Hypothesis
 from fdgpriv.targets.output_cache import OutputCache, first_tensor
-from fdgpriv.targets.target import HeldImages
+from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks import membership as members_task
 from fdgpriv.threat import THREATS, threat

@@ -26,8 +26,8 @@ from fdgpriv.evaluation.verdicts import judge
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.targets.repeated_styles import RepeatedStyles
+from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.style import StyleSimulator
-from fdgpriv.targets.target import HeldImages
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
 

@@ -12,7 +12,7 @@ from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.scores import Scores
-from fdgpriv.targets.target import HeldImages
+from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.tasks.images import Images
 from fdgpriv.threat import THREATS, threat
 from fdgpriv.utils.seeds import generator

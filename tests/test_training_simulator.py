@@ -9,7 +9,7 @@ from conftest import Fitted, fit, shortened
 
 from fdgpriv.artifacts.parameters import STATISTICS, ModelState
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.targets.target import HeldImages
+from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator

@@ -23,7 +23,7 @@ from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.targets.head import HeadSimulator
-from fdgpriv.targets.target import HeldImages
+from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.translator import TranslatorSimulator
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator

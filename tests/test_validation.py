@@ -19,7 +19,7 @@ from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense
 from fdgpriv.evaluation.scores import Scores
 from fdgpriv.federation.partition import held_out, held_out_for, populate
-from fdgpriv.targets.target import HeldImages
+from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.validation import ValidationSimulator
 from fdgpriv.utils.seeds import generator
 

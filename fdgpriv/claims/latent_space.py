@@ -9,7 +9,7 @@ from torch import Tensor
 from fdgpriv.artifacts.parameters import ClassifierHead
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.targets.head import HeadSimulator
-from fdgpriv.targets.target import HeldImages
+from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.utils.seeds import generator
 
 CLIENTS = 5  # evaluated at most

@@ -11,8 +11,8 @@ from torch import Tensor
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.statistics.interval import mean_interval
+from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.style import StyleSimulator
-from fdgpriv.targets.target import HeldImages
 from fdgpriv.utils.seeds import generator
 
 FEDERATIONS = 24  # with the client, and as many without, for training and for evaluation

@@ -10,7 +10,8 @@ from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.scores import Scores, averaged, evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation
 from fdgpriv.targets.repeated_styles import RepeatedStyles
-from fdgpriv.targets.target import Simulator, Target
+from fdgpriv.targets.simulator import Simulator
+from fdgpriv.targets.target import Target
 from fdgpriv.utils.cache import Cache
 
 SMALLEST_OF_ROUNDS = 2  # only artifacts of more images than that are evaluated over rounds

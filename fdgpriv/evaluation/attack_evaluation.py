@@ -22,7 +22,8 @@ from fdgpriv.evaluation.scores import averaged, evaluate_trials
 from fdgpriv.evaluation.too_little import too_little
 from fdgpriv.metrics.matching import first_match
 from fdgpriv.results import figures
-from fdgpriv.targets.target import Simulator, Target
+from fdgpriv.targets.simulator import Simulator
+from fdgpriv.targets.target import Target
 from fdgpriv.utils.checksum import read_json, write_json
 from fdgpriv.utils.file_names import slug
 from fdgpriv.utils.seeds import generator

@@ -9,7 +9,8 @@ from fdgpriv.attack import Attack
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.scores import Scores, evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials
-from fdgpriv.targets.target import Simulator, Target
+from fdgpriv.targets.simulator import Simulator
+from fdgpriv.targets.target import Target
 from fdgpriv.threat import ThreatModel
 
 

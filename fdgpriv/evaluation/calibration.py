@@ -17,7 +17,8 @@ from fdgpriv.evaluation.trial import CalibrationTrial, ScoredObservation, TrialN
 from fdgpriv.evaluation.trial_layout import TrialLayout
 from fdgpriv.federation.partition import Population
 from fdgpriv.targets.cached_simulator import CachedSimulator
-from fdgpriv.targets.target import Simulator, Target
+from fdgpriv.targets.simulator import Simulator
+from fdgpriv.targets.target import Target
 from fdgpriv.utils.seeds import generator
 
 _CLIENTS, _EXPENSIVE_CLIENTS = 12, 3  # simulated clients, over all domains

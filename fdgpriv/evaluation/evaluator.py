@@ -24,8 +24,9 @@ from fdgpriv.method import Method
 from fdgpriv.targets.cached_simulator import CachedSimulator
 from fdgpriv.targets.recorded import recorded_targets
 from fdgpriv.targets.recorded_styles import RecordedStyles
+from fdgpriv.targets.simulator import HeldImages, Simulator
 from fdgpriv.targets.style import StyleSimulator
-from fdgpriv.targets.target import HeldImages, Simulator, Target
+from fdgpriv.targets.target import Target
 from fdgpriv.tasks.task import Task
 from fdgpriv.threat import Auxiliary, ThreatModel
 from fdgpriv.utils.cache import Cache

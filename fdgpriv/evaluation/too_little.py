@@ -1,7 +1,8 @@
 """Whether a run's data suffice to evaluate an adversary."""
 
 from fdgpriv.federation.partition import Population
-from fdgpriv.targets.target import Simulator, Target
+from fdgpriv.targets.simulator import Simulator
+from fdgpriv.targets.target import Target
 from fdgpriv.threat import Auxiliary, ThreatModel
 
 

@@ -18,14 +18,10 @@ from fdgpriv.evaluation.candidates import CandidatePool
 from fdgpriv.evaluation.trial import ScoredObservation, Trial, TrialNeeds
 from fdgpriv.federation.partition import Population
 from fdgpriv.targets.cached_simulator import CachedSimulator
-from fdgpriv.targets.target import HeldImages, Simulator, Target
+from fdgpriv.targets.simulator import HeldImages, Simulator
+from fdgpriv.targets.target import Target
 
-ARTIFACTS_PER_CLIENT: dict[int, int] = {
-    1: 3,
-    2: 2,
-    5: 1,
-    20: 1,
-}  # number of artifacts per client, by number of images of an artifact
+ARTIFACTS_PER_CLIENT = {1: 3, 2: 2, 5: 1, 20: 1}  # by number of images of an artifact
 ALTERNATIVES = 3  # artifacts of each control by default
 RANDOM_ARTIFACTS = 4  # random artifacts, where evaluating one is cheap
 SCORED = 12  # at most so many of an artifact's images are scored

@@ -12,11 +12,12 @@ from fdgpriv.artifacts.style import AmplitudeSpectrum
 from fdgpriv.defense import Defense
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.targets.recorded_styles import halfway
-from fdgpriv.targets.target import HeldImages, Simulator, Target
+from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, Simulator
+from fdgpriv.targets.target import Target
 
 
 @dataclass(frozen=True, eq=False)
-class AmplitudeSimulator(Simulator):
+class AmplitudeSimulator(DefendedSimulator):
     """The mean amplitude spectrum of images.
 
     Attributes:
@@ -29,18 +30,9 @@ class AmplitudeSimulator(Simulator):
 
     kind = AmplitudeSpectrum.kind
 
-    def make(
-        self,
-        held: HeldImages,
-        index: Tensor,
-        rng: torch.Generator,
-        *,
-        granularity: str = "client",
-        defended: bool = True,
-    ) -> Artifact:
+    def undefended(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Artifact:
         amplitude = torch.fft.fft2(held.images[index].double()).abs().mean(0).float()
-        artifact = self._spectrum(amplitude, granularity)
-        return self.defense.shared(artifact, rng, held.received_model) if defended else artifact
+        return self._spectrum(amplitude, granularity)
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """All amplitudes (3HW,)."""

@@ -17,7 +17,8 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.targets.answer import answered
-from fdgpriv.targets.target import HeldImages, Simulator, Target, like_any
+from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, Simulator, like_any
+from fdgpriv.targets.target import Target
 from fdgpriv.targets.training import received_models
 from fdgpriv.threat import Capability
 from fdgpriv.utils.seeds import generator
@@ -27,7 +28,7 @@ _MEAN, _VAR, _COUNTER = STATISTICS
 
 
 @dataclass(frozen=True, eq=False)
-class StatisticsSimulator(Simulator):
+class StatisticsSimulator(DefendedSimulator):
     """The answer of the method's own client to the server's request, under the received model.
 
     The client passes its images through that model once, in batches, each normalised by its own statistics; it shares
@@ -48,20 +49,11 @@ class StatisticsSimulator(Simulator):
 
     kind = BatchNormStatistics.kind
 
-    def make(
-        self,
-        held: HeldImages,
-        index: Tensor,
-        rng: torch.Generator,
-        *,
-        granularity: str = "client",
-        defended: bool = True,
-    ) -> Artifact:
+    def undefended(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Artifact:
         assert held.received_model is not None
         data = replace(self.like, pixels=held.images[index], labels=held.labels[index])
         client = self.method.client(self.federation, data, rng)
-        artifact = answered(client, self.verb, held.received_model, BatchNormStatistics)
-        return self.defense.shared(artifact, rng, held.received_model) if defended else artifact
+        return answered(client, self.verb, held.received_model, BatchNormStatistics)
 
     def network(self) -> nn.Module:
         """A new copy of the initial network."""

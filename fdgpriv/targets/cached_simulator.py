@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from fdgpriv.artifacts.artifact import Artifact
-from fdgpriv.targets.target import HeldImages, Simulator, Target
+from fdgpriv.targets.simulator import HeldImages, Simulator
+from fdgpriv.targets.target import Target
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 

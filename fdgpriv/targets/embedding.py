@@ -15,12 +15,13 @@ from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.targets.answer import answered
-from fdgpriv.targets.target import HeldImages, Simulator, Target
+from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, Simulator
+from fdgpriv.targets.target import Target
 from fdgpriv.threat import Capability
 
 
 @dataclass(frozen=True, eq=False)
-class EmbeddingSimulator(Simulator):
+class EmbeddingSimulator(DefendedSimulator):
     """The answer of the method's own client to the server's request, from the autoencoder that it received.
 
     A client trains the autoencoder on its training images and embeds its validation images; in the simulation the same
@@ -42,20 +43,11 @@ class EmbeddingSimulator(Simulator):
 
     kind = ClientEmbedding.kind
 
-    def make(
-        self,
-        held: HeldImages,
-        index: Tensor,
-        rng: torch.Generator,
-        *,
-        granularity: str = "client",
-        defended: bool = True,
-    ) -> Artifact:
+    def undefended(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Artifact:
         images, labels = held.images[index], held.labels[index]
         data = replace(self.like, pixels=images, labels=labels, held_out_pixels=images, held_out_labels=labels)
         client = self.method.client(self.federation, data, rng)
-        artifact = answered(client, self.verb, self.start, ClientEmbedding)
-        return self.defense.shared(artifact, rng, held.received_model) if defended else artifact
+        return answered(client, self.verb, self.start, ClientEmbedding)
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """The embedding (e,)."""

@@ -15,12 +15,13 @@ from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.targets.answer import answered
-from fdgpriv.targets.target import HeldImages, Simulator, Target, like_any
+from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, Simulator, like_any
+from fdgpriv.targets.target import Target
 from fdgpriv.threat import Capability
 
 
 @dataclass(frozen=True, eq=False)
-class HeadSimulator(Simulator):
+class HeadSimulator(DefendedSimulator):
     """The head of a model that the method's own client trains locally, by the server's own request.
 
     Attributes:
@@ -37,17 +38,9 @@ class HeadSimulator(Simulator):
 
     kind = ClassifierHead.kind
 
-    def make(
-        self,
-        held: HeldImages,
-        index: Tensor,
-        rng: torch.Generator,
-        *,
-        granularity: str = "client",
-        defended: bool = True,
-    ) -> Artifact:
+    def undefended(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Artifact:
         head, _ = self.trained(held, index, rng)
-        return self.defense.shared(head, rng, held.received_model) if defended else head
+        return head
 
     def trained(self, held: HeldImages, index: Tensor, rng: torch.Generator) -> tuple[ClassifierHead, Any]:
         """The undefended head that a client with the images at `index` (m,) trains, and its model in evaluation mode."""

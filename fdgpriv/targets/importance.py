@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from fdgpriv.artifacts.artifact import SERVER, Artifact
 from fdgpriv.artifacts.parameters import ImportanceWeights, ModelState
 from fdgpriv.federation.transcript import Transcript
-from fdgpriv.targets.target import HeldImages, Simulator, Target
+from fdgpriv.targets.simulator import HeldImages, Simulator
+from fdgpriv.targets.target import Target
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.threat import Capability
 

@@ -10,12 +10,13 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.statistics import LabelMarginal
 from fdgpriv.defense import Defense
 from fdgpriv.federation.transcript import Transcript
-from fdgpriv.targets.target import HeldImages, Simulator, Target
+from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, Simulator
+from fdgpriv.targets.target import Target
 from fdgpriv.threat import Capability
 
 
 @dataclass(frozen=True, eq=False)
-class MarginalSimulator(Simulator):
+class MarginalSimulator(DefendedSimulator):
     """The share of the images in each class.
 
     Attributes:
@@ -28,18 +29,9 @@ class MarginalSimulator(Simulator):
 
     kind = LabelMarginal.kind
 
-    def make(
-        self,
-        held: HeldImages,
-        index: Tensor,
-        rng: torch.Generator,
-        *,
-        granularity: str = "client",
-        defended: bool = True,
-    ) -> Artifact:
+    def undefended(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Artifact:
         counts = held.labels[index].bincount(minlength=self.classes).float()
-        artifact = LabelMarginal(client=SERVER, round=0, share=counts / counts.sum())
-        return self.defense.shared(artifact, rng, held.received_model) if defended else artifact
+        return LabelMarginal(client=SERVER, round=0, share=counts / counts.sum())
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """The shares (K,)."""

@@ -18,8 +18,9 @@ from fdgpriv.targets.repeated_styles import repeated_target
 from fdgpriv.targets.sample_count import count_target
 from fdgpriv.targets.shared_model import shared_model_target
 from fdgpriv.targets.shared_style import shared_style_target
+from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.style import style_target
-from fdgpriv.targets.target import Simulator, Target
+from fdgpriv.targets.target import Target
 from fdgpriv.targets.training import received_models, training_target
 from fdgpriv.targets.translator import translator_target
 from fdgpriv.targets.validation import validation_target

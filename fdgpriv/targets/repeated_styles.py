@@ -11,8 +11,9 @@ from fdgpriv.artifacts.moments import Moments
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.defense import Defense
 from fdgpriv.targets.recorded_styles import RecordedStyles
+from fdgpriv.targets.simulator import HeldImages, Simulator
 from fdgpriv.targets.style import StyleSimulator
-from fdgpriv.targets.target import HeldImages, Simulator, Target
+from fdgpriv.targets.target import Target
 from fdgpriv.threat import Capability
 
 

@@ -10,12 +10,13 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.statistics import SampleCount
 from fdgpriv.defense import Defense
 from fdgpriv.federation.transcript import Transcript
-from fdgpriv.targets.target import HeldImages, Simulator, Target
+from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, Simulator
+from fdgpriv.targets.target import Target
 from fdgpriv.threat import Capability
 
 
 @dataclass(frozen=True, eq=False)
-class CountSimulator(Simulator):
+class CountSimulator(DefendedSimulator):
     """Counts the images.
 
     Attributes:
@@ -28,17 +29,8 @@ class CountSimulator(Simulator):
 
     kind = SampleCount.kind
 
-    def make(
-        self,
-        held: HeldImages,
-        index: Tensor,
-        rng: torch.Generator,
-        *,
-        granularity: str = "client",
-        defended: bool = True,
-    ) -> Artifact:
-        artifact = SampleCount(client=SERVER, round=self.round, count=torch.tensor(len(index)))
-        return self.defense.shared(artifact, rng, held.received_model) if defended else artifact
+    def undefended(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Artifact:
+        return SampleCount(client=SERVER, round=self.round, count=torch.tensor(len(index)))
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """The count (1,)."""

@@ -18,7 +18,8 @@ from fdgpriv.federation.partition import Population, held_out_split
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Diverged, Wire
 from fdgpriv.targets.recorded_styles import each_halfway
-from fdgpriv.targets.target import Simulator, Target, like_any
+from fdgpriv.targets.simulator import Simulator, like_any
+from fdgpriv.targets.target import Target
 from fdgpriv.targets.training import TrainingSimulator
 
 GLOBAL_MODEL = "global_model"

@@ -11,8 +11,9 @@ from fdgpriv.defense import Defense
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.targets.recorded_styles import RecordedStyles, each_halfway
+from fdgpriv.targets.simulator import HeldImages, Simulator
 from fdgpriv.targets.style import StyleSimulator
-from fdgpriv.targets.target import HeldImages, Simulator, Target
+from fdgpriv.targets.target import Target
 
 Blend = Callable[[Sequence[StyleStatistics]], InterpolationStyle]
 

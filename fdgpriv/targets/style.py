@@ -11,7 +11,8 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
 from fdgpriv.defense import Defense
 from fdgpriv.targets.recorded_styles import RecordedStyles
-from fdgpriv.targets.target import HeldImages, Simulator, Target
+from fdgpriv.targets.simulator import HeldImages, Simulator
+from fdgpriv.targets.target import Target
 
 
 @dataclass(frozen=True, eq=False)

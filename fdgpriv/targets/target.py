@@ -1,121 +1,14 @@
-"""A target: recorded artifacts of one kind, and the simulator that makes more of them.
+"""A target: recorded artifacts of one kind, which belong to the evaluator, and the simulator that makes more of them."""
 
-The simulator is public: architecture, encoder, hyperparameters, defense. Whoever holds images can simulate artifacts of
-clients with these images: adversaries do so for training data, and the evaluator for artifacts of few images. The
-recorded artifacts belong to the evaluator.
-"""
-
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
-import torch
-from torch import Tensor
-
-from fdgpriv.artifacts.artifact import PEER, Artifact
+from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
-from fdgpriv.data.dataset import ClientData
+from fdgpriv.targets.simulator import Simulator
 from fdgpriv.threat import Capability, ThreatModel
 from fdgpriv.utils.cache import Cache
-
-
-@dataclass(frozen=True, eq=False)
-class HeldImages:
-    """Images of one party, from which artifacts are simulated.
-
-    Attributes:
-        images, labels: (n, 3, H, W) in [0, 1] and (n,).
-        received_model: The model that the party received in the round of the artifact; None where artifacts do not
-            depend on it.
-    """
-
-    images: Tensor
-    labels: Tensor
-    received_model: ModelState | None = None
-
-
-class Simulator(ABC):
-    """Simulates artifacts of one kind from images.
-
-    Attributes:
-        kind: Of the artifacts.
-        joint: Whether a client's artifact can only be made jointly with all other clients'.
-    """
-
-    kind: str
-    joint: ClassVar[bool] = False
-
-    @abstractmethod
-    def make(
-        self,
-        held: HeldImages,
-        index: Tensor,
-        rng: torch.Generator,
-        *,
-        granularity: str = "client",
-        defended: bool = True,
-    ) -> Artifact:
-        """The artifact of a client with only the images at `index` (m,).
-
-        Args:
-            held: The images.
-            index: Which of them.
-            rng: Of the client's and the defense's randomness.
-            granularity: image, cluster or client.
-            defended: Whether the defense of the run is applied.
-        """
-
-    def make_all(self, parties: Sequence[tuple[HeldImages, Tensor]], rng: torch.Generator) -> list[Artifact]:
-        """The artifact of each client of a federation of these parties, as `make`."""
-        return [self.make(held, index, rng) for held, index in parties]
-
-    def each(self, held: HeldImages, index: Tensor, rng: torch.Generator) -> Tensor:
-        """(n, D): the undefended contribution of each image at `index` (n,) to an artifact of all of them.
-
-        By default the vector of the artifact of a client with only that image.
-        """
-        single = [self.make(held, one, rng, granularity="image", defended=False) for one in index.split(1)]
-        return torch.stack([self.vector(artifact, held.received_model) for artifact in single])
-
-    @abstractmethod
-    def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
-        """(D,): features of the artifact for property inference; the same length for every artifact of the target."""
-
-    def flat(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
-        """(F,): the whole artifact as one vector, in coordinates in which a Gaussian is a sensible model."""
-        return self.vector(artifact, received_model)
-
-    @abstractmethod
-    def unflat(self, row: Tensor, received_model: ModelState | None) -> Artifact:
-        """The artifact of such a vector (F,)."""
-
-    def random(
-        self, like: Tensor, count: int, received_model: ModelState | None, rng: torch.Generator
-    ) -> list[Artifact]:
-        """`count` artifacts drawn from the Gaussian with the mean and covariance of the vectors `like` (M, F)."""
-        noise = torch.randn(count, len(like), generator=rng) / max(1, len(like) - 1) ** 0.5
-        drawn = (noise - noise.mean(1, keepdim=True) + 1 / len(like)) @ like  # the mean, plus noise @ (like - the mean)
-        return [self.unflat(row, received_model) for row in drawn]
-
-    def alike(self, artifact: Artifact, granularity: str) -> Artifact:
-        """The artifact without its sender's name, so that only its values distinguish it from others."""
-        return artifact.seen_as(PEER)
-
-    def layers(self) -> tuple[str, ...]:
-        """The layers at which artifacts of this kind could be computed; empty where they belong to no layer."""
-        return ()
-
-    def at(self, layer: str) -> "Simulator":
-        """The simulator of the same kind at another layer."""
-        raise ValueError(f"{self.kind} is taken at no layer, got {layer!r}")
-
-
-def like_any(clients: Mapping[str, ClientData]) -> ClientData:
-    """One client's data without held-out images, for its augmentation and its position in the federation."""
-    one = next(iter(clients.values()))
-    return replace(one, held_out_pixels=one.pixels[:0], held_out_labels=one.labels[:0])
-
 
 C = TypeVar("C", bound=Simulator)
 

@@ -16,7 +16,8 @@ from fdgpriv.federation.disclosure import FederatedMethod, PlainTraining
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
-from fdgpriv.targets.target import HeldImages, Simulator, Target, like_any
+from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, Simulator, like_any
+from fdgpriv.targets.target import Target
 from fdgpriv.threat import Capability
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
@@ -34,7 +35,7 @@ class _Training:
 
 
 @dataclass(frozen=True, eq=False)
-class TrainingSimulator(Simulator):
+class TrainingSimulator(DefendedSimulator):
     """Local training on cross-entropy with the method's own optimiser, batches, epochs and augmentation.
 
     Further terms of a method's client loss are left out: simulated artifacts are those of its plain client.
@@ -107,18 +108,9 @@ class TrainingSimulator(Simulator):
     def _data(self, held: HeldImages, index: Tensor) -> ClientData:
         return replace(self.like, client=SERVER, pixels=held.images[index], labels=held.labels[index])
 
-    def make(
-        self,
-        held: HeldImages,
-        index: Tensor,
-        rng: torch.Generator,
-        *,
-        granularity: str = "client",
-        defended: bool = True,
-    ) -> Artifact:
+    def undefended(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Artifact:
         assert held.received_model is not None
-        artifact = self.form(self.trained_once(held, index, rng), held.received_model)
-        return self.defense.shared(artifact, rng, held.received_model) if defended else artifact
+        return self.form(self.trained_once(held, index, rng), held.received_model)
 
     def form(self, trained: ModelState, received_model: ModelState) -> TensorState:
         """The artifact of a trained model: the tensors that the received model has, or their change."""

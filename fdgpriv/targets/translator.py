@@ -15,7 +15,8 @@ from fdgpriv.defense import Defense
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.transcript import Transcript
-from fdgpriv.targets.target import HeldImages, Simulator, Target, like_any
+from fdgpriv.targets.simulator import HeldImages, Simulator, like_any
+from fdgpriv.targets.target import Target
 from fdgpriv.utils.seeds import generator
 
 _LATENTS = 256  # drawn from N(0, 1), the same for every translator

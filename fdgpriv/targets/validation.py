@@ -16,7 +16,8 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population, held_out_for
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.targets.answer import answered
-from fdgpriv.targets.target import HeldImages, Simulator, Target
+from fdgpriv.targets.simulator import HeldImages, Simulator
+from fdgpriv.targets.target import Target
 from fdgpriv.threat import Capability
 
 

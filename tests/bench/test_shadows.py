@@ -20,7 +20,7 @@ from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.partition import populate
 from fdgpriv.federation.wire import Wire
-from fdgpriv.targets.target import HeldImages
+from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.threat import threat
 from fdgpriv.utils.cache import Cache
