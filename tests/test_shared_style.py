@@ -97,3 +97,42 @@ def test_what_is_drawn_of_it_is_as_near_to_strangers(pardon: Evaluator, spec: st
 
 def test_a_method_without_such_a_style_has_no_such_target(fitted: Fitted) -> None:
     assert NAME not in fitted.evaluator().targets
+
+
+# The median that the defense `interpolate` sends in place of other clients' styles
+
+
+@pytest.fixture(scope="module")
+def interpolating(tiny: Dataset) -> Evaluator:
+    return fitted_once(tiny, clients=6, defense="interpolate").evaluator()
+
+
+def test_the_median_of_a_defense_is_a_target_too(interpolating: Evaluator) -> None:
+    target, own = interpolating.target(NAME), interpolating.target(StyleStatistics.kind)
+    assert (target.level, target.is_global, set(target.wire)) == ("group", True, set(own.wire))
+    assert not own.receiver  # no client receives another's
+    for key in ("mean", "std", "mean_var", "std_var"):
+        each = torch.stack([style.tensors()[key] for style in own.wire.values()]).T.tolist()
+        plain = torch.tensor([(sorted(row)[2] + sorted(row)[3]) / 2 for row in each])
+        for artifact in target.wire.values():
+            assert torch.allclose(artifact.tensors()[key], plain)
+
+
+def test_a_simulated_median_is_that_of_clients_with_these_images(interpolating: Evaluator) -> None:
+    target, styles = interpolating.target(NAME), interpolating.target(StyleStatistics.kind).simulator
+    data = next(iter(interpolating.population.clients.values()))
+    held, size = HeldImages(data.images, data.labels), target.simulator.typical  # type: ignore[attr-defined]
+    assert size == sorted(len(one) for one in interpolating.population.clients.values())[3]
+    index = torch.arange(min(len(data), size + 3))
+    for some in (index[:1], index):
+        made = target.simulator.make(held, some, generator(1)).tensors()
+        clients = [styles.make(held, part, generator(1)).tensors() for part in some.split(size)]
+        for key in ("mean", "std", "mean_var", "std_var"):
+            assert torch.allclose(made[key], torch.stack([one[key] for one in clients]).quantile(0.5, dim=0))
+
+
+def test_a_simulated_median_of_one_image_shows_it(interpolating: Evaluator) -> None:
+    scores = scores_of(interpolating, "style_membership:simulations=30", "client")
+    assert fmean(scores[1].headline["attack"]) > 0.9
+    whole = scores[None].headline
+    assert abs(fmean(whole["attack"]) - fmean(whole["other_client"])) < 0.25

@@ -1,11 +1,12 @@
-"""Target: the single style that a server computes from all clients' styles and broadcasts (PARDON)."""
+"""Target: the single style that a server computes from all clients' styles and sends to them (PARDON, interpolate)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.defense import Defense
 from fdgpriv.federation.disclosure import FederatedMethod
@@ -15,7 +16,7 @@ from fdgpriv.targets.simulator import HeldImages, Simulator
 from fdgpriv.targets.style import StyleSimulator
 from fdgpriv.targets.target import Target
 
-Blend = Callable[[Sequence[StyleStatistics]], InterpolationStyle]
+Blend = Callable[[Sequence[StyleStatistics]], StyleStatistics]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +24,7 @@ class SharedStyleSimulator(StyleSimulator):
     """Simulates the shared style, in the form of a client's style.
 
     Attributes:
-        blend: The server's function from clients' styles to the shared one.
+        blend: The server's function from clients' styles to the shared one, in the form of a client's.
         typical: The median number of images of a client.
     """
 
@@ -47,11 +48,7 @@ class SharedStyleSimulator(StyleSimulator):
             super(SharedStyleSimulator, self).make(held, p, rng, granularity=granularity, defended=defended)
             for p in parts
         ]
-        return self.formed(self.blend(styles))
-
-    def formed(self, style: InterpolationStyle) -> StyleStatistics:
-        """The shared style in the form of a client's style."""
-        return self.unflat(torch.cat([style.mean, style.std]), None)
+        return self.blend(styles)
 
     def layers(self) -> tuple[str, ...]:
         return ()
@@ -60,22 +57,60 @@ class SharedStyleSimulator(StyleSimulator):
 def shared_style_target(
     transcript: Transcript, method: FederatedMethod, evidence: RecordedStyles | None, defense: Defense
 ) -> Target[Simulator] | None:
-    """The last shared style that the server sent; None where there is none, or where clients' styles have more moments
-    than it.
+    """The last shared style that the server sent, of the method or of a defense; None where there is none.
+
+    None as well where clients' styles have more moments than the method's shared style.
     """
-    shared = [
-        style for _, style in transcript.of_kind(InterpolationStyle.kind) if isinstance(style, InterpolationStyle)
-    ]
-    blend: Blend | None = method.disclosure().interpolation
-    if not shared or blend is None or evidence is None or len(evidence.wire) < 2 or len(evidence.template.mean_var):
+    if evidence is None or len(evidence.wire) < 2:
         return None
-    sizes = sorted(record.samples for record in transcript.records if record.kind == StyleStatistics.kind)
-    simulator = SharedStyleSimulator(evidence, defense, evidence.template, blend, sizes[len(sizes) // 2])
     clients = tuple(evidence.wire)
+    found = _of_method(transcript, method, evidence) or _of_defense(transcript, evidence, defense)
+    if found is None:
+        return None
+    shared, blend = found
+    own = (r.samples for r in transcript.records if r.kind == StyleStatistics.kind and r.receiver == SERVER)
+    sizes = sorted(own)
     return Target(
-        simulator=simulator,
+        simulator=SharedStyleSimulator(evidence, defense, evidence.template, blend, sizes[len(sizes) // 2]),
         level="group",
-        wire=dict.fromkeys(clients, simulator.formed(shared[-1])),
+        wire=dict.fromkeys(clients, shared),
         clients=clients,
         receiver=each_halfway(clients),
     )
+
+
+def _of_method(
+    transcript: Transcript, method: FederatedMethod, evidence: RecordedStyles
+) -> tuple[StyleStatistics, Blend] | None:
+    """The last style that the method's server broadcast, and how it computes it."""
+    sent = [style for _, style in transcript.of_kind(InterpolationStyle.kind) if isinstance(style, InterpolationStyle)]
+    interpolation = method.disclosure().interpolation
+    if not sent or interpolation is None or len(evidence.template.mean_var):
+        return None
+
+    def formed(style: InterpolationStyle) -> StyleStatistics:
+        return replace(evidence.template, mean=style.mean, std=style.std)
+
+    return formed(sent[-1]), lambda styles: formed(interpolation(styles))
+
+
+def _of_defense(
+    transcript: Transcript, evidence: RecordedStyles, defense: Defense
+) -> tuple[StyleStatistics, Blend] | None:
+    """The last style that was sent in place of another client's, and how the defense computes it."""
+    sent = [
+        style
+        for record, style in transcript.of_kind(StyleStatistics.kind)
+        if record.origin == SERVER and isinstance(style, StyleStatistics) and style.level == "client"
+    ]
+    if not sent:
+        return None
+
+    def blend(styles: Sequence[StyleStatistics]) -> StyleStatistics:
+        """With every style as often as the run has clients, so that a defense finds as many as it wants."""
+        repeated = [style for style in styles for _ in evidence.wire]
+        made = defense.relayed(styles[0], {str(i): style for i, style in enumerate(repeated)})
+        assert isinstance(made, StyleStatistics)
+        return made
+
+    return sent[-1], blend
