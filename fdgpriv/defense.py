@@ -133,9 +133,10 @@ class Defense(Role):
     def canaries(
         self, method: Any, federation: Federation, data: ClientData, rng: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Scores (m,) of canaries in one client's training, and whether each was among its data (m,).
+        """Scores (m,) of canaries in one client's training or release, and whether each was among its data (m,).
 
-        A fair coin includes each canary; higher scores mean "included". None if no guarantee is about the training.
+        A fair coin includes each canary, or makes it one of two opposite ones; higher scores mean "included", or the
+        first. None if no guarantee is about single images.
 
         Args:
             method: As trained under the defense.

@@ -1,6 +1,6 @@
 """CCST: clients share styles once, and train on images stylised with other clients' styles (Chen et al., WACV 2023)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -144,6 +144,20 @@ class CCST(FederatedAveraging):
 
     def steps(self, n: int) -> int:
         return super().steps(self.augmentation * n)
+
+    def train_plainly(
+        self, model: nn.Module, data: ClientData, round: int, rng: torch.Generator, device: torch.device
+    ) -> None:
+        super().train_plainly(model, self._copied(data), round, rng, device)
+
+    def plain_batches(self, data: ClientData, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        return super().plain_batches(self._copied(data), rng)
+
+    def _copied(self, data: ClientData) -> ClientData:
+        """As many copies of each image as clients make, all in its own style: a client alone has no other styles."""
+        many = self.augmentation
+        pixels, labels = data.pixels.repeat_interleave(many, dim=0), data.labels.repeat_interleave(many)
+        return data if data.copies > 1 else replace(data, pixels=pixels, labels=labels, copies=many)
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         expected = [self._expected_styles(federation.image_size)]

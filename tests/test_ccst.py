@@ -319,6 +319,16 @@ def test_a_copy_has_the_label_of_its_image_and_stands_beside_its_siblings() -> N
         assert sum(torch.equal(data.images[i], one) for one in copies) == 1
 
 
+def test_who_simulates_a_client_trains_on_as_many_copies_and_steps() -> None:
+    method, data = ccst(augmentation=3, batch_size=4, image_changes="none"), held(n=10)
+    trained = [images for images, _ in method.plain_batches(data, seeded(1))]
+    assert len(trained) == method.steps(10) == 7
+    rows = torch.cat(trained).flatten(1)
+    times = (rows[:, None] == data.images.flatten(1)).all(2).sum(0)
+    assert times.sum() == 28  # the last two of 30 copies are no whole batch
+    assert set(times.tolist()) <= {1, 2, 3}
+
+
 def test_images_are_redrawn_once_and_trained_on_in_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     apply = taken.FeatureStyle.apply

@@ -26,7 +26,7 @@ class Measurement:
         exact: Clopper-Pearson lower bound on epsilon at 95 %, without assumptions; None if not measured.
         gaussian: The GDP bound; None unless all noise is Gaussian.
         most: The bound of a perfect attack with the same number of samples.
-        one_run: Lower bound at 95 % from canaries in one training, without assumptions; None if there was none.
+        one_run: Lower bound at 95 % from canaries in one run, without assumptions; None if there was none.
         p: p-value of "epsilon is at most the proved one": from the exact bound, and where all noise is Gaussian from the
             smaller of both bounds' with Bonferroni's correction.
     """

@@ -75,7 +75,7 @@ def audited(scores: Tensor, included: Tensor, epsilon: float, delta: float, seed
 def measured_by_training(
     defense: Defense, method: Any, federation: Federation, data: ClientData, rng: torch.Generator
 ) -> CanaryAudit | None:
-    """Audits the defense's claim in a training of one client; None if it claims nothing or has no canaries.
+    """Audits the defense's claim by its canaries in one client's training or release; None if it has none or no claim.
 
     Args:
         defense: Calibrated to the run.
