@@ -8,8 +8,8 @@ from fdgpriv.results.finding import Results, Run
 from fdgpriv.statistics.measured import Measured
 
 from ._advice import scores
+from ._arms import Arm, arms
 from ._figures import Drawing, Series, lines
-from ._matrix import Arm, arms
 from ._numbers import interval, measured, plain, pooled, share
 from ._numbers import number as decimal
 from ._tables import Cell, Section, Table, count, number, text

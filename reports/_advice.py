@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fdgpriv.results.finding import Results, Run
 from fdgpriv.results.question import Question
 
-from ._matrix import Arm, arms
+from ._arms import Arm, arms
 from ._numbers import percent, pooled
 from ._words import LEARNT, WORST_FIRST, artifact, asked_of, defense, joined, role, role_order, unique, upper
 

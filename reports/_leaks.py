@@ -8,8 +8,8 @@ from fdgpriv.results.finding import Run
 from fdgpriv.results.question import Question
 from fdgpriv.statistics.measured import Measured
 
+from ._arms import Arm
 from ._effects import Effect, of_questions
-from ._matrix import Arm
 from ._numbers import pooled
 from ._words import WORST_FIRST, asked_of
 

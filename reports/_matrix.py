@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fdgpriv.results.finding import Run
 from fdgpriv.results.question import Question
 
+from ._arms import Arm, arms
 from ._effects import bound, effect, of_questions
 from ._tables import Cell, Section, Table, text, verdict
 from ._words import (
@@ -17,7 +18,6 @@ from ._words import (
     WORST_FIRST,
     asked_of,
     called,
-    defense,
     role,
     role_order,
     scope,
@@ -28,16 +28,6 @@ from ._words import (
 
 MOST_WORDS = 850  # of the matrix and of the table of defenses; a larger matrix says less in each cell
 BARE, LEAKS, ALL = 0, 1, 2  # which cells say more than their verdict
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One method under one defense, with all its runs: its targets and seeds."""
-
-    name: str
-    method: str
-    defense: str
-    runs: tuple[Run, ...]
 
 
 @dataclass(frozen=True)
@@ -64,21 +54,6 @@ class Found:
     questions: tuple[tuple[Run, Question], ...]
     calls: tuple[int, int]
     others: str
-
-
-def arms(runs: Sequence[Run]) -> tuple[Arm, ...]:
-    """The runs by method and defense, in the order in which they came."""
-    groups: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        groups.setdefault((run.method, run.defense), []).append(run)
-    defended = len({name for _, name in groups}) > 1
-    many = len({method for method, _ in groups}) > 1
-
-    def name(method: str, with_defense: str) -> str:
-        told = defense(with_defense)
-        return (f"{method}, {told}" if many else told) if defended else method
-
-    return tuple(Arm(name(m, d), m, d, tuple(group)) for (m, d), group in groups.items())
 
 
 def places(runs: Sequence[Run]) -> list[Place]:
@@ -134,7 +109,7 @@ def _sections(runs: Sequence[Run], detail: int) -> tuple[Section, ...]:
             )
             table = Table(("What it reads", *(SECRETS[secret] for secret in secrets)), body)
         else:
-            body = tuple((_asked(place), *(_cell(arm, place, detail) for arm in every)) for place in own)
+            body = tuple((_asked(place), *(_beside(arm, place, detail, every) for arm in every)) for place in own)
             table = Table(("What it asks", *(arm.name for arm in every)), body)
         sections.append(Section(f"What {role(adversary)} learns", table))
     return tuple(sections)
@@ -165,6 +140,14 @@ def _cell(arm: Arm, place: Place, detail: int) -> Cell:
     recovered = [q.recovered.value for _, q in found.questions if q.recovered and q.recovered.value]
     lines += [f"{max(recovered):.0%} of artifacts recovered exactly"] if recovered else []
     return verdict(found.verdict, "\n".join(line for line in lines if line))
+
+
+def _beside(arm: Arm, place: Place, detail: int, every: Sequence[Arm]) -> Cell:
+    """A cell among other arms': says so where this arm's defense keeps from view what the same method shares without it."""
+    kinds = {name for run in arm.runs for row in run.artifacts for name in called(row)}
+    asking = any(other.method == arm.method and find(other, place) is not None for other in every)
+    hidden = find(arm, place) is None and asking and place.artifact not in kinds
+    return text("Not seen", "by anyone but its client") if hidden else _cell(arm, place, detail)
 
 
 def _because(found: Found) -> str:

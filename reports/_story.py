@@ -8,10 +8,11 @@ from fdgpriv.results.finding import Results, Run
 
 from ._accuracy import each_run, over_rounds, over_trainings, worth
 from ._advice import Advice, Score, advice, scores, sentence
+from ._arms import Arm, arms
 from ._evidence import Entry, Figures, entries, figures
 from ._figures import Drawing, Series, lines
 from ._frontier import frontier, words
-from ._matrix import MOST_WORDS, Arm, arms, matrix
+from ._matrix import MOST_WORDS, matrix
 from ._numbers import percent, plain, pooled
 from ._tables import (
     Cell,

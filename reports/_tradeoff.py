@@ -7,8 +7,8 @@ from fdgpriv.results.accuracy import accuracies
 from fdgpriv.results.finding import Privacy, Results
 from fdgpriv.statistics.measured import Measured
 
+from ._arms import Arm, arms
 from ._leaks import Leak, strongest
-from ._matrix import Arm, arms
 from ._words import SECRETS
 
 LOSS = 0.02  # of accuracy, that still counts as matched

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from _results import protected, results
+from fdgpriv.reports._arms import arms
 from fdgpriv.reports._frontier import frontier
 from fdgpriv.reports._leaks import strongest
-from fdgpriv.reports._matrix import arms
 from fdgpriv.reports._tradeoff import Row, dominates, rows
 from fdgpriv.reports.csv import Csv
 from fdgpriv.reports.html import Html

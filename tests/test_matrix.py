@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from _results import HOSTILE, results
-from fdgpriv.reports import _advice, _matrix
+from fdgpriv.reports import _advice, _arms, _matrix
 from fdgpriv.reports._effects import Effect, bound, effect
 from fdgpriv.reports._matrix import matrix
 
@@ -151,7 +151,7 @@ def test_methods_stand_side_by_side_and_what_one_does_not_ask_is_a_dash() -> Non
     by_row = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
     assert by_row["Which domain?"] == ["Leak", "Leak"]
     assert by_row["Who sent it?"] == ["No leak found", "–"]
-    both = _matrix.arms([one, two.model_copy(update={"defense": "noise"})])
+    both = _arms.arms([one, two.model_copy(update={"defense": "noise"})])
     assert [arm.name for arm in both] == ["first, no defense", "second, noise"]
 
 
@@ -188,3 +188,26 @@ def test_advice_follows_from_what_leaks_and_promises_nothing() -> None:
     (domain,) = _advice.advice([run.model_copy(update={"questions": only})])
     assert len(domain.lines) == 1
     assert "domains differ" in domain.lines[0]
+
+
+def test_what_a_defense_keeps_from_view_is_said_and_what_another_method_does_not_share_is_a_dash() -> None:
+    open_run = plain()
+    asked = {called for row in open_run.artifacts for called in _matrix.called(row)}
+    name = next(
+        _matrix.asked_of(q) for q in open_run.questions if q.adversary == "server" and _matrix.asked_of(q) in asked
+    )
+    kept = tuple(q for q in open_run.questions if _matrix.asked_of(q) != name)
+    rows = tuple(row for row in open_run.artifacts if name not in _matrix.called(row))
+    change = {"defense": "secure_aggregation", "questions": kept, "artifacts": rows}
+    place = next(p for p in _matrix.places((open_run,)) if (p.adversary, p.artifact) == ("server", name))
+    index = [p for p in _matrix.places((open_run,)) if p.adversary == "server"].index(place)
+
+    def said(**more: object) -> str:
+        found = matrix((open_run, open_run.model_copy(update={**change, **more})))
+        (table,) = [section.table for section in found if section.title == "What the server learns"]
+        assert table is not None
+        return table.rows[index][2].text
+
+    assert said() == "Not seen"
+    assert said(artifacts=open_run.artifacts) == "–"  # seen, and nothing asked
+    assert said(method="fedavg") == "–"
