@@ -109,7 +109,8 @@ def test_the_wire_s_importances_are_made_again_of_the_same_draws() -> None:
 
 def training_simulator(method: Any, world: Federation, data: Any) -> ImportanceSimulator:
     training = import_module("fdgpriv.targets.training").TrainingSimulator
-    return ImportanceSimulator(training("model_state", method, world, Defense.named("none")(), data, 1), True)
+    none = Defense.named("none")()
+    return ImportanceSimulator(training("model_state", method, world, none, data, 1), none, True)
 
 
 def test_gradients_make_the_importances_of_the_wire(weighed: Fitted) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fdgpriv.artifacts.artifact import PEER, SERVER, Artifact
+from fdgpriv.artifacts.artifact import PEER, SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import AmplitudeSpectrum
 from fdgpriv.defense import Defense
@@ -30,9 +30,9 @@ class AmplitudeSimulator(DefendedSimulator):
 
     kind = AmplitudeSpectrum.kind
 
-    def undefended(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Artifact:
+    def answer(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
         amplitude = torch.fft.fft2(held.images[index].double()).abs().mean(0).float()
-        return self._spectrum(amplitude, granularity)
+        return [self._spectrum(amplitude, granularity)]
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """All amplitudes (3HW,)."""

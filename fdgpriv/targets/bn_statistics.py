@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifacts.artifact import SERVER, Artifact
+from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.moments import Moments
 from fdgpriv.artifacts.parameters import STATISTICS, BatchNormStatistics, ModelState, running
 from fdgpriv.data.dataset import ClientData
@@ -49,11 +49,11 @@ class StatisticsSimulator(DefendedSimulator):
 
     kind = BatchNormStatistics.kind
 
-    def undefended(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Artifact:
+    def answer(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
         assert held.received_model is not None
         data = replace(self.like, pixels=held.images[index], labels=held.labels[index])
         client = self.method.client(self.federation, data, rng)
-        return answered(client, self.verb, held.received_model, BatchNormStatistics)
+        return [answered(client, self.verb, held.received_model, BatchNormStatistics)]
 
     def network(self) -> nn.Module:
         """A new copy of the initial network."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fdgpriv.artifacts.artifact import SERVER, Artifact
+from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import AutoencoderState, ModelState
 from fdgpriv.artifacts.statistics import ClientEmbedding
 from fdgpriv.data.dataset import ClientData
@@ -43,11 +43,11 @@ class EmbeddingSimulator(DefendedSimulator):
 
     kind = ClientEmbedding.kind
 
-    def undefended(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Artifact:
+    def answer(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
         images, labels = held.images[index], held.labels[index]
         data = replace(self.like, pixels=images, labels=labels, held_out_pixels=images, held_out_labels=labels)
         client = self.method.client(self.federation, data, rng)
-        return answered(client, self.verb, self.start, ClientEmbedding)
+        return [answered(client, self.verb, self.start, ClientEmbedding)]
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """The embedding (e,)."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fdgpriv.artifacts.artifact import SERVER, Artifact
+from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import ClassifierHead, ModelState
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.defense import Defense
@@ -38,9 +38,9 @@ class HeadSimulator(DefendedSimulator):
 
     kind = ClassifierHead.kind
 
-    def undefended(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Artifact:
+    def answer(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
         head, _ = self.trained(held, index, rng)
-        return head
+        return [head]
 
     def trained(self, held: HeldImages, index: Tensor, rng: torch.Generator) -> tuple[ClassifierHead, Any]:
         """The undefended head that a client with the images at `index` (m,) trains, and its model in evaluation mode."""

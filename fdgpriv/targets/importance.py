@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifacts.artifact import SERVER, Artifact
+from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import ImportanceWeights, ModelState
+from fdgpriv.defense import Defense
 from fdgpriv.federation.transcript import Transcript
-from fdgpriv.targets.simulator import HeldImages, Simulator
+from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, Simulator
 from fdgpriv.targets.target import Target
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.threat import Capability
@@ -21,7 +22,7 @@ _MODEL = "model/"  # prefix of the names of the model's tensors
 
 
 @dataclass(frozen=True, eq=False)
-class ImportanceSimulator(Simulator):
+class ImportanceSimulator(DefendedSimulator):
     """The importance weights that a client computes from its training images under the model it trained.
 
     They are sent with that model, so whoever observes one observes the other: an artifact here contains both, the
@@ -32,31 +33,26 @@ class ImportanceSimulator(Simulator):
 
     Attributes:
         training: Simulates the models.
+        defense: Of the run.
         includes_model: Whether the model is sent with its importances.
     """
 
     training: TrainingSimulator
+    defense: Defense
     includes_model: bool
 
     kind = ImportanceWeights.kind
 
-    def make(
-        self,
-        held: HeldImages,
-        index: Tensor,
-        rng: torch.Generator,
-        *,
-        granularity: str = "client",
-        defended: bool = True,
-    ) -> Artifact:
+    def answer(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
         simulator = self.training
         trained = simulator.trained_once(held, index, rng)
         device = simulator.federation.device
         state = self._method.importances(self._under(trained), held.images[index], device)
-        shared: list[Artifact] = [ImportanceWeights(client=SERVER, round=simulator.round, state=state), trained]
-        importances, model = (
-            simulator.defense.shared(one, rng, held.received_model) if defended else one for one in shared
-        )
+        return [ImportanceWeights(client=SERVER, round=simulator.round, state=state), trained]
+
+    def read(self, shared: Message, held: HeldImages) -> Artifact:
+        """The importances with the model that was sent with them."""
+        importances, model = shared
         assert held.received_model is not None
         kept = {name: tensor for name, tensor in model.tensors().items() if name in held.received_model.state}
         return with_model(importances, kept if self.includes_model else {})
@@ -177,7 +173,7 @@ def importance_target(transcript: Transcript, trained: Target[Simulator] | None)
     if not wire:
         return None
     return Target(
-        simulator=ImportanceSimulator(trained.simulator, includes_model),
+        simulator=ImportanceSimulator(trained.simulator, trained.simulator.defense, includes_model),
         level="client",
         wire=wire,
         clients=tuple(wire),

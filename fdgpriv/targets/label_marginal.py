@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fdgpriv.artifacts.artifact import SERVER, Artifact
+from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.statistics import LabelMarginal
 from fdgpriv.defense import Defense
@@ -29,9 +29,9 @@ class MarginalSimulator(DefendedSimulator):
 
     kind = LabelMarginal.kind
 
-    def undefended(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Artifact:
+    def answer(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
         counts = held.labels[index].bincount(minlength=self.classes).float()
-        return LabelMarginal(client=SERVER, round=0, share=counts / counts.sum())
+        return [LabelMarginal(client=SERVER, round=0, share=counts / counts.sum())]
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """The shares (K,)."""

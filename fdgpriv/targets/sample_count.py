@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fdgpriv.artifacts.artifact import SERVER, Artifact
+from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.statistics import SampleCount
 from fdgpriv.defense import Defense
@@ -29,8 +29,8 @@ class CountSimulator(DefendedSimulator):
 
     kind = SampleCount.kind
 
-    def undefended(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Artifact:
-        return SampleCount(client=SERVER, round=self.round, count=torch.tensor(len(index)))
+    def answer(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
+        return [SampleCount(client=SERVER, round=self.round, count=torch.tensor(len(index)))]
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """The count (1,)."""

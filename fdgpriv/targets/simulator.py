@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fdgpriv.artifacts.artifact import PEER, Artifact
+from fdgpriv.artifacts.artifact import PEER, Artifact, Message
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.defense import Defense
@@ -110,7 +110,7 @@ class Simulator(ABC):
 
 
 class DefendedSimulator(Simulator):
-    """Simulates one undefended artifact, and applies the defense of the run to it.
+    """Simulates a client's answer, and applies the defense of the run to each artifact in it.
 
     Attributes:
         defense: Of the run.
@@ -119,8 +119,13 @@ class DefendedSimulator(Simulator):
     defense: Defense
 
     @abstractmethod
-    def undefended(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Artifact:
-        """The artifact of a client with only the images at `index` (m,), as for `make`, without defense."""
+    def answer(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
+        """The undefended answer of a client with only the images at `index` (m,), as for `make`."""
+
+    def read(self, shared: Message, held: HeldImages) -> Artifact:
+        """The artifact that an observer makes of the answer; by default its only one."""
+        (artifact,) = shared
+        return artifact
 
     def make(
         self,
@@ -131,8 +136,10 @@ class DefendedSimulator(Simulator):
         granularity: str = "client",
         defended: bool = True,
     ) -> Artifact:
-        artifact = self.undefended(held, index, rng, granularity)
-        return self.defense.shared(artifact, rng, held.received_model) if defended else artifact
+        answer = self.answer(held, index, rng, granularity)
+        if defended:
+            answer = [self.defense.shared(artifact, rng, held.received_model) for artifact in answer]
+        return self.read(answer, held)
 
 
 def like_any(clients: Mapping[str, ClientData]) -> ClientData:

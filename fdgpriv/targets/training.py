@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifacts.artifact import SERVER, Artifact
+from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import STATISTICS, ModelState, ModelUpdate, TensorState
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.defense import Defense
@@ -108,9 +108,9 @@ class TrainingSimulator(DefendedSimulator):
     def _data(self, held: HeldImages, index: Tensor) -> ClientData:
         return replace(self.like, client=SERVER, pixels=held.images[index], labels=held.labels[index])
 
-    def undefended(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Artifact:
+    def answer(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
         assert held.received_model is not None
-        return self.form(self.trained_once(held, index, rng), held.received_model)
+        return [self.form(self.trained_once(held, index, rng), held.received_model)]
 
     def form(self, trained: ModelState, received_model: ModelState) -> TensorState:
         """The artifact of a trained model: the tensors that the received model has, or their change."""

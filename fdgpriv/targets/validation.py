@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fdgpriv.artifacts.artifact import SERVER, Artifact
+from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.statistics import ValidationHistory, ValidationMetrics
 from fdgpriv.data.dataset import ClientData
@@ -16,13 +16,13 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population, held_out_for
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.targets.answer import answered
-from fdgpriv.targets.simulator import HeldImages, Simulator
+from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, Simulator
 from fdgpriv.targets.target import Target
 from fdgpriv.threat import Capability
 
 
 @dataclass(frozen=True, eq=False)
-class ValidationSimulator(Simulator):
+class ValidationSimulator(DefendedSimulator):
     """The answer of the method's own client to the server's request for its accuracy on held-out images.
 
     For n images the client holds out as many as a client of that size does, drawn from all of the party's images, the n
@@ -44,15 +44,7 @@ class ValidationSimulator(Simulator):
 
     kind = ValidationHistory.kind
 
-    def make(
-        self,
-        held: HeldImages,
-        index: Tensor,
-        rng: torch.Generator,
-        *,
-        granularity: str = "client",
-        defended: bool = True,
-    ) -> Artifact:
+    def answer(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
         out = torch.randperm(len(held.images), generator=rng)[: held_out_for(len(index))]
         data = replace(
             self.like,
@@ -64,8 +56,10 @@ class ValidationSimulator(Simulator):
         client = self.method.client(self.federation, data, rng)
         several = {id(model): model for model in self.models}
         answers = {key: answered(client, self.verb, model, ValidationMetrics) for key, model in several.items()}
-        metrics = [answers[id(model)] for model in self.models]
-        return joined([self.defense.shared(one, rng, held.received_model) for one in metrics] if defended else metrics)
+        return [answers[id(model)] for model in self.models]
+
+    def read(self, shared: Message, held: HeldImages) -> Artifact:
+        return joined(shared)
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """The accuracies (T,)."""
