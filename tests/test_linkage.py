@@ -4,10 +4,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from conftest import Evaluator, Fitted, fit
 from factories import mean
+from scipy import stats
+from sklearn.covariance import LedoitWolf
 
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
@@ -26,6 +29,45 @@ def test_clients_are_linked_though_the_model_moved_and_scaled_everything(rng: to
     found = linkage.likeness(now, own)
     assert found.argmax(1).tolist() == list(range(12))
     assert float(found.abs().max()) <= 1 + 1e-5
+
+
+def in_another_frame(count: int, rng: torch.Generator, frame: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pairs of one client's artifacts (count, 12), where the second round mixes the first one's axes."""
+    own = torch.randn(count, 12, generator=rng)
+    return 2 + own @ frame + 0.3 * torch.randn(count, 12, generator=rng), own
+
+
+def test_practice_links_what_the_model_turned_to_other_axes(rng: torch.Generator) -> None:
+    frame = torch.linalg.qr(torch.randn(12, 12, generator=rng)).Q
+    (now, before), seen = in_another_frame(30, rng, frame), in_another_frame(200, rng, frame)
+    hits = [
+        scores.argmax(1) == torch.arange(30)
+        for scores in (linkage.likelihood_ratio(now, before, *seen), linkage.likeness(now, before))
+    ]
+    assert float(hits[0].float().mean()) > 0.9
+    assert float(hits[1].float().mean()) < 0.4
+    assert linkage._links_more(*seen)
+
+
+def test_the_learned_score_is_a_likelihood_ratio(rng: torch.Generator) -> None:
+    """Differences between entries equal those of scipy's densities of the fitted Gaussian and of its two halves."""
+    seen = in_another_frame(300, rng, torch.eye(12))
+    now, before = in_another_frame(5, rng, torch.eye(12))
+    found = linkage.likelihood_ratio(now, before, *seen).double().numpy()
+    spreads = [rows.std(0) + 1e-6 * rows.std() + 1e-12 for rows in seen]
+    pairs = torch.cat([(rows - rows.mean(0)) / spread for rows, spread in zip(seen, spreads, strict=True)], 1)
+    covariance = LedoitWolf(assume_centered=True).fit(pairs.double().numpy()).covariance_
+    x, y = (((r - r.mean(0)) / s).clamp(-3, 3).double().numpy() for r, s in zip((now, before), spreads, strict=True))
+    whole = stats.multivariate_normal(np.zeros(24), covariance)
+    left, right = (stats.multivariate_normal(np.zeros(12), c) for c in (covariance[:12, :12], covariance[12:, 12:]))
+    plain = np.array([[whole.logpdf(np.r_[a, b]) - left.logpdf(a) - right.logpdf(b) for b in y] for a in x])
+    assert np.allclose(found - found[0, 0], plain - plain[0, 0], atol=1e-4)
+
+
+def test_practice_with_unrelated_rounds_links_nobody(rng: torch.Generator) -> None:
+    now, before, *seen = (torch.randn(100, 12, generator=rng) for _ in range(4))
+    hits = linkage.likelihood_ratio(now, before, *seen).argmax(1) == torch.arange(100)
+    assert float(hits.float().mean()) < 0.06
 
 
 def test_unrelated_rounds_link_nobody(rng: torch.Generator) -> None:

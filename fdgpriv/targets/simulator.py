@@ -100,6 +100,10 @@ class Simulator(ABC):
         """The artifact without its sender's name, so that only its values distinguish it from others."""
         return artifact.seen_as(PEER)
 
+    def in_first_round(self) -> "Simulator | None":
+        """The simulator of the artifacts that clients shared in the first recorded round, if it is another and known."""
+        return None
+
     def layers(self) -> tuple[str, ...]:
         """The layers at which artifacts of this kind could be computed; empty where they belong to no layer."""
         return ()

@@ -115,6 +115,10 @@ class StyleSimulator(Simulator):
             artifact.tensors(), {**artifact.facts(), "client": PEER, "granularity": granularity}
         )
 
+    def in_first_round(self) -> "StyleSimulator | None":
+        first = self.evidence.rounds[0]
+        return None if first is self.evidence else StyleSimulator(first, self.defense, first.template)
+
     def layers(self) -> tuple[str, ...]:
         return self.evidence.layers()
 
