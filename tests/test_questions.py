@@ -182,7 +182,8 @@ def test_a_leak_has_q_of_at_most_05_and_p_of_at_most_025(ps: list[float], verdic
     [
         ({}, "no_leak_found", None),
         ({"positive": None}, "inconclusive", "weak_attack"),
-        ({"positive": 0.0251}, "inconclusive", "weak_attack"),
+        ({"positive": 0.0251}, "inconclusive", "too_coarse"),  # a lead that matters, over too few units
+        ({"positive": 0.0251, "positive_lead": 0.0999}, "inconclusive", "weak_attack"),
         ({"positive_lead": 0.0999}, "inconclusive", "weak_attack"),
         ({"upper": 0.0999}, "no_leak_found", None),
         ({"upper": 0.1}, "inconclusive", "too_coarse"),
@@ -203,7 +204,11 @@ def test_no_leak_found_wants_an_attack_that_would_have_found_one(
     ("given", "said"),
     [
         ({}, ["leakage above 0.09 is excluded", "80%"]),
-        ({"positive": 0.3}, ["positive control", "5 steps", "p = 0.3", "want 0.1"]),
+        ({"positive": 0.3}, ["positive control", "5 steps", "p = 0.3", "want p <= 0.025", "more clients"]),
+        (
+            {"positive": 0.3, "positive_lead": 0.05},
+            ["positive control", "5 steps", "p = 0.3", "want 0.1", "larger budget"],
+        ),
         ({"upper": 0.3}, ["leads up to 0.3 are not excluded", "about 48 units"]),  # 12 (.2 / .1)^2
         ({"planted": 0.5}, ["planted", "50%", "want 80%"]),
     ],

@@ -138,6 +138,13 @@ def absence(evidence: Evidence) -> tuple[Verdict, Because | None, str]:
     if not evidence.works:
         lead, p = evidence.positive.difference, evidence.positive.p
         said = "no p" if p is None else f"p = {p:.2g}"
+        if evidence.strength >= 1 and p is not None and p > LEVEL:
+            units = evidence.positive.units
+            reason = (
+                f"on its positive control{with_budget} the attack leads by {lead:.3g}, which is enough, but over {units} "
+                f"units that is {said}, want p <= {LEVEL}; more clients would decide"
+            )
+            return "inconclusive", "too_coarse", reason
         return (
             "inconclusive",
             "weak_attack",
