@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,7 @@ SCHEDULES: dict[Schedule, Callable[[int, int], float]] = {
 }
 
 
-Buffers = Literal["share", "keep_local", "freeze"]
+Buffers = Literal["share", "keep_local", "freeze", "freeze_backbone"]
 A = TypeVar("A", bound=Artifact)
 
 
@@ -45,7 +45,8 @@ class FederatedSGD(Method):
         lr, momentum, weight_decay: Of SGD.
         schedule: Of the learning rate over rounds: constant, cosine, or step20 (x 0.1 every 20 rounds).
         buffers: BatchNorm statistics are shared (``share``), kept by each client (``keep_local``: the global model keeps the
-            initial ones), or never updated (``freeze``: BatchNorm always in evaluation mode).
+            initial ones), or never updated (``freeze``: BatchNorm always in evaluation mode; ``freeze_backbone``: only
+            that of the backbone).
         image_changes: Augmentation of training images: ``flip_translate`` (if the dataset allows them), ``crop`` (random
             crops of at least 0.8 of the area, flips), ``crop_colour`` (crops of at least 0.7, flips, colour jitter,
             grayscale), or ``none``.
@@ -83,6 +84,11 @@ class FederatedSGD(Method):
     schedule: Schedule = "cosine"
     buffers: Buffers = "share"
     image_changes: ImageChanges = "flip_translate"
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the backbone's BatchNorm statistics are never updated."""
+        return self.buffers.startswith("freeze")
 
     @property
     def coupling(self) -> str | None:
@@ -135,8 +141,11 @@ class FederatedSGD(Method):
         BatchNorm stays in evaluation mode if batches have one image, which has no batch statistics.
         """
         model.train()
-        if self.buffers == "freeze" or min(self.batch_size, n) == 1:
-            for module in model.modules():
+        still = model if self.buffers == "freeze" or min(self.batch_size, n) == 1 else None
+        if self.buffers == "freeze_backbone" and still is None:
+            still = cast(nn.Module, model.backbone)
+        if still is not None:
+            for module in still.modules():
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.eval()
 

@@ -67,7 +67,7 @@ class LSISettings(FederatedSGD):
         importance_per: Absolute values of gradients summed over a ``batch`` (the released code) or per ``sample`` (MAS).
         importance_statistics: BatchNorm statistics for the importances: ``fresh``, recomputed on the client's images, or
             ``running``, those of training, which lag unless a round has many epochs (the released code has 20). With
-            ``buffers=freeze``, the frozen ones.
+            frozen `buffers`, those of the model.
         normaliser: Who normalises importances: the ``server``, or the ``clients``, who are then sent their sum.
         buffer_weights: Average BatchNorm statistics weighted by ``samples`` n_d, or ``uniform``.
         recalibrate_bn: Clients recompute BatchNorm statistics for each aggregated model.
@@ -197,7 +197,7 @@ class LSISettings(FederatedSGD):
         return last_layer_gradients(self._for_importances(model, like, device), images, self.importance_output, device)
 
     def _for_importances(self, model: LatentClassifier, images: Tensor, device: torch.device) -> LatentClassifier:
-        if self.importance_statistics == "running" or self.buffers == "freeze":
+        if self.importance_statistics == "running" or self.frozen:
             return model
         return with_fresh_statistics(model, images, self.batch_size, device)
 

@@ -96,7 +96,7 @@ class StableSettings(FederatedSGD):
 
     def styles(self) -> StyleSource:
         """How styles are computed: with batch statistics unless BatchNorm is frozen or ``style_mode`` is eval."""
-        jointly = self.style_mode == "train" and self.buffers != "freeze"
+        jointly = self.style_mode == "train" and not self.frozen
         return JointStyles(self) if jointly else StyleSource()
 
     def disclosure(self) -> Disclosure:

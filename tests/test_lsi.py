@@ -446,6 +446,14 @@ def test_statistics_can_be_kept_back_or_frozen_the_head_s_too(buffers: str) -> N
     assert int(ran.state["head.norm.num_batches_tracked"]) == 0
 
 
+def test_the_backbone_s_statistics_can_be_frozen_alone() -> None:
+    ran = run(lsi(buffers="freeze_backbone"))
+    moved = {name: int(tensor) for name, tensor in ran.state.items() if name.endswith("num_batches_tracked")}
+    assert moved.pop("head.norm.num_batches_tracked") > 0
+    assert moved
+    assert set(moved.values()) == {0}
+
+
 def test_importance_and_invariance_off_leave_local_sgd_and_the_plain_mean() -> None:
     method = lsi(aggregation="mean", invariance=0.0, buffer_weights="uniform", select="last", rounds=1)
     model, transcript, _ = run(method)

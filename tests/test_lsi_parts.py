@@ -491,6 +491,7 @@ def test_one_image_gives_no_fresh_statistics() -> None:
         ({"importance_statistics": "running"}, False),
         ({"code_compat": True}, False),
         ({"buffers": "freeze"}, False),
+        ({"buffers": "freeze_backbone"}, False),
     ],
 )
 def test_importances_are_taken_under_the_statistics_that_were_asked_for(settings: Any, fresh: bool) -> None:
