@@ -49,7 +49,7 @@ class Linkage(Attack):
         "thorough": {"simulations": 200},
     }
 
-    simulations: Annotated[int, Field(ge=4)] = 80
+    simulations: Annotated[int, Field(ge=4)] = 40
 
     def inapplicable(self, target: Target[Simulator]) -> str | None:
         if len(target.earlier) < 2:
