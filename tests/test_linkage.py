@@ -1,8 +1,6 @@
 """Linkage: artifacts of two rounds are matched by what is their client's own in them."""
 
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,16 +15,15 @@ from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_trials import AttackTrials
+from fdgpriv.statistics import linking
 from fdgpriv.tasks import linked_client
 from fdgpriv.threat import threat
-
-linkage: Any = import_module("fdgpriv.attacks.linkage")
 
 
 def test_clients_are_linked_though_the_model_moved_and_scaled_everything(rng: torch.Generator) -> None:
     own = torch.randn(12, 30, generator=rng)
     now = 5 + 3 * (own + 0.3 * torch.randn(12, 30, generator=rng))
-    found = linkage.likeness(now, own)
+    found = linking.likeness(now, own)
     assert found.argmax(1).tolist() == list(range(12))
     assert float(found.abs().max()) <= 1 + 1e-5
 
@@ -42,22 +39,26 @@ def test_practice_links_what_the_model_turned_to_other_axes(rng: torch.Generator
     (now, before), seen = in_another_frame(30, rng, frame), in_another_frame(200, rng, frame)
     hits = [
         scores.argmax(1) == torch.arange(30)
-        for scores in (linkage.likelihood_ratio(now, before, *seen), linkage.likeness(now, before))
+        for scores in (linking.likelihood_ratio(now, before, *seen), linking.likeness(now, before))
     ]
     assert float(hits[0].float().mean()) > 0.9
     assert float(hits[1].float().mean()) < 0.4
-    assert linkage._links_more(*seen)
+    assert linking.learned_links_more(*seen)
 
 
 def test_the_learned_score_is_a_likelihood_ratio(rng: torch.Generator) -> None:
     """Differences between entries equal those of scipy's densities of the fitted Gaussian and of its two halves."""
     seen = in_another_frame(300, rng, torch.eye(12))
     now, before = in_another_frame(5, rng, torch.eye(12))
-    found = linkage.likelihood_ratio(now, before, *seen).double().numpy()
+    found = linking.likelihood_ratio(now, before, *seen).double().numpy()
     spreads = [rows.std(0) + 1e-6 * rows.std() + 1e-12 for rows in seen]
     pairs = torch.cat([(rows - rows.mean(0)) / spread for rows, spread in zip(seen, spreads, strict=True)], 1)
     covariance = LedoitWolf(assume_centered=True).fit(pairs.double().numpy()).covariance_
-    x, y = (((r - r.mean(0)) / s).clamp(-3, 3).double().numpy() for r, s in zip((now, before), spreads, strict=True))
+    centred = (
+        (rows - seen_rows.mean(0)) / spread
+        for rows, seen_rows, spread in zip((now, before), seen, spreads, strict=True)
+    )
+    x, y = (rows.clamp(-3, 3).double().numpy() for rows in centred)
     whole = stats.multivariate_normal(np.zeros(24), covariance)
     left, right = (stats.multivariate_normal(np.zeros(12), c) for c in (covariance[:12, :12], covariance[12:, 12:]))
     plain = np.array([[whole.logpdf(np.r_[a, b]) - left.logpdf(a) - right.logpdf(b) for b in y] for a in x])
@@ -66,13 +67,13 @@ def test_the_learned_score_is_a_likelihood_ratio(rng: torch.Generator) -> None:
 
 def test_practice_with_unrelated_rounds_links_nobody(rng: torch.Generator) -> None:
     now, before, *seen = (torch.randn(100, 12, generator=rng) for _ in range(4))
-    hits = linkage.likelihood_ratio(now, before, *seen).argmax(1) == torch.arange(100)
+    hits = linking.likelihood_ratio(now, before, *seen).argmax(1) == torch.arange(100)
     assert float(hits.float().mean()) < 0.06
 
 
 def test_unrelated_rounds_link_nobody(rng: torch.Generator) -> None:
     now, before = torch.randn(2, 200, 30, generator=rng)
-    hits = linkage.likeness(now, before).argmax(1) == torch.arange(200)
+    hits = linking.likeness(now, before).argmax(1) == torch.arange(200)
     assert float(hits.float().mean()) < 0.05
     assert linked_client._rank(torch.zeros(5), 2) == 2  # who cannot be told apart is not found
 

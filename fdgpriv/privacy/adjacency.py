@@ -1,10 +1,9 @@
 """The neighbouring data sets of a differential privacy guarantee: one unit added or removed, or one unit replaced."""
 
 from enum import Enum
-from typing import Literal, TypeAlias
+from typing import Literal
 
-Unit: TypeAlias = Literal["image", "client"]
-"""What neighbouring data sets differ in: one image of a client, or all images of a client."""
+Unit = Literal["image", "client"]  # what neighbouring data sets differ in: one image, or all images, of a client
 
 
 class Adjacency(Enum):
