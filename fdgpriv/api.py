@@ -90,6 +90,8 @@ def audit(
             log.say(f"{config.dataset}: {sum(map(len, dataset.domains)):,} images in {len(dataset.domains)} domains")
             for spec in config.methods:
                 log.say(f"{spec}: network {', '.join(config.network(spec, len(dataset.domains) - 1))}")
+                if advice := config.advice(spec, len(dataset.domains) - 1):
+                    log.say(f"{spec}: {advice}")
             results = runner.run(command)
             paths = write(results, out)
         log.say(f"wrote {', '.join(str(path) for path in paths)}")

@@ -29,6 +29,7 @@ from fdgpriv.utils.fields import kinds
 from fdgpriv.utils.seeds import generator
 
 LARGE = 64  # pixels; smaller images use small_resnet unless --backbone is given, and stems without downsampling
+LARGE_LR = 0.05  # of training from scratch
 
 
 IMAGES = {"quick": 200}  # maximum number of images of each domain, by preset
@@ -240,6 +241,14 @@ class AuditConfig(Options):
             return name, origin(name, self._weights(name))
         except FileNotFoundError:  # a run stops when it builds the network, with the name of the file
             return name, "not found"
+
+    def advice(self, spec: str, domains: int) -> str | None:
+        """What to set for a network that starts from ImageNet weights, where the method's preset is for one from scratch."""
+        _, weights = self.network(spec, domains)
+        lr = getattr(self.method(spec), "lr", 0.0)
+        if weights == RANDOM or lr < LARGE_LR:
+            return None
+        return f"lr {lr:g} is for training from scratch; from ImageNet weights try --set lr=0.003 buffers=freeze"
 
     def pretrained_metrics(self, spec: str, domains: int) -> PretrainedMetrics:
         """Which photographs reconstructed from the method `spec` are compared in EfficientNet-Lite0's pre-trained features.

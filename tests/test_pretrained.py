@@ -14,6 +14,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from fdgpriv.audit import main
+from fdgpriv.config import AuditConfig
 from fdgpriv.models import efficientnet_lite
 from fdgpriv.models.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone, backbone, origin
 from fdgpriv.models.efficientnet_lite import EfficientNetLite0, SameConv2d, imagenet_classifier
@@ -230,3 +231,18 @@ def test_a_run_says_what_it_loaded(tmp_path: Path, capsys: pytest.CaptureFixture
     assert f"Network of fedavg: {LITE}; weights: {told}." in report
     assert "Network of fedavg:network=inception: the method's own; weights: random initialisation." in report
     assert str(efficientnet_lite.packaged().parent) not in (out / "results.json").read_text(encoding="utf-8")
+
+
+@pretrained
+def test_a_learning_rate_for_training_from_scratch_is_pointed_out() -> None:
+    def advice(method: str, backbone: str | None = LITE, **settings: str) -> str | None:
+        given = AuditConfig(methods=(method,), dataset="pacs", image_size=96, backbone=backbone, settings=settings)
+        return given.advice(method, 3)
+
+    assert (
+        advice("fedavg")
+        == "lr 0.1 is for training from scratch; from ImageNet weights try --set lr=0.003 buffers=freeze"
+    )
+    assert advice("fedavg", lr="0.003") is None
+    assert advice("fedavg", "small_resnet") is None
+    assert advice("hfedf") is None  # a network of its own
