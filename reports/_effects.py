@@ -185,6 +185,6 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "relative_error": _points,
     "auc": lambda value: f"{number(value, 2)} AUC",
     "l1": lambda value: f"{number(value, 2)} in label shares",
-    "psnr": lambda value: f"{number(value, 1)} dB",
+    "psnr": lambda value: f"{number(value, 1 if abs(value) >= 0.05 else 2)} dB",
     "r2": lambda value: f"{number(value, 2)} R²",
 }
