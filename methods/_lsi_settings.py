@@ -164,7 +164,9 @@ class LSISettings(FederatedSGD):
                 if field.name in _RELEASED and getattr(self, field.name) == field.default:
                     object.__setattr__(self, field.name, _RELEASED[field.name])
         if self.recalibrate_bn and self.buffers != "share":
-            raise ValueError(f"lsi.recalibrate_bn: want buffers=share, got buffers={self.buffers}")
+            raise ValueError(
+                f"lsi.recalibrate_bn: want buffers=share, got buffers={self.buffers}; or set recalibrate_bn=false"
+            )
         if self.aggregation == "mean" and self.normaliser == "clients":
             raise ValueError("lsi.normaliser: want server where aggregation=mean weighs by nothing, got clients")
 
