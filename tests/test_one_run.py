@@ -13,7 +13,6 @@ from fdgpriv.privacy.adjacency import Adjacency
 from fdgpriv.privacy.canaries import VectorCanaries
 from fdgpriv.privacy.one_run import few_guesses, one_run, one_run_audit, one_run_ceiling, one_run_guesses, one_run_p
 from fdgpriv.privacy.sensitivity import mean_sensitivity
-from fdgpriv.privacy.training_audit import CanaryAudit, audited
 from fdgpriv.utils.defaults import Bug
 from fdgpriv.utils.seeds import generator
 
@@ -169,13 +168,13 @@ def test_what_cannot_be_audited_is_an_error(ask: Callable[[], object], told: str
 @pytest.mark.parametrize(("epsilon", "mean"), [(10.0, 2.58), (4.377, 1.47), (1.993, 0.45)])
 def test_canaries_among_the_images_of_one_client_find_what_is_expected(epsilon: float, mean: float) -> None:
     """Means from simulations of other code, at the claims that noise of 0.5, 1 and 2 sensitivities gives."""
-    found = [one_run_of("gaussian", epsilon, seed) for seed in range(60)]
-    assert np.mean([audit.bound.epsilon for audit in found]) == pytest.approx(mean, abs=0.2)
-    assert sum(audit.p <= 0.05 for audit in found) <= 6
+    found = [one_run_of("gaussian", epsilon, seed) for seed in range(30)]
+    assert np.mean(found) == pytest.approx(mean, abs=0.25)
+    assert sum(bound > epsilon for bound in found) <= 4
 
 
 def test_half_the_noise_makes_canaries_visible() -> None:
-    plain, half = ([one_run_of(spec, 10.0, s).bound.epsilon for s in range(20)] for spec in ("gaussian", "half"))
+    plain, half = ([one_run_of(spec, 10.0, s) for s in range(20)] for spec in ("gaussian", "half"))
     assert np.mean(half) > np.mean(plain) + 0.1  # of at most 2.8: few guesses
 
 
@@ -185,9 +184,11 @@ def test_a_protected_client_is_one_canary_and_l1_norms_have_none() -> None:
         assert defense.canaries(None, None, None, generator(0)) is None  # type: ignore[arg-type]
 
 
-def one_run_of(spec: str, epsilon: float, seed: int) -> CanaryAudit:
+def one_run_of(spec: str, epsilon: float, seed: int) -> float:
+    """The bound at 95 % by as many guesses as an audit takes."""
     bug: Bug | None = "half-noise" if spec == "half" else None
     _, defense = defended(Method.parse("ccst"), f"gaussian:epsilon={epsilon}", bug)
     found = defense.canaries(None, None, None, generator(seed))  # type: ignore[arg-type]
     assert found is not None
-    return audited(*found, epsilon, DELTA)
+    scores, included = (tensor.numpy() for tensor in found)
+    return one_run_audit(scores, included, few_guesses(len(scores)), epsilon, DELTA).bound.epsilon or 0.0
