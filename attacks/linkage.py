@@ -17,6 +17,7 @@ from fdgpriv.targets.simulator import HeldImages, Simulator
 from fdgpriv.targets.target import Target
 from fdgpriv.tasks.linked_client import LinkedClient
 from fdgpriv.tasks.task import Predictions
+from fdgpriv.utils.seeds import generator
 
 
 @dataclass(frozen=True)
@@ -58,19 +59,19 @@ class Linkage(Attack):
         received_model = observations[0].received_model
         before = torch.stack([adversary.vector(artifact, received_model) for artifact in adversary.earlier])
         now = adversary.vectors(observations)
-        pairs = self.practised(adversary, rng)
+        pairs = adversary.cache.get((Linkage, self.simulations), lambda: self.practised(adversary))
         learned = pairs is not None and learned_links_more(*pairs)
-        predictions = likelihood_ratio(now, before, *pairs) if learned and pairs else likeness(now, before)
+        predictions = likelihood_ratio(now, before, *pairs) if learned else likeness(now, before)
         ordinary = -standard(before).square().sum(1)
         return Predictions(list(predictions), {"mean_image": [ordinary]})
 
-    def practised(self, adversary: Adversary, rng: torch.Generator) -> tuple[Tensor, Tensor] | None:
+    def practised(self, adversary: Adversary) -> tuple[Tensor, Tensor] | None:
         """Artifacts (S, D) of simulated clients in the last round and in the first; None where these are not simulated."""
         simulator = adversary.simulator(Simulator)  # type: ignore[type-abstract]
         first = simulator.in_first_round()
         if first is None:
             return None
-        pairs: list[tuple[Tensor, Tensor]] = []
+        rng, pairs = generator(adversary.seed, 45), list[tuple[Tensor, Tensor]]()
         for turn in range(self.simulations):
             for domain in adversary.held:
                 size = adversary.sizes[turn % len(adversary.sizes)]

@@ -141,13 +141,12 @@ class FederatedSGD(Method):
         BatchNorm stays in evaluation mode if batches have one image, which has no batch statistics.
         """
         model.train()
-        still = model if self.buffers == "freeze" or min(self.batch_size, n) == 1 else None
-        if self.buffers == "freeze_backbone" and still is None:
-            still = cast(nn.Module, model.backbone)
-        if still is not None:
-            for module in still.modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                    module.eval()
+        whole = self.buffers == "freeze" or min(self.batch_size, n) == 1
+        if not (whole or self.frozen):
+            return
+        for module in (model if whole else cast(nn.Module, model.backbone)).modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.eval()
 
     def steps(self, n: int) -> int:
         """Mini-batches per round of a client with n images."""

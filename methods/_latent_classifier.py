@@ -31,13 +31,19 @@ class Head(nn.Module):
         logits: Tensor = self.linear(latents)
         return logits
 
+    def running(self) -> tuple[Tensor, Tensor]:
+        """Running mean and variance (p,); ValueError if there are none."""
+        if self.norm.running_mean is None or self.norm.running_var is None:
+            raise ValueError("want a BatchNorm with running statistics, got one without")
+        return self.norm.running_mean, self.norm.running_var
+
 
 @dataclass(frozen=True, eq=False)
 class FrozenHeads:
     """Heads of C clients in evaluation mode, without gradients by their parameters.
 
     Attributes:
-        mean, variance: Running statistics (C, p).
+        mean, variance: Running statistics (C, 1, p).
         weight, bias: Of the linear layers (C, K, p) and (C, K) equal to each head's normalisation and linear layer.
     """
 
@@ -52,12 +58,10 @@ class FrozenHeads:
         """Raises ValueError if a head's BatchNorm has no running statistics."""
         means, variances, weights, biases = [], [], [], []
         for head in heads:
-            mean, variance = head.norm.running_mean, head.norm.running_var
-            if mean is None or variance is None:
-                raise ValueError("want a BatchNorm with running statistics, got one without")
+            mean, variance = head.running()
             weight = head.linear.weight * (variance + head.norm.eps).rsqrt()
-            means.append(mean.clone())
-            variances.append(variance.clone())
+            means.append(mean[None])
+            variances.append(variance[None])
             weights.append(weight)
             biases.append(head.linear.bias - weight @ mean)
         return cls(*map(torch.stack, (means, variances, weights, biases)))

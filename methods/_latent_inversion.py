@@ -65,20 +65,17 @@ class Latents:
             if trained:
                 self._backward_sequentially(heads, labels)
             else:
-                mean, variance = frozen.mean[:, None], frozen.variance[:, None]
-                self.loss(frozen.each(self.value), mean, variance, self.value, labels).backward()
+                self.loss(frozen.each(self.value), frozen.mean, frozen.variance, self.value, labels).backward()
             self.adam.step()
         frozen = FrozenHeads.of([head.eval() for head in heads])
         with torch.no_grad():
-            mean, variance = frozen.mean[:, None], frozen.variance[:, None]
-            return statistics_loss(mean, variance, self.value, self.how.distance).mean(-1)
+            return statistics_loss(frozen.mean, frozen.variance, self.value, self.how.distance).mean(-1)
 
     def _backward_sequentially(self, heads: Sequence[Head], labels: Tensor) -> None:
         for head, latents, classes in zip(heads, self.value, labels, strict=True):
             for batch, of_batch in zip(latents, classes, strict=True):
                 logits = head(batch)  # updates its running statistics, which Eq. 5 then uses
-                running = FrozenHeads.of([head])
-                self.loss(logits, running.mean[0], running.variance[0], batch, of_batch).backward()
+                self.loss(logits, *head.running(), batch, of_batch).backward()
 
     def loss(self, logits: Tensor, mean: Tensor, variance: Tensor, latents: Tensor, labels: Tensor) -> Tensor:
         """Eq. 7 summed over batches (..., B, p), with logits (..., B, K), statistics (..., p), labels (..., B)."""

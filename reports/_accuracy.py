@@ -1,4 +1,4 @@
-"""Tables and drawings of accuracy over targets, seeds and rounds, with one attack's lead beside it."""
+"""Tables and figures of target accuracy over domains, seeds and rounds, beside the lead of one attack."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -68,8 +68,7 @@ def shared_style_target(
     if found is None:
         return None
     shared, blend = found
-    own = (r.samples for r in transcript.records if r.kind == StyleStatistics.kind and r.receiver == SERVER)
-    sizes = sorted(own)
+    sizes = sorted(r.samples for r in transcript.records if r.kind == StyleStatistics.kind and r.receiver == SERVER)
     return Target(
         simulator=SharedStyleSimulator(evidence, defense, evidence.template, blend, sizes[len(sizes) // 2]),
         level="group",
