@@ -25,7 +25,8 @@ class LabelHistogram(Attack):
     """Ridge regression from artifact to label distribution, fitted on clients simulated from auxiliary images.
 
     Attributes:
-        simulations: Simulated clients of each size.
+        simulations: Simulated clients of each size. An adversary that practises on other looks of its images simulates a
+            third: what limits it are the looks.
         expensive_simulations: The same where simulating one takes a training.
         alphas: Dirichlet concentrations: below 1 a few classes, 100 nearly uniform.
     """
@@ -45,16 +46,17 @@ class LabelHistogram(Attack):
     group_sizes = (1, 5, None)
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {"simulations": 30, "expensive_simulations": 6},
-        "thorough": {"simulations": 1000, "expensive_simulations": 80},
+        "quick": {"simulations": 60, "expensive_simulations": 6},
+        "thorough": {"simulations": 3000, "expensive_simulations": 80},
     }
 
-    simulations: TwoOrMore = 200
+    simulations: Annotated[int, Field(ge=6)] = 600
     expensive_simulations: TwoOrMore = 16
     alphas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = ALPHAS
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
-        count = self.expensive_simulations if adversary.expensive else self.simulations
+        known = len(adversary.practice) == len(adversary.held)
+        count = self.expensive_simulations if adversary.expensive else self.simulations // (1 if known else 3)
         received_model = observations[0].received_model
         clients = [
             (client, size)
@@ -64,11 +66,11 @@ class LabelHistogram(Attack):
         inputs, shares = (torch.stack(rows) for rows in zip(*((c.vector, c.shares) for c, _ in clients), strict=True))
         sizes = torch.tensor([size for _, size in clients])
         if not adversary.expensive and not adversary.joint and 1 in adversary.sizes:
-            known = simulate(adversary, 1)
-            single = known.sizes == 1
-            labels = torch.nn.functional.one_hot(known.labels, adversary.classes).float()
-            inputs, shares = torch.cat([inputs, known.inputs[single]]), torch.cat([shares, labels])
-            sizes = torch.cat([sizes, known.sizes[single]])
+            own = simulate(adversary, 1)
+            single = own.sizes == 1
+            labels = torch.nn.functional.one_hot(own.labels, adversary.classes).float()
+            inputs, shares = torch.cat([inputs, own.inputs[single]]), torch.cat([shares, labels])
+            sizes = torch.cat([sizes, own.sizes[single]])
         simulations = Vectors(inputs, sizes)
         n_images = torch.tensor([observation.n_images for observation in observations])
         return regressed_shares(simulations, shares, adversary.vectors(observations), n_images)

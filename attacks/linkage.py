@@ -12,29 +12,30 @@ from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.parameters import BatchNormStatistics, ImportanceWeights, ModelState, ModelUpdate
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
-from fdgpriv.statistics.linking import learned_links_more, likelihood_ratio, likeness, standard
-from fdgpriv.targets.simulator import HeldImages, Simulator
+from fdgpriv.targets.simulator import HeldImages, InRound, Simulator
 from fdgpriv.targets.target import Target
 from fdgpriv.tasks.linked_client import LinkedClient
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.utils.seeds import generator
+
+from ._linking import Practice, likeness, links_more, log_odds, standard
 
 
 @dataclass(frozen=True)
 class Linkage(Attack):
     """Ranks the earlier artifacts by how likely the observed one is from the same client.
 
-    Where artifacts of both rounds can be simulated cheaply, clients of public images practise: a Gaussian with a shrunken
-    covariance is fitted to their pairs of artifacts, and the score is the log likelihood ratio of "a pair of one client"
-    to "of two". Otherwise, or where practice shows it to link more, artifacts of each round are standardised about their
-    median and whitened along the principal axes of the earlier ones, and the score is the cosine of the result: between
-    rounds the model changes every client's artifact mostly in the same way, and axes shared by all clients of a domain
-    weigh no more than others.
+    Where artifacts of both rounds can be simulated, clients of public images practise: from them the attack learns what
+    in an artifact is its client's own, and scores by `log_odds`. Otherwise, or where practice shows it to link more,
+    artifacts of each round are standardised about their median and whitened along the principal axes of the earlier
+    ones, and the score is the cosine of the result: between rounds the model changes every client's artifact mostly in
+    the same way, and axes shared by all clients of a domain weigh no more than others.
 
     The positive control is artifacts of the same clients simulated again, without defense.
 
     Attributes:
         simulations: Simulated clients of each domain; half of them choose between the two scores.
+        expensive_simulations: The same where simulating an artifact takes a training.
     """
 
     reads = (StyleStatistics, ModelState, ModelUpdate, ImportanceWeights, BatchNormStatistics)
@@ -43,11 +44,12 @@ class Linkage(Attack):
     group_sizes = (None,)
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {"simulations": 20},
-        "thorough": {"simulations": 200},
+        "quick": {"simulations": 20, "expensive_simulations": 4},
+        "thorough": {"simulations": 200, "expensive_simulations": 60},
     }
 
     simulations: Annotated[int, Field(ge=4)] = 40
+    expensive_simulations: Annotated[int, Field(ge=4)] = 12
 
     def inapplicable(self, target: Target[Simulator]) -> str | None:
         if len(target.earlier) < 2:
@@ -55,29 +57,38 @@ class Linkage(Attack):
         return None
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
-        # which round's model is irrelevant: it is the same for all, so subtracting the median removes it
         received_model = observations[0].received_model
-        before = torch.stack([adversary.vector(artifact, received_model) for artifact in adversary.earlier])
+        first = adversary.simulator(Simulator).in_first_round()  # type: ignore[type-abstract]
+        # without practice, any model will do: subtracting the median removes it
+        origin = received_model if first is None else first.received_model
+        before = torch.stack([adversary.vector(artifact, origin) for artifact in adversary.earlier])
+        peers = torch.stack([adversary.vector(artifact, received_model) for artifact in adversary.latest])
         now = adversary.vectors(observations)
-        pairs = adversary.cache.get((Linkage, self.simulations), lambda: self.practised(adversary))
-        learned = pairs is not None and learned_links_more(*pairs)
-        predictions = likelihood_ratio(now, before, *pairs) if learned else likeness(now, before)
         ordinary = -standard(before).square().sum(1)
-        return Predictions(list(predictions), {"mean_image": [ordinary]})
+        scores = likeness(now, before)
+        if first is not None:
+            practice = adversary.cache.get(
+                (self, received_model), lambda: self.practised(adversary, first, received_model)
+            )
+            scores = log_odds(now, before, practice, peers) if links_more(practice) else scores
+        return Predictions(list(scores), {"mean_image": [ordinary]})
 
-    def practised(self, adversary: Adversary) -> tuple[Tensor, Tensor] | None:
-        """Artifacts (S, D) of simulated clients in the last round and in the first; None where these are not simulated."""
-        simulator = adversary.simulator(Simulator)  # type: ignore[type-abstract]
-        first = simulator.in_first_round()
-        if first is None:
-            return None
-        rng, pairs = generator(adversary.seed, 45), list[tuple[Tensor, Tensor]]()
-        for turn in range(self.simulations):
-            for domain in adversary.held:
+    def practised(self, adversary: Adversary, first: InRound, received_model: ModelState | None) -> Practice:
+        """Artifacts of simulated clients in the last round and in the first."""
+        last = InRound(adversary.simulator(Simulator), received_model)  # type: ignore[type-abstract]
+        rng, rows, domains = generator(adversary.seed, 45), list[list[Tensor]](), list[int]()
+        for turn in range(self.expensive_simulations if adversary.expensive else self.simulations):
+            for d, domain in enumerate(adversary.held):
                 size = adversary.sizes[turn % len(adversary.sizes)]
                 index = torch.randint(len(domain), (size,), generator=rng)  # as varied as clients of many images
-                held = HeldImages(domain.images, domain.labels)
-                now, before = (one.vector(one.make(held, index, rng), None) for one in (simulator, first))
-                pairs.append((now, before))
-        now_rows, before_rows = zip(*pairs, strict=True)
-        return torch.stack(now_rows), torch.stack(before_rows)
+                rows.append(
+                    [
+                        simulator.vector(
+                            simulator.make(HeldImages(domain.images, domain.labels, model), index, rng), model
+                        )
+                        for simulator, model in (last, first)
+                    ]
+                )
+                domains.append(d)
+        now, before = (torch.stack(of_round) for of_round in zip(*rows, strict=True))
+        return Practice(now, before, torch.tensor(domains))

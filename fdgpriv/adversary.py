@@ -116,6 +116,7 @@ class Adversary:
     _simulator: Simulator
     _candidates: Tensor
     _earlier: tuple[Artifact, ...] = ()
+    _latest: tuple[Artifact, ...] = ()
     typical: int = 0
     expensive: bool = False
     seed: int = 0
@@ -188,6 +189,12 @@ class Adversary:
         """The artifacts of all clients in an earlier round, in random order."""
         self.threat.require(Capability.SEES_ALL_ROUNDS)
         return self._earlier
+
+    @property
+    def latest(self) -> tuple[Artifact, ...]:
+        """The artifacts of the same clients in the observed round, in another random order."""
+        self.threat.require(Capability.SEES_ALL_ROUNDS)
+        return self._latest
 
     def simulator(self, kind: type[C], using: Capability = Capability.KNOWS_DEFENSE) -> C:
         """The simulator of the artifacts.

@@ -7,15 +7,15 @@ import pytest
 import torch
 from conftest import Evaluator, Fitted, fit
 from factories import mean
+from fdgpriv.attacks import _linking
 from scipy import stats
-from sklearn.covariance import LedoitWolf
+from torch import Tensor
 
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_trials import AttackTrials
-from fdgpriv.statistics import linking
 from fdgpriv.tasks import linked_client
 from fdgpriv.threat import threat
 
@@ -23,57 +23,84 @@ from fdgpriv.threat import threat
 def test_clients_are_linked_though_the_model_moved_and_scaled_everything(rng: torch.Generator) -> None:
     own = torch.randn(12, 30, generator=rng)
     now = 5 + 3 * (own + 0.3 * torch.randn(12, 30, generator=rng))
-    found = linking.likeness(now, own)
+    found = _linking.likeness(now, own)
     assert found.argmax(1).tolist() == list(range(12))
     assert float(found.abs().max()) <= 1 + 1e-5
 
 
-def in_another_frame(count: int, rng: torch.Generator, frame: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pairs of one client's artifacts (count, 12), where the second round mixes the first one's axes."""
-    own = torch.randn(count, 12, generator=rng)
-    return 2 + own @ frame + 0.3 * torch.randn(count, 12, generator=rng), own
+def practice(count: int, rng: torch.Generator, dim: int = 40, moved: float = 0.0) -> tuple[_linking.Practice, Tensor]:
+    """Artifacts of clients of three domains in two rounds, and the share of each entry that is a client's own.
+
+    Few entries carry it; the others are noise of another scale. `moved` is added to all artifacts of the later round.
+    """
+    own = torch.where(torch.arange(dim) < 8, 0.9, 0.0)
+    domains = torch.arange(count) % 3
+    center = 5 * torch.randn(3, dim, generator=torch.Generator().manual_seed(7))[domains]
+    stays = torch.randn(count, dim, generator=rng)
+    now, before = (own.sqrt() * stays + (1 - own).sqrt() * torch.randn(count, dim, generator=rng) for _ in range(2))
+    return _linking.Practice(moved + 3 * (center + now), center + before, domains), own
 
 
-def test_practice_links_what_the_model_turned_to_other_axes(rng: torch.Generator) -> None:
-    frame = torch.linalg.qr(torch.randn(12, 12, generator=rng)).Q
-    (now, before), seen = in_another_frame(30, rng, frame), in_another_frame(200, rng, frame)
+def test_practice_tells_what_is_the_client_s_own(rng: torch.Generator) -> None:
+    learned, own = practice(300, rng)
+    assert torch.allclose(_linking.correlations(learned), own, atol=0.25)
+    seen, _ = practice(30, rng, moved=4.0)  # clients train otherwise than simulated ones
     hits = [
         scores.argmax(1) == torch.arange(30)
-        for scores in (linking.likelihood_ratio(now, before, *seen), linking.likeness(now, before))
+        for scores in (
+            _linking.log_odds(seen.now, seen.before, learned),
+            _linking.likeness(seen.now, seen.before),
+        )
     ]
     assert float(hits[0].float().mean()) > 0.9
-    assert float(hits[1].float().mean()) < 0.4
-    assert linking.learned_links_more(*seen)
+    assert float(hits[1].float().mean()) < 0.6
+    assert _linking.links_more(learned)
 
 
-def test_the_learned_score_is_a_likelihood_ratio(rng: torch.Generator) -> None:
-    """Differences between entries equal those of scipy's densities of the fitted Gaussian and of its two halves."""
-    seen = in_another_frame(300, rng, torch.eye(12))
-    now, before = in_another_frame(5, rng, torch.eye(12))
-    found = linking.likelihood_ratio(now, before, *seen).double().numpy()
-    spreads = [rows.std(0) + 1e-6 * rows.std() + 1e-12 for rows in seen]
-    pairs = torch.cat([(rows - rows.mean(0)) / spread for rows, spread in zip(seen, spreads, strict=True)], 1)
-    covariance = LedoitWolf(assume_centered=True).fit(pairs.double().numpy()).covariance_
-    centred = (
-        (rows - seen_rows.mean(0)) / spread
-        for rows, seen_rows, spread in zip((now, before), seen, spreads, strict=True)
-    )
-    x, y = (rows.clamp(-3, 3).double().numpy() for rows in centred)
-    whole = stats.multivariate_normal(np.zeros(24), covariance)
-    left, right = (stats.multivariate_normal(np.zeros(12), c) for c in (covariance[:12, :12], covariance[12:, 12:]))
-    plain = np.array([[whole.logpdf(np.r_[a, b]) - left.logpdf(a) - right.logpdf(b) for b in y] for a in x])
-    assert np.allclose(found - found[0, 0], plain - plain[0, 0], atol=1e-4)
+def test_the_log_odds_are_those_of_normal_densities(rng: torch.Generator) -> None:
+    """Of one domain: differences between pairs equal the sums of scipy's densities of each entry's two deviations."""
+    learned, _ = practice(300, rng, dim=12)
+    learned = _linking.Practice(learned.now, learned.before, torch.zeros(300, dtype=torch.int64))
+    now, before = torch.randn(4, 12, generator=rng), torch.randn(5, 12, generator=rng)
+    found = _linking.log_odds(now, before, learned).double().numpy()
+    r = _linking.correlations(learned).double().numpy()
+
+    def deviations(rows: Tensor, known: Tensor) -> np.ndarray:
+        mean = (rows.sum(0) + known.mean(0)) / (len(rows) + 1)
+        squares = (rows - mean).square().sum(0) + (known - known.mean(0)).square().mean(0)
+        standardised = (rows - mean) / (squares / (len(rows) + 1)).sqrt()
+        return standardised.clamp(-3, 3).double().numpy()
+
+    def odds(a: np.ndarray, b: np.ndarray) -> float:
+        pairs = (
+            stats.multivariate_normal([0, 0], [[1, one], [one, 1]]).logpdf([x, y])
+            for x, y, one in zip(a, b, r, strict=True)
+        )
+        return float(sum(pairs) - stats.norm.logpdf(a).sum() - stats.norm.logpdf(b).sum())
+
+    plain = np.array([[odds(a, b) for b in deviations(before, learned.before)] for a in deviations(now, learned.now)])
+    assert np.allclose(found - found[0, 0], plain - plain[0, 0], atol=1e-3)
+
+
+def test_artifacts_of_two_domains_are_of_two_clients(rng: torch.Generator) -> None:
+    learned, _ = practice(60, rng)
+    seen, _ = practice(30, rng)
+    scores = _linking.log_odds(seen.now, seen.before, learned)
+    same = seen.domains[:, None] == seen.domains
+    assert (seen.domains[scores.argmax(1)] == seen.domains).all()
+    assert float(scores[same].median()) > float(scores[~same].median())
 
 
 def test_practice_with_unrelated_rounds_links_nobody(rng: torch.Generator) -> None:
     now, before, *seen = (torch.randn(100, 12, generator=rng) for _ in range(4))
-    hits = linking.likelihood_ratio(now, before, *seen).argmax(1) == torch.arange(100)
+    domains = torch.arange(100) % 2
+    hits = _linking.log_odds(now, before, _linking.Practice(seen[0], seen[1], domains)).argmax(1) == torch.arange(100)
     assert float(hits.float().mean()) < 0.06
 
 
 def test_unrelated_rounds_link_nobody(rng: torch.Generator) -> None:
     now, before = torch.randn(2, 200, 30, generator=rng)
-    hits = linking.likeness(now, before).argmax(1) == torch.arange(200)
+    hits = _linking.likeness(now, before).argmax(1) == torch.arange(200)
     assert float(hits.float().mean()) < 0.05
     assert linked_client._rank(torch.zeros(5), 2) == 2  # who cannot be told apart is not found
 

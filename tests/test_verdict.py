@@ -8,6 +8,7 @@ from scipy import stats
 
 from fdgpriv.selftest import alarms
 from fdgpriv.statistics import interval, rule
+from fdgpriv.statistics.interval import Array
 from fdgpriv.statistics.rule import Hypothesis
 
 RESAMPLES = 400
@@ -129,6 +130,33 @@ def test_hits_against_none_have_the_p_of_mcnemar_and_what_favours_no_attack_has_
         hits = np.array([1.0] * wins + [0.0] * (12 - wins))
         shown = rule.test(Hypothesis(hits, {"b": np.zeros(12)}, bounds=(0, 1)), rng, 100_000)
         assert shown.p == pytest.approx(p, rel=0.1, abs=1e-4)
+
+
+def chance(rate: float, units: int, rng: np.random.Generator) -> Array:
+    """Mean hits of 30 guesses for each unit."""
+    return rng.binomial(30, rate, units) / 30
+
+
+def test_many_hits_beat_the_mean_of_guesses(rng: np.random.Generator) -> None:
+    """Bootstrap-t has p = .02 to .04 here: in 4 % of resamples all hit, and the differences hardly vary."""
+    hits = np.append(np.ones(27), np.zeros(3))
+    found = rule.test(Hypothesis(hits, {"noise": chance(1 / 30, 30, rng)}, bounds=(0.0, 1.0)), rng, 10_000)
+    assert found.p is not None
+    assert found.p < 0.001
+    assert found.lower is not None
+    assert found.lower > 0.6
+
+
+@pytest.mark.parametrize("rate", [1 / 30, 1 / 3, 0.9])
+def test_hits_at_the_rate_of_guesses_rarely_beat_them(rate: float, rng: np.random.Generator) -> None:
+    leaks = 0
+    for _ in range(400):
+        hits = (rng.random(30) < rate).astype(float)
+        found = rule.test(
+            Hypothesis(hits, {"noise": chance(rate, 30, rng)}, bounds=(0.0, 1.0)), rng, RESAMPLES, sharp=False
+        )
+        leaks += found.p is not None and found.p <= 0.025
+    assert leaks <= 0.04 * 400
 
 
 def test_what_answers_as_its_control_does_has_p_1_and_no_lead_is_left_open(rng: np.random.Generator) -> None:

@@ -263,7 +263,8 @@ class Evaluator:
         holder: str,
         pool: Tensor,
     ) -> Adversary:
-        layout, shared = laid_out.layout, laid_out.layout.target
+        layout, shared, latest = laid_out.layout, laid_out.layout.target, laid_out.linkable
+        order = torch.randperm(len(latest), generator=generator(self.seed, 46)).tolist()
         return Adversary(
             threat=threat,
             classes=self.federation.classes,
@@ -276,6 +277,7 @@ class Evaluator:
             _earlier=tuple(
                 target.simulator.alike(shared.earlier[name], shared.earlier[name].level) for name in layout.earlier
             ),
+            _latest=tuple(latest[i] for i in order),
             typical=self._typical(target),
             expensive=target.expensive,
             seed=self.seed,

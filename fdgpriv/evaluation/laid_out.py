@@ -6,6 +6,7 @@ from functools import cached_property
 
 from torch import Tensor
 
+from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.evaluation.trial import Trial
 from fdgpriv.evaluation.trial_layout import TrialLayout
 from fdgpriv.targets.output_cache import OutputCache
@@ -19,6 +20,12 @@ class LaidOut:
     share: float | None
     leaked: Mapping[str, Tensor]
     trials: Sequence[Trial]
+
+    @property
+    def linkable(self) -> list[Artifact]:
+        """The artifacts of all clients of which an earlier one is known."""
+        whole = [trial for trial in self.trials if trial.size is None and trial.client in self.layout.earlier]
+        return [trial.asked["attack"][0].observation.artifact for trial in whole]
 
     @cached_property
     def output_cache(self) -> OutputCache:

@@ -15,6 +15,7 @@ BOOTSTRAP_FROM = 20
 """Units from which the bootstrap is used; below, the t interval."""
 
 _CHUNK = 2_000_000
+_NEAR = 0.05  # of the reach
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,16 @@ def compare(
     reach: tuple[float, float] | None = None,
     *,
     varied: bool = True,
+    hits: bool = False,
 ) -> list[Comparison]:
     """Tests mean <= 0 on the differences of independent units, for each control.
 
     From 20 units on by the more careful of a studentised bootstrap and t, below by t. Where so many differences are
     equal that a resample is constant with probability above `tail` (0/1 metrics with rare or near-certain success),
     neither is honest: then by Gaffke's bound if the reach is known, else by t without an upper bound. Gaffke's bound also
-    serves where the reach is known and more than half of the differences are one value, as for hits.
+    serves where the reach is known and more than half of the differences are one value, or nearly one: hits minus the mean
+    score of a control. There a resample of successes alone has next to no variance, and bootstrap-t trusts nothing: 27 hits
+    of 30 against a chance of .033 would have p = .04.
 
     Differences that are all exactly 0, of scores that differ between units, have both bounds 0 and p = 1: the attack
     answers what the control answers. p never falls below the sign-flip floor 2^-(differences that are not 0), and lower
@@ -57,6 +61,7 @@ def compare(
         resamples: R; want R + 1 >= 1 / tail.
         reach: Least and greatest difference that the metric allows.
         varied: Whether the attack's scores differ between units.
+        hits: Whether the attack's scores are the least or the greatest value each.
     """
     if (resamples + 1) * tail < 1:
         raise ValueError(f"want resamples >= {math.ceil(1 / tail) - 1} for the tail {tail:.3g}, got {resamples}")
@@ -64,7 +69,8 @@ def compare(
     scale[scale == 0] = 1
     snapped = np.round(differences / scale, 12) * scale  # 0.7 - 0.2 and 0.6 - 0.1 are one difference
     units = len(snapped)
-    tied = [_tied(d, tail) or (reach is not None and _mostly_one(d)) for d in snapped.T]
+    near = _NEAR * (reach[1] - reach[0]) if reach is not None and hits else 0.0
+    tied = [_tied(d, tail) or (reach is not None and _mostly_one(d, near)) for d in snapped.T]
     booted = [b for b in range(len(tied)) if units >= BOOTSTRAP_FROM and not tied[b]]
     bootstraps = dict(zip(booted, _bootstrap(snapped[:, booted], tail, rng, resamples), strict=True))
     found = []
@@ -90,9 +96,10 @@ def _tied(d: Array, tail: float) -> bool:
     return ties > 1 and (ties / len(d)) ** len(d) > tail
 
 
-def _mostly_one(d: Array) -> bool:
-    """Whether more than half of the differences are one value, as those of hits are."""
-    return 2 * int(np.unique(d, return_counts=True)[1].max()) > len(d)
+def _mostly_one(d: Array, near: float) -> bool:
+    """Whether more than half of the differences are one value, or differ from their median by at most `near`."""
+    ties = int(np.unique(d, return_counts=True)[1].max())
+    return 2 * max(ties, int(np.count_nonzero(np.abs(d - np.median(d)) <= near))) > len(d)
 
 
 def _student(d: Array, tail: float, bounded: bool) -> Comparison:

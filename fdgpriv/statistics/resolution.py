@@ -68,7 +68,9 @@ def _power(control: Array, rate: float, lead: float) -> float:
     """How often a true lead of hits over this control is found, over simulated experiments of the same size."""
     rng = np.random.default_rng(0)
     hits = (rng.random((len(control), _RUNS)) < min(1.0, rate + lead)).astype(float)
-    found = compare(hits - rng.permuted(np.tile(control[:, None], _RUNS), axis=0), LEVEL, rng, _RESAMPLES, (-1.0, 1.0))
+    found = compare(
+        hits - rng.permuted(np.tile(control[:, None], _RUNS), axis=0), LEVEL, rng, _RESAMPLES, (-1.0, 1.0), hits=True
+    )
     return float(np.mean([one.p is not None and one.p <= LEVEL for one in found]))
 
 

@@ -114,7 +114,8 @@ def test(hypothesis: Hypothesis, rng: np.random.Generator, resamples: int, *, sh
     if units < 2:
         shown = [Comparison(float(value), None, None, None) for value in d.mean(axis=0)]
     else:
-        shown = compare(d, LEVEL, rng, resamples, reach, varied=bool(np.ptp(attack) > 0))
+        hits = bounds is not None and bool(np.isin(attack, bounds).all())
+        shown = compare(d, LEVEL, rng, resamples, reach, varied=bool(np.ptp(attack) > 0), hits=hits)
     found = dict(zip(controls, shown, strict=True))
     strongest = min(found, key=lambda name: found[name].difference)
     difference = found[strongest].difference

@@ -17,7 +17,7 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.targets.answer import answered
-from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, Simulator, like_any
+from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, InRound, Simulator, like_any
 from fdgpriv.targets.target import Target
 from fdgpriv.targets.training import received_models
 from fdgpriv.threat import Capability
@@ -39,6 +39,7 @@ class StatisticsSimulator(DefendedSimulator):
         method, federation, defense: As trained.
         like: One client's data, for its position in the federation.
         verb: The request for statistics.
+        first: The model under which all clients computed those of the first recorded round, if that is another.
     """
 
     method: FederatedMethod
@@ -46,6 +47,7 @@ class StatisticsSimulator(DefendedSimulator):
     defense: Defense
     like: ClientData
     verb: str
+    first: ModelState | None = None
 
     kind = BatchNormStatistics.kind
 
@@ -54,6 +56,9 @@ class StatisticsSimulator(DefendedSimulator):
         data = replace(self.like, pixels=held.images[index], labels=held.labels[index])
         client = self.method.client(self.federation, data, rng)
         return [answered(client, self.verb, held.received_model, BatchNormStatistics)]
+
+    def in_first_round(self) -> InRound | None:
+        return None if self.first is None else InRound(self, self.first)
 
     def network(self) -> nn.Module:
         """A new copy of the initial network."""
@@ -122,8 +127,9 @@ def statistics_target(
         return None
     last, first = max(rounds), min(rounds)
     empty = like_any(population.clients)
+    started = transcript.model_sent(first, verb) if first != last else None
     return Target(
-        simulator=StatisticsSimulator(method, federation, defense, empty, verb),
+        simulator=StatisticsSimulator(method, federation, defense, empty, verb, started),
         level="client",
         wire=shared[last],
         clients=tuple(shared[last]),

@@ -1,7 +1,7 @@
 """Target: importance weights of a model's parameters, with the model they were computed under (LSI's stage 5)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import ImportanceWeights, ModelState
 from fdgpriv.defense import Defense
 from fdgpriv.federation.transcript import Transcript
-from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, Simulator
+from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, InRound, Simulator
 from fdgpriv.targets.target import Target
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.threat import Capability
@@ -122,6 +122,12 @@ class ImportanceSimulator(DefendedSimulator):
         return with_model(
             weights, self.training.moved(row[begin:], received_model).state if self.includes_model else {}
         )
+
+    def in_first_round(self) -> InRound | None:
+        first = self.training.first
+        if first is None or not isinstance(first.simulator, TrainingSimulator):
+            return None
+        return InRound(replace(self, training=first.simulator), first.received_model)
 
     @cached_property
     def _network(self) -> nn.Module:

@@ -7,7 +7,7 @@ clients with these images: adversaries do so for training data, and the evaluato
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -100,8 +100,8 @@ class Simulator(ABC):
         """The artifact without its sender's name, so that only its values distinguish it from others."""
         return artifact.seen_as(PEER)
 
-    def in_first_round(self) -> "Simulator | None":
-        """The simulator of the artifacts that clients shared in the first recorded round, if it is another and known."""
+    def in_first_round(self) -> "InRound | None":
+        """How the artifacts are simulated that clients shared in the first recorded round, if it is another and known."""
         return None
 
     def layers(self) -> tuple[str, ...]:
@@ -111,6 +111,13 @@ class Simulator(ABC):
     def at(self, layer: str) -> "Simulator":
         """The simulator of the same kind at another layer."""
         raise ValueError(f"{self.kind} is taken at no layer, got {layer!r}")
+
+
+class InRound(NamedTuple):
+    """How artifacts of one round are simulated: by what, and from which received model; None where they need none."""
+
+    simulator: Simulator
+    received_model: ModelState | None
 
 
 class DefendedSimulator(Simulator):

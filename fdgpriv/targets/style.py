@@ -11,7 +11,7 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
 from fdgpriv.defense import Defense
 from fdgpriv.targets.recorded_styles import RecordedStyles
-from fdgpriv.targets.simulator import HeldImages, Simulator
+from fdgpriv.targets.simulator import HeldImages, InRound, Simulator
 from fdgpriv.targets.target import Target
 
 
@@ -115,9 +115,9 @@ class StyleSimulator(Simulator):
             artifact.tensors(), {**artifact.facts(), "client": PEER, "granularity": granularity}
         )
 
-    def in_first_round(self) -> "StyleSimulator | None":
+    def in_first_round(self) -> InRound | None:
         first = self.evidence.rounds[0]
-        return None if first is self.evidence else StyleSimulator(first, self.defense, first.template)
+        return None if first is self.evidence else InRound(StyleSimulator(first, self.defense, first.template), None)
 
     def layers(self) -> tuple[str, ...]:
         return self.evidence.layers()

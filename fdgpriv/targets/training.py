@@ -16,7 +16,7 @@ from fdgpriv.federation.disclosure import FederatedMethod, PlainTraining
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
-from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, Simulator, like_any
+from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, InRound, Simulator, like_any
 from fdgpriv.targets.target import Target
 from fdgpriv.threat import Capability
 from fdgpriv.utils.cache import Cache
@@ -45,6 +45,7 @@ class TrainingSimulator(DefendedSimulator):
         method, federation, defense: As trained.
         like: One client's data, for its augmentation.
         round: Of the artifacts, from 0.
+        first: How those of the first recorded round are simulated, if that is another and all clients received one model.
     """
 
     kind: str
@@ -53,6 +54,7 @@ class TrainingSimulator(DefendedSimulator):
     defense: Defense
     like: ClientData
     round: int
+    first: InRound | None = None
 
     @property
     def plain(self) -> PlainTraining:
@@ -147,6 +149,9 @@ class TrainingSimulator(DefendedSimulator):
         after = self.moved(row, received_model)
         return after if self.kind == ModelState.kind else ModelUpdate.between(received_model, after)
 
+    def in_first_round(self) -> InRound | None:
+        return self.first
+
     def moved(self, row: Tensor, received_model: ModelState) -> ModelState:
         """The model that a vector of changes (F,) gives when subtracted from the received one."""
         state, start = {}, 0
@@ -176,9 +181,12 @@ def training_target(
     last, first = max(rounds), min(rounds)
     wire, received_model = uploads[last], transcript.models_sent(last)
     empty = like_any(population.clients)
-    kind = next(iter(wire.values())).kind
+    simulator = TrainingSimulator(next(iter(wire.values())).kind, method, federation, defense, empty, last)
+    started = transcript.model_sent(first)
+    if first != last and started is not None:
+        simulator = replace(simulator, first=InRound(replace(simulator, round=first), started))
     return Target(
-        simulator=TrainingSimulator(kind, method, federation, defense, empty, last),
+        simulator=simulator,
         level="client",
         wire=wire,
         clients=tuple(wire),
