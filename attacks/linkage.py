@@ -12,13 +12,15 @@ from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.parameters import BatchNormStatistics, ImportanceWeights, ModelState, ModelUpdate
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
+from fdgpriv.statistics.linking import Practice, likeness, links_more, log_odds, standard
 from fdgpriv.targets.simulator import HeldImages, InRound, Simulator
 from fdgpriv.targets.target import Target
 from fdgpriv.tasks.linked_client import LinkedClient
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.utils.seeds import generator
 
-from ._linking import Practice, likeness, links_more, log_odds, standard
+from ._probe import probe
+from ._simulation import Vectors
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ class Linkage(Attack):
             practice = adversary.cache.get(
                 (self, received_model), lambda: self.practised(adversary, first, received_model)
             )
-            scores = log_odds(now, before, practice, peers) if links_more(practice) else scores
+            if links_more(practice, classify):
+                scores = log_odds(now, before, practice, classify, peers)
         return Predictions(list(scores), {"mean_image": [ordinary]})
 
     def practised(self, adversary: Adversary, first: InRound, received_model: ModelState | None) -> Practice:
@@ -92,3 +95,9 @@ class Linkage(Attack):
                 domains.append(d)
         now, before = (torch.stack(of_round) for of_round in zip(*rows, strict=True))
         return Practice(now, before, torch.tensor(domains))
+
+
+def classify(known: Tensor, domains: Tensor, rows: Tensor) -> Tensor:
+    """Log-probabilities (M, K) of the domains of artifacts (M, D), from simulated artifacts (S, D) of known domains."""
+    ones = torch.ones(len(known)), torch.ones(len(rows))
+    return probe(Vectors(known, ones[0]), domains, rows, ones[1], int(domains.max()) + 1)

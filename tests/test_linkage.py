@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import Evaluator, Fitted, fit
 from factories import mean
-from fdgpriv.attacks import _linking
+from fdgpriv.attacks.linkage import classify
 from scipy import stats
 from torch import Tensor
 
@@ -16,6 +16,7 @@ from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_trials import AttackTrials
+from fdgpriv.statistics import linking
 from fdgpriv.tasks import linked_client
 from fdgpriv.threat import threat
 
@@ -23,12 +24,12 @@ from fdgpriv.threat import threat
 def test_clients_are_linked_though_the_model_moved_and_scaled_everything(rng: torch.Generator) -> None:
     own = torch.randn(12, 30, generator=rng)
     now = 5 + 3 * (own + 0.3 * torch.randn(12, 30, generator=rng))
-    found = _linking.likeness(now, own)
+    found = linking.likeness(now, own)
     assert found.argmax(1).tolist() == list(range(12))
     assert float(found.abs().max()) <= 1 + 1e-5
 
 
-def practice(count: int, rng: torch.Generator, dim: int = 40, moved: float = 0.0) -> tuple[_linking.Practice, Tensor]:
+def practice(count: int, rng: torch.Generator, dim: int = 40, moved: float = 0.0) -> tuple[linking.Practice, Tensor]:
     """Artifacts of clients of three domains in two rounds, and the share of each entry that is a client's own.
 
     Few entries carry it; the others are noise of another scale. `moved` is added to all artifacts of the later round.
@@ -38,32 +39,32 @@ def practice(count: int, rng: torch.Generator, dim: int = 40, moved: float = 0.0
     center = 5 * torch.randn(3, dim, generator=torch.Generator().manual_seed(7))[domains]
     stays = torch.randn(count, dim, generator=rng)
     now, before = (own.sqrt() * stays + (1 - own).sqrt() * torch.randn(count, dim, generator=rng) for _ in range(2))
-    return _linking.Practice(moved + 3 * (center + now), center + before, domains), own
+    return linking.Practice(moved + 3 * (center + now), center + before, domains), own
 
 
 def test_practice_tells_what_is_the_client_s_own(rng: torch.Generator) -> None:
     learned, own = practice(300, rng)
-    assert torch.allclose(_linking.correlations(learned), own, atol=0.25)
+    assert torch.allclose(linking.correlations(learned), own, atol=0.25)
     seen, _ = practice(30, rng, moved=4.0)  # clients train otherwise than simulated ones
     hits = [
         scores.argmax(1) == torch.arange(30)
         for scores in (
-            _linking.log_odds(seen.now, seen.before, learned),
-            _linking.likeness(seen.now, seen.before),
+            linking.log_odds(seen.now, seen.before, learned, classify),
+            linking.likeness(seen.now, seen.before),
         )
     ]
     assert float(hits[0].float().mean()) > 0.9
     assert float(hits[1].float().mean()) < 0.6
-    assert _linking.links_more(learned)
+    assert linking.links_more(learned, classify)
 
 
 def test_the_log_odds_are_those_of_normal_densities(rng: torch.Generator) -> None:
     """Of one domain: differences between pairs equal the sums of scipy's densities of each entry's two deviations."""
     learned, _ = practice(300, rng, dim=12)
-    learned = _linking.Practice(learned.now, learned.before, torch.zeros(300, dtype=torch.int64))
+    learned = linking.Practice(learned.now, learned.before, torch.zeros(300, dtype=torch.int64))
     now, before = torch.randn(4, 12, generator=rng), torch.randn(5, 12, generator=rng)
-    found = _linking.log_odds(now, before, learned).double().numpy()
-    r = _linking.correlations(learned).double().numpy()
+    found = linking.log_odds(now, before, learned, classify).double().numpy()
+    r = linking.correlations(learned).double().numpy()
 
     def deviations(rows: Tensor, known: Tensor) -> np.ndarray:
         mean = (rows.sum(0) + known.mean(0)) / (len(rows) + 1)
@@ -85,7 +86,7 @@ def test_the_log_odds_are_those_of_normal_densities(rng: torch.Generator) -> Non
 def test_artifacts_of_two_domains_are_of_two_clients(rng: torch.Generator) -> None:
     learned, _ = practice(60, rng)
     seen, _ = practice(30, rng)
-    scores = _linking.log_odds(seen.now, seen.before, learned)
+    scores = linking.log_odds(seen.now, seen.before, learned, classify)
     same = seen.domains[:, None] == seen.domains
     assert (seen.domains[scores.argmax(1)] == seen.domains).all()
     assert float(scores[same].median()) > float(scores[~same].median())
@@ -94,13 +95,15 @@ def test_artifacts_of_two_domains_are_of_two_clients(rng: torch.Generator) -> No
 def test_practice_with_unrelated_rounds_links_nobody(rng: torch.Generator) -> None:
     now, before, *seen = (torch.randn(100, 12, generator=rng) for _ in range(4))
     domains = torch.arange(100) % 2
-    hits = _linking.log_odds(now, before, _linking.Practice(seen[0], seen[1], domains)).argmax(1) == torch.arange(100)
+    hits = linking.log_odds(now, before, linking.Practice(seen[0], seen[1], domains), classify).argmax(
+        1
+    ) == torch.arange(100)
     assert float(hits.float().mean()) < 0.06
 
 
 def test_unrelated_rounds_link_nobody(rng: torch.Generator) -> None:
     now, before = torch.randn(2, 200, 30, generator=rng)
-    hits = _linking.likeness(now, before).argmax(1) == torch.arange(200)
+    hits = linking.likeness(now, before).argmax(1) == torch.arange(200)
     assert float(hits.float().mean()) < 0.05
     assert linked_client._rank(torch.zeros(5), 2) == 2  # who cannot be told apart is not found
 

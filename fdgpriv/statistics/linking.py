@@ -1,12 +1,14 @@
 """Scores of pairs of artifacts of two rounds: how likely both are of one client."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ._probe import probe
-from ._simulation import Vectors
+Classify = Callable[
+    [Tensor, Tensor, Tensor], Tensor
+]  # known (S, D), their labels (S,), (M, D) -> log-probabilities (M, K)
 
 _FAR = 3.0  # largest standardised value
 _RIDGE = 0.1  # times the mean variance of an axis, added to every variance
@@ -33,16 +35,18 @@ class Practice:
         return Practice(self.now[places], self.before[places], self.domains[places])
 
 
-def links_more(practice: Practice) -> bool:
+def links_more(practice: Practice, classify: Classify) -> bool:
     """Whether `log_odds`, learned from the first half of simulated clients, links more of the second half than `likeness`."""
     half = len(practice.domains) // 2
     learn, test = practice.part(slice(half)), practice.part(slice(half, None))
     place = torch.arange(len(test.domains))
-    learned, plain = log_odds(test.now, test.before, learn), likeness(test.now, test.before)
+    learned, plain = log_odds(test.now, test.before, learn, classify), likeness(test.now, test.before)
     return int((learned.argmax(1) == place).sum()) > int((plain.argmax(1) == place).sum())
 
 
-def log_odds(now: Tensor, before: Tensor, practice: Practice, peers: Tensor | None = None) -> Tensor:
+def log_odds(
+    now: Tensor, before: Tensor, practice: Practice, classify: Classify, peers: Tensor | None = None
+) -> Tensor:
     """Log odds (M, N) of "of one client" against "of two", up to a constant.
 
     Artifacts of one client are of one domain, and their entries deviate from that domain's mean alike: each entry's
@@ -52,10 +56,11 @@ def log_odds(now: Tensor, before: Tensor, practice: Practice, peers: Tensor | No
     Args:
         now, before: Artifacts (M, D) and (N, D) of two rounds.
         practice: Simulated clients.
+        classify: Tells domains apart, from simulated artifacts of known ones.
         peers: (P, D) the artifacts of all clients in the round of `now`, by which those are centred; `now` itself if None.
     """
-    ours, our_domains = _deviations(now, now if peers is None else peers, practice.now, practice.domains)
-    theirs, their_domains = _deviations(before, before, practice.before, practice.domains)
+    ours, our_domains = _deviations(now, now if peers is None else peers, practice.now, practice.domains, classify)
+    theirs, their_domains = _deviations(before, before, practice.before, practice.domains, classify)
     r = correlations(practice)
     scale = r / (1 - r.square())
     alone = -0.5 * r * scale
@@ -71,7 +76,9 @@ def correlations(practice: Practice) -> Tensor:
     return (now * before).mean(0).clamp(0, _MOST)
 
 
-def _deviations(rows: Tensor, peers: Tensor, simulated: Tensor, domains: Tensor) -> tuple[Tensor, Tensor]:
+def _deviations(
+    rows: Tensor, peers: Tensor, simulated: Tensor, domains: Tensor, classify: Classify
+) -> tuple[Tensor, Tensor]:
     """Deviations (M, D) of artifacts from the mean of their domain, standardised, and probabilities (M, K) of domains.
 
     Clients may train otherwise than simulated ones, which moves all artifacts of a domain: means and spreads are those
@@ -79,11 +86,11 @@ def _deviations(rows: Tensor, peers: Tensor, simulated: Tensor, domains: Tensor)
     """
     common, means = simulated.mean(0), _means(simulated, domains)
     center = (peers.sum(0) + _WEIGHT * common) / (len(peers) + _WEIGHT)
-    spread, known = _spread(peers - center, simulated - common), Vectors(simulated - common, torch.ones(len(simulated)))
+    known = simulated - common
+    scale = _spread(known[:0], known) / _spread(peers - center, known)
 
     def shares(some: Tensor) -> Tensor:
-        scaled = (some - center) / spread * _spread((simulated - common)[:0], simulated - common)
-        return probe(known, domains, scaled, torch.ones(len(some)), len(means)).softmax(1)
+        return classify(known, domains, (some - center) * scale).softmax(1)
 
     of_peers, own = shares(peers), shares(rows)
     mixed = (of_peers.T @ peers + _WEIGHT * means) / (of_peers.sum(0) + _WEIGHT)[:, None]
