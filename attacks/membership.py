@@ -63,7 +63,7 @@ class Membership(Attack):
         a: RMIA's offline slope.
     """
 
-    reads = (ModelState, ModelUpdate, "global_model")
+    reads = (ModelState, ModelUpdate, "global_model", "honest_mean")
     task = Members()
     threats = ("server", "client", "third_party")
     group_sizes = (1, 20, None)

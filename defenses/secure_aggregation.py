@@ -1,7 +1,10 @@
 """Secure aggregation: the server sees only sums of answers, never one client's answer, where it needs no more."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Annotated, Self
+
+from pydantic import Field
 
 from fdgpriv.defense import Defense, Guarantee
 from fdgpriv.federation.disclosure import Disclosure
@@ -18,9 +21,12 @@ class SecureAggregation(Defense):
     Attributes:
         partial: Accept that the server needs some kinds of answer one by one (styles that it relays, all of hFedF's
             updates), which then stay visible. Without it such methods are refused.
+        colluders: Clients of each sum, the last by name, that tell the server the masks they have in common with others:
+            it then knows the honest clients' sum, which is attacked as `honest_mean`.
     """
 
     partial: bool = False
+    colluders: Annotated[int, Field(ge=0)] = 0
 
     def bound_to(self, sharing: Disclosure) -> Self:
         open_kinds = ", ".join(kind.replace("_", " ") for kind in sharing.individual)
@@ -34,6 +40,16 @@ class SecureAggregation(Defense):
                 f"{open_kinds}; secure_aggregation:partial=true hides the rest"
             )
         return self
+
+    def check_sizes(self, sizes: Mapping[str, int]) -> None:
+        if self.colluders >= len(sizes):
+            raise ValueError(
+                f"secure_aggregation: want fewer colluders than the {len(sizes)} clients, got {self.colluders}"
+            )
+
+    @property
+    def colluding(self) -> int:
+        return self.colluders
 
     @property
     def aggregates(self) -> bool:

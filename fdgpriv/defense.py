@@ -102,6 +102,11 @@ class Defense(Role):
         return False
 
     @property
+    def colluding(self) -> int:
+        """How many clients tell the server the masks of sums."""
+        return 0
+
+    @property
     def anonymous(self) -> bool:
         """Whether the server does not learn which client sent an answer."""
         return False
@@ -193,6 +198,10 @@ class Combined(Defense):
     @property
     def aggregates(self) -> bool:
         return any(part.aggregates for part in self.parts)
+
+    @property
+    def colluding(self) -> int:
+        return max(part.colluding for part in self.parts)
 
     @property
     def anonymous(self) -> bool:

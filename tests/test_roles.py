@@ -22,6 +22,7 @@ from fdgpriv.config import PRESETS
 from fdgpriv.defense import Defense, defended
 from fdgpriv.method import Method, Role
 from fdgpriv.report import Report
+from fdgpriv.targets.honest_mean import HONEST_MEAN
 from fdgpriv.targets.shared_model import GLOBAL_MODEL
 from fdgpriv.threat import THREATS
 
@@ -157,7 +158,7 @@ def test_an_attack_declares_what_it_is(name: str) -> None:
     part = Attack.named(name)
     assert part.task.secret in SECRETS
     assert part.task.relevant > 0
-    assert set(part.kinds()) <= {*Artifact.kinds, GLOBAL_MODEL}
+    assert set(part.kinds()) <= {*Artifact.kinds, GLOBAL_MODEL, HONEST_MEAN}
     assert part.task.metric
     assert isinstance(part.task.higher_leaks, bool)
     assert part.task.bounds is None or part.task.bounds[0] < part.task.bounds[1]

@@ -10,7 +10,8 @@ from factories_core import draft, model_state, sample_count, style
 from scipy import stats
 
 from fdgpriv.artifacts.artifact import SERVER, Message
-from fdgpriv.artifacts.parameters import STATISTICS, MaskedUpload, ModelState
+from fdgpriv.artifacts.parameters import STATISTICS, TOLD, MaskedUpload, ModelState
+from fdgpriv.artifacts.statistics import SampleCount
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.defense import Combined, Defense, defended
 from fdgpriv.federation.ask import Ask
@@ -18,6 +19,7 @@ from fdgpriv.federation.secure_sum import Ring, masked_rows, secure_mean, sum_of
 from fdgpriv.federation.upload import ClientFailed, Wanted
 from fdgpriv.federation.wire import Wire
 from fdgpriv.method import Method
+from fdgpriv.targets.honest_mean import honest_mean
 
 NAMES = ("a", "b", "c", "d")
 
@@ -37,7 +39,7 @@ def model_messages(**counts: int) -> dict[str, Message]:
 
 def test_masks_cancel_exactly_and_the_sum_is_that_of_whole_numbers() -> None:
     plain = {name: seeded_row(i) for i, name in enumerate(NAMES)}
-    masked = masked_rows(plain, seeded(3))
+    masked, _ = masked_rows(plain, seeded(3))
     expected = [sum(int(plain[name][j]) for name in NAMES) % 2**64 for j in range(50)]
     assert [int(value) for value in sum_of(list(masked.values()))][:50] == expected
     assert all((masked[name] != plain[name]).all() for name in NAMES)
@@ -51,21 +53,22 @@ def seeded_row(seed: int) -> Ring:
 
 def test_a_masked_upload_is_uniform_whatever_is_in_it() -> None:
     rows = {name: np.full(4000, 12345, dtype=np.uint64) for name in NAMES}
-    for row in masked_rows(rows, seeded(5)).values():
+    for row in masked_rows(rows, seeded(5))[0].values():
         assert stats.kstest(row.astype(np.float64) / 2.0**64, "uniform").pvalue > 1e-4
         assert abs(np.corrcoef(row[:-1].astype(float), row[1:].astype(float))[0, 1]) < 0.07  # 4 standard errors
 
 
 def test_the_server_computes_the_weighted_mean_from_the_sum() -> None:
     messages = model_messages(a=10, b=30, c=60)
-    masked, (mean, count) = secure_mean(messages, seeded(1))
+    found = secure_mean(messages, seeded(1))
+    mean, count = found.means
     states = [message[0].tensors() for message in messages.values()]
     expected = sum(n * state["weight"].double() for n, state in zip((10, 30, 60), states, strict=True)) / 100
     assert (mean.tensors()["weight"].double() - expected).abs().max() < 1e-6
     assert int(mean.tensors()["seen"]) == int((10 * 7 + 30 * 8 + 60 * 9) / 100)
     assert int(count.tensors()["count"]) == 100
-    assert {one.kind for uploads in masked.values() for one in uploads} == {MaskedUpload.kind}
-    _, (unweighted,) = secure_mean(model_messages(a=0, b=0), seeded(1))
+    assert {one.kind for uploads in found.uploads.values() for one in uploads} == {MaskedUpload.kind}
+    (unweighted,) = secure_mean(model_messages(a=0, b=0), seeded(1)).means
     two = [state["weight"].double() for state in states[:2]]
     assert (unweighted.tensors()["weight"].double() - (two[0] + two[1]) / 2).abs().max() < 1e-6
 
@@ -89,6 +92,39 @@ def test_fedavg_trains_the_same_model_and_no_model_is_seen(weighting: str) -> No
     received = [record.kind for record in summed.transcript.records if record.receiver == SERVER]
     assert set(received) == {MaskedUpload.kind}
     assert len(received) == 2 * 3 * (2 if weighting == "samples" else 1)
+
+
+@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+@pytest.mark.parametrize("colluders", [1, 2])
+def test_colluders_leave_the_sum_of_the_others(weighting: str, colluders: int) -> None:
+    """With all but one colluding, the last client's own model is seen."""
+    method = small("fedavg", rounds=2, weighting=weighting)
+    bare = run_afresh(method, 6, 9, 4)
+    found = honest_mean(run_afresh(method, 6, 9, 4, defense=f"secure_aggregation:colluders={colluders}").transcript)
+    assert found is not None
+    mean, honest = found
+    own = {r.origin: a for r, a in bare.transcript.of_kind(ModelState.kind) if r.receiver == SERVER}
+    counts = {r.origin: int(a.count) for r, a in bare.transcript.of_kind("sample_count") if isinstance(a, SampleCount)}
+    assert len(own) == 3
+    assert honest == tuple(sorted(own)[: 3 - colluders])
+    weights = {name: counts.get(name, 1) for name in honest}
+    for tensor, value in mean.state.items():
+        if value.is_floating_point():
+            expected = sum(weights[name] * own[name].tensors()[tensor].double() for name in honest)
+            torch.testing.assert_close(value.double(), expected / sum(weights.values()), atol=2e-5, rtol=1e-5)
+
+
+def test_without_colluders_no_sum_of_some_clients_is_known() -> None:
+    run = run_afresh(small("fedavg", rounds=2), 6, 9, 4, defense="secure_aggregation")
+    assert honest_mean(run.transcript) is None
+    assert all(record.verb != TOLD for record in run.transcript.records)
+
+
+def test_more_colluders_than_clients_are_refused() -> None:
+    defense = Defense.parse("secure_aggregation:colluders=4")
+    defense.check_sizes(dict.fromkeys("abcde", 9))
+    with pytest.raises(ValueError, match="want fewer colluders than the 4 clients, got 4"):
+        defense.check_sizes(dict.fromkeys("abcd", 9))
 
 
 # Anonymous senders

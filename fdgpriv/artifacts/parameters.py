@@ -128,6 +128,9 @@ class MaskedUpload(TensorState):
     kind: ClassVar[str] = "masked_upload"
 
 
+TOLD = "collude"  # the verb under which a colluding client tells the server masks that it has in common with others
+
+
 def running(state: Mapping[str, Tensor]) -> dict[str, Moments]:
     """Running mean and variance (C,) of each BatchNorm layer for which `state` contains both."""
     mean, variance, _ = STATISTICS

@@ -5,7 +5,8 @@ fixed-point numbers modulo 2**64, where masks are uniform and the sum is exact. 
 pair draw their mask from one generator that the server does not have) and the recovery from clients that drop out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,18 +21,29 @@ FRACTION_BITS = 24
 Ring = NDArray[np.uint64]
 
 
-def secure_mean(
-    messages: Mapping[str, Message], rng: torch.Generator
-) -> tuple[dict[str, list[Artifact]], list[Artifact]]:
-    """The masked uploads of each client, and what the server computes from their sum.
+@dataclass(frozen=True, eq=False)
+class Masked:
+    """One secure sum.
+
+    Attributes:
+        uploads: By client, its masked answer.
+        told: By colluder, the sums of the masks that it has in common with honest clients.
+        means: What the server computes from the sum of all answers; a sample count is the sum of all.
+    """
+
+    uploads: dict[str, list[Artifact]]
+    told: dict[str, list[Artifact]]
+    means: list[Artifact]
+
+
+def secure_mean(messages: Mapping[str, Message], rng: torch.Generator, colluders: Collection[str] = ()) -> Masked:
+    """The masked answers of clients, and their mean.
 
     Args:
         messages: By client, its answer; all have artifacts of the same kinds and shapes. If they contain sample counts,
             the other tensors are weighted by them.
         rng: Of the masks.
-
-    Returns:
-        By client, its masked uploads; and the mean artifacts, where a sample count is the sum of all.
+        colluders: Clients that tell the server the masks that they have in common with others.
 
     Raises:
         ValueError: The answers differ in kinds or shapes, or a sum may overflow.
@@ -41,28 +53,31 @@ def secure_mean(
     if len(forms) > 1:
         raise ValueError("secure sum: want answers of the same kinds and shapes from all clients, got others")
     weights = {client: _weight(message) for client, message in messages.items()}
-    masked: dict[str, list[Artifact]] = {client: [] for client in clients}
-    means: list[Artifact] = []
+    found = Masked({client: [] for client in clients}, {client: [] for client in colluders}, [])
     for place, first in enumerate(messages[clients[0]]):
         whole = isinstance(first, SampleCount)
         rows = {
             client: _encoded(messages[client][place], 1 if whole else weights[client], len(clients))
             for client in clients
         }
-        uploads = masked_rows(rows, rng)
-        for client, row in uploads.items():
-            masked[client].append(_upload(row, messages[client][place]))
+        uploads, told = masked_rows(rows, rng, colluders)
+        for one, by_client in ((found.uploads, uploads), (found.told, told)):
+            for client, row in by_client.items():
+                one[client].append(_upload(row, messages[client][place]))
         total = _decoded(sum_of(list(uploads.values())))
-        means.append(_like(first, total if whole else total / sum(weights.values())))
-    return masked, means
+        found.means.append(like(first, total if whole else total / sum(weights.values())))
+    return found
 
 
-def masked_rows(rows: Mapping[str, Ring], rng: torch.Generator) -> dict[str, Ring]:
+def masked_rows(
+    rows: Mapping[str, Ring], rng: torch.Generator, colluders: Collection[str] = ()
+) -> tuple[dict[str, Ring], dict[str, Ring]]:
     """Each client's row (D,) plus its masks: one for each other client, added by the first of the two, subtracted by the
-    second.
+    second. And by colluder the sum (D,) of the masks that it added and an honest client subtracted, or the reverse.
     """
     clients = list(rows)
     masked = {client: row.copy() for client, row in rows.items()}
+    told = {client: np.zeros_like(rows[client]) for client in colluders}
     for i, one in enumerate(clients):
         for other in clients[i + 1 :]:
             mask = np.random.default_rng(int(torch.randint(2**62, (), generator=rng))).integers(
@@ -70,7 +85,17 @@ def masked_rows(rows: Mapping[str, Ring], rng: torch.Generator) -> dict[str, Rin
             )
             masked[one] += mask
             masked[other] -= mask
-    return masked
+            if one in told and other not in told:
+                told[one] += mask
+            if other in told and one not in told:
+                told[other] -= mask
+    return masked, told
+
+
+def honest_sum(uploads: Iterable[MaskedUpload], told: Iterable[MaskedUpload]) -> Tensor:
+    """The sum (D,) float64 of the honest clients' answers, from their uploads and from what all colluders told."""
+    rows = [tensor.numpy().view(np.uint64) for one in (*uploads, *told) for tensor in one.state.values()]
+    return _decoded(sum_of(rows))
 
 
 def sum_of(rows: Sequence[Ring]) -> Ring:
@@ -115,7 +140,7 @@ def _upload(row: Ring, artifact: Artifact) -> MaskedUpload:
     return MaskedUpload(client=artifact.client, round=artifact.round, state={artifact.kind: masked})
 
 
-def _like(artifact: Artifact, row: Tensor) -> Artifact:
+def like(artifact: Artifact, row: Tensor) -> Artifact:
     """The artifact with the numbers in `row` (D,); whole numbers are rounded down."""
     tensors, begin = {}, 0
     for name, tensor in artifact.tensors().items():

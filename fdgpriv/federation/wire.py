@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from fdgpriv.artifacts.artifact import PEER, SERVER, Artifact, Message
-from fdgpriv.artifacts.parameters import ModelState, TensorState
+from fdgpriv.artifacts.parameters import TOLD, ModelState, TensorState
 from fdgpriv.artifacts.style import Outgoing
 from fdgpriv.defense import Defense
 from fdgpriv.federation.ask import Answers, Ask
@@ -130,10 +130,13 @@ class Wire:
         for message in messages.values():
             for artifact in message:
                 self._check_finite(artifact, artifact.client)
-        masked, mean = secure_mean(messages, self.masks)
-        for client, uploads in masked.items():
+        colluders = sorted(messages)[len(messages) - min(len(messages), self.defense.colluding) :]
+        masked = secure_mean(messages, self.masks, colluders)
+        for client, uploads in masked.uploads.items():
             self._record_answer(client, ask.verb, uploads)
-        return {client: [one.seen_as(client) for one in mean] for client in messages}
+        for client, told in masked.told.items():
+            self._record_answer(client, TOLD, told)
+        return {client: [one.seen_as(client) for one in masked.means] for client in messages}
 
     def down(self, client: str, verb: str, message: Sequence[Artifact]) -> Message:
         """The server's message as `client` receives it: recorded, with other clients' names replaced.

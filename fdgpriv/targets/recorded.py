@@ -11,6 +11,7 @@ from fdgpriv.targets.amplitude import amplitude_target
 from fdgpriv.targets.bn_statistics import statistics_target
 from fdgpriv.targets.embedding import embedding_target
 from fdgpriv.targets.head import head_target
+from fdgpriv.targets.honest_mean import honest_mean_target
 from fdgpriv.targets.importance import importance_target
 from fdgpriv.targets.label_marginal import marginal_target
 from fdgpriv.targets.recorded_styles import RecordedStyles
@@ -43,6 +44,7 @@ def recorded_targets(
         trained,
         importance_target(transcript, trained),
         shared_model_target(transcript, method, federation, defense, population),
+        honest_mean_target(transcript, method, federation, defense, population),
         shared_style_target(transcript, method, evidence, defense),
         amplitude_target(transcript, defense),
         count_target(transcript, defense),
