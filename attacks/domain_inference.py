@@ -50,6 +50,7 @@ class DomainInference(Attack):
     )
     task = DomainLabel()
     threats = ("server",)
+    learned = True
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {"expensive_simulations": 6},

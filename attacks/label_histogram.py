@@ -44,6 +44,7 @@ class LabelHistogram(Attack):
     task = LabelShares()
     threats = ("server", "client", "third_party")
     group_sizes = (1, 5, None)
+    learned = True
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {"simulations": 60, "expensive_simulations": 6},

@@ -12,6 +12,7 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import Domain
 from fdgpriv.data.looks import other_look
 from fdgpriv.targets.output_cache import OutputCache
+from fdgpriv.targets.planted import Plant
 from fdgpriv.targets.simulator import HeldImages, Simulator
 from fdgpriv.targets.style import StyleSimulator
 from fdgpriv.threat import Auxiliary, Capability, ThreatModel
@@ -23,7 +24,7 @@ from fdgpriv.utils.seeds import generator
 Prediction = Tensor
 
 
-LOOKS, IN_EACH = 12, 100  # other looks to practise on, and images in each
+LOOKS, IN_EACH = 24, 60  # other looks to practise on, and images in each
 _ONE_DOMAIN = (Auxiliary.OWN_DOMAIN, Auxiliary.OTHER_DOMAIN)
 
 C = TypeVar("C", bound=Simulator)
@@ -105,6 +106,7 @@ class Adversary:
         held_back: Further labelled images by domain, which are kept for calibration.
         cache: Cached computations, shared by adversaries with the same images and simulator.
         output_cache: Cache of model outputs on candidates, which do not depend on the adversary's data.
+        plant: Hides the artifacts that it makes in those of whole clients, as a leak that is planted is; None elsewhere.
     """
 
     threat: ThreatModel
@@ -123,6 +125,7 @@ class Adversary:
     held_back: tuple[Domain, ...] = ()
     cache: Cache[Any] = field(default_factory=Cache)
     output_cache: OutputCache = field(default_factory=OutputCache)
+    plant: Plant | None = None
 
     @property
     def auxiliary(self) -> tuple[Domain, ...]:
@@ -230,7 +233,8 @@ class Adversary:
     ) -> Artifact:
         """The artifact that a client with the images at `index` (m,) would have shared, defense included."""
         self.threat.require(Capability.KNOWS_DEFENSE)
-        return self._simulator.make(HeldImages(images, labels, received_model), index, rng)
+        held = HeldImages(images, labels, received_model)
+        return self._hidden(self._simulator.make(held, index, rng), held, rng)
 
     @property
     def joint(self) -> bool:
@@ -243,7 +247,11 @@ class Adversary:
         """The artifacts that the clients of one federation would have shared, each with some images of a domain."""
         self.threat.require(Capability.KNOWS_DEFENSE)
         held = [(HeldImages(domain.images, domain.labels, received_model), index) for domain, index in parties]
-        return self._simulator.make_all(held, rng)
+        made = self._simulator.make_all(held, rng)
+        return [self._hidden(artifact, images, rng) for artifact, (images, _) in zip(made, held, strict=True)]
+
+    def _hidden(self, artifact: Artifact, held: HeldImages, rng: torch.Generator) -> Artifact:
+        return artifact if self.plant is None else self.plant.hide(artifact, self._simulator, held, rng)
 
     @property
     def jointly(self) -> bool:

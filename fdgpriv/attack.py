@@ -32,6 +32,8 @@ class Attack(Role):
             `GROUP_SIZES`, or `FEW_GROUP_SIZES` if simulating an artifact is expensive.
         ablations: Additional evaluations; ``layer``: single images at every layer; ``rounds``: artifacts of one client
             from several rounds combined.
+        learned: Whether all that it knows of artifacts it learns from the vectors of those it simulates, whatever they
+            contain: such an attack learns to read planted leaks too.
     """
 
     folder = "attacks"
@@ -41,6 +43,7 @@ class Attack(Role):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     group_sizes: ClassVar[GroupSizes | None] = None
     ablations: ClassVar[tuple[str, ...]] = ()
+    learned: ClassVar[bool] = False
 
     @abstractmethod
     def infer(

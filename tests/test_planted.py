@@ -1,5 +1,6 @@
 """Planted leaks: how they are mixed into artifacts, how often they are found, and where that is asked."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -19,11 +20,12 @@ from fdgpriv.attack import Attack
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_tests import AttackTests
 from fdgpriv.evaluation.attack_trials import AttackTrials
-from fdgpriv.evaluation.planted import WEIGHTS, mixture, planted_power, undecided
+from fdgpriv.evaluation.planted import WEIGHTS, planted_power, undecided
 from fdgpriv.evaluation.scores import Scores, evaluate_trials
 from fdgpriv.statistics.questions import Absent, Evidence
 from fdgpriv.statistics.resolution import power
 from fdgpriv.statistics.rule import Test as Outcome
+from fdgpriv.targets.planted import mixture
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import threat
@@ -157,12 +159,14 @@ def test_a_planted_leak_is_found_by_who_can_read(evaluator: Evaluator, blind: bo
 def test_a_planted_trial_asks_for_the_secret_of_few_images(evaluator: Evaluator, size: int | None) -> None:
     """In the client's whole artifact; where single images are shared, in another client's of the domain."""
     (one,) = evaluator.style_adversaries(threat("server"), (1, None))
-    found = planting._planted(one, size, 1, 1, WEIGHTS)
-    assert [trial.size for trial in found.trials] == [1000 + i for i in range(len(WEIGHTS)) for _ in range(12)]
+    (found,) = planting._planted(one, size, 1, dict(enumerate(WEIGHTS, start=1000)))
+    assert {trial.size for trial in found.trials} == {1000 + i for i in range(len(WEIGHTS))}
     whole = {trial.client: trial for trial in one.trials if trial.size is None}
+    place: Counter[tuple[str, int]] = Counter()
     for trial in found.trials:
         weight = WEIGHTS[trial.size - 1000]
-        leak = next(t for t in one.trials if t.client == trial.client and t.size == 1)
+        leak = [t for t in one.trials if t.client == trial.client and t.size == 1][place[trial.client, trial.size]]
+        place[trial.client, trial.size] += 1
         last = [t for t in one.trials if t.client == trial.client and t.size == 1][-1]
         base = (whole[trial.client].asked["attack"] if size is None else last.asked["other_client"])[0].observation
         planted, single = trial.asked["attack"][0], leak.asked["attack"][0]
@@ -189,6 +193,38 @@ def test_a_planted_trial_asks_for_the_secret_of_few_images(evaluator: Evaluator,
             assert set(bases.values()) == {trial.one.truth.domain}
 
 
+def test_who_learns_practises_on_artifacts_with_the_same_leak(evaluator: Evaluator) -> None:
+    """Each of few images, mixed at the trials' weight with one of a whole client of the same images, and told so."""
+    (one,) = evaluator.style_adversaries(threat("server"), (1, None))
+    weights = {1000: 0.0, 1001: 0.4, 1002: 1.0}
+    found = planting._learned(one, None, 1, weights)
+    domain, own = one.adversary.held[0], one.adversary
+
+    def mean(index: Sequence[int]) -> torch.Tensor:
+        return own.make(domain.images, domain.labels, torch.tensor(index), generator(0)).tensors()["mean"]
+
+    single, covers = mean([3]), list[torch.Tensor]()
+    for planted, (number, weight) in zip(found, weights.items(), strict=True):
+        adversary = planted.adversary
+        assert adversary.sizes == (1,)
+        assert adversary.cache is not own.cache
+        assert {trial.size for trial in planted.trials} == {c.size for c in planted.calibration} == {number}
+        assert {o.n_images for trial in planted.trials for o in trial.observations()} == {1}
+        assert {c.one.observation.n_images for c in planted.calibration} == {1}
+        made = adversary.make(domain.images, domain.labels, torch.tensor([3]), generator(0))
+        (again,) = adversary.make_all([(domain, torch.tensor([3]))], generator(0))
+        assert equal(made.tensors(), again.tensors())
+        if weight < 1:
+            covers.append((made.tensors()["mean"] - weight * single) / (1 - weight))
+        else:
+            torch.testing.assert_close(made.tensors()["mean"], single)
+    torch.testing.assert_close(*covers)  # drawn by the same generator from the same simulated clients
+    of_domain = [mean(torch.randperm(len(domain), generator=generator(i))[: own.typical].tolist()) for i in range(6)]
+    between = max(float((a - b).norm()) for a in of_domain for b in of_domain)
+    assert min(float((covers[0] - whole).norm()) for whole in of_domain) < between
+    assert float((covers[0] - single).norm()) > between
+
+
 SEEN = Outcome(0.1, -0.2, 0.4, 0.3, 12, "noise", {})
 POSITIVE = replace(SEEN, difference=3.0, p=0.001)
 OPEN = Evidence(SEEN, 1.0, POSITIVE)
@@ -199,7 +235,8 @@ OPEN = Evidence(SEEN, 1.0, POSITIVE)
     [
         (OPEN, True),
         (replace(OPEN, test=replace(SEEN, p=0.026)), True),
-        (replace(OPEN, test=replace(SEEN, p=0.025)), False),  # a leak, before the correction
+        (replace(OPEN, test=replace(SEEN, p=0.025)), True),  # no leak where another attack asks the same
+        (replace(OPEN, test=replace(SEEN, p=0.006)), False),  # a leak, before the correction
         (replace(OPEN, test=replace(SEEN, p=None)), False),
         (replace(OPEN, test=replace(SEEN, upper=1.0)), False),  # too coarse
         (replace(OPEN, test=replace(SEEN, upper=None)), False),

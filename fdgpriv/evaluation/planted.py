@@ -1,8 +1,9 @@
 """Plants a leak of relevant size in the evaluated artifacts, and measures how often the attack finds it.
 
 A planted artifact is (1 - w) times an evaluated one plus w times the artifact of few images, whose secret is then asked
-for. The adversary calibrates on artifacts with the same leak, so that all it chooses is chosen anew. At the w where the
-mean lead equals the relevant effect, units are drawn anew many times; the share of draws with p <= 0.025 is the answer.
+for. The adversary calibrates on artifacts with the same leak, and an attack that learns from simulated artifacts learns
+from such, so that all it chooses is chosen anew. At the w where the mean lead equals the relevant effect, units are
+drawn anew many times; the share of draws with p <= 0.025 is the answer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,11 +23,15 @@ from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.questions import Evidence
 from fdgpriv.statistics.resolution import power
 from fdgpriv.statistics.rule import Hypothesis
+from fdgpriv.targets.planted import Plant, mixture
+from fdgpriv.utils.cache import Cache
 
 WEIGHTS = (0.0, 0.15, 0.4, 1.0)
 FEWER = (0.0, 0.4, 1.0)  # where evaluating one is expensive
 _CLEARLY = 1.5  # relevant effects
-_FEW, _MANY = 1, 3  # artifacts per client, and per control: where evaluating one is expensive, and elsewhere
+_SURE = LEVEL / 4  # at most so large is p of a leak even where three further attacks ask the same
+_MOST = 6  # artifacts per client
+_ONE, _SOME = 1, 3  # artifacts per control: where evaluating one is expensive, and elsewhere
 _FIRST = 1000
 
 
@@ -40,7 +45,7 @@ def undecided(one: AttackScores, tests: AttackTests) -> list[str]:
         and not one.exact
         and evidence.works
         and evidence.p is not None
-        and evidence.p > LEVEL
+        and evidence.p > _SURE
         and evidence.test.upper is not None
         and evidence.test.upper < evidence.relevant
     ]
@@ -67,12 +72,14 @@ def planted_power(
     few = _leaking_size(one, scopes)
 
     def scored(weights: Sequence[float]) -> list[Scores]:
+        plant = _learned if trials.attack.learned else _planted
         each = [
-            _planted(adversary, one.size, few, _FEW if adversary.adversary.expensive else _MANY, weights)
+            planted
             for adversary in adversaries
+            for planted in plant(adversary, one.size, few, dict(enumerate(weights, start=_FIRST)))
+            if planted.trials
         ]
-        planted = [adversary for adversary in each if adversary.trials]
-        by_weight = evaluate_trials(trials.attack, planted, (), rng)[0] if planted else {}
+        by_weight = evaluate_trials(trials.attack, each, (), rng)[0] if each else {}
         return [by_weight[i] for i in sorted(by_weight, key=lambda i: i or 0)]
 
     seed = trials.evaluator.seed
@@ -117,33 +124,63 @@ def _found(one: AttackScores, scope: str, by_weight: Sequence[Scores], seed: int
 
 
 def _planted(
-    adversary_trials: AdversaryTrials, size: int | None, few: int, most: int, weights: Sequence[float]
-) -> AdversaryTrials:
-    """The trials with planted leaks of artifacts of `few` images, at these weights, at most so many of each client.
+    adversary_trials: AdversaryTrials, size: int | None, few: int, weights: Mapping[int, float]
+) -> list[AdversaryTrials]:
+    """The trials with planted leaks of artifacts of `few` images, at the weights by number.
 
-    The weight's number, from `_FIRST` on, stands in the place of the number of images.
+    The weight's number stands in the place of the number of images.
     """
+    alternatives = _ONE if adversary_trials.adversary.expensive else _SOME
     bases = _bases(adversary_trials.trials, size)
     chosen: dict[str, list[Trial]] = {}
     for trial in adversary_trials.trials:
         if trial.size == few and trial.client in bases:
             chosen.setdefault(trial.client, []).append(trial)
     trials = [
-        _mixed_trial(trial, bases[client], weight, i, most)
-        for i, weight in enumerate(weights, start=_FIRST)
+        _mixed_trial(trial, bases[client], weight, i, alternatives)
+        for i, weight in weights.items()
         for client, some in chosen.items()
-        for trial in some[:most]
+        for trial in some[:_MOST]
     ]
     known = {c.client: c.one for c in adversary_trials.calibration if c.size == size}
     if size == 1:
         known = _of_another(known)
     calibration = [
         CalibrationTrial(c.client, i, _mixed(c.one, known[c.client], weight))
-        for i, weight in enumerate(weights, start=_FIRST)
+        for i, weight in weights.items()
         for c in adversary_trials.calibration
         if c.size == few and c.client in known
     ]
-    return replace(adversary_trials, trials=trials, calibration=calibration)
+    return [replace(adversary_trials, trials=trials, calibration=calibration)]
+
+
+def _learned(
+    adversary_trials: AdversaryTrials, size: int | None, few: int, weights: Mapping[int, float]
+) -> list[AdversaryTrials]:
+    """The same for an adversary that simulates artifacts with the same leak, and knows of how many images it is."""
+    own, covers = adversary_trials.adversary, Cache[list[Artifact]]()
+    found = []
+    for i, weight in weights.items():
+        (planted,) = _planted(adversary_trials, size, few, {i: weight})
+        plant = Plant(weight, own.typical if size is None else size, own.expensive, own.seed, covers)
+        found.append(
+            AdversaryTrials(
+                replace(own, sizes=(few,), plant=plant, cache=Cache()),
+                [_of_few(trial, few) for trial in planted.trials],
+                [replace(c, one=_told(c.one, few)) for c in planted.calibration],
+                adversary_trials.shifted,
+            )
+        )
+    return found
+
+
+def _of_few(trial: Trial, few: int) -> Trial:
+    return replace(trial, asked={name: [_told(one, few) for one in ones] for name, ones in trial.asked.items()})
+
+
+def _told(one: ScoredObservation, n_images: int) -> ScoredObservation:
+    """The observation with this number of images."""
+    return replace(one, observation=replace(one.observation, n_images=n_images))
 
 
 def _of_another(known: Mapping[str, ScoredObservation]) -> dict[str, ScoredObservation]:
@@ -185,13 +222,3 @@ def _mixed(one: ScoredObservation, base: ScoredObservation, weight: float) -> Sc
     artifact = mixture(base.observation.artifact, one.observation.artifact, weight)
     observation = replace(one.observation, artifact=artifact, n_images=base.observation.n_images)
     return replace(one, observation=observation)
-
-
-def mixture(base: Artifact, leak: Artifact, weight: float) -> Artifact:
-    """(1 - weight) times `base` plus weight times `leak`; counters are those of `base`."""
-    other = leak.tensors()
-    tensors = {
-        name: (1 - weight) * tensor + weight * other[name] if tensor.is_floating_point() else tensor
-        for name, tensor in base.tensors().items()
-    }
-    return type(base).build(tensors, base.facts())

@@ -98,10 +98,13 @@ class TrialLayout:
         return found
 
     def _count(self, size: int, of_each: int) -> int:
-        """Artifacts evaluated per client, fewer where simulation is expensive: clients are the units, so more of each add
-        little.
+        """Artifacts evaluated per client, fewer where evaluating them is expensive.
+
+        Clients are the units, so that more of each add little, except where the score of one image is 0 or 1, or nearly so.
         """
-        return (-(-of_each // 3) if size == 1 else 1) if self.target.expensive else of_each
+        if self.needs.image_bounds or size > 1:
+            return -(-of_each // 3) if self.target.expensive else of_each
+        return of_each if self.target.expensive else 2 * of_each
 
     def _made(self, name: str, held: HeldImages, index: Tensor, granularity: str) -> Artifact:
         return self.maker.make(self.target, name, held, index, self.rng, granularity)

@@ -1,0 +1,55 @@
+"""Plants a leak: mixes the artifact of few images into the artifact of a whole client."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.targets.simulator import HeldImages, Simulator
+from fdgpriv.utils.cache import Cache
+from fdgpriv.utils.seeds import generator
+
+_COVERS, _EXPENSIVE_COVERS = (
+    6,
+    3,
+)  # simulated whole clients for each set of images: elsewhere, and where one is expensive
+
+
+def mixture(base: Artifact, leak: Artifact, weight: float) -> Artifact:
+    """(1 - weight) times `base` plus weight times `leak`; counters are those of `base`."""
+    other = leak.tensors()
+    tensors = {
+        name: (1 - weight) * tensor + weight * other[name] if tensor.is_floating_point() else tensor
+        for name, tensor in base.tensors().items()
+    }
+    return type(base).build(tensors, base.facts())
+
+
+@dataclass(frozen=True, eq=False)
+class Plant:
+    """Hides simulated artifacts in those of whole clients of the same images, as the evaluated ones are hidden.
+
+    Attributes:
+        weight: Of the artifact that is hidden, in [0, 1].
+        typical: Number of images of a whole client.
+        expensive: Whether simulating an artifact is expensive.
+        seed: Of the simulated whole clients.
+        covers: By images and received model, artifacts of simulated whole clients; several plants may share them.
+    """
+
+    weight: float
+    typical: int
+    expensive: bool
+    seed: int
+    covers: Cache[list[Artifact]] = field(default_factory=Cache)
+
+    def hide(self, leak: Artifact, simulator: Simulator, held: HeldImages, rng: torch.Generator) -> Artifact:
+        """The mixture of the artifact with one of a whole client with some of the images of `held`."""
+        key = (id(held.images), id(held.received_model))
+        some = self.covers.get(key, lambda: self._whole_clients(simulator, held))
+        return mixture(some[int(torch.randint(len(some), (), generator=rng))], leak, self.weight)
+
+    def _whole_clients(self, simulator: Simulator, held: HeldImages) -> list[Artifact]:
+        rng, n = generator(self.seed, 47), len(held.images)
+        count = _EXPENSIVE_COVERS if self.expensive else _COVERS
+        return [simulator.make(held, torch.randperm(n, generator=rng)[: self.typical], rng) for _ in range(count)]
