@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.adversary import Adversary
+from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.targets.bn_statistics import StatisticsSimulator
 from fdgpriv.threat import Capability
@@ -214,10 +214,18 @@ class SimulatedClient:
     domain: int
 
 
+ReceivedModels = tuple[ModelState | None, ...]
+
+
+def received_models(observations: Sequence[Observation]) -> ReceivedModels:
+    """The distinct models that the senders received: one, but where each client has a model of its own."""
+    return tuple({id(one.received_model): one.received_model for one in observations}.values())
+
+
 def simulated(
-    adversary: Adversary, size: int, count: int, received_model: ModelState | None, alphas: tuple[float, ...] = ALPHAS
+    adversary: Adversary, size: int, count: int, received: ReceivedModels, alphas: tuple[float, ...] = ALPHAS
 ) -> list[SimulatedClient]:
-    """Simulates `count` clients of `size` images each, defense included.
+    """Simulates `count` clients of `size` images each, each from one of the received models, defense included.
 
     Each draws its images from one domain, the domains taking turns, and its label distribution from a Dirichlet, whose
     concentration is one of `alphas` in turn, since the clients' label skew is unknown. Joint artifacts are simulated in
@@ -233,7 +241,8 @@ def simulated(
         return d, torch.multinomial(skew[domains[d].labels], min(size, len(domains[d])), generator=rng), rng
 
     def made(turns: Sequence[int]) -> list[SimulatedClient]:
-        parties = [drawn(turn) for turn in turns]
+        parties, start = [drawn(turn) for turn in turns], generator(adversary.seed, 48, size, turns[0])
+        received_model = received[int(torch.randint(len(received), (), generator=start))]
         artifacts = adversary.make_all([(domains[d], index) for d, index, _ in parties], parties[0][2], received_model)
         return [
             SimulatedClient(
@@ -245,19 +254,15 @@ def simulated(
         ]
 
     every = [tuple(range(count))] if adversary.joint else [(turn,) for turn in range(count)]
-    learned = [
-        adversary.cache.get((simulated, size, turns, alphas, received_model), partial(made, turns)) for turns in every
-    ]
+    learned = [adversary.cache.get((simulated, size, turns, alphas, received), partial(made, turns)) for turns in every]
     return [client for clients in learned for client in clients]
 
 
-def simulated_by_domain(
-    adversary: Adversary, per_size: int, received_model: ModelState | None
-) -> tuple[Vectors, Tensor]:
+def simulated_by_domain(adversary: Adversary, per_size: int, received: ReceivedModels) -> tuple[Vectors, Tensor]:
     """Artifacts of every size and the domain (M,) of each; expensive ones are those clients that other attacks share."""
     if not adversary.expensive:
         artifacts = simulate(adversary, per_size)
         return artifacts, torch.stack([artifacts.domains[members[0]] for members in artifacts.members])
-    clients = [(c, size) for size in adversary.sizes for c in simulated(adversary, size, per_size, received_model)]
+    clients = [(c, size) for size in adversary.sizes for c in simulated(adversary, size, per_size, received)]
     inputs, sizes = torch.stack([c.vector for c, _ in clients]), torch.tensor([size for _, size in clients])
     return Vectors(inputs, sizes), torch.tensor([c.domain for c, _ in clients])

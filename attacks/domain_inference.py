@@ -23,7 +23,7 @@ from fdgpriv.tasks.domain_label import DomainLabel
 from fdgpriv.utils.fields import TwoOrMore
 
 from ._probe import probe
-from ._simulation import simulated_by_domain
+from ._simulation import received_models, simulated_by_domain
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ class DomainInference(Attack):
     }
 
     simulations: TwoOrMore = 90
-    expensive_simulations: TwoOrMore = 9
+    expensive_simulations: TwoOrMore = 18
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
         per_size = self.expensive_simulations if adversary.expensive else self.simulations
-        artifacts, domains = simulated_by_domain(adversary, per_size, observations[0].received_model)
+        artifacts, domains = simulated_by_domain(adversary, per_size, received_models(observations))
         n_images = torch.tensor([observation.n_images for observation in observations])
         return probe(artifacts, domains, adversary.vectors(observations), n_images, len(adversary.sources))

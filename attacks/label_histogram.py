@@ -12,12 +12,14 @@ from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.parameters import BatchNormStatistics, ClassifierHead, ImportanceWeights, ModelState, ModelUpdate
 from fdgpriv.artifacts.statistics import ClientEmbedding, LabelMarginal
 from fdgpriv.artifacts.style import StyleStatistics
-from fdgpriv.attack import Attack
+from fdgpriv.attack import FEW_GROUP_SIZES, Attack, GroupSizes
+from fdgpriv.targets.simulator import Simulator
+from fdgpriv.targets.target import Target
 from fdgpriv.tasks.label_shares import LabelShares
 from fdgpriv.utils.fields import PositiveFloat, TwoOrMore
 
 from ._probe import regressed_shares
-from ._simulation import ALPHAS, Vectors, simulate, simulated
+from ._simulation import ALPHAS, Vectors, received_models, simulate, simulated
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,6 @@ class LabelHistogram(Attack):
     )
     task = LabelShares()
     threats = ("server", "client", "third_party")
-    group_sizes = (1, 5, None)
     learned = True
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -52,17 +53,21 @@ class LabelHistogram(Attack):
     }
 
     simulations: Annotated[int, Field(ge=6)] = 600
-    expensive_simulations: TwoOrMore = 16
+    expensive_simulations: TwoOrMore = 32
     alphas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = ALPHAS
+
+    @classmethod
+    def sizes(cls, target: Target[Simulator]) -> GroupSizes:
+        return FEW_GROUP_SIZES if target.expensive else (1, 5, None)
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
         known = len(adversary.practice) == len(adversary.held)
         count = self.expensive_simulations if adversary.expensive else self.simulations // (1 if known else 3)
-        received_model = observations[0].received_model
+        received = received_models(observations)
         clients = [
             (client, size)
             for size in adversary.sizes
-            for client in simulated(adversary, size, count, received_model, self.alphas)
+            for client in simulated(adversary, size, count, received, self.alphas)
         ]
         inputs, shares = (torch.stack(rows) for rows in zip(*((c.vector, c.shares) for c, _ in clients), strict=True))
         sizes = torch.tensor([size for _, size in clients])

@@ -234,7 +234,9 @@ class Adversary:
         """The artifact that a client with the images at `index` (m,) would have shared, defense included."""
         self.threat.require(Capability.KNOWS_DEFENSE)
         held = HeldImages(images, labels, received_model)
-        return self._hidden(self._simulator.make(held, index, rng), held, rng)
+        if self.plant is not None:
+            return self.plant.make(self._simulator, held, index, rng)
+        return self._simulator.make(held, index, rng)
 
     @property
     def joint(self) -> bool:
@@ -246,12 +248,10 @@ class Adversary:
     ) -> list[Artifact]:
         """The artifacts that the clients of one federation would have shared, each with some images of a domain."""
         self.threat.require(Capability.KNOWS_DEFENSE)
+        if self.plant is not None:
+            return [self.make(domain.images, domain.labels, index, rng, received_model) for domain, index in parties]
         held = [(HeldImages(domain.images, domain.labels, received_model), index) for domain, index in parties]
-        made = self._simulator.make_all(held, rng)
-        return [self._hidden(artifact, images, rng) for artifact, (images, _) in zip(made, held, strict=True)]
-
-    def _hidden(self, artifact: Artifact, held: HeldImages, rng: torch.Generator) -> Artifact:
-        return artifact if self.plant is None else self.plant.hide(artifact, self._simulator, held, rng)
+        return self._simulator.make_all(held, rng)
 
     @property
     def jointly(self) -> bool:

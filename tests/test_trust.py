@@ -93,8 +93,9 @@ CLOSE = EVEN | {0.75: [4, 4, 4, 3.7]}  # lost: 0.075 +- 0.075
         (CLOSE, False, 0.75),  # the largest within one standard error
         (CLOSE | {1.0: [4, 3.7, 4, 4]}, False, 1.0),
         ({1.0: [-1, -1, -1, -1]}, False, 0.0),
-        ({1.0: [-0.5, 0.5, -0.2, -0.1]}, False, 1.0),  # 0.08 +- 0.2: a loss that may be chance
-        ({1.0: [-1, 2, -2, -2]}, False, 0.0),  # 0.75 +- 0.95, but more than a tenth of the effect that matters
+        ({1.0: [0.5, -0.5, 0.2, 0.1]}, False, 0.0),  # 0.08 +- 0.2: a gain that may be chance
+        ({1.0: [0.5, 0.1, 0.2, 0.1]}, False, 1.0),  # 0.23 +- 0.09
+        ({1.0: [-1, 2, -2, -2]}, False, 0.0),
     ],
 )
 def test_the_weight_of_made_up_gains(
@@ -104,9 +105,9 @@ def test_the_weight_of_made_up_gains(
 
 
 def test_the_artifacts_of_one_client_count_as_one() -> None:
-    """Three artifacts of a client that gains 2 do not outweigh two clients that lose 3."""
-    assert trusted(Table({1.0: [2, -1.1, -1.1]}), [0] * 9 + [1, 2]) == {None: 1.0}  # -0.07 +- 1.03
-    assert trusted(Table({1.0: [2, -9, -9.1]}), [0] * 9 + [1, 2]) == {None: 0.0}  # -5.4 +- 3.7
+    """Nine artifacts of one client do not outweigh two clients."""
+    assert trusted(Table({1.0: [2, -1.1, -1.1]}), [0] * 9 + [1, 2]) == {None: 0.0}  # -0.07 +- 1.03
+    assert trusted(Table({1.0: [-1, 5, 5.1]}), [0] * 9 + [1, 2]) == {None: 1.0}  # 3.0 +- 2.0
 
 
 def test_chance_within_a_look_is_taken_out() -> None:

@@ -21,9 +21,9 @@ from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.target import Target
 from fdgpriv.utils.seeds import generator
 
-_CLIENTS, _EXPENSIVE_CLIENTS = 12, 3  # simulated clients, over all domains
+_CLIENTS, _EXPENSIVE_CLIENTS = 12, 6  # simulated clients, over all domains
 _MEMBERS = 0.7  # share of the held-back images that one simulated client holds
-_FEW, _MANY = 2, 6  # artifacts of few images per simulated client: where simulation is expensive, and elsewhere
+_FEW, _MANY = 1, 6  # artifacts of few images per simulated client: where simulation is expensive, and elsewhere
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from fdgpriv.evaluation.auxiliary import AuxiliaryData, leaks
 from fdgpriv.evaluation.calibration import CalibrationLayout
 from fdgpriv.evaluation.laid_out import LaidOut
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial, TrialNeeds
-from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, TrialLayout
+from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, CHEAP_SINGLES, TrialLayout
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
@@ -202,7 +202,8 @@ class Evaluator:
         choices = (self.alternatives, self.crossed, self.has_pretrained_metrics(target))
         layout = TrialLayout(self.population, target, self._maker, rng, needs, *choices)
         leaked = {} if share is None else self._leak(layout.names, share, rng)
-        groups = layout.groups(sizes, self.per_client, leaked)
+        times = 1 if needs.image_bounds or target.expensive else CHEAP_SINGLES
+        groups = layout.groups(sizes, {**self.per_client, 1: times * self.per_client[1]}, leaked)
         # no random artifacts around a global model, which would contain the secret; training a federation for a random
         # joint artifact would cost too much
         none = (None,) if target.is_global or target.joint else ()

@@ -12,7 +12,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_tests import AttackTests
 from fdgpriv.evaluation.attack_trials import AttackTrials
@@ -158,14 +157,13 @@ def _learned(
     adversary_trials: AdversaryTrials, size: int | None, few: int, weights: Mapping[int, float]
 ) -> list[AdversaryTrials]:
     """The same for an adversary that simulates artifacts with the same leak, and knows of how many images it is."""
-    own, covers = adversary_trials.adversary, Cache[list[Artifact]]()
-    found = []
+    own = adversary_trials.adversary
+    plant, found = Plant(0.0, own.typical if size is None else size, own.expensive, own.seed), []
     for i, weight in weights.items():
         (planted,) = _planted(adversary_trials, size, few, {i: weight})
-        plant = Plant(weight, own.typical if size is None else size, own.expensive, own.seed, covers)
         found.append(
             AdversaryTrials(
-                replace(own, sizes=(few,), plant=plant, cache=Cache()),
+                replace(own, sizes=(few,), plant=replace(plant, weight=weight), cache=Cache()),
                 [_of_few(trial, few) for trial in planted.trials],
                 [replace(c, one=_told(c.one, few)) for c in planted.calibration],
                 adversary_trials.shifted,

@@ -22,6 +22,7 @@ from fdgpriv.targets.simulator import HeldImages, Simulator
 from fdgpriv.targets.target import Target
 
 ARTIFACTS_PER_CLIENT = {1: 3, 2: 2, 5: 1, 20: 1}  # by number of images of an artifact
+CHEAP_SINGLES = 2  # times as many of one image where artifacts and predictions are cheap: many score 0 or 1
 ALTERNATIVES = 3  # artifacts of each control by default
 RANDOM_ARTIFACTS = 4  # random artifacts, where evaluating one is cheap
 SCORED = 12  # at most so many of an artifact's images are scored
@@ -98,13 +99,10 @@ class TrialLayout:
         return found
 
     def _count(self, size: int, of_each: int) -> int:
-        """Artifacts evaluated per client, fewer where evaluating them is expensive.
-
-        Clients are the units, so that more of each add little, except where the score of one image is 0 or 1, or nearly so.
-        """
-        if self.needs.image_bounds or size > 1:
-            return -(-of_each // 3) if self.target.expensive else of_each
-        return of_each if self.target.expensive else 2 * of_each
+        """Artifacts evaluated per client, fewer where evaluating them is expensive."""
+        if not self.target.expensive or (size == 1 and not self.needs.image_bounds):
+            return of_each
+        return -(-of_each // 3) if size == 1 else 1
 
     def _made(self, name: str, held: HeldImages, index: Tensor, granularity: str) -> Artifact:
         return self.maker.make(self.target, name, held, index, self.rng, granularity)

@@ -70,11 +70,22 @@ def _robust(gains: Sequence[Tensor]) -> int:
 
 
 def _largest_as_good(gains: Sequence[Tensor], most: float) -> int:
-    """The largest weight whose mean gain is as good as the best: what it loses may be chance, and is at most `most`."""
+    """The largest weight whose mean gain is as good as the best: what it loses may be chance, and is at most `most`.
+
+    Zero where the best gains no more than its standard error: that may be chance, too.
+    """
     means = _means(gains)
-    lost = means[int(means.mean(1).argmax())] - means
-    error = lost.std(1) / len(gains) ** 0.5 if len(gains) > 1 else torch.zeros(len(means))
-    return int((lost.mean(1) <= error.clamp_max(most) + _ROUNDING).nonzero().max())
+    best = int(means.mean(1).argmax())
+    if means[best].mean() <= _error(means[best]) + _ROUNDING:
+        return 0
+    lost = means[best] - means
+    return int((lost.mean(1) <= _error(lost).clamp_max(most) + _ROUNDING).nonzero().max())
+
+
+def _error(rows: Tensor) -> Tensor:
+    """The standard error (...) of the mean of rows (..., C); 0 for a single one."""
+    count = rows.shape[-1]
+    return rows.std(-1) / count**0.5 if count > 1 else torch.zeros(rows.shape[:-1])
 
 
 def _means(gains: Sequence[Tensor]) -> Tensor:

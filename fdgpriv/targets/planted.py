@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.targets.simulator import HeldImages, Simulator
@@ -33,21 +34,26 @@ class Plant:
         weight: Of the artifact that is hidden, in [0, 1].
         typical: Number of images of a whole client.
         expensive: Whether simulating an artifact is expensive.
-        seed: Of the simulated whole clients.
-        covers: By images and received model, artifacts of simulated whole clients; several plants may share them.
+        seed: Of the choice among the whole clients, and of these.
+        leaks: The artifacts that are hidden, by what they are made from; plants of other weights share them.
+        covers: By images and received model, artifacts of simulated whole clients; shared likewise.
     """
 
     weight: float
     typical: int
     expensive: bool
     seed: int
+    leaks: Cache[Artifact] = field(default_factory=Cache)
     covers: Cache[list[Artifact]] = field(default_factory=Cache)
 
-    def hide(self, leak: Artifact, simulator: Simulator, held: HeldImages, rng: torch.Generator) -> Artifact:
-        """The mixture of the artifact with one of a whole client with some of the images of `held`."""
-        key = (id(held.images), id(held.received_model))
-        some = self.covers.get(key, lambda: self._whole_clients(simulator, held))
-        return mixture(some[int(torch.randint(len(some), (), generator=rng))], leak, self.weight)
+    def make(self, simulator: Simulator, held: HeldImages, index: Tensor, rng: torch.Generator) -> Artifact:
+        """As `simulator.make`, mixed with the artifact of a whole client with some of the images of `held`."""
+        whose = (id(held.images), id(held.received_model))
+        key = (*whose, tuple(index.tolist()), bytes(rng.get_state().numpy()))
+        leak = self.leaks.get(key, lambda: simulator.make(held, index, rng))
+        covers = self.covers.get(whose, lambda: self._whole_clients(simulator, held))
+        draw = generator(self.seed, 49, *index.tolist())
+        return mixture(covers[int(torch.randint(len(covers), (), generator=draw))], leak, self.weight)
 
     def _whole_clients(self, simulator: Simulator, held: HeldImages) -> list[Artifact]:
         rng, n = generator(self.seed, 47), len(held.images)

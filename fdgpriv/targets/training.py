@@ -133,11 +133,17 @@ class TrainingSimulator(DefendedSimulator):
         return {name: received_model.state[name].float() - tensor.float() for name, tensor in after.items()}
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
-        """Changes of the BatchNorm statistics and of the last layer, concatenated."""
+        """Changes of the BatchNorm statistics and of the last layer, concatenated.
+
+        Without BatchNorm, the first layer's change tells most of how the images look; its direction stands for statistics.
+        """
         assert received_model is not None
         change = self.change(artifact, received_model)
         statistics = sorted(name for name in change if name.endswith(STATISTICS[:2]))
-        return torch.cat([change[name].flatten() for name in (*statistics, *self.last_layer)])
+        if statistics:
+            return torch.cat([change[name].flatten() for name in (*statistics, *self.last_layer)])
+        first = next(name for name, _ in self._network.named_parameters())
+        return torch.cat([nn.functional.normalize(change[name].flatten(), dim=0) for name in (first, *self.last_layer)])
 
     def flat(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         assert received_model is not None
