@@ -1,7 +1,6 @@
 """What inversions share: gradient descent on images, the total variation, and the images they start from.
 
-The prior image of a single image's update is learned from updates of single public images, which the adversary
-simulates: the last layer's change tells the image's latent.
+The prior image of an update is learned from public images: the last layer's change tells the latents of its images.
 """
 
 import math
@@ -19,6 +18,8 @@ from fdgpriv.tasks.images import class_means
 from ._batchnorm import bn_layers, watched
 from ._probe import KernelRidge, ridge_regression
 from ._simulation import center_and_spread
+
+_COMPARED = 20  # simulated updates by which regressions are compared
 
 Objective = Callable[[Tensor], Tensor]
 
@@ -126,7 +127,7 @@ class ImagePrior:
         return (known - center) / spread, (_row(target) - center) / spread
 
     def _inputs(self, rows: Tensor, labels: Tensor) -> Tensor:
-        one_hot_labels = nn.functional.one_hot(labels, self.classes).float() * self.classes**0.5
+        one_hot_labels = _one_hot(labels, self.classes) * self.classes**0.5
         return torch.cat([rows.clamp(-10, 10), one_hot_labels], dim=1)
 
 
@@ -137,13 +138,16 @@ def _row(moments: Mapping[str, Moments]) -> Tensor:
 class LatentPrior:
     """Predicts images from an update by the latents that the last layer's change tells.
 
-    It is fitted on updates of clients with one public image each.
+    It is fitted on the latents that the received model has of public images, or on those that updates of clients with one
+    public image each tell, whichever predicts images from such updates better: training of many steps, or on augmented
+    images, tells other latents.
 
     Args:
         adversary: Its public images, and how clients train.
         simulator: The same.
+        model: The network, holding the received model, in evaluation mode.
         received_model: What is trained.
-        simulations: At most so many public images whose updates are simulated.
+        simulations: At most so many public images whose updates are simulated; with fewer than `_COMPARED`, none.
         rng: Of the simulated trainings.
     """
 
@@ -151,13 +155,18 @@ class LatentPrior:
         self,
         adversary: Adversary,
         simulator: TrainingSimulator,
+        model: nn.Module,
         received_model: ModelState,
         simulations: int,
         rng: torch.Generator,
     ) -> None:
         images, labels = adversary.public_images
-        some = torch.randperm(len(images), generator=rng)[:simulations]
         self.layer, self.shape = simulator.last_layer, images.shape[1:]
+        known = torch.cat([_latents(model, self.layer[0], images), _one_hot(labels, adversary.classes)], dim=1)
+        self.regression = _Regression(known, images)
+        if simulations < _COMPARED:
+            return
+        some = torch.randperm(len(images), generator=rng)[:simulations]
         rows = [
             self._row(
                 simulator.change(adversary.make(images, labels, i[None], rng, received_model), received_model),
@@ -165,9 +174,15 @@ class LatentPrior:
             )
             for i in some
         ]
-        inputs = torch.stack(rows)
-        self.center, self.spread = center_and_spread(inputs)
-        self.regression = KernelRidge((inputs - self.center) / self.spread, images[some].flatten(1), "rbf")
+        simulated, others = _Regression(torch.stack(rows), images[some]), torch.ones(len(images), dtype=torch.bool)
+        others[some] = False
+        if int(others.sum()) < _COMPARED:
+            self.regression = simulated
+            return
+        unseen = _Regression(known[others], images[others])(torch.stack(rows))
+        truth = images[some].flatten(1)
+        if (simulated.ridge.left_out - truth).square().mean() < (unseen - truth).square().mean():
+            self.regression = simulated
 
     def __call__(self, changes: Sequence[Mapping[str, Tensor]], labels: Tensor) -> Tensor:
         """Images (G, m, 3, H, W) in [0, 1] with labels (G, m), predicted from changes (received minus trained) by parameter.
@@ -180,11 +195,35 @@ class LatentPrior:
                 for change, some in zip(changes, labels, strict=True)
             ]
         )
-        inputs = ((rows - self.center) / self.spread).clamp(-10, 10)
-        return self.regression(inputs.flatten(0, 1)).view(*labels.shape, *self.shape).clamp(0, 1)
+        return self.regression(rows.flatten(0, 1)).view(*labels.shape, *self.shape).clamp(0, 1)
 
     def _row(self, change: Mapping[str, Tensor], label: Tensor) -> Tensor:
         return row_of_class(change[self.layer[0]].flatten(1), bias_change(change, self.layer), label)
+
+
+class _Regression:
+    """Kernel ridge regression from rows (N, D) to images (N, 3, H, W) as rows (N, P)."""
+
+    def __init__(self, rows: Tensor, images: Tensor) -> None:
+        self.center, self.spread = center_and_spread(rows)
+        self.ridge = KernelRidge((rows - self.center) / self.spread, images.flatten(1), "rbf")
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        return self.ridge(((rows - self.center) / self.spread).clamp(-10, 10))
+
+
+@torch.no_grad()
+def _latents(model: nn.Module, weight: str, images: Tensor) -> Tensor:
+    """(N, D): the inputs of the linear layer with this weight for images (N, 3, H, W)."""
+    seen: list[Tensor] = []
+    layer = model.get_submodule(weight.rpartition(".")[0])
+    hook = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    try:
+        for part in images.split(128):
+            model(part)
+    finally:
+        hook.remove()
+    return torch.cat(seen)
 
 
 def row_of_one(weight: Tensor, bias: Tensor) -> Tensor:
@@ -207,7 +246,11 @@ def row_of_class(weight: Tensor, bias: Tensor, label: Tensor) -> Tensor:
     """
     moved = bias[label]
     latent = weight[label] / torch.where(moved < 0, moved.clamp_max(-1e-12), moved.clamp_min(1e-12))
-    return torch.cat([latent, nn.functional.one_hot(label, len(bias)).float()])
+    return torch.cat([latent, _one_hot(label, len(bias))])
+
+
+def _one_hot(labels: Tensor, classes: int) -> Tensor:
+    return nn.functional.one_hot(labels, classes).float()
 
 
 def bias_change(change: Mapping[str, Tensor], layer: Sequence[str]) -> Tensor:

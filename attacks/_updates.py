@@ -38,8 +38,8 @@ class Uploads:
         shares: (K,) inferred share of each label in each upload.
         labels: (G, m) of the m images to reconstruct.
         moments: By BatchNorm layer, mean and variance (G, C) that the buffers reveal.
-        start: (G, m, 3, H, W), the mean public images of these labels; where images are predicted from latents, `prior`.
-        prior: (G, m, 3, H, W), images predicted from labels and moments.
+        start: (G, m, 3, H, W), images to start from: `prior`, or the mean public images of these labels.
+        prior: (G, m, 3, H, W), images predicted from latents, or from labels and moments.
         own: Whether BatchNorm layers normalised by the batch's own statistics; else by their buffers.
     """
 
@@ -89,12 +89,9 @@ def uploads(
         estimator = LabelEstimator(adversary, model, received_model, n_images, rng)
         shares = [estimator(change) for change in changes]
         labels = torch.stack([labels_of(share, min(most, n_images)) for share in shares])
-        prior = adversary.cache.get((ImagePrior, received_model, own), partial(ImagePrior, adversary, model, own))
-        start, prediction = prior.of_class(labels), prior(moments, labels)
-        if n_images > 1 or not moments:
-            learn = partial(LatentPrior, adversary, simulator, received_model, -(-simulations // models), rng)
-            start = prediction = adversary.cache.get((LatentPrior, received_model, simulations), learn)(changes, labels)
-        yield Uploads(places, changes, shares, labels, moments, start, prediction, own)
+        learn = partial(LatentPrior, adversary, simulator, model, received_model, simulations // models, rng)
+        prior = adversary.cache.get((LatentPrior, received_model, simulations), learn)(changes, labels)
+        yield Uploads(places, changes, shares, labels, moments, prior, prior, own)
 
 
 def recomputed_statistics(

@@ -51,6 +51,7 @@ class GradientInversion(Attack):
     task = Images()
     group_sizes = (1, None)
     threats = ("server",)
+    learned = True
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {"steps": 1, "simulations": 20, "most": 2},

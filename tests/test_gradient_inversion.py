@@ -104,10 +104,11 @@ def test_one_image_of_one_step_is_recovered_with_its_label(evaluator: Evaluator)
     assert found.leakage["client"].verdict == "leak"
 
 
-def test_with_two_updates_to_learn_from_and_one_step_its_positive_control_fails(evaluator: Evaluator) -> None:
+def test_images_are_learned_from_latents_without_any_simulated_update(evaluator: Evaluator) -> None:
+    """The received model's latents of public images are enough where clients train few steps."""
     found, _ = finding_of(evaluator, attack(steps=1, simulations=2), adversaries_of(evaluator))
     assert found.positive_control is not None
-    assert not found.positive_control.succeeded
+    assert found.positive_control.succeeded
 
 
 def test_nothing_is_recovered_from_noise(evaluator: Evaluator) -> None:

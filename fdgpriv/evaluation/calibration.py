@@ -21,8 +21,8 @@ from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.target import Target
 from fdgpriv.utils.seeds import generator
 
-_CLIENTS, _EXPENSIVE_CLIENTS = 12, 6  # simulated clients, over all domains
-_MEMBERS = 0.7  # share of the held-back images that one simulated client holds
+_CLIENTS, _EXPENSIVE_CLIENTS = 12, 6  # simulated clients, over all domains; fewer where predicting is expensive, too
+_MEMBERS = 0.9  # share of the held-back images that one simulated client holds
 _FEW, _MANY = 1, 6  # artifacts of few images per simulated client: where simulation is expensive, and elsewhere
 
 
@@ -77,7 +77,7 @@ class CalibrationLayout:
         rng = generator(self.seed, 37)
         clients: dict[str, ClientData] = {}
         domain_of, models = {}, {}
-        for turn in range(_EXPENSIVE_CLIENTS if self.target.expensive else _CLIENTS):
+        for turn in range(_EXPENSIVE_CLIENTS if self.target.expensive and self.needs.image_bounds else _CLIENTS):
             d, domain, model = held_back[turn % len(held_back)]
             name = f"calibration {holder} {turn}"
             clients[name] = self._client(name, domain, shifted, rng)

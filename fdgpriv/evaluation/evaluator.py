@@ -203,7 +203,8 @@ class Evaluator:
         layout = TrialLayout(self.population, target, self._maker, rng, needs, *choices)
         leaked = {} if share is None else self._leak(layout.names, share, rng)
         times = 1 if needs.image_bounds or target.expensive else CHEAP_SINGLES
-        groups = layout.groups(sizes, {**self.per_client, 1: times * self.per_client[1]}, leaked)
+        per_client = {size: count * (times if size == 1 else 1) for size, count in self.per_client.items()}
+        groups = layout.groups(sizes, per_client, leaked)
         # no random artifacts around a global model, which would contain the secret; training a federation for a random
         # joint artifact would cost too much
         none = (None,) if target.is_global or target.joint else ()

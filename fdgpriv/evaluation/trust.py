@@ -72,11 +72,11 @@ def _robust(gains: Sequence[Tensor]) -> int:
 def _largest_as_good(gains: Sequence[Tensor], most: float) -> int:
     """The largest weight whose mean gain is as good as the best: what it loses may be chance, and is at most `most`.
 
-    Zero where the best gains no more than its standard error: that may be chance, too.
+    Zero where the best gains no more than half of its standard error: that may be chance, too.
     """
     means = _means(gains)
     best = int(means.mean(1).argmax())
-    if means[best].mean() <= _error(means[best]) + _ROUNDING:
+    if means[best].mean() <= _error(means[best]) / 2 + _ROUNDING:
         return 0
     lost = means[best] - means
     return int((lost.mean(1) <= _error(lost).clamp_max(most) + _ROUNDING).nonzero().max())
