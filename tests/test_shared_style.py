@@ -71,6 +71,9 @@ def test_in_the_place_of_another_client_stand_strangers(pardon: Evaluator) -> No
                 assert all(_among(image, out) for image in ask.truth.pool[named])
                 assert torch.equal(ask.observation.candidates, ask.truth.candidates)
         assert all(_among(image, population.data(trial.client).images) for image in own.truth.images)
+        for row, position in zip(own.truth.candidates, own.truth.positions.tolist(), strict=True):
+            for place, candidate in enumerate(own.truth.pool[row]):  # nobody's but the true one: the style is of all clients
+                assert _among(candidate, out) is (place != position)
 
 
 def _among(image: Tensor, images: Tensor) -> bool:
@@ -84,7 +87,7 @@ def test_one_image_is_found_and_of_all_no_more_than_of_strangers(pardon: Evaluat
     scores = scores_of(pardon, spec, "server")
     assert fmean(scores[1].headline["attack"]) > least
     whole = scores[None].headline
-    assert abs(fmean(whole["attack"]) - fmean(whole["other_client"])) < 0.25
+    assert abs(fmean(whole["attack"]) - fmean(whole["other_client"])) < 0.4  # six clients, few images are held out
 
 
 @pytest.mark.parametrize("role", ["client", "third_party"])
@@ -135,4 +138,4 @@ def test_a_simulated_median_of_one_image_shows_it(interpolating: Evaluator) -> N
     scores = scores_of(interpolating, "style_membership:simulations=30", "client")
     assert fmean(scores[1].headline["attack"]) > 0.9
     whole = scores[None].headline
-    assert abs(fmean(whole["attack"]) - fmean(whole["other_client"])) < 0.25
+    assert abs(fmean(whole["attack"]) - fmean(whole["other_client"])) < 0.4  # six clients, few images are held out

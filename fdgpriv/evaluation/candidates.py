@@ -57,15 +57,16 @@ class CandidatePool:
         drawn = [out[i % len(out)] for i in range(times if out else 0)]
         return [some[torch.randperm(len(some), generator=rng)] for some in drawn if len(some) > 1]
 
-    def line_ups(self, client: str, index: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    def line_ups(self, client: str, index: Tensor, rng: torch.Generator, of_all: bool = False) -> tuple[Tensor, Tensor]:
         """Places each of the client's first images at `index` among images of other clients of its domain (of any if
-        too few).
+        too few); where the artifact is `of_all` clients' images, among those that clients of its domain held out.
 
         Returns: (T, N) line-ups, and the position (T,) of the client's image in each.
         """
         names = [name for name in self.names if name != client]
         near: Sequence[str] = [name for name in names if self.domain[name] == self.domain[client]] or names
         others = torch.cat([torch.arange(len(self.population.data(name))) + self._place[name][0] for name in near])
+        others = self.held_out(self.domain[client]) if of_all else others
         count = min(CANDIDATES, len(others) + 1)
         rows, positions = [], []
         for image in index[:LINE_UPS]:
@@ -75,6 +76,11 @@ class CandidatePool:
             rows.append(row)
             positions.append(position)
         return torch.stack(rows), torch.tensor(positions)
+
+    def line_ups_of_non_members(self, some: Tensor, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """`count` line-ups (T, N) of these images (M,) alone, and the position (T,) of an arbitrary one in each."""
+        rows = [some[torch.randperm(len(some), generator=rng)[:CANDIDATES]] for _ in range(count)]
+        return torch.stack(rows), torch.randint(len(rows[0]), (count,), generator=rng)
 
     def _with_members(self, client: str, index: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
         inside = index[:MOST_MEMBERS] + self._place[client][0]

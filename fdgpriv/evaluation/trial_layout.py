@@ -125,7 +125,8 @@ class TrialLayout:
         return ScoredObservation(self._observation(group, group, candidates, membership_candidates), truth)
 
     def _trial(self, group: Group, groups: Sequence[Group], public: Tensor | None) -> Trial:
-        candidates, positions = self.pool.line_ups(group.client, group.index, self.rng)
+        of_all = self.target.is_global and group.size is None
+        candidates, positions = self.pool.line_ups(group.client, group.index, self.rng, of_all)
         membership_candidates, members = self.pool.membership_candidates(group.client, group.index)
         mine = self._truth(group, group.index, candidates, positions, membership_candidates, members)
         domain = self.pool.domain[group.client]
@@ -144,7 +145,7 @@ class TrialLayout:
             by_name["random_style"] = [observed(artifact) for artifact in self._random(group, public)]
         peers = [g for g in groups if g.client != group.client and (self.needs.hidden_size or g.size == group.size)]
         for name, near in zip(OTHERS, (True, False), strict=True):
-            if self.target.is_global and group.size is None:
+            if of_all:
                 by_name[name] = [
                     self._non_members(group, mine, one)
                     for one in self.pool.non_members(domain, near, self.alternatives, self.rng)
@@ -211,13 +212,13 @@ class TrialLayout:
     def _non_members(self, group: Group, mine: GroundTruth, non_members: Tensor) -> ScoredObservation:
         """The same artifact with candidates that are not among its images, half of which are labelled as members."""
         members = torch.arange(len(non_members)) < len(non_members) // 2
-        candidates, rows = mine.candidates.clone(), torch.arange(len(mine.candidates))
-        candidates[rows, mine.positions] = non_members[rows % len(non_members)]
+        candidates, positions = self.pool.line_ups_of_non_members(non_members, len(mine.candidates), self.rng)
         truth = replace(
             mine,
             membership_candidates=non_members,
             members=members,
             candidates=candidates,
+            positions=positions,
             images=self.pool.images[non_members[:SCORED]],
         )
         return ScoredObservation(self._observation(group, group, candidates, non_members), truth)
