@@ -16,7 +16,7 @@ from fdgpriv.attack import FEW_GROUP_SIZES, Attack, GroupSizes
 from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.target import Target
 from fdgpriv.tasks.label_shares import LabelShares
-from fdgpriv.utils.fields import PositiveFloat, TwoOrMore
+from fdgpriv.utils.fields import PositiveFloat, PositiveInt, TwoOrMore
 
 from ._probe import regressed_shares
 from ._simulation import ALPHAS, Vectors, received_models, simulate, simulated
@@ -29,6 +29,8 @@ class LabelHistogram(Attack):
     Attributes:
         simulations: Simulated clients of each size. An adversary that practises on other looks of its images simulates a
             third: what limits it are the looks.
+        looks: An adversary that practises on other looks of its images practises on so many here, ...
+        in_each: ... with so many images each: more and smaller ones than other attacks, as labels must be read in any.
         expensive_simulations: The same where simulating one takes a training.
         alphas: Dirichlet concentrations: below 1 a few classes, 100 nearly uniform.
     """
@@ -48,11 +50,13 @@ class LabelHistogram(Attack):
     learned = True
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {"simulations": 60, "expensive_simulations": 6},
+        "quick": {"simulations": 60, "expensive_simulations": 6, "looks": 12, "in_each": 30},
         "thorough": {"simulations": 3000, "expensive_simulations": 80},
     }
 
     simulations: Annotated[int, Field(ge=6)] = 600
+    looks: PositiveInt = 24
+    in_each: PositiveInt = 60
     expensive_simulations: TwoOrMore = 32
     alphas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = ALPHAS
 
@@ -61,6 +65,7 @@ class LabelHistogram(Attack):
         return FEW_GROUP_SIZES if target.expensive else (1, 5, None)
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
+        adversary = adversary.with_looks(self.looks, self.in_each)
         known = len(adversary.practice) == len(adversary.held)
         count = self.expensive_simulations if adversary.expensive else self.simulations // (1 if known else 3)
         received = received_models(observations)

@@ -1,7 +1,7 @@
 """Observations, adversaries, and the ground truth that predictions are scored against."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
@@ -24,7 +24,7 @@ from fdgpriv.utils.seeds import generator
 Prediction = Tensor
 
 
-LOOKS, IN_EACH = 24, 60  # other looks to practise on, and images in each
+LOOKS = (12, 100)  # other looks to practise on, and images in each
 _ONE_DOMAIN = (Auxiliary.OWN_DOMAIN, Auxiliary.OTHER_DOMAIN)
 
 C = TypeVar("C", bound=Simulator)
@@ -106,6 +106,8 @@ class Adversary:
         held_back: Further labelled images by domain, which are kept for calibration.
         cache: Cached computations, shared by adversaries with the same images and simulator.
         output_cache: Cache of model outputs on candidates, which do not depend on the adversary's data.
+        looks: How many other looks it practises on where it has none of its targets' domains, and of how many images each.
+        look_cache: Its images in other looks, shared by adversaries with the same images.
         plant: Hides the artifacts that it makes in those of whole clients, as a leak that is planted is; None elsewhere.
     """
 
@@ -125,6 +127,8 @@ class Adversary:
     held_back: tuple[Domain, ...] = ()
     cache: Cache[Any] = field(default_factory=Cache)
     output_cache: OutputCache = field(default_factory=OutputCache)
+    looks: tuple[int, int] = LOOKS
+    look_cache: Cache[tuple[Domain, ...]] = field(default_factory=Cache)
     plant: Plant | None = None
 
     @property
@@ -149,14 +153,20 @@ class Adversary:
     def practice(self) -> tuple[Domain, ...]:
         """The images by domain to simulate artifacts from.
 
-        An adversary that has none of its targets' domains adds images of its own in `LOOKS` other looks.
+        An adversary that has none of its targets' domains adds images of its own in other looks.
         """
         if self.threat.auxiliary not in _ONE_DOMAIN:
             return self.held
-        found: tuple[Domain, ...] = self.cache.get(
-            "practice", lambda: (*self.held, *_in_other_looks(self.public_images, self.seed))
+        return self.look_cache.get(
+            self.looks, lambda: (*self.held, *_in_other_looks(self.public_images, self.seed, *self.looks))
         )
-        return found
+
+    def with_looks(self, count: int, in_each: int) -> "Adversary":
+        """The adversary that practises on `count` other looks of `in_each` images, if it practises on any."""
+        if self.threat.auxiliary not in _ONE_DOMAIN:
+            return self
+        looks = count, in_each
+        return replace(self, looks=looks, cache=self.cache.get(("looks", looks), Cache))
 
     @property
     def public_images(self) -> tuple[Tensor, Tensor]:
@@ -267,12 +277,12 @@ def _joined(domains: Sequence[Domain]) -> tuple[Tensor, Tensor]:
     return torch.cat([domain.images for domain in domains]), torch.cat([domain.labels for domain in domains])
 
 
-def _in_other_looks(public: tuple[Tensor, Tensor], seed: int) -> list[Domain]:
-    """`LOOKS` sets of at most `IN_EACH` of the images (N, 3, H, W) with labels (N,), each in another look."""
+def _in_other_looks(public: tuple[Tensor, Tensor], seed: int, looks: int, in_each: int) -> list[Domain]:
+    """`looks` sets of at most `in_each` of the images (N, 3, H, W) with labels (N,), each in another look."""
     images, labels = public
     found = []
-    for turn in range(LOOKS):
+    for turn in range(looks):
         rng = generator(seed, 41, turn)
-        some = torch.randperm(len(images), generator=rng)[:IN_EACH]
+        some = torch.randperm(len(images), generator=rng)[:in_each]
         found.append(Domain(f"look {turn + 1}", other_look(images[some], rng), labels[some]))
     return found

@@ -72,7 +72,9 @@ def test_in_the_place_of_another_client_stand_strangers(pardon: Evaluator) -> No
                 assert torch.equal(ask.observation.candidates, ask.truth.candidates)
         assert all(_among(image, population.data(trial.client).images) for image in own.truth.images)
         for row, position in zip(own.truth.candidates, own.truth.positions.tolist(), strict=True):
-            for place, candidate in enumerate(own.truth.pool[row]):  # nobody's but the true one: the style is of all clients
+            for place, candidate in enumerate(
+                own.truth.pool[row]
+            ):  # nobody's but the true one: the style is of all clients
                 assert _among(candidate, out) is (place != position)
 
 

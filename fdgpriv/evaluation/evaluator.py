@@ -286,4 +286,5 @@ class Evaluator:
             held_back=self._data.held_back(threat.auxiliary, holder),
             cache=self._learned.get((target.simulator, threat.auxiliary, holder, laid_out.share), Cache),
             output_cache=laid_out.output_cache,
+            look_cache=self._learned.get((threat.auxiliary, holder, laid_out.share), Cache),
         )

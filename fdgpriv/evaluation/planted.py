@@ -26,7 +26,7 @@ from fdgpriv.targets.planted import Plant, mixture
 from fdgpriv.utils.cache import Cache
 
 WEIGHTS = (0.0, 0.15, 0.4, 1.0)
-FEWER = (0.0, 0.4, 1.0)  # where evaluating one is expensive
+FEWER = (0.0, 0.4, 1.0)  # where evaluating one is expensive, or learning anew is
 _CLEARLY = 1.5  # relevant effects
 _SURE = LEVEL / 4  # at most so large is p of a leak even where three further attacks ask the same
 _MOST = 6  # artifacts per client
@@ -82,7 +82,8 @@ def planted_power(
         return [by_weight[i] for i in sorted(by_weight, key=lambda i: i or 0)]
 
     seed = trials.evaluator.seed
-    weights = FEWER if any(a.adversary.expensive for a in adversaries) else WEIGHTS
+    fewer = trials.attack.learned or any(a.adversary.expensive for a in adversaries)
+    weights = FEWER if fewer else WEIGHTS
     alone = scored(weights[-1:])  # what is not found even there is found at no weight
     if not alone or all(_found(one, scope, alone, seed) == 0 for scope in scopes):
         return dict.fromkeys(scopes, 0.0) if alone else {}
