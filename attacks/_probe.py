@@ -3,7 +3,8 @@
 All have closed forms, so that thousands cost seconds; covariances are shrunk as Ledoit and Wolf (2004) do.
 """
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -119,43 +120,53 @@ class KernelRidge:
         inputs: (M, D) standardised vectors of simulated artifacts.
         targets: (M, P).
         kernel: ``linear`` (ridge regression), or ``rbf`` with a width around the median distance.
+        groups: (M,) the look of each input, where the observed artifacts will have yet another: then width and penalty are
+            chosen by the error with the whole group left out, on at most `_CHOSEN_ON` of the inputs.
 
     Attributes:
         left_out: (M, P) the prediction for each input by the regression on the others.
     """
 
-    def __init__(self, inputs: Tensor, targets: Tensor, kernel: Literal["linear", "rbf"]) -> None:
+    def __init__(
+        self, inputs: Tensor, targets: Tensor, kernel: Literal["linear", "rbf"], groups: Tensor | None = None
+    ) -> None:
         self.inputs, self.kernel = inputs, kernel
         self.center = targets.mean(0)
         rest = (targets - self.center).double()
-        self.width = self._chosen_width(inputs, rest)
-        _, inverse, vectors = self._fitted(inputs, rest, self.width)
+        chosen = self._chosen(inputs, rest, groups)
+        self.width, penalties = chosen.width, _PENALTIES if groups is None else (chosen.penalty,)
+        found = self._fitted(inputs, rest, self.width, penalties, None)
+        inverse, vectors = found.inverse, found.vectors
         weights = vectors @ (inverse[:, None] * (vectors.T @ rest))
         self.left_out = (targets - (weights / (vectors.square() @ inverse)[:, None])).float()
         self.weights = weights.float()
 
-    def _chosen_width(self, inputs: Tensor, rest: Tensor) -> float:
-        """The width with the least error on at most `_CHOSEN_ON` of the inputs; 1 for the linear kernel."""
-        if self.kernel == "linear":
-            return 1.0
+    def _chosen(self, inputs: Tensor, rest: Tensor, groups: Tensor | None) -> "_Fit":
+        """The fit to at most `_CHOSEN_ON` of the inputs whose width errs least; 1 is the only one of the linear kernel."""
         some = slice(None, None, -(-len(inputs) // _CHOSEN_ON))
-        squares = torch.cdist(inputs[some], inputs[some]).square()
-        median = float(squares[squares > 0].median()) if bool((squares > 0).any()) else 1.0
-        widths = [width * median for width in _WIDTHS]
-        return min(widths, key=lambda width: self._fitted(inputs[some], rest[some], width)[0])
+        widths = [1.0]
+        if self.kernel == "rbf":
+            squares = torch.cdist(inputs[some], inputs[some]).square()
+            median = float(squares[squares > 0].median()) if bool((squares > 0).any()) else 1.0
+            widths = [width * median for width in _WIDTHS]
+        elif groups is None:
+            return _Fit(0.0, 1.0, 0.0, inputs, inputs)  # there is nothing to choose yet
+        few = None if groups is None else groups[some]
+        fits = [self._fitted(inputs[some], rest[some], width, _PENALTIES, few) for width in widths]
+        return min(fits, key=lambda fit: fit.error)
 
-    def _fitted(self, inputs: Tensor, rest: Tensor, width: float) -> tuple[float, Tensor, Tensor]:
-        """The least leave-one-out error over penalties, and that penalty's inverse eigenvalues (M,) with the eigenvectors."""
+    def _fitted(
+        self, inputs: Tensor, rest: Tensor, width: float, penalties: Sequence[float], groups: Tensor | None
+    ) -> "_Fit":
+        """The fit whose penalty has the least leave-one-out (or leave-a-group-out) error."""
         some = rest[:, :: max(1, rest.shape[1] // _CHECKED)]  # enough targets to choose by
         values, vectors = torch.linalg.eigh(self._gram(inputs, inputs, width).double())
-        turned, squared = vectors.T @ some, vectors.square()
-        found = []
-        for penalty in _PENALTIES:
+        turned, found = vectors.T @ some, []
+        for penalty in penalties:
             inverse = 1 / (values.clamp_min(0) + penalty * max(float(values.mean()), _LEAST))
-            error = (vectors @ (inverse[:, None] * turned)) / (squared @ inverse)[:, None]
-            found.append((float(error.square().mean()), inverse))
-        error_of, inverse = min(found, key=lambda one: one[0])
-        return error_of, inverse, vectors
+            error = _left_out_errors(vectors, inverse, turned, groups)
+            found.append(_Fit(float(error.square().mean()), width, penalty, inverse, vectors))
+        return min(found, key=lambda fit: fit.error)
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """The predictions (N, P) for vectors (N, D)."""
@@ -167,6 +178,28 @@ class KernelRidge:
         if self.kernel == "linear":
             return inputs @ others.T
         return (-torch.cdist(inputs, others).square() / width).exp()
+
+
+class _Fit(NamedTuple):
+    """A width and a penalty with their error, the inverse eigenvalues (M,) under them, and the eigenvectors (M, M)."""
+
+    error: float
+    width: float
+    penalty: float
+    inverse: Tensor
+    vectors: Tensor
+
+
+def _left_out_errors(vectors: Tensor, inverse: Tensor, turned: Tensor, groups: Tensor | None) -> Tensor:
+    """(M, P): target minus its prediction by the regression on the inputs of other groups; of all others without groups."""
+    weights = vectors @ (inverse[:, None] * turned)
+    if groups is None:
+        return weights / (vectors.square() @ inverse)[:, None]
+    inverted, errors = (vectors * inverse) @ vectors.T, torch.empty_like(weights)
+    for group in groups.unique():
+        own = (groups == group).nonzero().flatten()
+        errors[own] = torch.linalg.solve(inverted[own[:, None], own], weights[own])
+    return errors
 
 
 def ridge_regression(inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

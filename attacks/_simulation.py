@@ -62,6 +62,11 @@ class SimulatedArtifacts(Vectors):
     labels: Tensor
     domains: Tensor
 
+    @property
+    def of_artifacts(self) -> Tensor:
+        """(M,): the domain of each artifact's images."""
+        return torch.stack([self.domains[members[0]] for members in self.members])
+
 
 def simulate(adversary: Adversary, per_size: int, received_model: ModelState | None = None) -> SimulatedArtifacts:
     """Simulates artifacts of each auxiliary image, and of `per_size` groups of each larger size; cached for all attacks.
@@ -262,7 +267,7 @@ def simulated_by_domain(adversary: Adversary, per_size: int, received: ReceivedM
     """Artifacts of every size and the domain (M,) of each; expensive ones are those clients that other attacks share."""
     if not adversary.expensive:
         artifacts = simulate(adversary, per_size)
-        return artifacts, torch.stack([artifacts.domains[members[0]] for members in artifacts.members])
+        return artifacts, artifacts.of_artifacts
     clients = [(c, size) for size in adversary.sizes for c in simulated(adversary, size, per_size, received)]
     inputs, sizes = torch.stack([c.vector for c, _ in clients]), torch.tensor([size for _, size in clients])
     return Vectors(inputs, sizes), torch.tensor([c.domain for c, _ in clients])

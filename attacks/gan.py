@@ -64,17 +64,20 @@ class Gan(Attack):
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
         simulated = simulate(adversary, 60)
-        network = self._trained(simulated, adversary.image_size, rng)
+        known = len(adversary.practice) == len(adversary.held)
+        network = self._trained(simulated, None if known else simulated.of_artifacts, adversary.image_size, rng)
         vectors = adversary.vectors(observations)
         drawn = _draw(network, simulated.standardised(vectors))
         some = torch.randint(len(simulated.inputs), (3,), generator=rng)
         own = list(_draw(network, simulated.standardised(simulated.inputs[some])))
         return Predictions(list(drawn), {"unconditional": own})
 
-    def _trained(self, simulated: SimulatedArtifacts, image_size: int, rng: torch.Generator) -> nn.Module:
+    def _trained(
+        self, simulated: SimulatedArtifacts, looks: Tensor | None, image_size: int, rng: torch.Generator
+    ) -> nn.Module:
         inputs = simulated.standardised(simulated.inputs)
         targets = _targets(simulated)
-        regression = KernelRidge(inputs, targets.flatten(1), self.regression)
+        regression = KernelRidge(inputs, targets.flatten(1), self.regression, looks)
         expected = regression.left_out.view_as(targets)
         network = _WarmStarted(regression, self._generator(inputs.shape[1], image_size, rng), targets.shape[1:])
         optimizer = torch.optim.Adam(network.generator.parameters(), self.lr, betas=(0.9, 0.99))

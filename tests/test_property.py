@@ -199,6 +199,40 @@ def test_a_kernel_ridge_is_the_one_of_least_leave_one_out_error(
     torch.testing.assert_close(answers, wanted, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_width_and_penalty_are_chosen_with_each_group_left_out(
+    kernel: Literal["linear", "rbf"], rng: torch.Generator
+) -> None:
+    """Every width and penalty is tried with every group left out, in a loop; the groups differ in a shift of the inputs."""
+    groups = torch.arange(18) % 3
+    inputs = torch.randn(18, 3, generator=rng) + 2.0 * groups[:, None]
+    targets = inputs[:, :1].sin() + 0.5 * torch.randn(3, 1, generator=rng)[groups]
+    found = probing.KernelRidge(inputs, targets, kernel, groups)
+    wide, wanted = inputs.double(), targets.double()
+    center = wanted.mean(0)
+    pairs = torch.stack([(a - b).square().sum() for a in wide for b in wide])
+    widths = [1.0] if kernel == "linear" else [w * float(pairs[pairs > 1e-9].median()) for w in probing._WIDTHS]
+    errors = {}
+    for width in widths:
+        mean = float(gram(kernel, wide, wide, width).trace()) / 18
+        for penalty in probing._PENALTIES:
+            lost = 0.0
+            for group in range(3):
+                rest = groups != group
+                within = gram(kernel, wide[rest], wide[rest], width) + penalty * mean * torch.eye(12)
+                weights = torch.linalg.solve(within, wanted[rest] - center)
+                guess = gram(kernel, wide[~rest], wide[rest], width) @ weights + center
+                lost += float((guess - wanted[~rest]).square().sum())
+            errors[width, penalty] = lost
+    width, penalty = min(errors, key=lambda one: errors[one])
+    assert found.width == pytest.approx(width)
+    ridge = penalty * float(gram(kernel, wide, wide, width).trace()) / 18
+    weights = torch.linalg.solve(gram(kernel, wide, wide, width) + ridge * torch.eye(18), wanted - center)
+    torch.testing.assert_close(
+        found(inputs).double(), gram(kernel, wide, wide, width) @ weights + center, atol=1e-4, rtol=1e-4
+    )
+
+
 def test_a_radial_kernel_fits_what_no_line_does(rng: torch.Generator) -> None:
     inputs, asked = torch.randn(80, 2, generator=rng), torch.randn(50, 2, generator=rng)
     error = {
