@@ -1,11 +1,16 @@
 """What the tests share: the digits, a small federation trained on them by StableFDG, and its evaluator."""
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
+
+# Side by side, each worker and what it starts has one core. Libraries read this when they are first imported.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 import pytest
 import torch
@@ -126,6 +131,14 @@ def _own_image_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     """No test reads or writes the user's cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FDGPRIV_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """No test needs its files to outlive a loss of power; on slow disks most of a short training is `fsync`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda number: None)
         yield
 
 

@@ -137,7 +137,7 @@ def test_two_methods_are_asked_about_the_same_images(
     monkeypatch.setattr(TrainingSimulator, "trained", lambda self, held, index, rng: held.received_model)
     asked: list[list[tuple[str, GroundTruth]]] = []
     for spec in (mine, theirs):
-        evaluator = fit(tiny, clients=6, method=spec, settings={"rounds": "2"}).evaluator()
+        evaluator = fit(shortened(tiny, 32), clients=6, method=spec, settings={"rounds": "2"}).evaluator()
         target, sizes = evaluator.target(kind), (1, None) if kind == "global_model" else (1, 5, None)
         trials = [
             trial

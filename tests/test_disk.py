@@ -211,6 +211,7 @@ def test_a_full_disk_is_one_line_and_resume_goes_on(
     writes: int, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """After so many files there is room for a part of one more."""
+    monkeypatch.setattr(AuditConfig, "dry_run", lambda *given: None)  # writes nothing
     out, room, fsync = tmp_path / "out", [writes], os.fsync
 
     def full(number: int) -> None:

@@ -89,7 +89,7 @@ def whole(short: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> st
     return fdgpriv.run_audit("fedavg", attacks="none", defenses=[Fatal(), "none"], out=out, **short).comparable()
 
 
-@pytest.mark.parametrize("how", ["kill", "interrupt"])
+@pytest.mark.parametrize("how", ["kill", pytest.param("interrupt", marks=pytest.mark.slow)])
 def test_what_had_finished_is_kept_and_the_rest_is_resumed(
     how: str,
     whole: str,

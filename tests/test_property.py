@@ -30,7 +30,7 @@ client_size: Any = import_module("fdgpriv.attacks.client_size")
 def averaged(digits: Dataset) -> Fitted:
     """FedAvg after two rounds, in batches of 4, twice over: four clients to a domain."""
     settings = {"rounds": "2", "local_epochs": "2", "batch_size": "4"}
-    return fit(shortened(digits, 160), clients=12, method="fedavg", settings=settings)
+    return fit(shortened(digits, 110), clients=12, method="fedavg", settings=settings)
 
 
 def evaluated(fitted: Fitted, attack: Attack, kind: str, per_client: Mapping[int, int]) -> dict[int | None, Scores]:

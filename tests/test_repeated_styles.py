@@ -108,7 +108,7 @@ def test_negative_control_rounds_that_repeat_themselves_do_not_help() -> None:
 
 @pytest.fixture(scope="module")
 def thrice(tiny: Dataset) -> Fitted:
-    return fit(tiny, clients=12, settings={"rounds": "3"}, keep="all")
+    return fit(tiny, clients=6, settings={"rounds": "3"}, keep="all")
 
 
 def stacked(fitted: Fitted) -> RepeatedStyles:

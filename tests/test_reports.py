@@ -73,10 +73,23 @@ def benign(value: Any) -> Any:
     return tame
 
 
-@pytest.fixture
-def page(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the figures of `page` lie."""
+    return tmp_path_factory.mktemp("drawn")
+
+
+@pytest.fixture(scope="module")
+def page(drawn: Path) -> str:
     """report.html of the made-up results, with their figures."""
-    return Html().render(results(tmp_path), tmp_path)
+    return Html().render(results(drawn), drawn)
+
+
+@pytest.fixture(scope="module")
+def tame_tags() -> Counter[str]:
+    """The tags of report.html of one run with tame texts."""
+    tame = benign(json.loads(results(defenses=("none",)).text()))
+    return Page(Html().render(Results.model_validate(tame), Path("nowhere"))).tags
 
 
 def test_the_page_can_neither_act_nor_load(page: str) -> None:
@@ -100,9 +113,9 @@ def test_the_page_can_neither_act_nor_load(page: str) -> None:
     assert not re.search("(https?|ftp):", outside.replace(SEEN, "").replace(SEEN[:33], ""))
 
 
-def test_every_text_is_escaped(page: str, tmp_path: Path) -> None:
+def test_every_text_is_escaped(page: str, drawn: Path) -> None:
     tame = Results.model_validate(benign(json.loads(results().text())))
-    plain = Page(Html().render(tame, tmp_path))
+    plain = Page(Html().render(tame, drawn))
     found = Page(page)
     assert found.tags == plain.tags
     assert Counter((tag, name) for tag, name, _ in found.attributes) == Counter((t, n) for t, n, _ in plain.attributes)
@@ -113,12 +126,11 @@ def test_every_text_is_escaped(page: str, tmp_path: Path) -> None:
 
 @settings(max_examples=12, deadline=None)
 @given(name=st.text(min_size=1, max_size=30))
-def test_no_name_whatever_opens_a_tag_or_a_table_cell(name: str) -> None:
+def test_no_name_whatever_opens_a_tag_or_a_table_cell(tame_tags: Counter[str], name: str) -> None:
     data = benign(json.loads(results(defenses=("none",)).text()))
-    known = Page(Html().render(Results.model_validate(data), Path("nowhere"))).tags
     data["dataset"]["name"] = data["runs"][0]["target"] = data["runs"][0]["artifacts"][0]["shape"] = name
     told = Results.model_validate(data)
-    assert Page(Html().render(told, Path("nowhere"))).tags == known
+    assert Page(Html().render(told, Path("nowhere"))).tags == tame_tags
     rows(Markdown().render(told, Path("nowhere")))
     assert len(list(csv.reader(io.StringIO(Csv().render(told, Path("nowhere")))))) > 50
 
@@ -171,7 +183,7 @@ def wide(methods: int, seeds: int, defenses: Sequence[str] = ("none",)) -> Resul
 
 @pytest.mark.parametrize(
     ("methods", "seeds", "defenses"),
-    [(1, 1, 1), (1, 3, 1), (2, 2, 1), (5, 3, 1), (1, 1, 2), (1, 3, 4), (1, 3, 8), (2, 2, 4)],
+    [(1, 1, 1), (1, 3, 1), (5, 3, 1), (1, 1, 2), (1, 3, 8), (2, 2, 4)],
 )
 def test_a_report_of_full_size_is_short_before_anything_is_unfolded(methods: int, seeds: int, defenses: int) -> None:
     names = ["none", *(f"gaussian:epsilon={i},delta=1e-05" for i in range(1, defenses))]
@@ -370,8 +382,9 @@ NAMES = r"""a|b  a\\|b  |  \  `x`  ``  ```  <b>  <!-- x  &lt;  &#124;  [x](y)  !
 # x  - x  + x  1. x  12) x  > x  ---  ===  :-:  @x #1 https://x.example"""
 
 
-def test_a_name_changes_nothing_in_the_markdown_but_the_name() -> None:
+def test_a_name_changes_nothing_in_the_markdown_but_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a method, a domain, a defense, a client or a class is called."""
+    monkeypatch.setattr("fdgpriv.reports._figures._svg", lambda *given, **named: "")  # Markdown shows their words only
 
     def told(name: str) -> str:
         text = benign(results(defenses=("none",)).model_dump(mode="json", by_alias=True))

@@ -55,7 +55,7 @@ def test_rows_of_one_process_repeat_no_public_work(digits: Dataset, counts: Coun
         settings={"rounds": "1", "local_epochs": "1", "augmentation": "2"},
         device="cpu",
     ).checked()
-    few = shortened(digits, 60)
+    few = shortened(digits, 45)
     cells = CellRunner(config, few, tmp_path, ProgressLog(quiet=True), 1)
     by_row = []
     for defense in DEFENSES:

@@ -69,8 +69,13 @@ def evaluated(evaluator: Evaluator, out: Path, kind: str = STYLES, few: bool = T
     return AttackEvaluation(trials(evaluator), "domain_inference", kind, few, out, "cell").run()
 
 
-def test_what_only_the_knowing_attacker_can_read(hidden: Fitted, tmp_path: Path) -> None:
-    found = evaluated(hidden.evaluator(), tmp_path)
+@pytest.fixture(scope="module")
+def found(hidden: Fitted, tmp_path_factory: pytest.TempPathFactory) -> AttackScores:
+    """An attack's scores, with those of the attacker that does not know the defense."""
+    return evaluated(hidden.evaluator(), tmp_path_factory.mktemp("found"))
+
+
+def test_what_only_the_knowing_attacker_can_read(found: AttackScores) -> None:
     known, ignorant = found.by_size[None], found.unaware
     assert ignorant is not None
     assert (ignorant.units, ignorant.clients) == (known.units, known.clients)
@@ -104,13 +109,12 @@ def test_its_trials_are_those_of_the_knowing_one_and_its_practice_is_without_the
 
 
 def test_the_knowing_attacker_s_scores_do_not_depend_on_it(
-    hidden: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hidden: Fitted, found: AttackScores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = evaluated(hidden.evaluator(), tmp_path / "with")
     monkeypatch.setattr("fdgpriv.evaluation.attack_evaluation.unaware", lambda *given: None)
-    without = evaluated(hidden.evaluator(), tmp_path / "without")
+    without = evaluated(hidden.evaluator(), tmp_path)
     timeless: dict[str, Any] = {"attack_s": 0.0, "unaware": None}
-    assert whole.model_copy(update=timeless) == without.model_copy(update=timeless)
+    assert found.model_copy(update=timeless) == without.model_copy(update=timeless)
 
 
 def test_where_there_is_nothing_to_know_nothing_is_run(
