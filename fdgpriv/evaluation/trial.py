@@ -16,16 +16,20 @@ class TrialNeeds(NamedTuple):
             fewer.
         hidden_size: The number of images of an artifact is hidden, and controls are of any number.
         contributions: Ground truth contains each image's contribution to the artifact.
+        many_singles: More artifacts of one image are evaluated where that is cheap.
     """
 
     image_bounds: bool = False
     hidden_size: bool = False
     contributions: bool = False
+    many_singles: bool = False
 
     @classmethod
     def of(cls, task: Task | None) -> "TrialNeeds":
         """What this task needs; nothing for None."""
-        return cls() if task is None else cls(task.draws_images, task.hides_size, task.needs_contributions)
+        if task is None:
+            return cls()
+        return cls(task.draws_images, task.hides_size, task.needs_contributions, task.right_or_wrong)
 
 
 @dataclass(frozen=True, eq=False)

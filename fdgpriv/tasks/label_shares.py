@@ -20,6 +20,7 @@ class LabelShares(Task):
     higher_leaks = False
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 2.0)
     relevant = 0.1
+    right_or_wrong = True
     relative = True
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:

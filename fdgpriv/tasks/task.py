@@ -63,6 +63,8 @@ class Task(ABC):
         hides_size: Whether the number of images of an artifact is the secret, so that observations hide it.
         draws_images: Whether predictions are images, which are shown in the report and have bounds of their own.
         needs_contributions: Whether ground truth must contain each image's contribution to the artifact.
+        right_or_wrong: Whether the score of one image has two values, so that more of them are evaluated where that is
+            cheap.
     """
 
     secret: ClassVar[Secret]
@@ -77,6 +79,7 @@ class Task(ABC):
     hides_size: ClassVar[bool] = False
     draws_images: ClassVar[bool] = False
     needs_contributions: ClassVar[bool] = False
+    right_or_wrong: ClassVar[bool] = False
 
     @classmethod
     def name(cls) -> str:
