@@ -27,7 +27,13 @@ from fdgpriv.runner import Runner
 from fdgpriv.utils.console import ProgressLog
 
 SHORT = ["--preset", "quick", "--clients", "6", "--set", "rounds=1", "local_epochs=1"]
-ATTACKS = ["--attack", "domain_inference:simulations=12", "identification:simulations=20", "--threat", "server"]
+ATTACKS = [
+    "--attack",
+    "domain_inference:simulations=12,expensive_simulations=3",
+    "identification:simulations=12",
+    "--threat",
+    "server",
+]
 SMALL = [*SHORT, *ATTACKS]
 WHOLE = [*SMALL, "client", "--defense", "none", "gaussian:epsilon=0.5"]
 

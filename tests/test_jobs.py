@@ -18,6 +18,7 @@ from fdgpriv.artifacts.style import StyleDraft
 from fdgpriv.audit import main
 from fdgpriv.cli.options import Options
 from fdgpriv.defense import Defense, Guarantee
+from fdgpriv.results.finding import Results
 
 SIGNAL = "FDGPRIV_TEST_SIGNAL"
 
@@ -60,6 +61,7 @@ class Fatal(Defense):
         return Guarantee(None, None, "Proves nothing.")
 
 
+@pytest.mark.slow
 def test_several_processes_give_the_same_results(short: dict[str, Any], tmp_path: Path) -> None:
     found = []
     for jobs in (1, 2):
@@ -83,16 +85,16 @@ def test_several_processes_give_the_same_results(short: dict[str, Any], tmp_path
 
 
 @pytest.fixture(scope="module")
-def whole(short: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> str:
+def whole(short: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Results:
     """What a run of one process that nothing stopped results in."""
     out = tmp_path_factory.mktemp("whole") / "run"
-    return fdgpriv.run_audit("fedavg", attacks="none", defenses=[Fatal(), "none"], out=out, **short).comparable()
+    return fdgpriv.run_audit("fedavg", attacks="none", defenses=[Fatal(), "none"], out=out, **short)
 
 
 @pytest.mark.parametrize("how", ["kill", pytest.param("interrupt", marks=pytest.mark.slow)])
 def test_what_had_finished_is_kept_and_the_rest_is_resumed(
     how: str,
-    whole: str,
+    whole: Results,
     short: dict[str, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -110,12 +112,13 @@ def test_what_had_finished_is_kept_and_the_rest_is_resumed(
         ]
         assert told.count("fedavg-t-0-fatal: its process was ended by SIGKILL; the other runs continue") == 1
         assert not first.interrupted
+        assert first.runs[1] == whole.runs[1]  # another process gives the same
     else:
         assert first.interrupted
         assert "fatal" not in [run.defense for run in first.runs]
         assert "interrupted: keeping finished work" in told
     monkeypatch.delenv(SIGNAL)
-    assert fdgpriv.run_audit("fedavg", resume=True, **given).comparable() == whole
+    assert fdgpriv.run_audit("fedavg", resume=True, **given).comparable() == whole.comparable()
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "two", "1.5"])

@@ -33,6 +33,7 @@ from fdgpriv.utils.checksum import DamagedFile, write_json
 from fdgpriv.utils.console import ProgressLog
 
 ROUNDS = 3
+FEWER = {name: {"hidden": "2"} for name in ("hfedf", "pfedhn")}  # they spend most of their time on writing checkpoints
 CASES = [
     ("fedavg", {}, "none", 1),
     ("fedavg", {"selection": "validation", "buffers": "keep_local", "participants": "2"}, "gaussian:epsilon=4,on=all", 2),
@@ -50,6 +51,8 @@ CASES = [
     ("lsi", {"keep_momentum": "true", "recalibrate_bn": "true"}, "none", 1),
     ("lsi", {"select": "validation", "normaliser": "clients", "stage4_start": "global"}, "gaussian:epsilon=4", 2),
 ]  # fmt: skip
+LATE = [next(case for case in CASES if case[0] == method) for method in ("fedavg", "lsi")]
+COVERED = [CASES[i] for i in (4, 6, 9)]  # DP-SGD by ccst, selection by fedavg and lsi, hFedF by its averages
 
 
 class Killed(BaseException):
@@ -86,7 +89,7 @@ def trained(
     folder: Path, dataset: Dataset, method: str, settings: dict[str, Any], defense: str, workers: int, most: int = -1
 ) -> int:
     """Trains, or goes on; how many answers there were."""
-    small = {name: str(value) for name, value in SMALL[method].items()}
+    small = {name: str(value) for name, value in SMALL[method].items()} | FEWER.get(method, {})
     chosen = {**small, "rounds": str(ROUNDS), "local_epochs": "1", **settings}
     config = AuditConfig(methods=(method,), preset="quick", settings=chosen, clients=3, device="cpu").checked()
     with pytest.MonkeyPatch.context() as patch:
@@ -103,15 +106,18 @@ def told(folder: Path) -> dict[str, Any]:
     return found | {name: value for name, value in record.items() if name not in ("train_s", "wire_s")}
 
 
-@pytest.mark.parametrize(("method", "settings", "defense", "workers"), CASES)
+@pytest.mark.parametrize(
+    ("method", "settings", "defense", "workers"),
+    [pytest.param(*case, marks=pytest.mark.slow) if case in COVERED else case for case in CASES],
+)
 def test_an_interrupted_training_ends_as_an_uninterrupted_one(
     method: str, settings: dict[str, Any], defense: str, workers: int, few: Dataset, tmp_path: Path
 ) -> None:
-    """Killed twice, in the middle and just after going on; and each method once more in its last round."""
+    """Killed twice, in the middle and just after going on; with rounds only and with stages also in the last round."""
     case = (few, method, settings, defense)
     total = trained(tmp_path / "whole", *case, workers)
     kills = {"twice": [total // 2, 1], "late": [total - 1]}
-    if (settings, defense) != next(case[1:3] for case in CASES if case[0] == method):
+    if (method, settings, defense, workers) not in LATE:
         del kills["late"]
     for name, numbers in kills.items():
         for most in numbers:
@@ -172,8 +178,9 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(
         trained(tmp_path, few, "fedavg", {}, "none", 1)
     assert "\n" not in str(error.value)
     assert f"remove {index}" in str(error.value)
-    index.unlink()
-    assert trained(tmp_path, few, "fedavg", {}, "none", 1) == 3 * ROUNDS
+    if damage == "bit":  # the line helps
+        index.unlink()
+        assert trained(tmp_path, few, "fedavg", {}, "none", 1) == 3 * ROUNDS
 
 
 def entries(state: Any, kind: str) -> Iterator[dict[str, Any]]:

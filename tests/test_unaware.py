@@ -62,7 +62,7 @@ def hidden(digits: Dataset) -> Fitted:
 
 
 def trials(evaluator: Evaluator) -> AttackTrials:
-    return AttackTrials(evaluator, Attack.parse("domain_inference:simulations=24"), threat("server"), curve=False)
+    return AttackTrials(evaluator, Attack.parse("domain_inference:simulations=15"), threat("server"), curve=False)
 
 
 def evaluated(evaluator: Evaluator, out: Path, kind: str = STYLES, few: bool = True) -> AttackScores:
