@@ -11,6 +11,7 @@ import torch
 from conftest import TARGET, Evaluator, Fitted
 from torch import Tensor
 
+from fdgpriv.adversary import LOOKS
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.evaluation.auxiliary import AuxiliaryData
 from fdgpriv.evaluation.calibration import Calibration, CalibrationLayout
@@ -138,3 +139,22 @@ def test_nothing_is_simulated_for_global_and_joint_artifacts_or_without_images(e
         assert none.trials == ()
         assert none.pool is None
     assert len(found(target).trials) == 12 * 7
+
+
+def test_other_looks_are_for_who_has_none_of_the_domains_and_made_once(fitted: Fitted) -> None:
+    """As many as are asked for, of so many images each, the same for every attack; nothing for who has the domains."""
+    evaluator = fitted.evaluator()
+    target = evaluator.target(StyleStatistics.kind)
+    for role in ("client", "third_party"):
+        (first, second) = (evaluator.adversaries(target, threat(role), sizes)[0].adversary for sizes in ((1,), (None,)))
+        more = first.with_looks(5, 4)
+        assert len(first.practice) == len(first.held) + LOOKS[0]
+        assert [len(domain) for domain in more.practice[len(first.held) :]] == [4] * 5
+        assert more.practice[0].images is first.held[0].images
+        assert more.cache is not first.cache
+        assert more.cache is first.with_looks(5, 4).cache
+        again = second.with_looks(5, 4).practice
+        assert all(a.images is b.images for a, b in zip(more.practice, again, strict=True))
+    server = evaluator.adversaries(target, threat("server"), (1,))[0].adversary
+    assert server.with_looks(5, 4) is server
+    assert server.practice == server.held

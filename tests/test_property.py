@@ -1,6 +1,7 @@
 """Attacks on properties of clients where reading them takes a training: what they are told, and what they tell."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, Literal
 
@@ -8,21 +9,24 @@ import numpy as np
 import pytest
 import torch
 from conftest import Fitted, fit, shortened
+from factories_core import model_state, observation, style
 from sklearn.covariance import ledoit_wolf_shrinkage
 from torch import Tensor
 
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.statistics import SampleCount
 from fdgpriv.attack import Attack
-from fdgpriv.data.dataset import Dataset
+from fdgpriv.data.dataset import Dataset, Domain
 from fdgpriv.evaluation.scores import Scores, evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial
 from fdgpriv.method import Method
 from fdgpriv.tasks.client_size import SizeOfClient
 from fdgpriv.threat import threat
+from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 
 probing: Any = import_module("fdgpriv.attacks._probe")
+simulation: Any = import_module("fdgpriv.attacks._simulation")
 client_size: Any = import_module("fdgpriv.attacks.client_size")
 
 
@@ -248,3 +252,37 @@ def test_a_kernel_ridge_on_vectors_that_tell_nothing_predicts_the_mean(kernel: s
     found = probing.KernelRidge(torch.zeros(6, 4), targets, kernel)
     torch.testing.assert_close(found(torch.zeros(2, 4)), targets.mean(0).expand(2, -1))
     assert bool(found.left_out.isfinite().all())
+
+
+class Recorded:
+    """An adversary of one domain that records which model each simulated client starts from."""
+
+    seed, classes, joint = 5, 10, False
+
+    def __init__(self, images: Tensor) -> None:
+        self.practice = (Domain("a", images, torch.arange(len(images)) % 10),)
+        self.cache: Cache[Any] = Cache()
+        self.started: list[ModelState | None] = []
+
+    def make_all(self, parties: Any, rng: torch.Generator, received_model: ModelState | None) -> list[None]:
+        self.started.append(received_model)
+        return [None for _ in parties]
+
+    def vector(self, artifact: None, received_model: ModelState | None) -> Tensor:
+        return torch.full((3,), float(next(iter(received_model.state.values())).sum()) if received_model else 0.0)
+
+
+def test_simulated_clients_start_from_the_models_that_clients_received(rng: torch.Generator) -> None:
+    """Each from one of them, and its vector is about that one; those observed several times count once."""
+    models = [model_state(weight=torch.full((1,), float(i))) for i in (1, 2, 3)]
+    observations = [replace(observation(style()), received_model=models[i]) for i in (0, 1, 1, 2, 0)]
+    received = simulation.received_models(observations)
+    assert received == tuple(models)
+    adversary: Any = Recorded(torch.rand(20, 3, 4, 4, generator=rng))
+    clients = simulation.simulated(adversary, 5, 30, received)
+    assert {id(model) for model in adversary.started} == {id(model) for model in models}
+    wanted = [float(next(iter(model.state.values()))) for model in adversary.started]
+    assert [float(client.vector[0]) for client in clients] == wanted
+    assert simulation.simulated(adversary, 5, 30, received)[0] is clients[0]  # remembered
+    (only,) = {id(one) for one in simulation.received_models([observation(style())] * 3)}
+    assert only == id(None)
