@@ -107,7 +107,7 @@ def recomputed_statistics(
         kept = {
             name
             for name, (mean, _) in revealed(model, received_model.state, None, 0).items()
-            if _any_kept(name, mean, revealed_moments)
+            if any(torch.allclose(one[name][0], mean, rtol=1e-4, atol=1e-6) for one in revealed_moments)
         }
         names = [name for name in revealed_moments[0] if name not in kept][layers]
         moments = {name: _stacked([one[name] for one in revealed_moments]) for name in names}
@@ -115,10 +115,6 @@ def recomputed_statistics(
         shares = prior.shares(moments)
         labels = torch.stack([labels_of(share, min(most, n_images)) for share in shares])
         yield Uploads(places, [], list(shares), labels, moments, prior.of_class(labels), prior(moments, labels), True)
-
-
-def _any_kept(name: str, received_model: Tensor, revealed_moments: Sequence[Mapping[str, Moments]]) -> bool:
-    return any(torch.allclose(one[name][0], received_model, rtol=1e-4, atol=1e-6) for one in revealed_moments)
 
 
 def by_model_and_size(observations: Sequence[Observation]) -> Iterator[tuple[int, list[int], ModelState]]:
