@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,17 +116,37 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(
     """Killed twice, in the middle and just after going on; with rounds only and with stages also in the last round."""
     case = (few, method, settings, defense)
     total = trained(tmp_path / "whole", *case, workers)
-    kills = {"twice": [total // 2, 1], "late": [total - 1]}
-    if (method, settings, defense, workers) not in LATE:
-        del kills["late"]
-    for name, numbers in kills.items():
-        for most in numbers:
-            with pytest.raises(Killed):
-                trained(tmp_path / name, *case, workers, most)
-        left = trained(tmp_path / name, *case, 3 - workers)
-        assert left < total  # it did not begin anew
-        assert told(tmp_path / name) == told(tmp_path / "whole")
-        assert not list((tmp_path / name).rglob("checkpoint*"))
+    killed(tmp_path, "twice", [total // 2, 1], case, workers, total)
+    if (method, settings, defense, workers) in LATE:
+        killed(tmp_path, "late", [total - 1], case, workers, total)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "settings", "defense", "workers"), [case for case in CASES if case not in LATE])
+def test_a_training_that_is_interrupted_in_its_last_round_ends_as_an_uninterrupted_one(
+    method: str, settings: dict[str, Any], defense: str, workers: int, few: Dataset, tmp_path: Path
+) -> None:
+    case = (few, method, settings, defense)
+    total = trained(tmp_path / "whole", *case, workers)
+    killed(tmp_path, "late", [total - 1], case, workers, total)
+
+
+def killed(
+    folder: Path,
+    name: str,
+    kills: Sequence[int],
+    case: tuple[Dataset, str, dict[str, Any], str],
+    workers: int,
+    total: int,
+) -> None:
+    """Trains in folder/name, killed after each of these numbers of answers, then whole: it ends as folder/whole."""
+    for most in kills:
+        with pytest.raises(Killed):
+            trained(folder / name, *case, workers, most)
+    left = trained(folder / name, *case, 3 - workers)
+    assert left < total  # it did not begin anew
+    assert told(folder / name) == told(folder / "whole")
+    assert not list((folder / name).rglob("checkpoint*"))
 
 
 @pytest.fixture(scope="module")
