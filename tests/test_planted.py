@@ -25,7 +25,7 @@ from fdgpriv.evaluation.scores import Scores, evaluate_trials
 from fdgpriv.statistics.questions import Absent, Evidence
 from fdgpriv.statistics.resolution import power
 from fdgpriv.statistics.rule import Test as Outcome
-from fdgpriv.targets.planted import mixture
+from fdgpriv.targets.planted import Plant, mixture
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import threat
@@ -197,8 +197,8 @@ def test_who_learns_practises_on_artifacts_with_the_same_leak(evaluator: Evaluat
     """Each of few images, mixed at the trials' weight with one of a whole client of the same images, and told so."""
     (one,) = evaluator.style_adversaries(threat("server"), (1, None))
     weights = {1000: 0.0, 1001: 0.4, 1002: 1.0}
-    found = planting._learned(one, None, 1, weights)
     domain, own = one.adversary.held[0], one.adversary
+    found = planting._learned(one, None, 1, weights, Plant(0.0, own.typical, False, own.seed))
 
     def mean(index: Sequence[int]) -> torch.Tensor:
         return own.make(domain.images, domain.labels, torch.tensor(index), generator(0)).tensors()["mean"]

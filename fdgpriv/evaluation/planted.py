@@ -8,6 +8,7 @@ drawn anew many times; the share of draws with p <= 0.025 is the answer.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -68,22 +69,24 @@ def planted_power(
     """
     if not scopes:
         return {}
-    few = _leaking_size(one, scopes)
+    few, size = _leaking_size(one, scopes), one.size
+
+    expensive = any(a.adversary.expensive for a in adversaries)
+    own = adversaries[0].adversary
+    plant = Plant(0.0, own.typical if size is None else size, expensive, own.seed)
+    planting = partial(_learned, plant=plant) if trials.attack.learned else _planted
 
     def scored(weights: Sequence[float]) -> list[Scores]:
-        plant = _learned if trials.attack.learned else _planted
-        each = [
-            planted
-            for adversary in adversaries
-            for planted in plant(adversary, one.size, few, dict(enumerate(weights, start=_FIRST)))
-            if planted.trials
-        ]
-        by_weight = evaluate_trials(trials.attack, each, (), rng)[0] if each else {}
+        numbered = dict(enumerate(weights, start=_FIRST))
+        by_weight: dict[int | None, Scores] = {}
+        # models are large: those of one weight at a time
+        for some in [{i: weight} for i, weight in numbered.items()] if expensive else [numbered]:
+            each = [one for adversary in adversaries for one in planting(adversary, size, few, some) if one.trials]
+            by_weight |= evaluate_trials(trials.attack, each, (), rng)[0] if each else {}
         return [by_weight[i] for i in sorted(by_weight, key=lambda i: i or 0)]
 
     seed = trials.evaluator.seed
-    fewer = trials.attack.learned or any(a.adversary.expensive for a in adversaries)
-    weights = FEWER if fewer else WEIGHTS
+    weights = FEWER if trials.attack.learned or expensive else WEIGHTS
     alone = scored(weights[-1:])  # what is not found even there is found at no weight
     if not alone or all(_found(one, scope, alone, seed) == 0 for scope in scopes):
         return dict.fromkeys(scopes, 0.0) if alone else {}
@@ -155,11 +158,10 @@ def _planted(
 
 
 def _learned(
-    adversary_trials: AdversaryTrials, size: int | None, few: int, weights: Mapping[int, float]
+    adversary_trials: AdversaryTrials, size: int | None, few: int, weights: Mapping[int, float], plant: Plant
 ) -> list[AdversaryTrials]:
     """The same for an adversary that simulates artifacts with the same leak, and knows of how many images it is."""
-    own = adversary_trials.adversary
-    plant, found = Plant(0.0, own.typical if size is None else size, own.expensive, own.seed), []
+    own, found = adversary_trials.adversary, []
     for i, weight in weights.items():
         (planted,) = _planted(adversary_trials, size, few, {i: weight})
         found.append(
