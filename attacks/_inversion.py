@@ -17,8 +17,9 @@ from fdgpriv.tasks.images import class_means
 
 from ._batchnorm import bn_layers, watched
 from ._probe import KernelRidge, ridge_regression
-from ._simulation import center_and_spread
+from ._simulation import center_and_spread, layer_inputs
 
+_TOGETHER = 128
 _COMPARED = 20  # simulated updates by which regressions are compared
 
 Objective = Callable[[Tensor], Tensor]
@@ -78,17 +79,16 @@ class ImagePrior:
     Args:
         adversary: The public images.
         model: The network whose statistics are used, holding the received model, in evaluation mode.
-        own: Normalise each image by its own statistics.
     """
 
-    def __init__(self, adversary: Adversary, model: nn.Module, own: bool) -> None:
+    def __init__(self, adversary: Adversary, model: nn.Module) -> None:
         self.images, self.labels = adversary.public_images
         self.means = class_means(self.images, self.labels)
         self.classes = adversary.classes
         parts: dict[str, list[Moments]] = {}
         with torch.no_grad():
-            for part in self.images.split(128) if bn_layers(model) else ():
-                with watched(model, len(part), own) as seen:
+            for part in self.images.split(_TOGETHER) if bn_layers(model) else ():
+                with watched(model, len(part), own=True) as seen:
                     model(part)
                 for name, moments in seen.items():
                     parts.setdefault(name, []).append(moments)
@@ -111,7 +111,7 @@ class ImagePrior:
     def shares(self, target: Mapping[str, Moments]) -> Tensor:
         """(G, K): label shares that ridge regression, fitted on single images, predicts from moments (G, C)."""
         known, rows = self._rows(target)
-        weight, bias = ridge_regression(known, nn.functional.one_hot(self.labels, self.classes).float())
+        weight, bias = ridge_regression(known, _one_hot(self.labels, self.classes))
         found = (rows.clamp(-10, 10) @ weight.T + bias).clamp_min(0)
         return found / found.sum(1, keepdim=True).clamp_min(1e-9)
 
@@ -162,27 +162,21 @@ class LatentPrior:
     ) -> None:
         images, labels = adversary.public_images
         self.layer, self.shape = simulator.last_layer, images.shape[1:]
-        known = torch.cat([_latents(model, self.layer[0], images), _one_hot(labels, adversary.classes)], dim=1)
+        layer = model.get_submodule(self.layer[0].rpartition(".")[0])
+        latents = torch.cat([layer_inputs(model, layer, part) for part in images.split(_TOGETHER)])
+        known = torch.cat([latents, _one_hot(labels, adversary.classes)], dim=1)
+        if simulations >= _COMPARED:
+            some = torch.randperm(len(images), generator=rng)[:simulations]
+            others = ~torch.isin(torch.arange(len(images)), some)
+            made = (adversary.make(images, labels, i[None], rng, received_model) for i in some)
+            changes = (simulator.change(artifact, received_model) for artifact in made)
+            rows = torch.stack([self._row(change, labels[i]) for change, i in zip(changes, some, strict=True)])
+            simulated = _Regression(rows, images[some])
+            few = int(others.sum()) < _COMPARED
+            if few or simulated.left_out_error < _Regression(known[others], images[others]).error(rows, images[some]):
+                self.regression = simulated
+                return
         self.regression = _Regression(known, images)
-        if simulations < _COMPARED:
-            return
-        some = torch.randperm(len(images), generator=rng)[:simulations]
-        rows = [
-            self._row(
-                simulator.change(adversary.make(images, labels, i[None], rng, received_model), received_model),
-                labels[i],
-            )
-            for i in some
-        ]
-        simulated, others = _Regression(torch.stack(rows), images[some]), torch.ones(len(images), dtype=torch.bool)
-        others[some] = False
-        if int(others.sum()) < _COMPARED:
-            self.regression = simulated
-            return
-        unseen = _Regression(known[others], images[others])(torch.stack(rows))
-        truth = images[some].flatten(1)
-        if (simulated.ridge.left_out - truth).square().mean() < (unseen - truth).square().mean():
-            self.regression = simulated
 
     def __call__(self, changes: Sequence[Mapping[str, Tensor]], labels: Tensor) -> Tensor:
         """Images (G, m, 3, H, W) in [0, 1] with labels (G, m), predicted from changes (received minus trained) by parameter.
@@ -207,23 +201,14 @@ class _Regression:
     def __init__(self, rows: Tensor, images: Tensor) -> None:
         self.center, self.spread = center_and_spread(rows)
         self.ridge = KernelRidge((rows - self.center) / self.spread, images.flatten(1), "rbf")
+        self.left_out_error = float((self.ridge.left_out - images.flatten(1)).square().mean())
 
     def __call__(self, rows: Tensor) -> Tensor:
         return self.ridge(((rows - self.center) / self.spread).clamp(-10, 10))
 
-
-@torch.no_grad()
-def _latents(model: nn.Module, weight: str, images: Tensor) -> Tensor:
-    """(N, D): the inputs of the linear layer with this weight for images (N, 3, H, W)."""
-    seen: list[Tensor] = []
-    layer = model.get_submodule(weight.rpartition(".")[0])
-    hook = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    try:
-        for part in images.split(128):
-            model(part)
-    finally:
-        hook.remove()
-    return torch.cat(seen)
+    def error(self, rows: Tensor, images: Tensor) -> float:
+        """Mean square error of the images predicted from these rows."""
+        return float((self(rows) - images.flatten(1)).square().mean())
 
 
 def row_of_one(weight: Tensor, bias: Tensor) -> Tensor:

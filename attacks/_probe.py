@@ -104,10 +104,15 @@ def regressed_shares(simulated: Vectors, shares: Tensor, vectors: Tensor, n_imag
 
 def _better(inputs: Tensor, shares: Tensor) -> "KernelRidge":
     """Linear or kernel ridge regression, whichever errs less on at most `_CHOSEN_ON` of the inputs."""
-    few = slice(None, None, -(-len(inputs) // _CHOSEN_ON))
+    few = _few(len(inputs))
     both = [KernelRidge(inputs[few], shares[few], kernel) for kernel in ("linear", "rbf")]
     best = min(both, key=lambda one: float((one.left_out - shares[few]).square().mean()))
     return best if few.step == 1 else KernelRidge(inputs, shares, best.kernel)
+
+
+def _few(count: int) -> slice:
+    """At most `_CHOSEN_ON` of `count` inputs, evenly spaced."""
+    return slice(None, None, -(-count // _CHOSEN_ON))
 
 
 def _of_whole_images(shares: Tensor, n_images: Tensor) -> Tensor:
@@ -139,30 +144,33 @@ class KernelRidge:
         self.inputs, self.kernel = inputs, kernel
         self.center = targets.mean(0)
         rest = (targets - self.center).double()
-        chosen = self._chosen(inputs, rest, groups)
-        self.width, penalties = chosen.width, _PENALTIES if groups is None else (chosen.penalty,)
-        found = self._fitted(inputs, rest, self.width, penalties, None)
-        inverse, vectors = found.inverse, found.vectors
+        self.width, penalties = 1.0, _PENALTIES
+        if kernel == "rbf" or groups is not None:
+            best = self._chosen(inputs, rest, groups)
+            self.width, penalties = best.width, penalties if groups is None else (best.penalty,)
+        fit = self._fitted(inputs, rest, self.width, penalties)
+        inverse, vectors = fit.inverse, fit.vectors
         weights = vectors @ (inverse[:, None] * (vectors.T @ rest))
         self.left_out = (targets - (weights / (vectors.square() @ inverse)[:, None])).float()
         self.weights = weights.float()
 
     def _chosen(self, inputs: Tensor, rest: Tensor, groups: Tensor | None) -> "_Fit":
-        """The fit to at most `_CHOSEN_ON` of the inputs whose width errs least; 1 is the only one of the linear kernel."""
-        some = slice(None, None, -(-len(inputs) // _CHOSEN_ON))
-        widths = [1.0]
-        if self.kernel == "rbf":
-            squares = torch.cdist(inputs[some], inputs[some]).square()
-            median = float(squares[squares > 0].median()) if bool((squares > 0).any()) else 1.0
-            widths = [width * median for width in _WIDTHS]
-        elif groups is None:
-            return _Fit(0.0, 1.0, 0.0, inputs, inputs)  # there is nothing to choose yet
-        few = None if groups is None else groups[some]
-        fits = [self._fitted(inputs[some], rest[some], width, _PENALTIES, few) for width in widths]
+        """The fit to at most `_CHOSEN_ON` of the inputs whose width and penalty err least."""
+        few = _few(len(inputs))
+        inputs, rest, groups = inputs[few], rest[few], None if groups is None else groups[few]
+        fits = [self._fitted(inputs, rest, width, _PENALTIES, groups) for width in self._widths(inputs)]
         return min(fits, key=lambda fit: fit.error)
 
+    def _widths(self, inputs: Tensor) -> list[float]:
+        """The widths to choose from; the linear kernel has none."""
+        if self.kernel == "linear":
+            return [1.0]
+        squares = torch.cdist(inputs, inputs).square()
+        median = float(squares[squares > 0].median()) if bool((squares > 0).any()) else 1.0
+        return [width * median for width in _WIDTHS]
+
     def _fitted(
-        self, inputs: Tensor, rest: Tensor, width: float, penalties: Sequence[float], groups: Tensor | None
+        self, inputs: Tensor, rest: Tensor, width: float, penalties: Sequence[float], groups: Tensor | None = None
     ) -> "_Fit":
         """The fit whose penalty has the least leave-one-out (or leave-a-group-out) error."""
         some = rest[:, :: max(1, rest.shape[1] // _CHECKED)]  # enough targets to choose by

@@ -128,7 +128,7 @@ def single_image_styles(
     name, layer = next(iter(bn_layers(model).items()))
     rows = []
     for part in images.split(_TOGETHER):
-        variance, mean = torch.var_mean(_layer_inputs(model, layer, part), dim=(2, 3))
+        variance, mean = torch.var_mean(layer_inputs(model, layer, part), dim=(2, 3))
         rows.append(simulator.row({name: (mean, variance)}, received_model))
     return torch.cat(rows)
 
@@ -138,8 +138,8 @@ class _Enough(Exception):
 
 
 @torch.no_grad()
-def _layer_inputs(model: nn.Module, layer: nn.Module, images: Tensor) -> Tensor:
-    """The inputs (N, C, H, W) of this layer; later layers are not computed."""
+def layer_inputs(model: nn.Module, layer: nn.Module, images: Tensor) -> Tensor:
+    """The inputs (N, ...) of this layer for images (N, 3, H, W); later layers are not computed."""
     seen: list[Tensor] = []
 
     def look(layer: nn.Module, inputs: tuple[Tensor]) -> None:

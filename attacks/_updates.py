@@ -111,7 +111,7 @@ def recomputed_statistics(
         }
         names = [name for name in revealed_moments[0] if name not in kept][layers]
         moments = {name: _stacked([one[name] for one in revealed_moments]) for name in names}
-        prior = adversary.cache.get((ImagePrior, received_model, True), partial(ImagePrior, adversary, model, True))
+        prior = adversary.cache.get((ImagePrior, received_model), partial(ImagePrior, adversary, model))
         shares = prior.shares(moments)
         labels = torch.stack([labels_of(share, min(most, n_images)) for share in shares])
         yield Uploads(places, [], list(shares), labels, moments, prior.of_class(labels), prior(moments, labels), True)

@@ -64,8 +64,8 @@ class Gan(Attack):
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
         simulated = simulate(adversary, 60)
-        known = len(adversary.practice) == len(adversary.held)
-        network = self._trained(simulated, None if known else simulated.of_artifacts, adversary.image_size, rng)
+        looks = simulated.of_artifacts if adversary.expects_other_looks else None
+        network = self._trained(simulated, looks, adversary.image_size, rng)
         vectors = adversary.vectors(observations)
         drawn = _draw(network, simulated.standardised(vectors))
         some = torch.randint(len(simulated.inputs), (3,), generator=rng)

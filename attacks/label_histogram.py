@@ -29,8 +29,9 @@ class LabelHistogram(Attack):
     Attributes:
         simulations: Simulated clients of each size. An adversary that practises on other looks of its images simulates a
             third: what limits it are the looks.
-        looks: An adversary that practises on other looks of its images practises on so many here, ...
-        in_each: ... with so many images each: more and smaller ones than other attacks, as labels must be read in any.
+        looks: Number of other looks for an adversary that practises on them: more than for other attacks, as labels must
+            be read in any.
+        in_each: Number of images in each of them.
         expensive_simulations: The same where simulating one takes a training.
         alphas: Dirichlet concentrations: below 1 a few classes, 100 nearly uniform.
     """
@@ -66,8 +67,8 @@ class LabelHistogram(Attack):
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
         adversary = adversary.with_looks(self.looks, self.in_each)
-        known = len(adversary.practice) == len(adversary.held)
-        count = self.expensive_simulations if adversary.expensive else self.simulations // (1 if known else 3)
+        cheap = self.simulations // (3 if adversary.expects_other_looks else 1)
+        count = self.expensive_simulations if adversary.expensive else cheap
         received = received_models(observations)
         clients = [
             (client, size)

@@ -150,12 +150,17 @@ class Adversary:
         return self.auxiliary
 
     @property
+    def expects_other_looks(self) -> bool:
+        """Whether it has images of one domain only, and its targets' images may look different."""
+        return self.threat.auxiliary in _ONE_DOMAIN
+
+    @property
     def practice(self) -> tuple[Domain, ...]:
         """The images by domain to simulate artifacts from.
 
         An adversary that has none of its targets' domains adds images of its own in other looks.
         """
-        if self.threat.auxiliary not in _ONE_DOMAIN:
+        if not self.expects_other_looks:
             return self.held
         return self.look_cache.get(
             self.looks, lambda: (*self.held, *_in_other_looks(self.public_images, self.seed, *self.looks))
@@ -163,7 +168,7 @@ class Adversary:
 
     def with_looks(self, count: int, in_each: int) -> "Adversary":
         """The adversary that practises on `count` other looks of `in_each` images, if it practises on any."""
-        if self.threat.auxiliary not in _ONE_DOMAIN:
+        if not self.expects_other_looks:
             return self
         looks = count, in_each
         return replace(self, looks=looks, cache=self.cache.get(("looks", looks), Cache))

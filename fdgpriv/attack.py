@@ -32,8 +32,8 @@ class Attack(Role):
             `GROUP_SIZES`, or `FEW_GROUP_SIZES` if simulating an artifact is expensive.
         ablations: Additional evaluations; ``layer``: single images at every layer; ``rounds``: artifacts of one client
             from several rounds combined.
-        learned: Whether all that it knows of artifacts it learns from the vectors of those it simulates, whatever they
-            contain: such an attack learns to read planted leaks too.
+        learned: Whether it reads artifacts of so many images as it is told by what it learns from artifacts that it
+            simulates, so that where a leak is planted it learns to read that leak.
     """
 
     folder = "attacks"

@@ -1,4 +1,4 @@
-"""Tables and figures of target accuracy over domains, seeds and rounds, beside the lead of one attack."""
+"""Tables and figures of target accuracy by domain, seed and round, and of one attack's lead in the same trainings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -86,9 +86,7 @@ def test_it_passes_on_scores_without_leaks_and_draws_power(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     figure = tmp_path / "power.svg"
-    assert main([*QUICK, "--scores", str(run), "--reports", "100", "--figure", str(figure)]) == 0, (
-        capsys.readouterr().out
-    )
+    assert main([*QUICK, "--scores", str(run), "--figure", str(figure)]) == 0, capsys.readouterr().out
     said = capsys.readouterr().out
     rows = [line for line in said.splitlines() if line.endswith("| pass |")]
     assert "FAIL" not in said
@@ -131,7 +129,7 @@ def test_a_resolution_that_is_too_small_fails_the_planted_leaks(
 ) -> None:
     real: Callable[..., float] = resolution.smallest_found
     monkeypatch.setattr(resolution, "smallest_found", lambda leads: real(leads) / 2)
-    assert main(["--runs", "10", "--draws", "400", "--seed", "1", "--scores", str(run), "--reports", "50"]) == 1
+    assert main([*QUICK, "--scores", str(run), "--reports", "50"]) == 1
     assert [line for line in capsys.readouterr().out.splitlines() if "guess_content" in line and "FAIL" in line]
 
 

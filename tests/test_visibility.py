@@ -120,6 +120,11 @@ def test_without_colluders_no_sum_of_some_clients_is_known() -> None:
     assert all(record.verb != TOLD for record in run.transcript.records)
 
 
+def test_of_a_round_of_colluders_alone_there_is_no_honest_mean() -> None:
+    method = small("fedavg", rounds=2, participants=2)
+    assert honest_mean(run_afresh(method, 6, 9, 4, defense="secure_aggregation:colluders=2").transcript) is None
+
+
 def test_more_colluders_than_clients_are_refused() -> None:
     defense = Defense.parse("secure_aggregation:colluders=4")
     defense.check_sizes(dict.fromkeys("abcde", 9))

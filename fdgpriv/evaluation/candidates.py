@@ -63,10 +63,7 @@ class CandidatePool:
 
         Returns: (T, N) line-ups, and the position (T,) of the client's image in each.
         """
-        names = [name for name in self.names if name != client]
-        near: Sequence[str] = [name for name in names if self.domain[name] == self.domain[client]] or names
-        others = torch.cat([torch.arange(len(self.population.data(name))) + self._place[name][0] for name in near])
-        others = self.held_out(self.domain[client]) if of_all else others
+        others = self.held_out(self.domain[client]) if of_all else self._near(client)
         count = min(CANDIDATES, len(others) + 1)
         rows, positions = [], []
         for image in index[:LINE_UPS]:
@@ -76,6 +73,12 @@ class CandidatePool:
             rows.append(row)
             positions.append(position)
         return torch.stack(rows), torch.tensor(positions)
+
+    def _near(self, client: str) -> Tensor:
+        """(N,): the images of other clients of its domain, of any if there are none."""
+        names = [name for name in self.names if name != client]
+        near: Sequence[str] = [name for name in names if self.domain[name] == self.domain[client]] or names
+        return torch.cat([torch.arange(len(self.population.data(name))) + self._place[name][0] for name in near])
 
     def line_ups_of_non_members(self, some: Tensor, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """`count` line-ups (T, N) of these images (M,) alone, and the position (T,) of an arbitrary one in each."""

@@ -8,7 +8,6 @@ drawn anew many times; the share of draws with p <= 0.025 is the answer.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -69,24 +68,26 @@ def planted_power(
     """
     if not scopes:
         return {}
-    few, size = _leaking_size(one, scopes), one.size
-
-    expensive = any(a.adversary.expensive for a in adversaries)
-    own = adversaries[0].adversary
-    plant = Plant(0.0, own.typical if size is None else size, expensive, own.seed)
-    planting = partial(_learned, plant=plant) if trials.attack.learned else _planted
+    learned = trials.attack.learned
+    few, size, own = _leaking_size(one, scopes), one.size, adversaries[0].adversary
+    plant = Plant(0.0, own.typical if size is None else size, own.expensive, own.seed)
 
     def scored(weights: Sequence[float]) -> list[Scores]:
         numbered = dict(enumerate(weights, start=_FIRST))
         by_weight: dict[int | None, Scores] = {}
-        # models are large: those of one weight at a time
-        for some in [{i: weight} for i, weight in numbered.items()] if expensive else [numbered]:
-            each = [one for adversary in adversaries for one in planting(adversary, size, few, some) if one.trials]
-            by_weight |= evaluate_trials(trials.attack, each, (), rng)[0] if each else {}
+        # models are large, and who learns does so for each weight
+        parts = [{i: weight} for i, weight in numbered.items()] if learned or own.expensive else [numbered]
+        for part in parts:
+            planted = [_planted(adversary, size, few, part) for adversary in adversaries]
+            if learned:
+                (weight,) = part.values()
+                planted = [_learning(adversary, few, replace(plant, weight=weight)) for adversary in planted]
+            planted = [adversary for adversary in planted if adversary.trials]
+            by_weight |= evaluate_trials(trials.attack, planted, (), rng)[0] if planted else {}
         return [by_weight[i] for i in sorted(by_weight, key=lambda i: i or 0)]
 
     seed = trials.evaluator.seed
-    weights = FEWER if trials.attack.learned or expensive else WEIGHTS
+    weights = FEWER if learned or own.expensive else WEIGHTS
     alone = scored(weights[-1:])  # what is not found even there is found at no weight
     if not alone or all(_found(one, scope, alone, seed) == 0 for scope in scopes):
         return dict.fromkeys(scopes, 0.0) if alone else {}
@@ -128,7 +129,7 @@ def _found(one: AttackScores, scope: str, by_weight: Sequence[Scores], seed: int
 
 def _planted(
     adversary_trials: AdversaryTrials, size: int | None, few: int, weights: Mapping[int, float]
-) -> list[AdversaryTrials]:
+) -> AdversaryTrials:
     """The trials with planted leaks of artifacts of `few` images, at the weights by number.
 
     The weight's number stands in the place of the number of images.
@@ -154,29 +155,20 @@ def _planted(
         for c in adversary_trials.calibration
         if c.size == few and c.client in known
     ]
-    return [replace(adversary_trials, trials=trials, calibration=calibration)]
+    return replace(adversary_trials, trials=trials, calibration=calibration)
 
 
-def _learned(
-    adversary_trials: AdversaryTrials, size: int | None, few: int, weights: Mapping[int, float], plant: Plant
-) -> list[AdversaryTrials]:
-    """The same for an adversary that simulates artifacts with the same leak, and knows of how many images it is."""
-    own, found = adversary_trials.adversary, []
-    for i, weight in weights.items():
-        (planted,) = _planted(adversary_trials, size, few, {i: weight})
-        found.append(
-            AdversaryTrials(
-                replace(own, sizes=(few,), plant=replace(plant, weight=weight), cache=Cache()),
-                [_of_few(trial, few) for trial in planted.trials],
-                [replace(c, one=_told(c.one, few)) for c in planted.calibration],
-                adversary_trials.shifted,
-            )
-        )
-    return found
-
-
-def _of_few(trial: Trial, few: int) -> Trial:
-    return replace(trial, asked={name: [_told(one, few) for one in ones] for name, ones in trial.asked.items()})
+def _learning(planted: AdversaryTrials, few: int, plant: Plant) -> AdversaryTrials:
+    """The same trials for an adversary that simulates artifacts with the same leak, and knows of how many images it is."""
+    return AdversaryTrials(
+        replace(planted.adversary, sizes=(few,), plant=plant, cache=Cache()),
+        [
+            replace(trial, asked={name: [_told(one, few) for one in ones] for name, ones in trial.asked.items()})
+            for trial in planted.trials
+        ],
+        [replace(c, one=_told(c.one, few)) for c in planted.calibration],
+        planted.shifted,
+    )
 
 
 def _told(one: ScoredObservation, n_images: int) -> ScoredObservation:

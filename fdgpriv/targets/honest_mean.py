@@ -13,7 +13,7 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.secure_sum import honest_sum, like
 from fdgpriv.federation.transcript import Transcript
-from fdgpriv.targets.shared_model import SharedModelSimulator
+from fdgpriv.targets.shared_model import SharedModelSimulator, model_of_several
 from fdgpriv.targets.simulator import Simulator, like_any
 from fdgpriv.targets.target import Target
 from fdgpriv.threat import Capability
@@ -32,22 +32,13 @@ def honest_mean_target(
     if found is None or method.disclosure().training is None:
         return None
     mean, honest = found
-    wire = dict.fromkeys(honest, mean)
-    empty = like_any(population.clients)
-    return Target(
-        simulator=SharedModelSimulator(ModelState.kind, method, federation, defense, empty, 0),
-        level="group",
-        wire=wire,
-        clients=honest,
-        received_model=wire,
-        needs=frozenset({Capability.HAS_UPDATES}),
-        expensive=True,
-        name=HONEST_MEAN,
-    )
+    simulator = SharedModelSimulator(ModelState.kind, method, federation, defense, like_any(population.clients), 0)
+    target = model_of_several(HONEST_MEAN, simulator, dict.fromkeys(honest, mean))
+    return replace(target, needs=frozenset({Capability.HAS_UPDATES}))
 
 
 def honest_mean(transcript: Transcript) -> tuple[ModelState, tuple[str, ...]] | None:
-    """The honest clients' mean model of the last stored round of sums, and their names; None where nobody colludes."""
+    """The honest clients' mean model of the last stored round of sums, and their names; None where none or all collude."""
     told, masked = dict[int, list[tuple[str, MaskedUpload]]](), dict[int, list[tuple[str, MaskedUpload]]]()
     for record, artifact in transcript.of_kind(MaskedUpload.kind):
         if isinstance(artifact, MaskedUpload):
@@ -59,6 +50,8 @@ def honest_mean(transcript: Transcript) -> tuple[ModelState, tuple[str, ...]] | 
     last = max(rounds)
     colluders = {client for client, _ in told[last]}
     honest = tuple(sorted({client for client, _ in masked[last]} - colluders))
+    if not honest:
+        return None
 
     def total(kind: str) -> Tensor:
         uploads = [one for client, one in masked[last] if client in honest and kind in one.state]

@@ -10,10 +10,8 @@ from fdgpriv.targets.simulator import HeldImages, Simulator
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 
-_COVERS, _EXPENSIVE_COVERS = (
-    6,
-    3,
-)  # simulated whole clients for each set of images: elsewhere, and where one is expensive
+_COVERS = 6  # simulated whole clients for each set of images
+_EXPENSIVE_COVERS = 3  # the same where simulating one is expensive
 
 
 def mixture(base: Artifact, leak: Artifact, weight: float) -> Artifact:

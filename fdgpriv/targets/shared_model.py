@@ -72,16 +72,20 @@ def shared_model_target(
     receivers = each_halfway(clients)
     default = next(iter(models.values()))
     shared = {name: models.get(receivers[name], default) for name in clients}
-    empty = like_any(population.clients)
+    simulator = SharedModelSimulator(ModelState.kind, method, federation, defense, like_any(population.clients), 0)
+    return replace(model_of_several(GLOBAL_MODEL, simulator, shared), receiver=receivers)
+
+
+def model_of_several(name: str, simulator: SharedModelSimulator, models: Mapping[str, ModelState]) -> Target[Simulator]:
+    """The target of this name: one model of several clients, by client as an adversary sees it."""
     return Target(
-        simulator=SharedModelSimulator(ModelState.kind, method, federation, defense, empty, 0),
+        simulator=simulator,
         level="group",
-        wire=shared,
-        clients=clients,
-        received_model=shared,
-        receiver=receivers,
+        wire=models,
+        clients=tuple(models),
+        received_model=models,
         expensive=True,
-        name=GLOBAL_MODEL,
+        name=name,
     )
 
 
