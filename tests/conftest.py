@@ -1,6 +1,5 @@
 """What the tests share: the digits, a small federation trained on them by StableFDG, and its evaluator."""
 
-import gc
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -133,15 +132,6 @@ def _own_image_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FDGPRIV_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _modules_and_tests_are_no_garbage() -> Iterator[None]:
-    """What stands before the first test is not searched again: each audit collects garbage once for each of its runs."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

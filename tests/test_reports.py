@@ -183,7 +183,7 @@ def wide(methods: int, seeds: int, defenses: Sequence[str] = ("none",)) -> Resul
 
 @pytest.mark.parametrize(
     ("methods", "seeds", "defenses"),
-    [(1, 1, 1), (1, 3, 1), (5, 3, 1), (1, 1, 2), (1, 3, 8), (2, 2, 4)],
+    [(1, 1, 1), (1, 3, 1), (2, 2, 1), (5, 3, 1), (1, 1, 2), (1, 3, 4), (1, 3, 8), (2, 2, 4)],
 )
 def test_a_report_of_full_size_is_short_before_anything_is_unfolded(methods: int, seeds: int, defenses: int) -> None:
     names = ["none", *(f"gaussian:epsilon={i},delta=1e-05" for i in range(1, defenses))]

@@ -4,7 +4,7 @@ from statistics import fmean
 
 import pytest
 import torch
-from conftest import Fitted
+from conftest import Fitted, shortened
 from factories import evaluated, fitted_once
 from torch import Tensor
 
@@ -18,6 +18,12 @@ from fdgpriv.threat import THREATS, threat
 from fdgpriv.utils.seeds import generator
 
 NAME = InterpolationStyle.kind
+
+
+@pytest.fixture(scope="module")
+def held_out(digits: Dataset) -> Evaluator:
+    """PARDON of clients that hold out so many images that a line-up of them is no matter of one or two."""
+    return fitted_once(shortened(digits, 180), clients=6, method="pardon").evaluator()
 
 
 @pytest.fixture(scope="module")
@@ -72,10 +78,8 @@ def test_in_the_place_of_another_client_stand_strangers(pardon: Evaluator) -> No
                 assert torch.equal(ask.observation.candidates, ask.truth.candidates)
         assert all(_among(image, population.data(trial.client).images) for image in own.truth.images)
         for row, position in zip(own.truth.candidates, own.truth.positions.tolist(), strict=True):
-            for place, candidate in enumerate(
-                own.truth.pool[row]
-            ):  # nobody's but the true one: the style is of all clients
-                assert _among(candidate, out) is (place != position)
+            # nobody's but the true one: the style is of all clients
+            assert [_among(image, out) for image in own.truth.pool[row]] == [i != position for i in range(len(row))]
 
 
 def _among(image: Tensor, images: Tensor) -> bool:
@@ -85,11 +89,11 @@ def _among(image: Tensor, images: Tensor) -> bool:
 @pytest.mark.parametrize(
     ("spec", "least"), [("style_membership:simulations=30", 0.95), ("identification:simulations=20", 0.9)]
 )
-def test_one_image_is_found_and_of_all_no_more_than_of_strangers(pardon: Evaluator, spec: str, least: float) -> None:
-    scores = scores_of(pardon, spec, "server")
+def test_one_image_is_found_and_of_all_no_more_than_of_strangers(held_out: Evaluator, spec: str, least: float) -> None:
+    scores = scores_of(held_out, spec, "server")
     assert fmean(scores[1].headline["attack"]) > least
     whole = scores[None].headline
-    assert abs(fmean(whole["attack"]) - fmean(whole["other_client"])) < 0.4  # six clients, few images are held out
+    assert abs(fmean(whole["attack"]) - fmean(whole["other_client"])) < 0.25
 
 
 @pytest.mark.parametrize("role", ["client", "third_party"])
@@ -140,4 +144,4 @@ def test_a_simulated_median_of_one_image_shows_it(interpolating: Evaluator) -> N
     scores = scores_of(interpolating, "style_membership:simulations=30", "client")
     assert fmean(scores[1].headline["attack"]) > 0.9
     whole = scores[None].headline
-    assert abs(fmean(whole["attack"]) - fmean(whole["other_client"])) < 0.4  # six clients, few images are held out
+    assert abs(fmean(whole["attack"]) - fmean(whole["other_client"])) < 0.25
