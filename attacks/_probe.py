@@ -95,24 +95,15 @@ def regressed_shares(simulated: Vectors, shares: Tensor, vectors: Tensor, n_imag
         learn, some = simulated.sizes == size, nearest == size
         inputs = simulated.inputs[learn]
         center, spread = inputs.mean(0), inputs.std(0) + 1e-8
-        predicted = _better((inputs - center) / spread, shares[learn])((vectors[some] - center) / spread).clamp_min(0)
+        both = [KernelRidge((inputs - center) / spread, shares[learn], kernel) for kernel in ("linear", "rbf")]
+        model = min(
+            both, key=lambda one: float((one.left_out - shares[learn]).square().mean())
+        )  # on all: few favour a line
+        predicted = model((vectors[some] - center) / spread).clamp_min(0)
         found[some] = predicted / predicted.sum(1, keepdim=True).clamp_min(1e-9)
     few = n_images < shares.shape[1]
     found[few] = _of_whole_images(found[few], n_images[few])
     return found
-
-
-def _better(inputs: Tensor, shares: Tensor) -> "KernelRidge":
-    """Linear or kernel ridge regression, whichever errs less on at most `_CHOSEN_ON` of the inputs."""
-    few = _few(len(inputs))
-    both = [KernelRidge(inputs[few], shares[few], kernel) for kernel in ("linear", "rbf")]
-    best = min(both, key=lambda one: float((one.left_out - shares[few]).square().mean()))
-    return best if few.step == 1 else KernelRidge(inputs, shares, best.kernel)
-
-
-def _few(count: int) -> slice:
-    """At most `_CHOSEN_ON` of `count` inputs, evenly spaced."""
-    return slice(None, None, -(-count // _CHOSEN_ON))
 
 
 def _of_whole_images(shares: Tensor, n_images: Tensor) -> Tensor:
@@ -156,7 +147,7 @@ class KernelRidge:
 
     def _chosen(self, inputs: Tensor, rest: Tensor, groups: Tensor | None) -> "_Fit":
         """The fit to at most `_CHOSEN_ON` of the inputs whose width and penalty err least."""
-        few = _few(len(inputs))
+        few = slice(None, None, -(-len(inputs) // _CHOSEN_ON))
         inputs, rest, groups = inputs[few], rest[few], None if groups is None else groups[few]
         fits = [self._fitted(inputs, rest, width, _PENALTIES, groups) for width in self._widths(inputs)]
         return min(fits, key=lambda fit: fit.error)
