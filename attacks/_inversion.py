@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from fdgpriv.adversary import Adversary
 from fdgpriv.artifacts.moments import Moments
 from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.statistics.kernel_ridge import KernelRidge
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks.images import class_means
 
 from ._batchnorm import bn_layers, watched
-from ._probe import KernelRidge, ridge_regression
+from ._probe import ridge_regression
 from ._simulation import center_and_spread, layer_inputs
 
 _TOGETHER = 128

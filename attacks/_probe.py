@@ -1,10 +1,7 @@
-"""Predictors from artifact vectors: discriminant analysis, ridge regression and kernel ridge regression.
+"""Predictors from artifact vectors: discriminant analysis, and label shares by ridge or kernel ridge regression.
 
 All have closed forms, so that thousands cost seconds; covariances are shrunk as Ledoit and Wolf (2004) do.
 """
-
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,13 +10,10 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge, RidgeCV
 from torch import Tensor
 
+from fdgpriv.statistics.kernel_ridge import KernelRidge
+
 from ._simulation import Vectors
 
-_CHOSEN_ON = 500  # inputs that the width is chosen on
-_WIDTHS = (0.5, 2.0, 8.0)  # of the kernel, in median squared distances
-_PENALTIES = tuple(10.0**e for e in range(-4, 4))  # in mean eigenvalues
-_LEAST = 1e-12  # mean eigenvalue, where all vectors are zero
-_CHECKED = 64  # targets that width and penalty are chosen by
 _WIDE = 4  # ratio of dimensions to training artifacts above which the dual solution is used
 
 
@@ -113,98 +107,6 @@ def _of_whole_images(shares: Tensor, n_images: Tensor) -> Tensor:
     left = (n_images - whole.sum(1)).round()
     rank = (counts - whole).argsort(1, descending=True).argsort(1)
     return (whole + (rank < left[:, None])) / n_images[:, None].clamp_min(1)
-
-
-class KernelRidge:
-    """Kernel ridge regression from vectors (D,) to targets (P,); kernel width and penalty by leave-one-out error.
-
-    Args:
-        inputs: (M, D) standardised vectors of simulated artifacts.
-        targets: (M, P).
-        kernel: ``linear`` (ridge regression), or ``rbf`` with a width around the median distance.
-        groups: (M,) the look of each input, where the observed artifacts will have yet another: then width and penalty are
-            chosen by the error with the whole group left out, on at most `_CHOSEN_ON` of the inputs.
-
-    Attributes:
-        left_out: (M, P) the prediction for each input by the regression on the others.
-    """
-
-    def __init__(
-        self, inputs: Tensor, targets: Tensor, kernel: Literal["linear", "rbf"], groups: Tensor | None = None
-    ) -> None:
-        self.inputs, self.kernel = inputs, kernel
-        self.center = targets.mean(0)
-        rest = (targets - self.center).double()
-        self.width, penalties = 1.0, _PENALTIES
-        if kernel == "rbf" or groups is not None:
-            best = self._chosen(inputs, rest, groups)
-            self.width, penalties = best.width, penalties if groups is None else (best.penalty,)
-        fit = self._fitted(inputs, rest, self.width, penalties)
-        inverse, vectors = fit.inverse, fit.vectors
-        weights = vectors @ (inverse[:, None] * (vectors.T @ rest))
-        self.left_out = (targets - (weights / (vectors.square() @ inverse)[:, None])).float()
-        self.weights = weights.float()
-
-    def _chosen(self, inputs: Tensor, rest: Tensor, groups: Tensor | None) -> "_Fit":
-        """The fit to at most `_CHOSEN_ON` of the inputs whose width and penalty err least."""
-        few = slice(None, None, -(-len(inputs) // _CHOSEN_ON))
-        inputs, rest, groups = inputs[few], rest[few], None if groups is None else groups[few]
-        fits = [self._fitted(inputs, rest, width, _PENALTIES, groups) for width in self._widths(inputs)]
-        return min(fits, key=lambda fit: fit.error)
-
-    def _widths(self, inputs: Tensor) -> list[float]:
-        """The widths to choose from; the linear kernel has none."""
-        if self.kernel == "linear":
-            return [1.0]
-        squares = torch.cdist(inputs, inputs).square()
-        median = float(squares[squares > 0].median()) if bool((squares > 0).any()) else 1.0
-        return [width * median for width in _WIDTHS]
-
-    def _fitted(
-        self, inputs: Tensor, rest: Tensor, width: float, penalties: Sequence[float], groups: Tensor | None = None
-    ) -> "_Fit":
-        """The fit whose penalty has the least leave-one-out (or leave-a-group-out) error."""
-        some = rest[:, :: max(1, rest.shape[1] // _CHECKED)]  # enough targets to choose by
-        values, vectors = torch.linalg.eigh(self._gram(inputs, inputs, width).double())
-        turned, found = vectors.T @ some, []
-        for penalty in penalties:
-            inverse = 1 / (values.clamp_min(0) + penalty * max(float(values.mean()), _LEAST))
-            error = _left_out_errors(vectors, inverse, turned, groups)
-            found.append(_Fit(float(error.square().mean()), width, penalty, inverse, vectors))
-        return min(found, key=lambda fit: fit.error)
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        """The predictions (N, P) for vectors (N, D)."""
-        found: Tensor = self._gram(inputs, self.inputs, self.width) @ self.weights + self.center
-        return found
-
-    def _gram(self, inputs: Tensor, others: Tensor, width: float) -> Tensor:
-        """(N, M): the kernel between vectors (N, D) and (M, D)."""
-        if self.kernel == "linear":
-            return inputs @ others.T
-        return (-torch.cdist(inputs, others).square() / width).exp()
-
-
-class _Fit(NamedTuple):
-    """A width and a penalty with their error, the inverse eigenvalues (M,) under them, and the eigenvectors (M, M)."""
-
-    error: float
-    width: float
-    penalty: float
-    inverse: Tensor
-    vectors: Tensor
-
-
-def _left_out_errors(vectors: Tensor, inverse: Tensor, turned: Tensor, groups: Tensor | None) -> Tensor:
-    """(M, P): target minus its prediction by the regression on the inputs of other groups; of all others without groups."""
-    weights = vectors @ (inverse[:, None] * turned)
-    if groups is None:
-        return weights / (vectors.square() @ inverse)[:, None]
-    inverted, errors = (vectors * inverse) @ vectors.T, torch.empty_like(weights)
-    for group in groups.unique():
-        own = (groups == group).nonzero().flatten()
-        errors[own] = torch.linalg.solve(inverted[own[:, None], own], weights[own])
-    return errors
 
 
 def ridge_regression(inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

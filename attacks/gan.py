@@ -17,11 +17,11 @@ from fdgpriv.attack import Attack
 from fdgpriv.metrics.perceptual import FormulaLpips, Perceptual
 from fdgpriv.models.generator import Generator, SmallGenerator
 from fdgpriv.models.style_codec import digits_codec
+from fdgpriv.statistics.kernel_ridge import KernelRidge
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt, TwoOrMore
 
-from ._probe import KernelRidge
 from ._simulation import SimulatedArtifacts, simulate
 
 LOSSES = ("mse", "lpips", "mse+lpips")

@@ -14,13 +14,13 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.attack import Attack
+from fdgpriv.statistics.kernel_ridge import KernelRidge
 from fdgpriv.targets.style import StyleSimulator
 from fdgpriv.tasks.images import Images
 from fdgpriv.threat import Capability
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt
 
 from ._inversion import around, descend, total_variation
-from ._probe import KernelRidge
 from ._simulation import center_and_spread
 
 _TOGETHER = 64

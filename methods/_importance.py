@@ -1,13 +1,13 @@
 """Parameter importances (Aljundi et al., "Memory aware synapses", ECCV 2018) and importance-weighted model averaging."""
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from fdgpriv.artifacts.parameters import STATISTICS
+from fdgpriv.models.copied import copied
 
 from ._federation import average, batch_count
 from ._latent_classifier import LatentClassifier
@@ -70,7 +70,7 @@ def with_fresh_statistics(
         batch_size: Smallest batch size.
         device: Device of the model.
     """
-    copy = deepcopy(model)
+    copy = copied(model)
     count = batch_count(len(images), batch_size)
     if len(images) > 1:
         recalibrate(copy, [images[i::count].to(device) for i in range(count)])

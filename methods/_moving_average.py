@@ -8,12 +8,12 @@
   and the parameters take the resulting step. The final models are those of the average.
 """
 
-from copy import deepcopy
 from typing import ClassVar, Literal
 
 import torch
 
 from fdgpriv.federation.state import Resumable
+from fdgpriv.models.copied import copied
 
 from ._hypernetwork import Hypernetwork
 
@@ -35,7 +35,7 @@ class MovingAverage(Resumable):
 
     def __init__(self, network: Hypernetwork, mode: EMA, decay: float, warmup: int, embeddings: bool) -> None:
         self.network, self.mode, self.decay, self.warmup, self.embeddings = network, mode, decay, warmup, embeddings
-        self.average = network if mode == "off" else deepcopy(network)
+        self.average = network if mode == "off" else copied(network)
 
     @property
     def current(self) -> Hypernetwork:

@@ -4,7 +4,6 @@ Reference: Park et al., "StableFDG", NeurIPS 2023, Step 1; in train mode as in t
 """
 
 from collections.abc import Iterator
-from copy import deepcopy
 from typing import cast
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from fdgpriv.artifacts.moments import Moments, StyleRule
 from fdgpriv.federation.disclosure import StyleSource
 from fdgpriv.models.backbone import Backbone
+from fdgpriv.models.copied import copied
 
 from ._federation import FederatedSGD, batch_count
 
@@ -52,7 +52,7 @@ def styles_in_batches(model: nn.Module, images: Tensor, layer: str, rule: StyleR
 @torch.no_grad()
 def with_statistics_of(model: nn.Module, images: Tensor, layer: str, settings: FederatedSGD) -> nn.Module:
     """A copy of `model` in evaluation mode, with running statistics up to `layer` set to means over the batches'."""
-    copy = deepcopy(model)
+    copy = copied(model)
     copy.backbone = backbone = _ready_copy(model, len(images), layer, settings)
     for module in backbone.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training:
@@ -67,7 +67,7 @@ def _ready_copy(model: nn.Module, n: int, layer: str, settings: FederatedSGD) ->
     """A copy of the stages up to `layer` in the training mode of a client with n images, channels last for CPU speed."""
     whole = cast(Backbone, model.backbone)
     needed = whole.stages[: whole.stages.index(whole.stage(layer)) + 1]
-    stages = {name: deepcopy(whole.body[name]) for name in needed}
+    stages = {name: copied(whole.body[name]) for name in needed}
     backbone = Backbone(stages, {name: whole.channels[name] for name in needed}, whole.mean, whole.std)
     settings.ready(backbone, n)
     return backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]

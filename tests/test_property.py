@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,108 +150,6 @@ def test_a_wide_probe_is_the_dense_discriminant(rng: torch.Generator) -> None:
     )
     torch.testing.assert_close(found[:, known].double(), logs.log_softmax(1), rtol=1e-4, atol=1e-4)
     assert (found[:, [1, 4]] == -50).all()
-
-
-def gram(kernel: str, one: Tensor, other: Tensor, width: float) -> Tensor:
-    rows = [[a @ b if kernel == "linear" else (-(a - b).square().sum() / width).exp() for b in other] for a in one]
-    return torch.tensor(rows, dtype=torch.float64)
-
-
-def on_the_others(
-    kernel: str, inputs: Tensor, targets: Tensor, center: Tensor, ridge: float, width: float
-) -> tuple[Tensor, Tensor]:
-    """Each row's prediction by the regression on all others, and the errors' mean square."""
-    found = []
-    for i in range(len(inputs)):
-        rest = torch.arange(len(inputs)) != i
-        within = gram(kernel, inputs[rest], inputs[rest], width) + ridge * torch.eye(len(inputs) - 1)
-        weights = torch.linalg.solve(within, targets[rest] - center)
-        found.append((gram(kernel, inputs[i : i + 1], inputs[rest], width) @ weights + center)[0])
-    return torch.stack(found), (torch.stack(found) - targets).square().mean()
-
-
-@pytest.mark.parametrize("kernel", ["linear", "rbf"])
-def test_a_kernel_ridge_is_the_one_of_least_leave_one_out_error(
-    kernel: Literal["linear", "rbf"], rng: torch.Generator
-) -> None:
-    """Every width and penalty is tried with every row left out."""
-    inputs = torch.randn(14, 3, generator=rng)
-    targets = inputs[:, :2].sin() + 0.3 * torch.randn(14, 2, generator=rng)
-    found = probing.KernelRidge(inputs, targets, kernel)
-    inputs, targets = inputs.double(), targets.double()
-    center = targets.mean(0)
-    pairs = torch.stack([(a - b).square().sum() for a in inputs for b in inputs])
-    widths = [1.0] if kernel == "linear" else [w * float(pairs[pairs > 1e-9].median()) for w in probing._WIDTHS]
-    tried = {
-        (width, penalty * float(gram(kernel, inputs, inputs, width).trace()) / 14)
-        for width in widths
-        for penalty in probing._PENALTIES
-    }
-    loops = {one: on_the_others(kernel, inputs, targets, center, one[1], one[0]) for one in tried}
-    width, ridge = min(loops, key=lambda one: float(loops[one][1]))
-    assert found.width == pytest.approx(width)
-    torch.testing.assert_close(found.left_out.double(), loops[width, ridge][0], atol=1e-5, rtol=1e-5)
-    asked = torch.randn(4, 3, generator=rng)
-    answers, asked = found(asked).double(), asked.double()
-    if kernel == "linear":  # a plain ridge at the same penalty
-        x, y = inputs.numpy(), (targets - center).numpy()
-        weights = np.linalg.solve(x.T @ x + ridge * np.eye(3), x.T @ y)
-        wanted = torch.from_numpy(asked.numpy() @ weights) + center
-    else:
-        within = gram(kernel, inputs, inputs, width) + ridge * torch.eye(14)
-        wanted = gram(kernel, asked, inputs, width) @ torch.linalg.solve(within, targets - center) + center
-    torch.testing.assert_close(answers, wanted, atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize("kernel", ["linear", "rbf"])
-def test_width_and_penalty_are_chosen_with_each_group_left_out(
-    kernel: Literal["linear", "rbf"], rng: torch.Generator
-) -> None:
-    """Every width and penalty is tried with every group left out, in a loop; the groups differ in a shift of the inputs."""
-    groups = torch.arange(18) % 3
-    inputs = torch.randn(18, 3, generator=rng) + 2.0 * groups[:, None]
-    targets = inputs[:, :1].sin() + 0.5 * torch.randn(3, 1, generator=rng)[groups]
-    found = probing.KernelRidge(inputs, targets, kernel, groups)
-    wide, wanted = inputs.double(), targets.double()
-    center = wanted.mean(0)
-    pairs = torch.stack([(a - b).square().sum() for a in wide for b in wide])
-    widths = [1.0] if kernel == "linear" else [w * float(pairs[pairs > 1e-9].median()) for w in probing._WIDTHS]
-    errors = {}
-    for width in widths:
-        mean = float(gram(kernel, wide, wide, width).trace()) / 18
-        for penalty in probing._PENALTIES:
-            lost = 0.0
-            for group in range(3):
-                rest = groups != group
-                within = gram(kernel, wide[rest], wide[rest], width) + penalty * mean * torch.eye(12)
-                weights = torch.linalg.solve(within, wanted[rest] - center)
-                guess = gram(kernel, wide[~rest], wide[rest], width) @ weights + center
-                lost += float((guess - wanted[~rest]).square().sum())
-            errors[width, penalty] = lost
-    width, penalty = min(errors, key=lambda one: errors[one])
-    assert found.width == pytest.approx(width)
-    ridge = penalty * float(gram(kernel, wide, wide, width).trace()) / 18
-    weights = torch.linalg.solve(gram(kernel, wide, wide, width) + ridge * torch.eye(18), wanted - center)
-    torch.testing.assert_close(
-        found(inputs).double(), gram(kernel, wide, wide, width) @ weights + center, atol=1e-4, rtol=1e-4
-    )
-
-
-def test_a_radial_kernel_fits_what_no_line_does(rng: torch.Generator) -> None:
-    inputs, asked = torch.randn(80, 2, generator=rng), torch.randn(50, 2, generator=rng)
-    error = {
-        kernel: float((probing.KernelRidge(inputs, inputs.square(), kernel)(asked) - asked.square()).square().mean())
-        for kernel in ("linear", "rbf")
-    }
-    assert error["rbf"] < 0.2 * error["linear"]
-
-
-@pytest.mark.parametrize("kernel", ["linear", "rbf"])
-def test_a_kernel_ridge_on_vectors_that_tell_nothing_predicts_the_mean(kernel: str, rng: torch.Generator) -> None:
-    targets = torch.rand(6, 5, generator=rng)
-    found = probing.KernelRidge(torch.zeros(6, 4), targets, kernel)
-    torch.testing.assert_close(found(torch.zeros(2, 4)), targets.mean(0).expand(2, -1))
-    assert bool(found.left_out.isfinite().all())
 
 
 class Recorded:

@@ -1,7 +1,6 @@
 """Styles in a transcript: each client's artifact, its receivers, and the models that styles were computed under."""
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -15,6 +14,7 @@ from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.federation.disclosure import FederatedMethod, StyleSource
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.transcript import Transcript
+from fdgpriv.models.copied import copied
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 
@@ -94,7 +94,7 @@ class RecordedStyles:
         """The recorded styles of each round in which all of these clients shared, the last one last."""
         found = []
         for wire, state in self.past:
-            model = self.model if state is None else deepcopy(self.model)
+            model = self.model if state is None else copied(self.model)
             if state is not None:
                 state.load_into(model)
             found.append(replace(self, wire=wire, model=model, earlier={}, past=()))

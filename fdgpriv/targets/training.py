@@ -1,7 +1,6 @@
 """Target: the model, or the model update, that a client shares after local training."""
 
 from collections.abc import Mapping
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,6 +15,7 @@ from fdgpriv.federation.disclosure import FederatedMethod, PlainTraining
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
+from fdgpriv.models.copied import copied
 from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, InRound, Simulator, like_any
 from fdgpriv.targets.target import Target
 from fdgpriv.threat import Capability
@@ -65,7 +65,7 @@ class TrainingSimulator(DefendedSimulator):
 
     def network(self) -> nn.Module:
         """A new copy of the initial network."""
-        return deepcopy(self._network)
+        return copied(self._network)
 
     @cached_property
     def _network(self) -> nn.Module:

@@ -1,0 +1,131 @@
+"""Kernel ridge regression whose kernel width and penalty are chosen by the error on inputs left out."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+WIDTHS = (0.5, 2.0, 8.0)  # of the kernel, in median squared distances
+PENALTIES = tuple(10.0**e for e in range(-4, 4))  # in mean eigenvalues
+CHOSEN_ON = 500  # inputs that width and penalty are chosen on
+_LEAST = 1e-12  # mean eigenvalue, where all vectors are zero
+_CHECKED = 64  # targets that width and penalty are chosen by
+
+
+class KernelRidge:
+    """Kernel ridge regression from vectors (D,) to targets (P,); width and penalty by leave-one-out error.
+
+    Both are chosen on at most `CHOSEN_ON` of the inputs; on all, the penalty is moved as long as the error falls.
+
+    Args:
+        inputs: (M, D) standardised vectors of simulated artifacts.
+        targets: (M, P).
+        kernel: ``linear`` (ridge regression), or ``rbf`` with a width around the median distance.
+        groups: (M,) the look of each input, where the observed artifacts will have yet another: then width and penalty are
+            chosen by the error with the whole group left out, and stay as they were chosen.
+
+    Attributes:
+        left_out: (M, P) the prediction for each input by the regression on the others.
+    """
+
+    def __init__(
+        self, inputs: Tensor, targets: Tensor, kernel: Literal["linear", "rbf"], groups: Tensor | None = None
+    ) -> None:
+        self.inputs, self.kernel = inputs, kernel
+        self.center = targets.mean(0)
+        rest = (targets - self.center).double()
+        some = rest[:, :: max(1, rest.shape[1] // _CHECKED)]  # enough targets to choose by
+        few = slice(None, None, -(-len(inputs) // CHOSEN_ON) or 1)
+        fit = self._chosen(inputs[few], some[few], None if groups is None else groups[few])
+        if len(inputs) > CHOSEN_ON:
+            fit = self._refitted(fit, some, moving=groups is None)
+        self.width, self.penalty = fit.width, fit.penalty
+        weights = fit.inverse @ rest
+        self.left_out = (targets - weights / fit.inverse.diagonal()[:, None]).float()
+        self.weights = weights.float()
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """The predictions (N, P) for vectors (N, D)."""
+        found: Tensor = self._gram(inputs, self.inputs, self.width) @ self.weights + self.center
+        return found
+
+    def _chosen(self, inputs: Tensor, rest: Tensor, groups: Tensor | None) -> "_Fit":
+        """The fit to these inputs whose width and penalty err least; all penalties by one eigendecomposition."""
+        found = []
+        for width in self._widths(inputs):
+            gram = self._gram(inputs.double(), inputs.double(), width)
+            values, vectors = torch.linalg.eigh(gram)
+            for penalty in PENALTIES:
+                inverse = (vectors / (values.clamp_min(0) + penalty * _mean_eigenvalue(gram))) @ vectors.T
+                found.append(_Fit(_error(inverse, rest, groups), width, penalty, inverse))
+        return min(found, key=lambda fit: fit.error)
+
+    def _refitted(self, chosen: "_Fit", rest: Tensor, moving: bool) -> "_Fit":
+        """The fit to all inputs with the chosen width; its penalty the next smaller or larger while that errs less."""
+        gram = self._gram(self.inputs.double(), self.inputs.double(), chosen.width)
+
+        def at(place: int) -> _Fit:
+            penalty = PENALTIES[place]
+            inverse = self._inverse(gram, penalty * _mean_eigenvalue(gram))
+            return _Fit(_error(inverse, rest, None), chosen.width, penalty, inverse)
+
+        start = PENALTIES.index(chosen.penalty)
+        best = at(start)
+        for step in (1, -1) if moving else ():
+            place = start + step
+            while 0 <= place < len(PENALTIES) and (fit := at(place)).error < best.error:
+                best, place = fit, place + step
+            if best.penalty != chosen.penalty:
+                break
+        return best
+
+    def _inverse(self, gram: Tensor, penalty: float) -> Tensor:
+        """(M, M): the inverse of the kernel matrix plus `penalty` on its diagonal; of a linear kernel in D dimensions."""
+        identity = torch.eye(len(gram), dtype=gram.dtype)
+        if self.kernel == "rbf" or self.inputs.shape[1] >= len(gram):
+            factor: Tensor = torch.linalg.cholesky(gram + penalty * identity)
+            return torch.cholesky_inverse(factor)
+        wide = self.inputs.double()
+        inner = wide.T @ wide + penalty * torch.eye(wide.shape[1], dtype=wide.dtype)
+        found: Tensor = (identity - wide @ torch.linalg.solve(inner, wide.T)) / penalty
+        return found
+
+    def _widths(self, inputs: Tensor) -> Sequence[float]:
+        """The widths to choose from; the linear kernel has none."""
+        if self.kernel == "linear":
+            return [1.0]
+        squares = torch.cdist(inputs, inputs).square()
+        median = float(squares[squares > 0].median()) if bool((squares > 0).any()) else 1.0
+        return [width * median for width in WIDTHS]
+
+    def _gram(self, inputs: Tensor, others: Tensor, width: float) -> Tensor:
+        """(N, M): the kernel between vectors (N, D) and (M, D)."""
+        if self.kernel == "linear":
+            return inputs @ others.T
+        return (-torch.cdist(inputs, others).square() / width).exp()
+
+
+class _Fit(NamedTuple):
+    """A width and a penalty, their error on inputs left out, and the inverse (M, M) of the penalised kernel matrix."""
+
+    error: float
+    width: float
+    penalty: float
+    inverse: Tensor
+
+
+def _mean_eigenvalue(gram: Tensor) -> float:
+    return max(float(gram.diagonal().mean()), _LEAST)
+
+
+def _error(inverse: Tensor, rest: Tensor, groups: Tensor | None) -> float:
+    """Mean square of target minus its prediction by the regression on the inputs of other groups; without, on all others."""
+    weights = inverse @ rest
+    if groups is None:
+        return float((weights / inverse.diagonal()[:, None]).square().mean())
+    errors = torch.empty_like(weights)
+    for group in groups.unique():
+        own = (groups == group).nonzero().flatten()
+        errors[own] = torch.linalg.solve(inverse[own[:, None], own], weights[own])
+    return float(errors.square().mean())

@@ -1,0 +1,137 @@
+"""Kernel ridge regression against plain loops over widths, penalties and inputs left out."""
+
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fdgpriv.statistics import kernel_ridge
+from fdgpriv.statistics.kernel_ridge import KernelRidge
+
+
+def gram(kernel: str, one: Tensor, other: Tensor, width: float) -> Tensor:
+    rows = [[a @ b if kernel == "linear" else (-(a - b).square().sum() / width).exp() for b in other] for a in one]
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def on_the_others(
+    kernel: str, inputs: Tensor, targets: Tensor, center: Tensor, ridge: float, width: float
+) -> tuple[Tensor, Tensor]:
+    """Each row's prediction by the regression on all others, and the errors' mean square."""
+    found = []
+    for i in range(len(inputs)):
+        rest = torch.arange(len(inputs)) != i
+        within = gram(kernel, inputs[rest], inputs[rest], width) + ridge * torch.eye(len(inputs) - 1)
+        weights = torch.linalg.solve(within, targets[rest] - center)
+        found.append((gram(kernel, inputs[i : i + 1], inputs[rest], width) @ weights + center)[0])
+    return torch.stack(found), (torch.stack(found) - targets).square().mean()
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_a_kernel_ridge_is_the_one_of_least_leave_one_out_error(
+    kernel: Literal["linear", "rbf"], rng: torch.Generator
+) -> None:
+    """Every width and penalty is tried with every row left out."""
+    inputs = torch.randn(14, 3, generator=rng)
+    targets = inputs[:, :2].sin() + 0.3 * torch.randn(14, 2, generator=rng)
+    found = KernelRidge(inputs, targets, kernel)
+    inputs, targets = inputs.double(), targets.double()
+    center = targets.mean(0)
+    pairs = torch.stack([(a - b).square().sum() for a in inputs for b in inputs])
+    widths = [1.0] if kernel == "linear" else [w * float(pairs[pairs > 1e-9].median()) for w in kernel_ridge.WIDTHS]
+    tried = {
+        (width, penalty * float(gram(kernel, inputs, inputs, width).trace()) / 14)
+        for width in widths
+        for penalty in kernel_ridge.PENALTIES
+    }
+    loops = {one: on_the_others(kernel, inputs, targets, center, one[1], one[0]) for one in tried}
+    width, ridge = min(loops, key=lambda one: float(loops[one][1]))
+    assert found.width == pytest.approx(width)
+    torch.testing.assert_close(found.left_out.double(), loops[width, ridge][0], atol=1e-5, rtol=1e-5)
+    asked = torch.randn(4, 3, generator=rng)
+    answers, asked = found(asked).double(), asked.double()
+    if kernel == "linear":  # a plain ridge at the same penalty
+        x, y = inputs.numpy(), (targets - center).numpy()
+        weights = np.linalg.solve(x.T @ x + ridge * np.eye(3), x.T @ y)
+        wanted = torch.from_numpy(asked.numpy() @ weights) + center
+    else:
+        within = gram(kernel, inputs, inputs, width) + ridge * torch.eye(14)
+        wanted = gram(kernel, asked, inputs, width) @ torch.linalg.solve(within, targets - center) + center
+    torch.testing.assert_close(answers, wanted, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_width_and_penalty_are_chosen_with_each_group_left_out(
+    kernel: Literal["linear", "rbf"], rng: torch.Generator
+) -> None:
+    """Every width and penalty is tried with every group left out, in a loop; the groups differ in a shift of the inputs."""
+    groups = torch.arange(18) % 3
+    inputs = torch.randn(18, 3, generator=rng) + 2.0 * groups[:, None]
+    targets = inputs[:, :1].sin() + 0.5 * torch.randn(3, 1, generator=rng)[groups]
+    found = KernelRidge(inputs, targets, kernel, groups)
+    wide, wanted = inputs.double(), targets.double()
+    center = wanted.mean(0)
+    pairs = torch.stack([(a - b).square().sum() for a in wide for b in wide])
+    widths = [1.0] if kernel == "linear" else [w * float(pairs[pairs > 1e-9].median()) for w in kernel_ridge.WIDTHS]
+    errors = {}
+    for width in widths:
+        mean = float(gram(kernel, wide, wide, width).trace()) / 18
+        for penalty in kernel_ridge.PENALTIES:
+            lost = 0.0
+            for group in range(3):
+                rest = groups != group
+                within = gram(kernel, wide[rest], wide[rest], width) + penalty * mean * torch.eye(12)
+                weights = torch.linalg.solve(within, wanted[rest] - center)
+                guess = gram(kernel, wide[~rest], wide[rest], width) @ weights + center
+                lost += float((guess - wanted[~rest]).square().sum())
+            errors[width, penalty] = lost
+    width, penalty = min(errors, key=lambda one: errors[one])
+    assert found.width == pytest.approx(width)
+    ridge = penalty * float(gram(kernel, wide, wide, width).trace()) / 18
+    weights = torch.linalg.solve(gram(kernel, wide, wide, width) + ridge * torch.eye(18), wanted - center)
+    torch.testing.assert_close(
+        found(inputs).double(), gram(kernel, wide, wide, width) @ weights + center, atol=1e-4, rtol=1e-4
+    )
+
+
+def test_a_radial_kernel_fits_what_no_line_does(rng: torch.Generator) -> None:
+    inputs, asked = torch.randn(80, 2, generator=rng), torch.randn(50, 2, generator=rng)
+    error = {
+        kernel: float((KernelRidge(inputs, inputs.square(), kernel)(asked) - asked.square()).square().mean())
+        for kernel in ("linear", "rbf")
+    }
+    assert error["rbf"] < 0.2 * error["linear"]
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_a_kernel_ridge_on_vectors_that_tell_nothing_predicts_the_mean(kernel: str, rng: torch.Generator) -> None:
+    targets = torch.rand(6, 5, generator=rng)
+    found = KernelRidge(torch.zeros(6, 4), targets, kernel)
+    torch.testing.assert_close(found(torch.zeros(2, 4)), targets.mean(0).expand(2, -1))
+    assert bool(found.left_out.isfinite().all())
+
+
+@pytest.mark.parametrize(("kernel", "dimensions"), [("linear", 3), ("linear", 60), ("rbf", 3)])
+def test_on_many_inputs_the_penalty_moves_to_where_neither_neighbour_errs_less(
+    kernel: Literal["linear", "rbf"], dimensions: int, rng: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On fewer inputs than all, a larger penalty is chosen; every penalty is tried on all in a loop."""
+    monkeypatch.setattr(kernel_ridge, "CHOSEN_ON", 8)
+    inputs = torch.randn(40, dimensions, generator=rng)
+    targets = inputs[:, :2].sin() + 0.1 * torch.randn(40, 2, generator=rng)
+    found = KernelRidge(inputs, targets, kernel)
+    few = KernelRidge(inputs[::5], targets[::5], kernel)
+    assert found.width == pytest.approx(few.width)
+    inputs, targets = inputs.double(), targets.double()
+    center, mean = targets.mean(0), float(gram(kernel, inputs, inputs, found.width).trace()) / 40
+    loops = [
+        on_the_others(kernel, inputs, targets, center, penalty * mean, found.width)
+        for penalty in kernel_ridge.PENALTIES
+    ]
+    place = kernel_ridge.PENALTIES.index(found.penalty)
+    torch.testing.assert_close(found.left_out.double(), loops[place][0], atol=1e-5, rtol=1e-5)
+    errors = [float(error) for _, error in loops]
+    assert errors[place] == min(errors[max(0, place - 1) : place + 2])
+    assert errors[place] <= errors[kernel_ridge.PENALTIES.index(few.penalty)]
