@@ -172,12 +172,12 @@ class LatentPrior:
             made = (adversary.make(images, labels, i[None], rng, received_model) for i in some)
             changes = (simulator.change(artifact, received_model) for artifact in made)
             rows = torch.stack([self._row(change, labels[i]) for change, i in zip(changes, some, strict=True)])
-            simulated = _Regression(rows, images[some])
+            simulated = Regression(rows, images[some])
             few = int(others.sum()) < _COMPARED
-            if few or simulated.left_out_error < _Regression(known[others], images[others]).error(rows, images[some]):
+            if few or simulated.left_out_error < Regression(known[others], images[others]).error(rows, images[some]):
                 self.regression = simulated
                 return
-        self.regression = _Regression(known, images)
+        self.regression = Regression(known, images)
 
     def __call__(self, changes: Sequence[Mapping[str, Tensor]], labels: Tensor) -> Tensor:
         """Images (G, m, 3, H, W) in [0, 1] with labels (G, m), predicted from changes (received minus trained) by parameter.
@@ -196,7 +196,7 @@ class LatentPrior:
         return row_of_class(change[self.layer[0]].flatten(1), bias_change(change, self.layer), label)
 
 
-class _Regression:
+class Regression:
     """Kernel ridge regression from rows (N, D) to images (N, 3, H, W) as rows (N, P)."""
 
     def __init__(self, rows: Tensor, images: Tensor) -> None:

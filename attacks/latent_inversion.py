@@ -5,7 +5,7 @@ Reference: LSI, section III-C (Eq. 4-7) for latents from a head; hypotheses H-L1
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -21,21 +21,20 @@ from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import Capability
 from fdgpriv.utils.fields import PositiveInt, TwoOrMore
 
-from ._inversion import row_of_one
+from ._inversion import Regression, row_of_one
 from ._probe import ridge_regression
-from ._simulation import center_and_spread
 from ._updates import labels_of
 
 
 @dataclass(frozen=True)
 class LatentInversion(Attack):
-    """Estimates latents from a head, in units of its BatchNorm, and decodes them by ridge regression.
+    """Estimates latents from a head, in units of its BatchNorm, and decodes them by regression on public images.
 
     In training the weights of class c change by the mean of (y_c - p_c) times the normalised latent, and its bias by
     the mean of y_c - p_c. For one image their ratio is the latent, if the encoder does not change; the map from it to
-    pixels is learned from heads of single public images. For many images the weights' change is a mean latent of each
-    class, whose scale is estimated on a simulated client. Class frequencies are unknown: equally many images are
-    reconstructed of each.
+    pixels is learned from heads of single public images, by kernel ridge regression. For many images the weights'
+    change is a mean latent of each class, whose scale is estimated on a simulated client; a ridge regression decodes
+    latents. Class frequencies are unknown: equally many images are reconstructed of each.
 
     Attributes:
         latents: Of many images, from the ``weights``; or ``inverted`` from the head by the method's own synthesis
@@ -48,14 +47,15 @@ class LatentInversion(Attack):
     task = Images()
     group_sizes = (1, None)
     threats = ("server",)
+    learned = True
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {"simulations": 20, "most": 2},
-        "thorough": {"simulations": 300},
+        "thorough": {"simulations": 600},
     }
 
     latents: Literal["weights", "inverted"] = "weights"
-    simulations: TwoOrMore = 20
+    simulations: TwoOrMore = 300
     most: PositiveInt = 8
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
@@ -115,20 +115,13 @@ class PublicDecoder:
         simulations: int,
         rng: torch.Generator,
     ) -> None:
-        self.simulator, self.received_model, self.rng, self.simulations, self.typical = (
-            simulator,
-            received_model,
-            rng,
-            simulations,
-            adversary.typical,
-        )
-        self.classes = adversary.classes
+        self.adversary, self.simulator, self.received_model = adversary, simulator, received_model
+        self.simulations, self.rng = simulations, rng
         self.pixels, self.labels = adversary.public_images
 
     def image(self, row: Tensor) -> Tensor:
         """Predicts an image (1, 3, H, W) in [0, 1] from the features `row` (D,) of a single-image head (`_row_of_one`)."""
-        center, spread, weight, bias = self._single
-        return self._shaped(((row - center) / spread).clamp(-10, 10)[None] @ weight.T + bias)
+        return self._shaped(self._single(row[None]))
 
     def images(self, latents: Tensor) -> Tensor:
         """Decodes normalised latents (M, p) to images (M, 3, H, W) in [0, 1]."""
@@ -143,27 +136,24 @@ class PublicDecoder:
     def _shaped(self, flat: Tensor) -> Tensor:
         return flat.view(-1, *self.pixels.shape[1:]).clamp(0, 1)
 
-    def _trained(self, index: Tensor) -> tuple[ClassifierHead, Any]:
-        return self.simulator.trained(HeldImages(self.pixels, self.labels, self.received_model), index, self.rng)
-
     @cached_property
-    def _single(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _single(self) -> Regression:
         index = torch.randperm(len(self.labels), generator=self.rng)[: self.simulations]
-        rows = torch.stack(
-            [_row_of_one(head_change(self._trained(i[None])[0].tensors(), self.received_model)) for i in index]
-        )
-        center, spread = center_and_spread(rows)
-        return center, spread, *ridge_regression((rows - center) / spread, self.pixels[index])
+        make = partial(self.adversary.make, self.pixels, self.labels)
+        heads = (make(i[None], self.rng, self.received_model) for i in index)
+        rows = [_row_of_one(head_change(head.tensors(), self.received_model)) for head in heads]
+        return Regression(torch.stack(rows), self.pixels[index])
 
     @cached_property
     def _many(self) -> tuple[Tensor, Tensor, float]:
-        index = torch.randperm(len(self.labels), generator=self.rng)[: self.typical]
-        head, model = self._trained(index)
+        index = torch.randperm(len(self.labels), generator=self.rng)[: self.adversary.typical]
+        held = HeldImages(self.pixels, self.labels, self.received_model)
+        head, model = self.simulator.trained(held, index, self.rng)
         with torch.no_grad():
             latents = torch.cat([model.embedding(part) for part in self.pixels.split(256)])
         normal = (latents - latents.mean(0)) / (latents.std(0) + 1e-6)
         moved = head_change(head.tensors(), self.received_model)["linear.weight"]
-        means = class_means(normal, self.labels, self.classes)
+        means = class_means(normal, self.labels, self.adversary.classes)
         scale = float((moved * means).sum() / moved.square().sum().clamp_min(1e-12))
         return *ridge_regression(normal, self.pixels), scale
 

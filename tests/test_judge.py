@@ -248,7 +248,7 @@ def test_a_pure_domain_leak_is_no_leak_of_the_client_and_its_scope_does_not_read
     plain = judged(attack_scores(scores(9, 2.0)))
     absurd = scores(9, 2.0)
     absurd.headline["other_client"] = [1e9] * len(CLIENTS)
-    for whole in (scores(8, 2.0, {**CHANCE, "other_client": 2.1, "domain_mean": 2.0}), absurd):
+    for whole in (scores(8, 2.0, {**CHANCE, "other_client": 2.1}), absurd):
         found = judged(attack_scores(whole))
         assert found.verdicts == (NO_LEAK, LEAK)
         assert "other_client" in found.client[1].against
@@ -281,10 +281,10 @@ def test_an_attack_that_asks_for_the_domain_has_no_client_scope() -> None:
 
 def test_only_who_knows_the_domain_is_tested_against_its_mean() -> None:
     strong = {**CHANCE, "domain_mean": 3.0}
-    assert judged(attack_scores(scores(12, 2.0, strong), role="server")).verdicts[0] == NO_LEAK
+    assert judged(attack_scores(scores(12, 2.0, strong), role="server")).verdicts == (NO_LEAK, NO_LEAK)
     ignorant = judged(attack_scores(scores(12, 2.0, strong), role="third_party"))
-    assert ignorant.verdicts[0] == LEAK
-    assert "domain_mean" not in ignorant.client[1].against
+    assert ignorant.verdicts == (LEAK, LEAK)
+    assert "domain_mean" not in (*ignorant.client[1].against, *ignorant.domain[1].against)
 
 
 # Signs, units, tables

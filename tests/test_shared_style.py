@@ -111,6 +111,18 @@ def test_a_method_without_such_a_style_has_no_such_target(fitted: Fitted) -> Non
 # The median that the defense `interpolate` sends in place of other clients' styles
 
 
+@pytest.mark.parametrize("role", ["insider", "client", "third_party"])
+def test_trust_is_calibrated_on_the_one_style_of_simulated_clients(pardon: Evaluator, role: str) -> None:
+    """All simulated clients of an adversary make one artifact, of which each is asked for its own images."""
+    for adversary_trials in pardon.adversaries(pardon.target(NAME), threat(role), (None,), Images()):
+        artifacts = [trial.one.observation.artifact for trial in adversary_trials.calibration]
+        assert len(artifacts) == 12
+        assert len({id(one.tensors()["mean"]) for one in artifacts}) == 1
+        sent = next(iter(pardon.target(NAME).wire.values())).tensors()["mean"]
+        assert not torch.equal(artifacts[0].tensors()["mean"], sent)
+        assert len({trial.one.truth.images.sum().item() for trial in adversary_trials.calibration}) > 1
+
+
 @pytest.fixture(scope="module")
 def interpolating(tiny: Dataset) -> Evaluator:
     return fitted_once(tiny, clients=6, defense="interpolate").evaluator()

@@ -62,7 +62,7 @@ class CalibrationLayout:
         holder: str,
         shifted: bool,
     ) -> Calibration:
-        """Artifacts of simulated clients with images of each held-back domain.
+        """Artifacts of simulated clients with images of each held-back domain; one of all of them where it is global.
 
         Args:
             held_back: By domain, its index, its images, and the model that a client of it receives.
@@ -72,8 +72,8 @@ class CalibrationLayout:
             shifted: Whether each client's images are changed to another look.
         """
         held_back = [one for one in held_back if len(one[1])]
-        if self.target.is_global or self.target.joint or not held_back:
-            return Calibration()
+        if self.target.joint or (self.target.is_global and self.target.expensive) or not held_back:
+            return Calibration()  # of models that are trained together none are simulated
         rng = generator(self.seed, 37)
         clients: dict[str, ClientData] = {}
         domain_of, models = {}, {}

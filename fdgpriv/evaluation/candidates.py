@@ -99,3 +99,10 @@ class CandidatePool:
         out = [len(self.population.data(name).held_out_labels) for name in self.names]
         starts = torch.tensor([0, *sizes, *out]).cumsum(0).tolist()
         return {name: (starts[i], starts[len(sizes) + i]) for i, name in enumerate(self.names)}
+
+
+def nearest_other(images: Tensor, index: int) -> Tensor:
+    """The image (3, H, W) nearest to the one at `index`, other than itself."""
+    distance = (images - images[index]).square().mean(dim=(1, 2, 3))
+    distance[index] = torch.inf
+    return images[int(distance.argmin())]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fdgpriv.adversary import GroundTruth, Observation
 from fdgpriv.artifacts.artifact import Artifact
-from fdgpriv.evaluation.candidates import CandidatePool
+from fdgpriv.evaluation.candidates import CandidatePool, nearest_other
 from fdgpriv.evaluation.trial import ScoredObservation, Trial, TrialNeeds
 from fdgpriv.federation.partition import Population
 from fdgpriv.targets.cached_simulator import CachedSimulator
@@ -78,8 +78,8 @@ class TrialLayout:
         """Disjoint groups of each client's images by size, without the leaked images."""
         found = []
         wire = self.target.wire
-        if self.target.joint and not wire:
-            wire = self.maker.make_all(self.target, {name: self.holding(name) for name in self.names})
+        if not wire and (self.target.joint or self.target.is_global):
+            wire = self._made_together({name: self.holding(name) for name in self.names})
         for name in self.names:
             held = self.holding(name)
             order = torch.randperm(len(held.images), generator=self.rng)
@@ -97,6 +97,14 @@ class TrialLayout:
                         artifact = self._made(name, held, index, granularity)
                         found.append(Group(name, size, number, index, artifact))
         return found
+
+    def _made_together(self, parties: Mapping[str, HeldImages]) -> Mapping[str, Artifact]:
+        """By client, its artifact in a federation of these; the same one for all where it is global."""
+        if self.target.joint:
+            return self.maker.make_all(self.target, parties)
+        images, labels = (torch.cat([getattr(one, name) for one in parties.values()]) for name in ("images", "labels"))
+        everything = torch.arange(len(images))
+        return dict.fromkeys(parties, self._made("all", HeldImages(images, labels), everything, "client"))
 
     def _count(self, size: int, of_each: int) -> int:
         """Artifacts evaluated per client, fewer where evaluating them is expensive."""
@@ -164,7 +172,7 @@ class TrialLayout:
                 for i in group.index[: self.alternatives]
             ]
             held = self.holding(group.client)
-            given["nearest_own"] = [(_nearest_other(held.images, i), truth) for i, truth in few]
+            given["nearest_own"] = [(nearest_other(held.images, i), truth) for i, truth in few]
             if not self.target.expensive:
                 by_name["autoencoder"] = [
                     ScoredObservation(
@@ -289,10 +297,3 @@ class TrialLayout:
     def pool(self) -> CandidatePool:
         """The images that candidates are drawn from."""
         return CandidatePool(self.population, self.names)
-
-
-def _nearest_other(images: Tensor, index: int) -> Tensor:
-    """The image (3, H, W) nearest to the one at `index`, other than itself."""
-    distance = (images - images[index]).square().mean(dim=(1, 2, 3))
-    distance[index] = torch.inf
-    return images[int(distance.argmin())]
