@@ -205,7 +205,11 @@ def _no_leak(one: Mapping[str, Evidence], p: float, q: float, by_holm: float) ->
     speaker = max(one, key=lambda name: (one[name].works, one[name].strength))
     verdict, because, reason = absence(one[speaker])
     if verdict == "no_leak_found" and q <= FALSE_DISCOVERIES:
-        verdict, because, reason = "inconclusive", "too_coarse", _too_coarse(one[best].test, one[best].relevant)
+        verdict, because = "inconclusive", "too_coarse"
+        units = one[best].test.units
+        reason = (
+            f"p = {p:.2g} misses {LEVEL}, q = {q:.2g} meets {FALSE_DISCOVERIES}: more units than {units} would decide"
+        )
     return Answer(verdict, reason, because, speaker, p, q, by_holm)
 
 
