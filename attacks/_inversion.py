@@ -197,11 +197,11 @@ class LatentPrior:
 
 
 class Regression:
-    """Kernel ridge regression from rows (N, D) to images (N, 3, H, W) as rows (N, P)."""
+    """Kernel ridge regression from rows (N, D) to images (N, 3, H, W) as rows (N, P); `groups` (N,) of rows of one image."""
 
-    def __init__(self, rows: Tensor, images: Tensor) -> None:
+    def __init__(self, rows: Tensor, images: Tensor, groups: Tensor | None = None) -> None:
         self.center, self.spread = center_and_spread(rows)
-        self.ridge = KernelRidge((rows - self.center) / self.spread, images.flatten(1), "rbf")
+        self.ridge = KernelRidge((rows - self.center) / self.spread, images.flatten(1), "rbf", groups)
         self.left_out_error = float((self.ridge.left_out - images.flatten(1)).square().mean())
 
     def __call__(self, rows: Tensor) -> Tensor:

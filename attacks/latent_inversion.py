@@ -39,7 +39,7 @@ class LatentInversion(Attack):
     Attributes:
         latents: Of many images, from the ``weights``; or ``inverted`` from the head by the method's own synthesis
             (LSI's stage 2), the mean of each class.
-        simulations: Heads of single public images to learn from.
+        simulations: Heads of single public images to learn from; several of each where these are fewer.
         most: At most so many images are reconstructed for one client.
     """
 
@@ -55,7 +55,7 @@ class LatentInversion(Attack):
     }
 
     latents: Literal["weights", "inverted"] = "weights"
-    simulations: TwoOrMore = 300
+    simulations: TwoOrMore = 150
     most: PositiveInt = 8
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
@@ -138,11 +138,13 @@ class PublicDecoder:
 
     @cached_property
     def _single(self) -> Regression:
-        index = torch.randperm(len(self.labels), generator=self.rng)[: self.simulations]
+        passes = -(-self.simulations // len(self.labels))  # heads of one image differ, as trainings do
+        order = [torch.randperm(len(self.labels), generator=self.rng) for _ in range(passes)]
+        index = torch.cat(order)[: self.simulations]
         make = partial(self.adversary.make, self.pixels, self.labels)
         heads = (make(i[None], self.rng, self.received_model) for i in index)
         rows = [_row_of_one(head_change(head.tensors(), self.received_model)) for head in heads]
-        return Regression(torch.stack(rows), self.pixels[index])
+        return Regression(torch.stack(rows), self.pixels[index], index if passes > 1 else None)
 
     @cached_property
     def _many(self) -> tuple[Tensor, Tensor, float]:

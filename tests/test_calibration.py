@@ -121,7 +121,7 @@ def test_candidates_of_simulated_artifacts_are_the_simulated_clients_images(
             assert not keys(members) & keys(others)
 
 
-def test_nothing_is_simulated_for_global_and_joint_artifacts_or_without_images(evaluator: Evaluator) -> None:
+def test_nothing_is_simulated_for_models_trained_jointly_or_without_images(evaluator: Evaluator) -> None:
     held: Any = [(0, evaluator.population.auxiliary[evaluator.population.sources[0]], None)]
     layout = CalibrationLayout(evaluator.population, Any, evaluator._maker, TrialNeeds(), 20, 0)  # type: ignore[arg-type]
 
@@ -131,7 +131,7 @@ def test_nothing_is_simulated_for_global_and_joint_artifacts_or_without_images(e
     target = evaluator.target(StyleStatistics.kind)
     empty = held[0][1].take(torch.arange(0))
     for none in (
-        found(SimpleNamespace(is_global=True, joint=False)),
+        found(SimpleNamespace(is_global=True, joint=False, expensive=True)),
         found(SimpleNamespace(is_global=False, joint=True)),
         found(target, []),
         found(target, [(0, empty, None)]),

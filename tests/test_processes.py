@@ -105,7 +105,7 @@ def test_after_an_interrupt_no_item_is_begun_and_what_is_finished_is_returned() 
             2,
             lambda item, result: (found.update({item: result}), interrupted(item, result))[1],
         )
-    assert found.pop("b", "part") == "part"  # it may have been given before the interrupt
+    assert found.pop("b", "part") in ("part", "B")  # it may have been given, and even finished, before the interrupt
     assert found in ({"a": "A", "wait": "part"}, {"a": "A"})  # nothing where it was interrupted before it began
 
 
