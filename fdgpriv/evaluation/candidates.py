@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fdgpriv.federation.partition import Population
 
-LINE_UPS, CANDIDATES = 4, 100
+LINE_UPS, CANDIDATES = 12, 100  # one for each of so many of an artifact's images, and images in it
 MOST_MEMBERS = 24  # at most so many of an artifact's images are among the membership candidates
 
 

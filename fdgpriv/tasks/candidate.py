@@ -25,6 +25,7 @@ class Candidate(Task):
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     relevant = 0.1
     weighed = False
+    right_or_wrong = True
     scopes: ClassVar[tuple[str, ...]] = ("client",)
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
