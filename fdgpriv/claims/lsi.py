@@ -157,8 +157,10 @@ def _translated(case: Case) -> Decision:
     )
     if low is not None and low > 0:
         return Decision("refuted", "translated latents are nearer to another client's than both controls", evidence)
-    reason = "translated latents are no nearer to the client's than the controls; without a positive control, a "
-    return Decision("undecided", reason + "translator trained longer (translator_steps=10000) would decide", evidence)
+    reason = (
+        "translated latents are no nearer to the client's than the controls; without a positive control this does not "
+    )
+    return Decision("undecided", reason + "show that none could be: needs a translator that is known to tell", evidence)
 
 
 HYPOTHESES = (
