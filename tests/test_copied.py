@@ -9,7 +9,7 @@ from fdgpriv.models.copied import copied
 
 
 class Tied(nn.Module):
-    """A network with what copies get wrong: shared parameters and modules, lists, hooks, frozen and missing tensors."""
+    """What copies get wrong: shared parameters and modules, lists, frozen tensors, missing and empty modules."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -18,6 +18,7 @@ class Tied(nn.Module):
         self.second.weight = self.first.weight
         self.again = self.first
         self.normal = nn.BatchNorm1d(4, affine=False)
+        self.empty = nn.Sequential()
         self.aside = [self.first, torch.ones(2)]
         self.first.bias.requires_grad_(False)
         self.absent: nn.Module | None
@@ -34,6 +35,7 @@ def test_shared_parts_stay_shared_and_nothing_is_shared_with_the_original() -> N
     assert copy.second.weight is copy.first.weight is copy.again.weight
     assert copy.aside[0] is copy.first is copy.again
     assert copy.absent is None
+    assert copy.empty is not model.empty
     assert not copy.training
     assert not copy.normal.training
     assert not copy.first.bias.requires_grad

@@ -26,7 +26,7 @@ def _copied(module: M, known: dict[int, Any]) -> M:
     copy = known[id(module)] = module.__class__.__new__(module.__class__)
     for name, value in vars(module).items():
         if name == "_modules":
-            vars(copy)[name] = type(value)((key, part and _copied(part, known)) for key, part in value.items())
+            vars(copy)[name] = type(value)((key, _part(part, known)) for key, part in value.items())
         elif name in ("_parameters", "_buffers"):
             vars(copy)[name] = type(value)((key, _tensor(part, known)) for key, part in value.items())
         elif isinstance(value, _IMMUTABLE):
@@ -36,6 +36,10 @@ def _copied(module: M, known: dict[int, Any]) -> M:
         else:
             vars(copy)[name] = deepcopy(value, known)
     return copy
+
+
+def _part(part: nn.Module | None, known: dict[int, Any]) -> nn.Module | None:
+    return None if part is None else _copied(part, known)  # not by truth: an empty container is false
 
 
 def _tensor(tensor: Tensor | None, known: dict[int, Any]) -> Tensor | None:
