@@ -90,9 +90,8 @@ def regressed_shares(simulated: Vectors, shares: Tensor, vectors: Tensor, n_imag
         inputs = simulated.inputs[learn]
         center, spread = inputs.mean(0), inputs.std(0) + 1e-8
         both = [KernelRidge((inputs - center) / spread, shares[learn], kernel) for kernel in ("linear", "rbf")]
-        model = min(
-            both, key=lambda one: float((one.left_out - shares[learn]).square().mean())
-        )  # on all: few favour a line
+        # by the error on all inputs: on a few a line errs less
+        model = min(both, key=lambda one: float((one.left_out - shares[learn]).square().mean()))
         predicted = model((vectors[some] - center) / spread).clamp_min(0)
         found[some] = predicted / predicted.sum(1, keepdim=True).clamp_min(1e-9)
     few = n_images < shares.shape[1]

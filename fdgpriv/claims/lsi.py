@@ -158,9 +158,9 @@ def _translated(case: Case) -> Decision:
     if low is not None and low > 0:
         return Decision("refuted", "translated latents are nearer to another client's than both controls", evidence)
     reason = (
-        "translated latents are no nearer to the client's than the controls; without a positive control this does not "
+        "translated latents are no nearer to the client's than the controls, but no positive control says they could be"
     )
-    return Decision("undecided", reason + "show that none could be: needs a translator that is known to tell", evidence)
+    return Decision("undecided", reason, evidence)
 
 
 HYPOTHESES = (

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from fdgpriv.federation.partition import Population
 
-LINE_UPS, CANDIDATES = 12, 100  # one for each of so many of an artifact's images, and images in it
+LINE_UPS = 12  # at most so many of an artifact's images are placed among others, each in a line-up of its own
+CANDIDATES = 100  # images in a line-up
 MOST_MEMBERS = 24  # at most so many of an artifact's images are among the membership candidates
 
 

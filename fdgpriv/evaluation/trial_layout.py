@@ -79,7 +79,7 @@ class TrialLayout:
         found = []
         wire = self.target.wire
         if not wire and (self.target.joint or self.target.is_global):
-            wire = self._made_together({name: self.holding(name) for name in self.names})
+            wire = self.maker.make_all(self.target, {name: self.holding(name) for name in self.names})
         for name in self.names:
             held = self.holding(name)
             order = torch.randperm(len(held.images), generator=self.rng)
@@ -97,14 +97,6 @@ class TrialLayout:
                         artifact = self._made(name, held, index, granularity)
                         found.append(Group(name, size, number, index, artifact))
         return found
-
-    def _made_together(self, parties: Mapping[str, HeldImages]) -> Mapping[str, Artifact]:
-        """By client, its artifact in a federation of these; the same one for all where it is global."""
-        if self.target.joint:
-            return self.maker.make_all(self.target, parties)
-        images, labels = (torch.cat([getattr(one, name) for one in parties.values()]) for name in ("images", "labels"))
-        everything = torch.arange(len(images))
-        return dict.fromkeys(parties, self._made("all", HeldImages(images, labels), everything, "client"))
 
     def _count(self, size: int, of_each: int) -> int:
         """Artifacts evaluated per client, fewer where evaluating them is expensive."""

@@ -22,8 +22,8 @@ class KernelRidge:
         inputs: (M, D) standardised vectors of simulated artifacts.
         targets: (M, P).
         kernel: ``linear`` (ridge regression), or ``rbf`` with a width around the median distance.
-        groups: (M,) the look of each input, where the observed artifacts will have yet another: then width and penalty are
-            chosen by the error with the whole group left out, and stay as they were chosen.
+        groups: (M,) of inputs that are left out together: those of one look, where the observed artifacts will have yet
+            another, or of one image. Then width and penalty stay as they were chosen.
 
     Attributes:
         left_out: (M, P) the prediction for each input by the regression on the others.
@@ -70,14 +70,13 @@ class KernelRidge:
             inverse = self._inverse(gram, penalty * _mean_eigenvalue(gram))
             return _Fit(_error(inverse, rest, None), chosen.width, penalty, inverse)
 
-        start = PENALTIES.index(chosen.penalty)
-        best = at(start)
+        place = PENALTIES.index(chosen.penalty)
+        best = at(place)
         for step in (1, -1) if moving else ():
-            place = start + step
-            while 0 <= place < len(PENALTIES) and (fit := at(place)).error < best.error:
+            while 0 <= place + step < len(PENALTIES) and (fit := at(place + step)).error < best.error:
                 best, place = fit, place + step
             if best.penalty != chosen.penalty:
-                break
+                break  # the other way lies where it came from
         return best
 
     def _inverse(self, gram: Tensor, penalty: float) -> Tensor:

@@ -196,20 +196,15 @@ def _leak(one: Mapping[str, Evidence], p: float, q: float, by_holm: float, selec
 
 def _no_leak(one: Mapping[str, Evidence], p: float, q: float, by_holm: float) -> Answer:
     best = _strongest(one)
+    more = f"more units than {one[best].test.units} would decide"
     if p <= LEVEL:
-        reason = (
-            f"p = {p:.2g}, but q = {q:.2g} after the correction over all questions; more units than "
-            f"{one[best].test.units} would decide"
-        )
+        reason = f"p = {p:.2g}, but q = {q:.2g} after the correction over all questions; {more}"
         return Answer("inconclusive", reason, "not_after_correction", best, p, q, by_holm)
     speaker = max(one, key=lambda name: (one[name].works, one[name].strength))
     verdict, because, reason = absence(one[speaker])
     if verdict == "no_leak_found" and q <= FALSE_DISCOVERIES:
         verdict, because = "inconclusive", "too_coarse"
-        units = one[best].test.units
-        reason = (
-            f"p = {p:.2g} misses {LEVEL}, q = {q:.2g} meets {FALSE_DISCOVERIES}: more units than {units} would decide"
-        )
+        reason = f"p = {p:.2g} is above {LEVEL}, but q = {q:.2g} is within {FALSE_DISCOVERIES}; {more}"
     return Answer(verdict, reason, because, speaker, p, q, by_holm)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fdgpriv.artifacts.artifact import SERVER
+from fdgpriv.artifacts.artifact import SERVER, Artifact
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.defense import Defense
 from fdgpriv.federation.disclosure import FederatedMethod
@@ -43,12 +43,19 @@ class SharedStyleSimulator(StyleSimulator):
         defended: bool = True,
     ) -> StyleStatistics:
         """The shared style of a federation whose clients hold `typical` of these images each, the last one the rest."""
-        parts = index.split(self.typical)
-        styles = [
-            super(SharedStyleSimulator, self).make(held, p, rng, granularity=granularity, defended=defended)
-            for p in parts
-        ]
-        return self.blend(styles)
+        return self._blended([(held, part) for part in index.split(self.typical)], rng, granularity, defended)
+
+    def make_all(self, parties: Sequence[tuple[HeldImages, Tensor]], rng: torch.Generator) -> list[Artifact]:
+        """For each of these clients the one style that they share."""
+        return [self._blended(parties, rng, "client", defended=True)] * len(parties)
+
+    def _blended(
+        self, parties: Sequence[tuple[HeldImages, Tensor]], rng: torch.Generator, granularity: str, defended: bool
+    ) -> StyleStatistics:
+        own = super().make
+        return self.blend(
+            [own(held, index, rng, granularity=granularity, defended=defended) for held, index in parties]
+        )
 
     def layers(self) -> tuple[str, ...]:
         return ()
