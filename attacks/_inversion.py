@@ -15,6 +15,7 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.statistics.kernel_ridge import KernelRidge
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks.images import class_means
+from fdgpriv.utils.seeds import generator
 
 from ._batchnorm import bn_layers, watched
 from ._probe import ridge_regression
@@ -148,8 +149,8 @@ class LatentPrior:
         simulator: The same.
         model: The network, holding the received model, in evaluation mode.
         received_model: What is trained.
-        simulations: At most so many public images whose updates are simulated; with fewer than `_COMPARED`, none.
-        rng: Of the simulated trainings.
+        simulations: At most so many public images whose updates are simulated, each always with the same draws; with fewer
+            than `_COMPARED`, none.
     """
 
     def __init__(
@@ -159,7 +160,6 @@ class LatentPrior:
         model: nn.Module,
         received_model: ModelState,
         simulations: int,
-        rng: torch.Generator,
     ) -> None:
         images, labels = adversary.public_images
         self.layer, self.shape = simulator.last_layer, images.shape[1:]
@@ -167,9 +167,12 @@ class LatentPrior:
         latents = torch.cat([layer_inputs(model, layer, part) for part in images.split(_TOGETHER)])
         known = torch.cat([latents, _one_hot(labels, adversary.classes)], dim=1)
         if simulations >= _COMPARED:
-            some = torch.randperm(len(images), generator=rng)[:simulations]
+            some = torch.randperm(len(images), generator=generator(adversary.seed, 50))[:simulations]
             others = ~torch.isin(torch.arange(len(images)), some)
-            made = (adversary.make(images, labels, i[None], rng, received_model) for i in some)
+            draws = [generator(adversary.seed, 51, int(i)) for i in some]
+            made = (
+                adversary.make(images, labels, i[None], own, received_model) for i, own in zip(some, draws, strict=True)
+            )
             changes = (simulator.change(artifact, received_model) for artifact in made)
             rows = torch.stack([self._row(change, labels[i]) for change, i in zip(changes, some, strict=True)])
             simulated = Regression(rows, images[some])

@@ -72,7 +72,7 @@ def uploads(
         most: At most so many images are reconstructed for one upload.
         layers: Which of the BatchNorm layers, in order, are used.
         simulations: Updates of single public images to learn from, over all received models.
-        rng: Of simulated updates.
+        rng: Of the update that scales labels.
     """
     models = len({id(observation.received_model) for observation in observations})
     for n_images, places, received_model in by_model_and_size(observations):
@@ -89,7 +89,7 @@ def uploads(
         estimator = LabelEstimator(adversary, model, received_model, n_images, rng)
         shares = [estimator(change) for change in changes]
         labels = torch.stack([labels_of(share, min(most, n_images)) for share in shares])
-        learn = partial(LatentPrior, adversary, simulator, model, received_model, simulations // models, rng)
+        learn = partial(LatentPrior, adversary, simulator, model, received_model, simulations // models)
         prior = adversary.cache.get((LatentPrior, received_model, simulations), learn)(changes, labels)
         yield Uploads(places, changes, shares, labels, moments, prior, prior, own)
 

@@ -1,5 +1,6 @@
 """Trains and attacks one cell of an audit: one method, target, seed and defense."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
@@ -125,6 +126,15 @@ class CellRunner:
     def _evaluate_attacks(self, completed: CompletedCell, evaluator: Evaluator) -> None:
         folder, scores = completed.cell.folder, completed.scores
         few, repeats = not self.config.every_ablation, self.config.repeats
+        every = [
+            (spec, attack, role, kind)
+            for spec in self.config.attacks
+            for attack in (self.config.attack(spec),)
+            for role in self.config.threats
+            if role in attack.threats
+            for kind in _readable(attack, threat(role), evaluator)
+        ]
+        asking = Counter((attack.task.secret, role, kind) for _, attack, role, kind in every)
         evaluations = [
             AttackEvaluation(
                 AttackTrials(evaluator, attack, threat(role), curve=not few or role in _CURVES),
@@ -134,12 +144,9 @@ class CellRunner:
                 self.out,
                 folder,
                 repeats,
+                asking[attack.task.secret, role, kind],
             )
-            for spec in self.config.attacks
-            for attack in (self.config.attack(spec),)
-            for role in self.config.threats
-            if role in attack.threats
-            for kind in _readable(attack, threat(role), evaluator)
+            for spec, attack, role, kind in every
         ]
         task = self.progress.task(f"attacking {folder}", len(evaluations))
         pool = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))

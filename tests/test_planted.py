@@ -239,8 +239,8 @@ OPEN = Evidence(SEEN, 1.0, POSITIVE)
     [
         (OPEN, True),
         (replace(OPEN, test=replace(SEEN, p=0.026)), True),
-        (replace(OPEN, test=replace(SEEN, p=0.025)), True),  # no leak where another attack asks the same
-        (replace(OPEN, test=replace(SEEN, p=0.006)), False),  # a leak, before the correction
+        (replace(OPEN, test=replace(SEEN, p=0.021)), True),
+        (replace(OPEN, test=replace(SEEN, p=0.019)), False),  # a leak, before the correction
         (replace(OPEN, test=replace(SEEN, p=None)), False),
         (replace(OPEN, test=replace(SEEN, upper=1.0)), False),  # too coarse
         (replace(OPEN, test=replace(SEEN, upper=None)), False),
@@ -253,6 +253,12 @@ OPEN = Evidence(SEEN, 1.0, POSITIVE)
 def test_a_planted_leak_is_looked_for_where_the_verdict_depends_on_it(evidence: Evidence | Absent, asked: bool) -> None:
     tests = AttackTests({"client": evidence, "domain": OPEN}, None, {}, None)
     one: Any = SimpleNamespace(shared=True, exact=False)
-    assert undecided(one, tests) == (["client", "domain"] if asked else ["domain"])
-    assert undecided(SimpleNamespace(shared=False, exact=False), tests) == []  # type: ignore[arg-type]
-    assert undecided(SimpleNamespace(shared=True, exact=True), tests) == []  # type: ignore[arg-type]
+    assert undecided(one, tests, 1) == (["client", "domain"] if asked else ["domain"])
+    assert undecided(SimpleNamespace(shared=False, exact=False), tests, 1) == []  # type: ignore[arg-type]
+    assert undecided(SimpleNamespace(shared=True, exact=True), tests, 1) == []  # type: ignore[arg-type]
+
+
+def test_simes_may_raise_p_where_several_attacks_ask_the_same() -> None:
+    tests = AttackTests({"client": replace(OPEN, test=replace(SEEN, p=0.009))}, None, {}, None)
+    one: Any = SimpleNamespace(shared=True, exact=False)
+    assert [undecided(one, tests, asking) for asking in (1, 2, 3)] == [[], [], ["client"]]

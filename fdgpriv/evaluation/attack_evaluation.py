@@ -49,6 +49,7 @@ class AttackEvaluation:
         out: The run's folder.
         cell: The name of the cell's folder.
         repeats: How often the attack is run, each time with its own randomness; scores are averaged.
+        asking: How many attacks ask the same question of the same artifacts by the same adversary, this one included.
     """
 
     trials: AttackTrials
@@ -58,6 +59,7 @@ class AttackEvaluation:
     out: Path
     cell: str
     repeats: int = 1
+    asking: int = 1
 
     def run(self) -> AttackScores:
         """The scores: loaded where they are stored already, else computed and stored."""
@@ -156,7 +158,8 @@ class AttackEvaluation:
         target, trials = self._target, self.trials
         if target is None or found.not_applicable or 1 not in found.by_size:
             return {}
-        scopes = undecided(found, attack_tests({"": found}, trials.evaluator.seed, sharp=False)[""])
+        tests = attack_tests({"": found}, trials.evaluator.seed, sharp=False)[""]
+        scopes = undecided(found, tests, self.asking)
         if not scopes:
             return {}
         adversaries = trials.adversaries(target, trials.sizes(target))

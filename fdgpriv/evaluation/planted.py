@@ -28,14 +28,14 @@ from fdgpriv.utils.cache import Cache
 WEIGHTS = (0.0, 0.15, 0.4, 1.0)
 FEWER = (0.0, 0.4, 1.0)  # where evaluating one is expensive, or learning anew is
 _CLEARLY = 1.5  # relevant effects
-_SURE = LEVEL / 4  # at most so large is p of a leak even where three further attacks ask the same
+_SURE = 0.8 * LEVEL  # Simes' p of a leak is at most that, whatever resampling adds
 _MOST = 6  # artifacts per client
 _ONE, _SOME = 1, 3  # artifacts per control: where evaluating one is expensive, and elsewhere
 _FIRST = 1000
 
 
-def undecided(one: AttackScores, tests: AttackTests) -> list[str]:
-    """The scopes in which "no leak found" depends on whether a planted leak is found."""
+def undecided(one: AttackScores, tests: AttackTests, asking: int) -> list[str]:
+    """The scopes in which "no leak found" depends on whether a planted leak is found; `asking` attacks ask the same."""
     return [
         scope
         for scope, evidence in tests.scopes.items()
@@ -44,7 +44,7 @@ def undecided(one: AttackScores, tests: AttackTests) -> list[str]:
         and not one.exact
         and evidence.works
         and evidence.p is not None
-        and evidence.p > _SURE
+        and evidence.p > _SURE / asking  # else the question is a leak before the correction, which then decides
         and evidence.test.upper is not None
         and evidence.test.upper < evidence.relevant
     ]
@@ -74,25 +74,38 @@ def planted_power(
 
     def scored(weights: Sequence[float]) -> list[Scores]:
         numbered = dict(enumerate(weights, start=_FIRST))
-        by_weight: dict[int | None, Scores] = {}
-        # models are large, and who learns does so for each weight
-        parts = [{i: weight} for i, weight in numbered.items()] if learned or own.expensive else [numbered]
-        for part in parts:
-            planted = [_planted(adversary, size, few, part) for adversary in adversaries]
-            if learned:
-                (weight,) = part.values()
-                planted = [_learning(adversary, few, replace(plant, weight=weight)) for adversary in planted]
-            planted = [adversary for adversary in planted if adversary.trials]
-            by_weight |= evaluate_trials(trials.attack, planted, (), rng)[0] if planted else {}
+        planted = [_planted(adversary, size, few, numbered) for adversary in adversaries]
+        if learned:
+            (weight,) = weights
+            planted = [_learning(adversary, few, replace(plant, weight=weight)) for adversary in planted]
+        planted = [adversary for adversary in planted if adversary.trials]
+        by_weight = evaluate_trials(trials.attack, planted, (), rng)[0] if planted else {}
         return [by_weight[i] for i in sorted(by_weight, key=lambda i: i or 0)]
 
     seed = trials.evaluator.seed
-    weights = FEWER if learned or own.expensive else WEIGHTS
-    alone = scored(weights[-1:])  # what is not found even there is found at no weight
-    if not alone or all(_found(one, scope, alone, seed) == 0 for scope in scopes):
-        return dict.fromkeys(scopes, 0.0) if alone else {}
-    scores = [*scored(weights[:-1]), *alone]
+    one_by_one = learned or own.expensive  # models are large, and who learns does so for each weight
+    weights = FEWER if one_by_one else WEIGHTS
+    scores = scored(weights[-1:])  # what is not found even there is found at no weight
+    if not scores or all(_found(one, scope, scores, seed) == 0 for scope in scopes):
+        return dict.fromkeys(scopes, 0.0) if scores else {}
+    if not one_by_one:
+        scores = [*scored(weights[:-1]), *scores]
+    for weight in reversed(weights[:-1]) if one_by_one else ():
+        if not any(_reaches(one, scope, scores[0]) for scope in scopes):
+            break  # at lower weights nothing reaches the relevant effect
+        scores = [*scored([weight]), *scores]
     return {scope: _found(one, scope, scores, seed) for scope in scopes}
+
+
+def _reaches(one: AttackScores, scope: str, scores: Scores) -> bool:
+    """Whether the mean lead of these scores is at least the relevant effect."""
+    hypothesis = one.hypothesis(scope, scores)
+    return isinstance(hypothesis, Hypothesis) and _lead(hypothesis) >= one.relevant_effect(scores)
+
+
+def _lead(hypothesis: Hypothesis) -> float:
+    """The mean lead over the strongest control."""
+    return float(hypothesis.leads().mean(0).min())
 
 
 def _leaking_size(one: AttackScores, scopes: Sequence[str]) -> int:
@@ -100,9 +113,7 @@ def _leaking_size(one: AttackScores, scopes: Sequence[str]) -> int:
     found = 1
     for size, scores in one.by_size.items():
         leads = [
-            float(hypothesis.leads().mean(0).min())
-            for scope in scopes
-            if isinstance(hypothesis := one.hypothesis(scope, scores), Hypothesis)
+            _lead(hypothesis) for scope in scopes if isinstance(hypothesis := one.hypothesis(scope, scores), Hypothesis)
         ]
         if size is not None and leads and min(leads) >= _CLEARLY * one.relevant_effect(scores):
             found = max(found, size)
@@ -116,8 +127,7 @@ def _found(one: AttackScores, scope: str, by_weight: Sequence[Scores], seed: int
         hypothesis = one.hypothesis(scope, scores)
         if not isinstance(hypothesis, Hypothesis):
             return 0.0
-        leads = hypothesis.leads()
-        lead, relevant = float(leads.mean(0).min()), one.relevant_effect(scores)
+        leads, lead, relevant = hypothesis.leads(), _lead(hypothesis), one.relevant_effect(scores)
         if lead >= relevant:
             start = leads if before is None else before
             low = float(start.mean(0).min())

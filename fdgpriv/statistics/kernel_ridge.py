@@ -79,16 +79,12 @@ class KernelRidge:
                 break  # the other way lies where it came from
         return best
 
-    def _inverse(self, gram: Tensor, penalty: float) -> Tensor:
-        """(M, M): the inverse of the kernel matrix plus `penalty` on its diagonal; of a linear kernel in D dimensions."""
-        identity = torch.eye(len(gram), dtype=gram.dtype)
-        if self.kernel == "rbf" or self.inputs.shape[1] >= len(gram):
-            factor: Tensor = torch.linalg.cholesky(gram + penalty * identity)
-            return torch.cholesky_inverse(factor)
-        wide = self.inputs.double()
-        inner = wide.T @ wide + penalty * torch.eye(wide.shape[1], dtype=wide.dtype)
-        found: Tensor = (identity - wide @ torch.linalg.solve(inner, wide.T)) / penalty
-        return found
+    def _inverse(self, gram: Tensor, penalty: float) -> "Tensor | _LowRank":
+        """(M, M): the inverse of the kernel matrix plus `penalty` on its diagonal."""
+        if self.kernel == "linear" and self.inputs.shape[1] < len(gram):
+            return _LowRank.of(self.inputs.double(), penalty)
+        factor: Tensor = torch.linalg.cholesky(gram + penalty * torch.eye(len(gram), dtype=gram.dtype))
+        return torch.cholesky_inverse(factor)
 
     def _widths(self, inputs: Tensor) -> Sequence[float]:
         """The widths to choose from; the linear kernel has none."""
@@ -105,20 +101,46 @@ class KernelRidge:
         return (-torch.cdist(inputs, others).square() / width).exp()
 
 
+class _LowRank(NamedTuple):
+    """(M, M): the inverse of inputs @ inputs.T + penalty I for inputs (M, D) of few dimensions, never formed (Woodbury).
+
+    It is (I - inputs @ solved) / penalty, with `solved` (D, M).
+    """
+
+    inputs: Tensor
+    solved: Tensor
+    penalty: float
+
+    @classmethod
+    def of(cls, inputs: Tensor, penalty: float) -> "_LowRank":
+        inner = inputs.T @ inputs + penalty * torch.eye(inputs.shape[1], dtype=inputs.dtype)
+        return cls(inputs, torch.linalg.solve(inner, inputs.T), penalty)
+
+    def __matmul__(self, rest: Tensor) -> Tensor:
+        return (rest - self.inputs @ (self.solved @ rest)) / self.penalty
+
+    def diagonal(self) -> Tensor:
+        return (1 - (self.inputs * self.solved.T).sum(1)) / self.penalty
+
+    def block(self, own: Tensor) -> Tensor:
+        """The rows and columns of these indices (m,): (m, m)."""
+        return (torch.eye(len(own), dtype=self.inputs.dtype) - self.inputs[own] @ self.solved[:, own]) / self.penalty
+
+
 class _Fit(NamedTuple):
     """A width and a penalty, their error on inputs left out, and the inverse (M, M) of the penalised kernel matrix."""
 
     error: float
     width: float
     penalty: float
-    inverse: Tensor
+    inverse: Tensor | _LowRank
 
 
 def _mean_eigenvalue(gram: Tensor) -> float:
     return max(float(gram.diagonal().mean()), _LEAST)
 
 
-def _error(inverse: Tensor, rest: Tensor, groups: Tensor | None) -> float:
+def _error(inverse: Tensor | _LowRank, rest: Tensor, groups: Tensor | None) -> float:
     """Mean square of target minus its prediction by the regression on the inputs of other groups; without, on all others."""
     weights = inverse @ rest
     if groups is None:
@@ -126,5 +148,6 @@ def _error(inverse: Tensor, rest: Tensor, groups: Tensor | None) -> float:
     errors = torch.empty_like(weights)
     for group in groups.unique():
         own = (groups == group).nonzero().flatten()
-        errors[own] = torch.linalg.solve(inverse[own[:, None], own], weights[own])
+        block = inverse.block(own) if isinstance(inverse, _LowRank) else inverse[own[:, None], own]
+        errors[own] = torch.linalg.solve(block, weights[own])
     return float(errors.square().mean())

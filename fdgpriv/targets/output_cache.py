@@ -26,7 +26,7 @@ class OutputCache:
 
     Attributes:
         candidates: By `first_tensor`, the artifact (kept so that its id stays unique) and all adversaries' membership
-            candidates, (N,) sorted indices into the pool; outputs of other artifacts are not cached.
+            candidates, (N,) sorted indices into the pool; other outputs are not cached.
     """
 
     candidates: Mapping[int, tuple[Artifact, Tensor]] = field(default_factory=dict)
@@ -50,9 +50,9 @@ class OutputCache:
             evaluate: Computes the outputs (n, K) on the images at some indices (n,).
         """
         name = first_tensor(artifact)
-        if name not in self.candidates:
+        every_index = self.candidates[name][1] if name in self.candidates else index[:0]
+        if not torch.isin(index, every_index).all():
             return evaluate(index)
-        every_index = self.candidates[name][1]
         _, outputs = self._outputs.get(
             (name, id(under)), lambda: (under, evaluate(every_index))
         )  # kept, so that its id stays unique

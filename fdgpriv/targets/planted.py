@@ -15,10 +15,19 @@ _EXPENSIVE_COVERS = 3  # the same where simulating one is expensive
 
 
 def mixture(base: Artifact, leak: Artifact, weight: float) -> Artifact:
-    """(1 - weight) times `base` plus weight times `leak`; counters are those of `base`."""
+    """(1 - weight) times `base` plus weight times `leak`; counters are those of `base`.
+
+    At weight 0 and 1 it has the very tensors of one of the two, so that what was computed from these is found in caches.
+    """
+    if weight == 0:
+        return base
     other = leak.tensors()
     tensors = {
-        name: (1 - weight) * tensor + weight * other[name] if tensor.is_floating_point() else tensor
+        name: tensor
+        if not tensor.is_floating_point()
+        else other[name]
+        if weight == 1
+        else (1 - weight) * tensor + weight * other[name]
         for name, tensor in base.tensors().items()
     }
     return type(base).build(tensors, base.facts())
