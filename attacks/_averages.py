@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -69,28 +70,31 @@ class Ranking:
         rest = simulated.inputs[some, : styles.shape[1]] - center[first] - (styles[first] - center[first]) / size
         return cls(frames, spread, whitener(shrunk(rest, spread), spread))
 
-    def styles(self, images: Tensor) -> list[Tensor]:
-        """By frame, the styles (N, D) of images (N, 3, H, W)."""
-        return [frame.styles(images) for frame in self.frames]
+    @cached_property
+    def centers(self) -> Tensor:
+        """(F, D): the mean style of each frame's public images."""
+        return torch.stack([frame.center for frame in self.frames])
 
-    def __call__(self, artifact: Tensor, n: int, styles: Sequence[Tensor], index: Tensor) -> Tensor:
+    def styles(self, images: Tensor) -> Tensor:
+        """(F, N, D'): by frame, the whitened distance of each image's style from the frame's center."""
+        return torch.stack([(frame.styles(images) - frame.center) @ self.root for frame in self.frames])
+
+    def __call__(self, artifact: Tensor, n: int, styles: Tensor, index: Tensor) -> Tensor:
         """(T, N): the log-likelihood, up to a constant, of the artifact with each of the candidates at `index` (T, N).
 
         Args:
             artifact: Its vector (D,).
             n: Its number of images.
-            styles: By frame, of all candidates (P, D).
+            styles: (F, P, D') of all candidates, as by `styles`.
             index: Into these.
         """
-        found = []
-        for frame, own in zip(self.frames, styles, strict=True):
-            expected = frame.center + (own[index] - frame.center) / n
-            found.append(-((artifact[: expected.shape[-1]] - expected) @ self.root).square().sum(-1))
-        return torch.stack(found).amax(0)
+        apart = (artifact[: self.centers.shape[1]] - self.centers) @ self.root
+        return -(apart[:, None, None] - styles[:, index] / n).square().sum(-1).amin(0)
 
-    def ordinary(self, styles: Tensor) -> Tensor:
-        """(N,): how near styles (N, D) of the first frame are to its center."""
-        return -((styles - self.frames[0].center).square() / self.spread).sum(1)
+    def ordinary(self, images: Tensor) -> Tensor:
+        """(N,): how near the styles of images (N, 3, H, W) in the first frame are to its center."""
+        frame = self.frames[0]
+        return -((frame.styles(images) - frame.center).square() / self.spread).sum(1)
 
 
 class SizeModel(NamedTuple):

@@ -5,6 +5,8 @@ The prior image of an update is learned from public images: the last layer's cha
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +21,10 @@ from fdgpriv.utils.seeds import generator
 
 from ._batchnorm import bn_layers, watched
 from ._probe import ridge_regression
-from ._simulation import center_and_spread, layer_inputs
+from ._simulation import SimulatedArtifacts, center_and_spread, layer_inputs, simulate
 
 _TOGETHER = 128
+SIMULATED = 60  # artifacts of each size of several images that image regressions are learned from
 _COMPARED = 20  # simulated updates by which regressions are compared
 
 Objective = Callable[[Tensor], Tensor]
@@ -73,6 +76,46 @@ def total_variation(images: Tensor) -> Tensor:
     """Mean absolute difference (...) of neighbouring pixels of images (..., 3, H, W), vertical plus horizontal."""
     across, down = images.diff(dim=-1).abs(), images.diff(dim=-2).abs()
     return across.mean(dim=(-3, -2, -1)) + down.mean(dim=(-3, -2, -1))
+
+
+@dataclass(frozen=True, eq=False)
+class ImageRegression:
+    """Predicts the mean of an artifact's images, by kernel ridge regression learned from artifacts that are simulated.
+
+    Attributes:
+        simulated: The artifacts.
+        inputs: (M, D) their vectors, standardised.
+        targets: (M, 3, H, W) the mean of each one's images, the minimiser of the squared error.
+        ridge: From `inputs` to flattened `targets`.
+    """
+
+    simulated: SimulatedArtifacts
+    inputs: Tensor
+    targets: Tensor
+    ridge: KernelRidge
+
+    @classmethod
+    def of(cls, adversary: Adversary, per_size: int, kernel: Literal["linear", "rbf"]) -> "ImageRegression":
+        """Learned from every practice image's artifact and `per_size` groups of each larger size; cached for all attacks."""
+
+        def learned() -> ImageRegression:
+            simulated = simulate(adversary, per_size)
+            inputs = simulated.standardised(simulated.inputs)
+            targets = torch.stack([simulated.images[members].mean(0) for members in simulated.members])
+            looks = simulated.of_artifacts if adversary.expects_other_looks else None
+            return cls(simulated, inputs, targets, KernelRidge(inputs, targets.flatten(1), kernel, looks))
+
+        found: ImageRegression = adversary.cache.get((cls, per_size, kernel), learned)
+        return found
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Images (N, 3, H, W), not yet cut to [0, 1], of standardised vectors (N, D)."""
+        return self.ridge(inputs).view(-1, *self.targets.shape[1:])
+
+    @property
+    def left_out(self) -> Tensor:
+        """(M, 3, H, W): the image predicted for each simulated artifact by the regression on the others."""
+        return self.ridge.left_out.view_as(self.targets)
 
 
 class ImagePrior:

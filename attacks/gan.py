@@ -17,12 +17,11 @@ from fdgpriv.attack import Attack
 from fdgpriv.metrics.perceptual import FormulaLpips, Perceptual
 from fdgpriv.models.generator import Generator, SmallGenerator
 from fdgpriv.models.style_codec import digits_codec
-from fdgpriv.statistics.kernel_ridge import KernelRidge
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt, TwoOrMore
 
-from ._simulation import SimulatedArtifacts, simulate
+from ._inversion import SIMULATED, ImageRegression
 
 LOSSES = ("mse", "lpips", "mse+lpips")
 Distance = Callable[[Tensor, Tensor], Tensor]
@@ -63,23 +62,16 @@ class Gan(Attack):
     regression: Literal["linear", "rbf"] = "rbf"
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
-        simulated = simulate(adversary, 60)
-        looks = simulated.of_artifacts if adversary.expects_other_looks else None
-        network = self._trained(simulated, looks, adversary.image_size, rng)
-        vectors = adversary.vectors(observations)
-        drawn = _draw(network, simulated.standardised(vectors))
-        some = torch.randint(len(simulated.inputs), (3,), generator=rng)
-        own = list(_draw(network, simulated.standardised(simulated.inputs[some])))
+        regression = ImageRegression.of(adversary, SIMULATED, self.regression)
+        network = self._trained(regression, adversary.image_size, rng)
+        drawn = _draw(network, regression.simulated.standardised(adversary.vectors(observations)))
+        some = torch.randint(len(regression.inputs), (3,), generator=rng)
+        own = list(_draw(network, regression.inputs[some]))
         return Predictions(list(drawn), {"unconditional": own})
 
-    def _trained(
-        self, simulated: SimulatedArtifacts, looks: Tensor | None, image_size: int, rng: torch.Generator
-    ) -> nn.Module:
-        inputs = simulated.standardised(simulated.inputs)
-        targets = _targets(simulated)
-        regression = KernelRidge(inputs, targets.flatten(1), self.regression, looks)
-        expected = regression.left_out.view_as(targets)
-        network = _WarmStarted(regression, self._generator(inputs.shape[1], image_size, rng), targets.shape[1:])
+    def _trained(self, regression: ImageRegression, image_size: int, rng: torch.Generator) -> nn.Module:
+        simulated, inputs, expected = regression.simulated, regression.inputs, regression.left_out
+        network = _WarmStarted(regression, self._generator(inputs.shape[1], image_size, rng))
         optimizer = torch.optim.Adam(network.generator.parameters(), self.lr, betas=(0.9, 0.99))
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
         loss = distance(self.loss)
@@ -116,11 +108,6 @@ def _one_of(members: Tensor, rng: torch.Generator) -> Tensor:
     return members[torch.randint(len(members), (), generator=rng)]
 
 
-def _targets(simulated: SimulatedArtifacts) -> Tensor:
-    """(M, 3, H, W): the mean of each simulated artifact's images, the minimiser of the squared error."""
-    return torch.stack([simulated.images[members].mean(0) for members in simulated.members])
-
-
 class _WarmStarted(nn.Module):
     """A regression from style to image, plus a generator that learns a correction to it.
 
@@ -128,14 +115,13 @@ class _WarmStarted(nn.Module):
     thousands of steps for that. It learns from the regression's errors on artifacts that are left out.
 
     Args:
-        regression: Vectors (B, D) to flattened images (B, P).
-        generator: Vectors (B, D) to images; its last layer is set to 0, so that its initial correction is 0.
-        shape: Of an image.
+        regression: Standardised vectors (B, D) to images (B, 3, H, W).
+        generator: The same; its last layer is set to 0, so that its initial correction is 0.
     """
 
-    def __init__(self, regression: KernelRidge, generator: nn.Module, shape: torch.Size) -> None:
+    def __init__(self, regression: ImageRegression, generator: nn.Module) -> None:
         super().__init__()
-        self.regression, self.generator, self.shape = regression, generator, shape
+        self.regression, self.generator = regression, generator
         last = [module for module in generator.modules() if isinstance(module, nn.Conv2d)][-1]
         nn.init.zeros_(last.weight)
         if last.bias is not None:
@@ -143,8 +129,7 @@ class _WarmStarted(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         correction: Tensor = self.generator(z, None)
-        drawn: Tensor = self.regression(z).unflatten(1, self.shape) + correction
-        return drawn
+        return self.regression(z) + correction
 
 
 @torch.no_grad()

@@ -74,4 +74,4 @@ class Identification(Attack):
             scores = [rankings[size](artifact, n, own, at) for own, at in zip(styles[size], line_ups, strict=True)]
             predictions.append(torch.cat(scores))
         size = int(known[0])
-        return Predictions(predictions, {"mean_image": [rankings[size].ordinary(styles[size][0][0])]})
+        return Predictions(predictions, {"mean_image": [rankings[size].ordinary(adversary.candidates)]})

@@ -4,7 +4,7 @@ The objective is the style loss of Gatys, Ecker and Bethge (CVPR 2016) in the mo
 Eq. 13), each channel in units of its spread over public images.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -14,13 +14,12 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.attack import Attack
-from fdgpriv.statistics.kernel_ridge import KernelRidge
 from fdgpriv.targets.style import StyleSimulator
 from fdgpriv.tasks.images import Images
 from fdgpriv.threat import Capability
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt
 
-from ._inversion import around, descend, total_variation
+from ._inversion import SIMULATED, ImageRegression, around, descend, total_variation
 from ._simulation import center_and_spread
 
 _TOGETHER = 64
@@ -36,7 +35,8 @@ class StyleInversion(Attack):
         restarts: Random starts; the one with the least objective is kept.
         tv: Weight of the total variation.
         prior: Weight of the squared distance from the expected image.
-        expected: ``regression``, kernel ridge regression from style to public images; or ``mean``, the public images' mean.
+        expected: ``regression``, kernel ridge regression learned from simulated artifacts, defense included; or ``mean``, the
+            public images' mean.
     """
 
     reads = (StyleStatistics, InterpolationStyle)
@@ -76,28 +76,27 @@ class StyleInversion(Attack):
         rng: torch.Generator,
     ) -> Tensor:
         """Images (M, 3, H, W) with these style vectors (M, D), each normalised by itself or in batches like `among`."""
-        images, _ = adversary.practice_images
         styles = torch.cat([torch.cat(adversary.styles(domain.images, among), dim=1) for domain in adversary.practice])
-        center, spread = center_and_spread(styles)
-        targets, place = vectors[:, : styles.shape[1]].unique(dim=0, return_inverse=True)
+        _, spread = center_and_spread(styles)
+        vectors, place = vectors.unique(dim=0, return_inverse=True)
         drawn = []
-        regression = self._regression((styles - center) / spread, images)
-        for some in targets.split(_TOGETHER):
-            expected = regression((some - center) / spread)
-            starts = around(images.mean(0).expand_as(expected), self.restarts, rng)
+        mean, predicted = adversary.practice_images[0].mean(0), self._expected(adversary, vectors)
+        for some, expected in zip(vectors.split(_TOGETHER), predicted.split(_TOGETHER), strict=True):
+            starts = around(mean.expand_as(expected), self.restarts, rng)
+            wanted = some[:, : styles.shape[1]]
 
-            def objective(images: Tensor, some: Tensor = some, expected: Tensor = expected) -> Tensor:
+            def objective(images: Tensor, wanted: Tensor = wanted, expected: Tensor = expected) -> Tensor:
                 style = torch.cat(simulator.moments(images, among), dim=1)
-                apart = ((style - some) / spread).square().mean(1)
+                apart = ((style - wanted) / spread).square().mean(1)
                 far = (images - expected).square().mean(dim=(1, 2, 3))
                 return apart + self.tv * total_variation(images) + self.prior * far
 
             drawn.append(descend(objective, starts, self.steps, self.lr))
         return torch.cat(drawn)[place]
 
-    def _regression(self, styles: Tensor, images: Tensor) -> Callable[[Tensor], Tensor]:
-        """From style vectors (M, D) to expected images (M, 3, H, W), by images (P, 3, H, W) and their styles (P, D)."""
+    def _expected(self, adversary: Adversary, vectors: Tensor) -> Tensor:
+        """(M, 3, H, W): the images expected of artifacts with these vectors (M, D)."""
         if self.expected == "mean":
-            return lambda targets: images.mean(0).expand(len(targets), -1, -1, -1)
-        regression = KernelRidge(styles, images.flatten(1), "rbf")
-        return lambda targets: regression(targets).view(-1, *images.shape[1:]).clamp(0, 1)
+            return adversary.practice_images[0].mean(0).expand(len(vectors), -1, -1, -1)
+        regression = ImageRegression.of(adversary, SIMULATED, "rbf")
+        return regression(regression.simulated.standardised(vectors)).clamp(0, 1)

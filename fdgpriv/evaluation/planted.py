@@ -109,15 +109,17 @@ def _lead(hypothesis: Hypothesis) -> float:
 
 
 def _leaking_size(one: AttackScores, scopes: Sequence[str]) -> int:
-    """The largest number of images whose artifacts leak clearly more than the relevant effect; 1 where none do."""
-    found = 1
+    """The number of images whose artifacts leak most, in relevant effects; 1 where none leak clearly."""
+    found = {1: _CLEARLY}
     for size, scores in one.by_size.items():
         leads = [
-            _lead(hypothesis) for scope in scopes if isinstance(hypothesis := one.hypothesis(scope, scores), Hypothesis)
+            _lead(hypothesis)
+            for scope in scopes
+            if isinstance(hypothesis := one.hypothesis(scope, scores), Hypothesis)
         ]
-        if size is not None and leads and min(leads) >= _CLEARLY * one.relevant_effect(scores):
-            found = max(found, size)
-    return found
+        if size is not None and leads:
+            found[size] = max(found.get(size, 0.0), min(leads) / one.relevant_effect(scores))
+    return max(found, key=lambda size: (found[size], -size))
 
 
 def _found(one: AttackScores, scope: str, by_weight: Sequence[Scores], seed: int) -> float:
