@@ -52,19 +52,21 @@ def by_variant(
 def by_rounds(
     trials: AttackTrials, target: Target[Simulator], few: bool, rng: torch.Generator
 ) -> list[tuple[int, int | None, Scores]]:
-    """Scores on several rounds' artifacts combined, by number of rounds and of images; if `few`, for one round and for all.
+    """Scores on several rounds' artifacts combined, by number of rounds and of images.
+
+    If `few`, those of whole clients, for one round and for all.
 
     Targets, membership candidates and artifacts are the same for each number of rounds; for fewer rounds the artifacts
     are cut. Single images are left out: one round reveals everything about them.
     """
     repeated = target.repeated
-    sizes = tuple(size for size in trials.sizes(target) if size is None or size > SMALLEST_OF_ROUNDS)
+    sizes = tuple(size for size in trials.sizes(target) if size is None or (size > SMALLEST_OF_ROUNDS and not few))
     if "rounds" not in trials.attack.ablations or repeated is None or not sizes or repeated.refused(trials.threat):
         return []
     assert isinstance(repeated.simulator, RepeatedStyles)
     every = len(repeated.simulator.rounds)
     wanted = (1, every) if few else sorted({count for count in ROUNDS if count < every} | {every})
-    adversaries = trials.adversaries(repeated, sizes)
+    adversaries = trials.adversaries(repeated, sizes, alone=few)
     found = []
     for count in wanted:
         short = [_last_rounds(one, repeated.simulator, count) for one in adversaries]

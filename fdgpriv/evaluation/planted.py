@@ -113,9 +113,7 @@ def _leaking_size(one: AttackScores, scopes: Sequence[str]) -> int:
     found = {1: _CLEARLY}
     for size, scores in one.by_size.items():
         leads = [
-            _lead(hypothesis)
-            for scope in scopes
-            if isinstance(hypothesis := one.hypothesis(scope, scores), Hypothesis)
+            _lead(hypothesis) for scope in scopes if isinstance(hypothesis := one.hypothesis(scope, scores), Hypothesis)
         ]
         if size is not None and leads:
             found[size] = max(found.get(size, 0.0), min(leads) / one.relevant_effect(scores))
