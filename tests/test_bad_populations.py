@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import mostly_slow
 from PIL import Image
 
 from fdgpriv.audit import main
@@ -18,6 +19,7 @@ from fdgpriv.runner import Runner
 Counts = Mapping[str, Mapping[str, int]]  # images by domain and class
 pytestmark = pytest.mark.filterwarnings("ignore:attention over a 2 x 2 map")
 METHODS = Method.names()
+QUICKLY = ("stablefdg", "lsi")  # the others only among the slow tests
 STYLED = ("stablefdg", "ccst", "pardon")  # of which there is something to attack
 SHORT = {
     "ccst": ["augmentation=2"],
@@ -81,7 +83,7 @@ def senders(run: Run) -> int:
     return sum(row.times for row in run.artifacts if row.sender == "client" and row.kind in kinds)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", mostly_slow(METHODS, QUICKLY))
 def test_one_client_trains_alone(method: str, tmp_path: Path) -> None:
     alone = ("--clients", "1", "--partition", "domains:2")
     attacks = ("domain_inference:simulations=4",) if method in STYLED else ("none",)
@@ -96,7 +98,7 @@ def test_one_client_trains_alone(method: str, tmp_path: Path) -> None:
     assert {question.verdict for question in run.questions} <= {"not_applicable"}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", mostly_slow(METHODS, QUICKLY))
 def test_clients_with_one_image_take_part(method: str, tmp_path: Path) -> None:
     """So does a class that a client lacks, and a batch that is not full."""
     each = ("--clients", "2", "--partition", "domains:1")
@@ -110,7 +112,7 @@ def test_clients_with_one_image_take_part(method: str, tmp_path: Path) -> None:
         assert "more public images of a than there are classes (2); there are 0" in (row.reason or "")
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", mostly_slow(METHODS, QUICKLY))
 def test_clients_of_nearly_one_class_take_part(method: str, tmp_path: Path) -> None:
     """More participants than clients are all clients."""
     run = audited(

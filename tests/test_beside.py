@@ -125,8 +125,8 @@ def test_what_cannot_be_compared_is_null_with_its_reason() -> None:
 @pytest.mark.parametrize(
     ("mine", "theirs", "kind"),
     [
-        ("hfedf", "fedavg:network=inception", "global_model"),
-        ("hfedf", "hfedf:embedding=random", "global_model"),
+        pytest.param("hfedf", "fedavg:network=inception", "global_model", marks=pytest.mark.slow),
+        pytest.param("hfedf", "hfedf:embedding=random", "global_model", marks=pytest.mark.slow),
         ("stablefdg", "stablefdg:received=3", "style_statistics"),
     ],
 )

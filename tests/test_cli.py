@@ -169,6 +169,7 @@ def test_a_single_image_leaks_also_in_a_defended_run_and_a_defended_client_is_no
 # The same again
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_results(small: Path, tmp_path: Path) -> None:
     assert main([*SMALL, "--out", str(tmp_path / "again")]) == 0
     assert comparable(tmp_path / "again") == comparable(small)

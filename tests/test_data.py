@@ -207,6 +207,7 @@ def test_pacs_names_the_domain_or_class_that_is_missing(tmp_path: Path) -> None:
         load("pacs", root=tmp_path)
 
 
+@pytest.mark.slow
 def test_the_real_pacs_has_the_published_counts_and_its_sketches_are_bright_and_without_colour() -> None:
     """The whole benchmark at 32 px, where it is at hand."""
     shared = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import mostly_slow
 from factories import equal, federation, held, refused, seeded, small
 from fdgpriv.defenses import _private_steps
 from fdgpriv.defenses._per_image import group_norm_twin, per_image_gradients, trained_parameters
@@ -82,8 +83,8 @@ def plain(rng: torch.Generator) -> nn.Module:
     return Classifier(wide(8)(rng), 3, rng)
 
 
-@pytest.mark.parametrize("build", [plain, resnet, inception])
-@pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("build", [plain, resnet, pytest.param(inception, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("memory", mostly_slow([torch.contiguous_format, torch.channels_last], [torch.channels_last]))
 def test_gradients_of_images_are_those_of_a_loop_over_images(
     build: Callable[[torch.Generator], nn.Module], memory: torch.memory_format, rng: torch.Generator
 ) -> None:

@@ -85,7 +85,11 @@ def test_what_known_noise_shows(z: float, draws: int, lower: Lower, epsilon: flo
 
 @pytest.mark.parametrize(
     ("z", "canaries", "epsilon"),
-    [(z, canaries, epsilon) for z, cells in ONE_RUN.items() for canaries, epsilon in cells.items()],
+    [
+        pytest.param(z, canaries, epsilon, marks=[pytest.mark.slow] if canaries == 4096 else [])
+        for z, cells in ONE_RUN.items()
+        for canaries, epsilon in cells.items()
+    ],
 )
 def test_what_one_run_shows(z: float, canaries: int, epsilon: float, rng: np.random.Generator) -> None:
     """Mean over 100 audits with 5 % + 5 % predictions against a separate simulation's, within 0.2 nats (both are

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from _lies import corrupt, raised
-from conftest import shortened
+from conftest import mostly_slow, shortened
 
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import STATISTICS, TensorState
@@ -26,7 +26,7 @@ def _few_digits(digits: Dataset) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("failing", [0, 1])
+@pytest.mark.parametrize("failing", mostly_slow([0, 1], [0]))
 def test_a_failed_run_is_told_the_others_are_finished_and_resume_tries_it_again(
     failing: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

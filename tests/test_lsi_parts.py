@@ -71,6 +71,7 @@ def test_encoder_and_head_have_the_paper_s_sizes() -> None:
 ALEXNET = "alexnet-owt-7be5be79.pth"
 
 
+@pytest.mark.slow
 def test_the_latent_of_alexnet_is_its_second_fully_connected_layer(tmp_path: Path) -> None:
     """Against torchvision's own network with dropout off; where p is not 4,096, against its first layer."""
     published = torchvision.models.alexnet().eval()

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from _results import HOSTILE, measured, missing, png, results
+from conftest import mostly_slow
 from fdgpriv.reports import _numbers
 from fdgpriv.reports import csv as csv_report
 from fdgpriv.reports._figures import Series, lines
@@ -183,7 +184,10 @@ def wide(methods: int, seeds: int, defenses: Sequence[str] = ("none",)) -> Resul
 
 @pytest.mark.parametrize(
     ("methods", "seeds", "defenses"),
-    [(1, 1, 1), (1, 3, 1), (2, 2, 1), (5, 3, 1), (1, 1, 2), (1, 3, 4), (1, 3, 8), (2, 2, 4)],
+    mostly_slow(
+        [(1, 1, 1), (1, 3, 1), (2, 2, 1), (5, 3, 1), (1, 1, 2), (1, 3, 4), (1, 3, 8), (2, 2, 4)],
+        [(1, 1, 1), (5, 3, 1), (1, 3, 8)],
+    ),
 )
 def test_a_report_of_full_size_is_short_before_anything_is_unfolded(methods: int, seeds: int, defenses: int) -> None:
     names = ["none", *(f"gaussian:epsilon={i},delta=1e-05" for i in range(1, defenses))]

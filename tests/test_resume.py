@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import shortened
+from conftest import mostly_slow, shortened
 from factories import SMALL
 from test_bad_populations import folder
 from torch import Tensor, nn
@@ -52,7 +52,7 @@ CASES = [
     ("lsi", {"select": "validation", "normaliser": "clients", "stage4_start": "global"}, "gaussian:epsilon=4", 2),
 ]  # fmt: skip
 LATE = [next(case for case in CASES if case[0] == method) for method in ("fedavg", "lsi")]
-COVERED = [CASES[i] for i in (4, 6, 9)]  # DP-SGD by ccst, selection by fedavg and lsi, hFedF by its averages
+QUICKLY = [CASES[i] for i in (1, 3, 11, 14)]  # the others only among the slow tests
 
 
 class Killed(BaseException):
@@ -108,7 +108,7 @@ def told(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("method", "settings", "defense", "workers"),
-    [pytest.param(*case, marks=pytest.mark.slow) if case in COVERED else case for case in CASES],
+    mostly_slow(CASES, QUICKLY),
 )
 def test_an_interrupted_training_ends_as_an_uninterrupted_one(
     method: str, settings: dict[str, Any], defense: str, workers: int, few: Dataset, tmp_path: Path
@@ -180,8 +180,22 @@ def test_a_checkpoint_of_other_settings_is_refused(few: Dataset, index: Path, tm
     assert total == 3 * ROUNDS
 
 
-@pytest.mark.parametrize("name", ["checkpoint.json", "state.safetensors", "tensors.safetensors", "manifest.jsonl"])
-@pytest.mark.parametrize("damage", ["bit", "cut", "gone"])
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    mostly_slow(
+        [
+            (name, damage)
+            for name in ("checkpoint.json", "state.safetensors", "tensors.safetensors", "manifest.jsonl")
+            for damage in ("bit", "cut", "gone")
+        ],
+        [
+            ("checkpoint.json", "gone"),
+            ("state.safetensors", "bit"),
+            ("tensors.safetensors", "cut"),
+            ("manifest.jsonl", "gone"),
+        ],
+    ),
+)
 def test_a_damaged_checkpoint_is_refused_in_one_line(
     name: str, damage: str, few: Dataset, index: Path, tmp_path: Path
 ) -> None:
@@ -343,7 +357,8 @@ def test_loops_without_an_engine_are_ranges() -> None:
     assert list(world.stage("first")) == [0]
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_an_audit_that_is_killed_goes_on(
     how: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -96,6 +96,7 @@ def test_it_passes_on_scores_without_leaks_and_draws_power(
     assert figure.read_text(encoding="utf-8").count("lead = resolution") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_this_process")
 def test_a_broken_verdict_or_bound_fails_it(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -123,6 +124,7 @@ def test_verdicts_without_corrections_fail_the_reports(run: Path, monkeypatch: p
     assert not found.passed
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_this_process")
 def test_a_resolution_that_is_too_small_fails_the_planted_leaks(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

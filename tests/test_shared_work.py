@@ -43,6 +43,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return found
 
 
+@pytest.mark.slow
 def test_rows_of_one_process_repeat_no_public_work(digits: Dataset, counts: Counter[str], tmp_path: Path) -> None:
     codec_on.cache_clear()
     config = AuditConfig(

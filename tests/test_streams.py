@@ -78,6 +78,7 @@ def test_the_command_line_ends_without_a_traceback(command: str, said: str) -> N
     assert done.returncode == (2 if "tail" in command else 0)
 
 
+@pytest.mark.slow
 def test_an_audit_whose_reader_goes_away_is_carried_out(tmp_path: Path) -> None:
     words = "--method fedavg --preset quick --set rounds=1 local_epochs=1 --attack none"
     script = f"set -o pipefail; {AUDIT} {words} --out out 2>&1 | head -c 9"

@@ -37,7 +37,7 @@ def audited(method: str, dataset: Dataset, folder: Path) -> tuple[Utility, Evalu
     ("selecting", "plain"),
     [
         ("fedavg:selection=validation", "fedavg:selection=last"),
-        ("lsi:select=validation,invariance=0", "lsi:select=last,invariance=0"),
+        pytest.param("lsi:select=validation,invariance=0", "lsi:select=last,invariance=0", marks=pytest.mark.slow),
     ],
 )
 def test_a_method_that_selects_trains_as_one_that_does_not(
