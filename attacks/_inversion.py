@@ -1,7 +1,4 @@
-"""What inversions share: gradient descent on images, the total variation, and the images they start from.
-
-The prior image of an update is learned from public images: the last layer's change tells the latents of its images.
-"""
+"""What inversions share: gradient descent on images, the total variation, and regressions to images."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -13,19 +10,15 @@ from torch import Tensor, nn
 
 from fdgpriv.adversary import Adversary
 from fdgpriv.artifacts.moments import Moments
-from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.statistics.kernel_ridge import KernelRidge
-from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks.images import class_means
-from fdgpriv.utils.seeds import generator
 
 from ._batchnorm import bn_layers, watched
 from ._probe import ridge_regression
-from ._simulation import SimulatedArtifacts, center_and_spread, layer_inputs, simulate
+from ._simulation import SimulatedArtifacts, center_and_spread, simulate
 
 _TOGETHER = 128
 SIMULATED = 60  # artifacts of each size of several images that image regressions are learned from
-_COMPARED = 20  # simulated updates by which regressions are compared
 
 Objective = Callable[[Tensor], Tensor]
 
@@ -156,7 +149,7 @@ class ImagePrior:
     def shares(self, target: Mapping[str, Moments]) -> Tensor:
         """(G, K): label shares that ridge regression, fitted on single images, predicts from moments (G, C)."""
         known, rows = self._rows(target)
-        weight, bias = ridge_regression(known, _one_hot(self.labels, self.classes))
+        weight, bias = ridge_regression(known, one_hot(self.labels, self.classes))
         found = (rows.clamp(-10, 10) @ weight.T + bias).clamp_min(0)
         return found / found.sum(1, keepdim=True).clamp_min(1e-9)
 
@@ -167,79 +160,17 @@ class ImagePrior:
 
     def _rows(self, target: Mapping[str, Moments]) -> tuple[Tensor, Tensor]:
         """Moments of the public images (N, D) and the target moments (G, D), in units of the public images' spread."""
-        known = _row({name: self.moments[name] for name in target})
+        known = moment_rows({name: self.moments[name] for name in target})
         center, spread = center_and_spread(known)
-        return (known - center) / spread, (_row(target) - center) / spread
+        return (known - center) / spread, (moment_rows(target) - center) / spread
 
     def _inputs(self, rows: Tensor, labels: Tensor) -> Tensor:
-        one_hot_labels = _one_hot(labels, self.classes) * self.classes**0.5
+        one_hot_labels = one_hot(labels, self.classes) * self.classes**0.5
         return torch.cat([rows.clamp(-10, 10), one_hot_labels], dim=1)
 
 
-def _row(moments: Mapping[str, Moments]) -> Tensor:
+def moment_rows(moments: Mapping[str, Moments]) -> Tensor:
     return torch.cat([torch.cat([mean, variance.sqrt()], dim=1) for mean, variance in moments.values()], dim=1)
-
-
-class LatentPrior:
-    """Predicts images from an update by the latents that the last layer's change tells.
-
-    It is fitted on the latents that the received model has of public images, or on those that updates of clients with one
-    public image each tell, whichever predicts images from such updates better: training of many steps, or on augmented
-    images, tells other latents.
-
-    Args:
-        adversary: Its public images, and how clients train.
-        simulator: The same.
-        model: The network, holding the received model, in evaluation mode.
-        received_model: What is trained.
-        simulations: At most so many public images whose updates are simulated, each always with the same draws; with fewer
-            than `_COMPARED`, none.
-    """
-
-    def __init__(
-        self,
-        adversary: Adversary,
-        simulator: TrainingSimulator,
-        model: nn.Module,
-        received_model: ModelState,
-        simulations: int,
-    ) -> None:
-        images, labels = adversary.public_images
-        self.layer, self.shape = simulator.last_layer, images.shape[1:]
-        layer = model.get_submodule(self.layer[0].rpartition(".")[0])
-        latents = torch.cat([layer_inputs(model, layer, part) for part in images.split(_TOGETHER)])
-        known = torch.cat([latents, _one_hot(labels, adversary.classes)], dim=1)
-        if simulations >= _COMPARED:
-            some = torch.randperm(len(images), generator=generator(adversary.seed, 50))[:simulations]
-            others = ~torch.isin(torch.arange(len(images)), some)
-            draws = [generator(adversary.seed, 51, int(i)) for i in some]
-            made = (
-                adversary.make(images, labels, i[None], own, received_model) for i, own in zip(some, draws, strict=True)
-            )
-            changes = (simulator.change(artifact, received_model) for artifact in made)
-            rows = torch.stack([self._row(change, labels[i]) for change, i in zip(changes, some, strict=True)])
-            simulated = Regression(rows, images[some])
-            few = int(others.sum()) < _COMPARED
-            if few or simulated.left_out_error < Regression(known[others], images[others]).error(rows, images[some]):
-                self.regression = simulated
-                return
-        self.regression = Regression(known, images)
-
-    def __call__(self, changes: Sequence[Mapping[str, Tensor]], labels: Tensor) -> Tensor:
-        """Images (G, m, 3, H, W) in [0, 1] with labels (G, m), predicted from changes (received minus trained) by parameter.
-
-        Of several images of one class it is the same one, that of their mean latent.
-        """
-        rows = torch.stack(
-            [
-                torch.stack([self._row(change, label) for label in some])
-                for change, some in zip(changes, labels, strict=True)
-            ]
-        )
-        return self.regression(rows.flatten(0, 1)).view(*labels.shape, *self.shape).clamp(0, 1)
-
-    def _row(self, change: Mapping[str, Tensor], label: Tensor) -> Tensor:
-        return row_of_class(change[self.layer[0]].flatten(1), bias_change(change, self.layer), label)
 
 
 class Regression:
@@ -278,10 +209,10 @@ def row_of_class(weight: Tensor, bias: Tensor, label: Tensor) -> Tensor:
     """
     moved = bias[label]
     latent = weight[label] / torch.where(moved < 0, moved.clamp_max(-1e-12), moved.clamp_min(1e-12))
-    return torch.cat([latent, _one_hot(label, len(bias))])
+    return torch.cat([latent, one_hot(label, len(bias))])
 
 
-def _one_hot(labels: Tensor, classes: int) -> Tensor:
+def one_hot(labels: Tensor, classes: int) -> Tensor:
     return nn.functional.one_hot(labels, classes).float()
 
 

@@ -21,11 +21,15 @@ from fdgpriv.artifacts.moments import Moments
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.results.utility import logits
 from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.utils.seeds import generator
 
-from ._batchnorm import batches_seen, revealed, shares_statistics
-from ._inversion import ImagePrior, LatentPrior, bias_change
+from ._batchnorm import batches_seen, bn_layers, revealed, shares_statistics
+from ._inversion import ImagePrior, Regression, bias_change, moment_rows, one_hot, row_of_class
+from ._simulation import layer_inputs
 
 _LOOKED_AT = 300  # at most so many public images
+_COMPARED = 20  # simulated updates by which regressions are compared
+_TOGETHER = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +93,97 @@ def uploads(
         estimator = LabelEstimator(adversary, model, received_model, n_images, rng)
         shares = [estimator(change) for change in changes]
         labels = torch.stack([labels_of(share, min(most, n_images)) for share in shares])
-        learn = partial(LatentPrior, adversary, simulator, model, received_model, simulations // models)
-        prior = adversary.cache.get((LatentPrior, received_model, simulations), learn)(changes, labels)
+        names = tuple(list(bn_layers(model))[layers])
+        learn = partial(LatentPrior, adversary, simulator, model, received_model, simulations // models, names)
+        prior = adversary.cache.get((LatentPrior, received_model, simulations, names), learn)(changes, labels, moments)
         yield Uploads(places, changes, shares, labels, moments, prior, prior, own)
+
+
+class LatentPrior:
+    """Predicts images from an update by the latents that the last layer's change tells.
+
+    It is fitted on the latents that the received model has of public images, or on those that updates of clients with one
+    public image each tell, whichever predicts images from such updates better: training of many steps, or on augmented
+    images, tells other latents. A single image is predicted from the batch statistics that these updates reveal, too, where
+    that predicts better.
+
+    Args:
+        adversary: Its public images, and how clients train.
+        simulator: The same.
+        model: The network, holding the received model, in evaluation mode.
+        received_model: What is trained.
+        simulations: At most so many public images whose updates are simulated, each always with the same draws; with fewer
+            than `_COMPARED`, none.
+        layers: The BatchNorm layers whose statistics are used.
+    """
+
+    def __init__(
+        self,
+        adversary: Adversary,
+        simulator: TrainingSimulator,
+        model: nn.Module,
+        received_model: ModelState,
+        simulations: int,
+        layers: Sequence[str],
+    ) -> None:
+        images, labels = adversary.public_images
+        self.layer, self.layers, self.shape = simulator.last_layer, layers, images.shape[1:]
+        self.of_one: Regression | None = None
+        layer = model.get_submodule(self.layer[0].rpartition(".")[0])
+        latents = torch.cat([layer_inputs(model, layer, part) for part in images.split(_TOGETHER)])
+        known = torch.cat([latents, one_hot(labels, adversary.classes)], dim=1)
+        if simulations < _COMPARED:
+            self.regression = Regression(known, images)
+            return
+        some = torch.randperm(len(images), generator=generator(adversary.seed, 50))[:simulations]
+        others = ~torch.isin(torch.arange(len(images)), some)
+        rows, seen = [], []
+        for i in some:
+            made = adversary.make(images, labels, i[None], generator(adversary.seed, 51, int(i)), received_model)
+            rows.append(self._row(simulator.change(made, received_model), labels[i]))
+            after = simulator.after(made, received_model).state
+            batches = batches_seen(after, received_model.state)
+            revealed_moments = revealed(model, after, received_model.state, batches)
+            seen.append({name: revealed_moments[name] for name in layers if name in revealed_moments})
+        of_latents, wanted = torch.stack(rows), images[some]
+        self.regression = Regression(of_latents, wanted)
+        error = self.regression.left_out_error
+        if int(others.sum()) >= _COMPARED:
+            plain = Regression(known[others], images[others])
+            if (error_of_plain := plain.error(of_latents, wanted)) <= error:
+                self.regression, error = Regression(known, images), error_of_plain
+        if layers and all(len(one) == len(layers) for one in seen):
+            moments = moment_rows({name: _stacked([one[name] for one in seen]) for name in layers})
+            of_both = Regression(torch.cat([of_latents, moments], dim=1), wanted)
+            if of_both.left_out_error < error:
+                self.of_one = of_both
+
+    def __call__(
+        self, changes: Sequence[Mapping[str, Tensor]], labels: Tensor, moments: Mapping[str, Moments]
+    ) -> Tensor:
+        """Images (G, m, 3, H, W) in [0, 1] with labels (G, m), predicted from changes (received minus trained) by parameter.
+
+        Of several images of one class it is the same one, that of their mean latent.
+
+        Args:
+            changes: Of G clients.
+            labels: Of the m images that each is to be drawn.
+            moments: By layer, mean and variance (G, C); used where m is 1.
+        """
+        rows = torch.stack(
+            [
+                torch.stack([self._row(change, label) for label in some])
+                for change, some in zip(changes, labels, strict=True)
+            ]
+        )
+        regression, rows = self.regression, rows.flatten(0, 1)
+        if self.of_one is not None and labels.shape[1] == 1 and moments.keys() >= set(self.layers):
+            regression = self.of_one
+            rows = torch.cat([rows, moment_rows({name: moments[name] for name in self.layers})], dim=1)
+        return regression(rows).view(*labels.shape, *self.shape).clamp(0, 1)
+
+    def _row(self, change: Mapping[str, Tensor], label: Tensor) -> Tensor:
+        return row_of_class(change[self.layer[0]].flatten(1), bias_change(change, self.layer), label)
 
 
 def recomputed_statistics(
