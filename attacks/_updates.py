@@ -42,8 +42,7 @@ class Uploads:
         shares: (K,) inferred share of each label in each upload.
         labels: (G, m) of the m images to reconstruct.
         moments: By BatchNorm layer, mean and variance (G, C) that the buffers reveal.
-        start: (G, m, 3, H, W), images to start from: `prior`, or the mean public images of these labels.
-        prior: (G, m, 3, H, W), images predicted from latents, or from labels and moments.
+        prior: (G, m, 3, H, W), images predicted from latents, or from labels and moments; to start from.
         own: Whether BatchNorm layers normalised by the batch's own statistics; else by their buffers.
     """
 
@@ -52,7 +51,6 @@ class Uploads:
     shares: Sequence[Tensor]
     labels: Tensor
     moments: Mapping[str, Moments]
-    start: Tensor
     prior: Tensor
     own: bool
 
@@ -96,7 +94,7 @@ def uploads(
         names = tuple(list(bn_layers(model))[layers])
         learn = partial(LatentPrior, adversary, simulator, model, received_model, simulations // models, names)
         prior = adversary.cache.get((LatentPrior, received_model, simulations, names), learn)(changes, labels, moments)
-        yield Uploads(places, changes, shares, labels, moments, prior, prior, own)
+        yield Uploads(places, changes, shares, labels, moments, prior, own)
 
 
 class LatentPrior:
@@ -206,7 +204,7 @@ def recomputed_statistics(
         prior = adversary.cache.get((ImagePrior, received_model), partial(ImagePrior, adversary, model))
         shares = prior.shares(moments)
         labels = torch.stack([labels_of(share, min(most, n_images)) for share in shares])
-        yield Uploads(places, [], list(shares), labels, moments, prior.of_class(labels), prior(moments, labels), True)
+        yield Uploads(places, [], list(shares), labels, moments, prior(moments, labels), True)
 
 
 def by_model_and_size(observations: Sequence[Observation]) -> Iterator[tuple[int, list[int], ModelState]]:

@@ -130,7 +130,7 @@ class DeepInversion(Attack):
                 value = value + self.bn * apart(seen, moments, self.first)
             return value
 
-        starts = around(found.start[some], self.restarts, rng)
+        starts = around(prior, self.restarts, rng)
         steps = self.steps
         with watched(model, groups, found.own) as seen:
             if self.coarse > 1:

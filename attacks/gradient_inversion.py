@@ -81,7 +81,7 @@ class GradientInversion(Attack):
             for i, place in enumerate(found.places):
                 moments = {name: (mean[i], variance[i]) for name, (mean, variance) in found.moments.items()}
                 images = self.inverted(
-                    model, found.changes[i], found.labels[i], moments, found.start[i], found.prior[i], found.own, rng
+                    model, found.changes[i], found.labels[i], moments, found.prior[i], found.own, rng
                 )
                 predictions[place] = Labelled.of(images, found.shares[i])
         return Predictions([predictions[i] for i in range(len(observations))], set_size=self.most)
@@ -92,7 +92,6 @@ class GradientInversion(Attack):
         change: State,
         labels: Tensor,
         moments: Mapping[str, Moments],
-        start: Tensor,
         prior_images: Tensor,
         own: bool,
         rng: torch.Generator,
@@ -104,8 +103,7 @@ class GradientInversion(Attack):
             change: By parameter, received minus trained, in any unit.
             labels: Of the batch.
             moments: By layer, the batch statistics that were shared, if any.
-            start: (n, 3, H, W) images to start near.
-            prior_images: (n, 3, H, W) prior images, weighted by `prior`.
+            prior_images: (n, 3, H, W) images to start near, whose distance is weighted by `prior`.
             own: Whether BatchNorm layers normalise by the batch's own statistics; else by their buffers.
             rng: Of the starts.
         """
@@ -124,7 +122,9 @@ class GradientInversion(Attack):
             return value[None]
 
         with watched(model, 1, own) as seen:
-            return descend(objective, around(start[None], self.restarts, rng), self.steps, self.lr, self.signed)[0]
+            return descend(objective, around(prior_images[None], self.restarts, rng), self.steps, self.lr, self.signed)[
+                0
+            ]
 
     def _change(self, model: nn.Module, images: Tensor, labels: Tensor) -> list[Tensor]:
         """Initial minus trained parameters for a training on the images, in any unit, differentiable."""

@@ -20,6 +20,7 @@ from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import Capability
 from fdgpriv.utils.fields import PositiveInt, TwoOrMore
+from fdgpriv.utils.seeds import generator
 
 from ._inversion import Regression, row_of_one
 from ._probe import ridge_regression
@@ -103,8 +104,8 @@ class PublicDecoder:
     Args:
         adversary, simulator: What the adversary has.
         received_model: The model.
-        simulations: Heads of single images to learn from.
-        rng: Of the simulations.
+        simulations: Heads of single images to learn from, which are always the same.
+        rng: Of the simulated whole client.
     """
 
     def __init__(
@@ -139,10 +140,11 @@ class PublicDecoder:
     @cached_property
     def _single(self) -> Regression:
         passes = -(-self.simulations // len(self.labels))  # heads of one image differ, as trainings do
-        order = [torch.randperm(len(self.labels), generator=self.rng) for _ in range(passes)]
+        seed = self.adversary.seed
+        order = [torch.randperm(len(self.labels), generator=generator(seed, 52, turn)) for turn in range(passes)]
         index = torch.cat(order)[: self.simulations]
         make = partial(self.adversary.make, self.pixels, self.labels)
-        heads = (make(i[None], self.rng, self.received_model) for i in index)
+        heads = (make(i[None], generator(seed, 53, turn), self.received_model) for turn, i in enumerate(index))
         rows = [_row_of_one(head_change(head.tensors(), self.received_model)) for head in heads]
         return Regression(torch.stack(rows), self.pixels[index], index if passes > 1 else None)
 
