@@ -161,7 +161,7 @@ def test_a_planted_leak_is_found_by_who_can_read(evaluator: Evaluator, blind: bo
 def test_a_planted_trial_asks_for_the_secret_of_few_images(evaluator: Evaluator, size: int | None) -> None:
     """In the client's whole artifact; where single images are shared, in another client's of the domain."""
     (one,) = evaluator.style_adversaries(threat("server"), (1, None))
-    found = planting._planted(one, size, 1, dict(enumerate(WEIGHTS, start=1000)))
+    found = planting._planted(one, size, 1, dict(enumerate(WEIGHTS, start=1000)), 3)
     assert {trial.size for trial in found.trials} == {1000 + i for i in range(len(WEIGHTS))}
     whole = {trial.client: trial for trial in one.trials if trial.size is None}
     place: Counter[tuple[str, int]] = Counter()
@@ -202,7 +202,7 @@ def test_who_learns_practises_on_artifacts_with_the_same_leak(evaluator: Evaluat
     domain, own = one.adversary.held[0], one.adversary
     plant = Plant(0.0, own.typical, False, own.seed)
     found = [
-        planting._learning(planting._planted(one, None, 1, {number: weight}), 1, replace(plant, weight=weight))
+        planting._learning(planting._planted(one, None, 1, {number: weight}, 3), 1, replace(plant, weight=weight))
         for number, weight in weights.items()
     ]
 

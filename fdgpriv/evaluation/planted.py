@@ -30,7 +30,7 @@ FEWER = (0.0, 0.4, 1.0)  # where evaluating one is expensive, or learning anew i
 _CLEARLY = 1.5  # relevant effects
 _SURE = 0.8 * LEVEL  # Simes' p of a leak is at most that, whatever resampling adds
 _MOST = 6  # artifacts per client
-_ONE, _SOME = 1, 3  # artifacts per control: where evaluating one is expensive, and elsewhere
+_ONE, _SOME = 1, 3  # artifacts per control: where images are drawn from expensive ones, and elsewhere
 _FIRST = 1000
 
 
@@ -69,12 +69,13 @@ def planted_power(
     if not scopes:
         return {}
     learned = trials.attack.learned
+    alternatives = _ONE if adversaries[0].adversary.expensive and trials.attack.task.draws_images else _SOME
     few, size, own = _leaking_size(one, scopes), one.size, adversaries[0].adversary
     plant = Plant(0.0, own.typical if size is None else size, own.expensive, own.seed)
 
     def scored(weights: Sequence[float]) -> list[Scores]:
         numbered = dict(enumerate(weights, start=_FIRST))
-        planted = [_planted(adversary, size, few, numbered) for adversary in adversaries]
+        planted = [_planted(adversary, size, few, numbered, alternatives) for adversary in adversaries]
         if learned:
             (weight,) = weights
             planted = [_learning(adversary, few, replace(plant, weight=weight)) for adversary in planted]
@@ -138,13 +139,12 @@ def _found(one: AttackScores, scope: str, by_weight: Sequence[Scores], seed: int
 
 
 def _planted(
-    adversary_trials: AdversaryTrials, size: int | None, few: int, weights: Mapping[int, float]
+    adversary_trials: AdversaryTrials, size: int | None, few: int, weights: Mapping[int, float], alternatives: int
 ) -> AdversaryTrials:
-    """The trials with planted leaks of artifacts of `few` images, at the weights by number.
+    """The trials with planted leaks of artifacts of `few` images, at the weights by number, with so many of each control.
 
     The weight's number stands in the place of the number of images.
     """
-    alternatives = _ONE if adversary_trials.adversary.expensive else _SOME
     bases = _bases(adversary_trials.trials, size)
     chosen: dict[str, list[Trial]] = {}
     for trial in adversary_trials.trials:
