@@ -6,27 +6,32 @@ Reference: Geiping et al., "Inverting gradients: how easy is it to break privacy
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fdgpriv.adversary import Adversary, Observation, Prediction
+from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.moments import Moments
 from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
 from fdgpriv.attack import Attack
+from fdgpriv.metrics.pixels import psnr_per_image
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks.images import Images, Labelled
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import Capability
 from fdgpriv.utils.fields import NonNegativeInt, PositiveFloat, PositiveInt, TwoOrMore
+from fdgpriv.utils.seeds import generator
 
 from ._batchnorm import apart, watched
 from ._inversion import around, descend, total_variation
 from ._updates import uploads
 
 State = Mapping[str, Tensor]
+PRIORS = (inf, 100.0, 30.0)
+_HELD = 4  # held-back images of each domain
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,8 @@ class GradientInversion(Attack):
         lr: Of the first step, in pixel values.
         restarts: Random starts; the one with the least objective is kept.
         tv: Weight of the total variation.
-        prior: Weight of the squared distance from the prior image.
+        prior: Weight of the squared distance from the prior image; by default that of `PRIORS` which draws images best from
+            simulated updates of images that were held back; of infinity, the prior image itself is drawn.
         bn: Weight of the batch statistics that the buffers reveal; 0 where they are not known.
         signed: Follow the gradient's sign only, as Geiping et al. do: better without `prior` and BatchNorm.
         unrolled: Steps of SGD on the whole batch that are differentiated through; 0 treats the update as one gradient.
@@ -59,11 +65,11 @@ class GradientInversion(Attack):
         "paper": {"steps": 24_000, "lr": 0.1, "signed": True, "prior": 0.0, "tv": 0.2, "most": 100},
     }
 
-    steps: PositiveInt = 1
-    lr: PositiveFloat = 0.01
+    steps: PositiveInt = 5
+    lr: PositiveFloat = 0.05
     restarts: PositiveInt = 1
     tv: float = 0.02
-    prior: float = 100.0
+    prior: float | None = None
     bn: float = 1.0
     signed: bool = False
     unrolled: NonNegativeInt = 0
@@ -72,19 +78,45 @@ class GradientInversion(Attack):
     most: PositiveInt = 4
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
-        simulator = adversary.simulator(TrainingSimulator, Capability.HAS_UPDATES)
         if self.bn:
             adversary.threat.require(Capability.HAS_BN)
+        prior = self._chosen(adversary, observations[0].received_model) if self.prior is None else self.prior
+        return Predictions(self._drawn(adversary, observations, prior, rng), set_size=self.most)
+
+    def _drawn(
+        self, adversary: Adversary, observations: Sequence[Observation], prior: float, rng: torch.Generator
+    ) -> list[Tensor]:
+        """The images of each observation, at this weight of the prior images."""
+        simulator = adversary.simulator(TrainingSimulator, Capability.HAS_UPDATES)
         model, layers = simulator.network().eval(), slice(None) if self.bn else slice(0)
-        predictions: dict[int, Prediction] = {}
+        drawn: dict[int, Tensor] = {}
         for found in uploads(adversary, simulator, model, observations, self.most, layers, self.simulations, rng):
             for i, place in enumerate(found.places):
                 moments = {name: (mean[i], variance[i]) for name, (mean, variance) in found.moments.items()}
-                images = self.inverted(
-                    model, found.changes[i], found.labels[i], moments, found.prior[i], found.own, rng
-                )
-                predictions[place] = Labelled.of(images, found.shares[i])
-        return Predictions([predictions[i] for i in range(len(observations))], set_size=self.most)
+                update = found.changes[i], found.labels[i], moments, found.prior[i]
+                images = found.prior[i] if prior == inf else self.inverted(model, *update, prior, found.own, rng)
+                drawn[place] = Labelled.of(images, found.shares[i])
+        return [drawn[i] for i in range(len(observations))]
+
+    def _chosen(self, adversary: Adversary, received_model: ModelState | None) -> float:
+        """The weight of the largest PSNR on single images that were held back; infinity where none were."""
+        held = [(domain, i) for domain in adversary.held_back for i in range(min(len(domain), _HELD))]
+
+        def best() -> float:
+            none = torch.zeros(0, dtype=torch.int64)
+            seen, truth = [], []
+            for domain, i in held:
+                own, index = generator(adversary.seed, 54, i), torch.tensor([i])
+                made = adversary.make(domain.images, domain.labels, index, own, received_model)
+                seen.append(Observation(made, 1, none[None], none, received_model))
+                truth.append(domain.images[index])
+            found = {}
+            for prior in PRIORS:
+                drawn = self._drawn(adversary, seen, prior, generator(adversary.seed, 55))
+                found[prior] = float(psnr_per_image(torch.cat(drawn), torch.cat(truth)).mean())
+            return max(found, key=found.__getitem__)
+
+        return adversary.cache.get((self, received_model), best) if held else inf
 
     def inverted(
         self,
@@ -93,6 +125,7 @@ class GradientInversion(Attack):
         labels: Tensor,
         moments: Mapping[str, Moments],
         prior_images: Tensor,
+        prior: float,
         own: bool,
         rng: torch.Generator,
     ) -> Tensor:
@@ -103,7 +136,8 @@ class GradientInversion(Attack):
             change: By parameter, received minus trained, in any unit.
             labels: Of the batch.
             moments: By layer, the batch statistics that were shared, if any.
-            prior_images: (n, 3, H, W) images to start near, whose distance is weighted by `prior`.
+            prior_images: (n, 3, H, W) images to start near, the distance from which is penalised.
+            prior: The penalty's weight.
             own: Whether BatchNorm layers normalise by the batch's own statistics; else by their buffers.
             rng: Of the starts.
         """
@@ -115,8 +149,8 @@ class GradientInversion(Attack):
             made = _flattened(self._change(model, batch, labels))
             cosine = made @ target / (length * (made @ made + 1e-12).sqrt())
             value: Tensor = 1 - cosine + self.tv * total_variation(batch).mean()
-            if self.prior:
-                value = value + self.prior * (batch - prior_images).square().mean()
+            if prior:
+                value = value + prior * (batch - prior_images).square().mean()
             if moments:
                 value = value + self.bn * apart(seen, moments)[0]
             return value[None]

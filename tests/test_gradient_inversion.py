@@ -1,5 +1,6 @@
 """Gradient inversion: labels exactly, one image from one step, nothing from noise, and a budget too small says so."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -155,3 +156,36 @@ def test_unrolled_steps_are_those_of_plain_sgd(rng: torch.Generator) -> None:
         optimizer.step()
     for ours, (name, after) in zip(found, model.named_parameters(), strict=True):
         torch.testing.assert_close(ours, before[name] - after, atol=1e-6, rtol=1e-4)
+
+
+def test_the_prior_s_weight_is_that_which_draws_held_back_images_best(
+    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (adversary_trials,) = adversaries_of(evaluator)
+    adversary = adversary_trials.adversary
+    (one,) = adversary_trials.trials[0].asked["attack"]
+    truth = [domain.images[i] for domain in adversary.held_back for i in range(min(4, len(domain)))]
+    assert truth
+    part: Any = Attack.named("gradient_inversion").configured({"bn": 0.0, "steps": 2, "simulations": 2})
+    errors = {30.0: 0.01, 100.0: 0.3, math.inf: 0.2}
+
+    def drawn(self: Any, of: Any, seen: Any, prior: float, rng: torch.Generator) -> list[Tensor]:
+        assert len(seen) == len(truth)
+        return [(image[None] - errors[prior]).clamp(0, 1) for image in truth]
+
+    monkeypatch.setattr(type(part), "_drawn", drawn)
+    assert part._chosen(adversary, one.observation.received_model) == 30.0
+    assert part._chosen(replace(adversary, held_back=()), one.observation.received_model) == math.inf
+
+
+def test_at_infinity_the_prior_image_itself_is_drawn(evaluator: Evaluator) -> None:
+    (adversary_trials,) = adversaries_of(evaluator)
+    (one,) = adversary_trials.trials[0].asked["attack"]
+    part: Any = Attack.named("gradient_inversion").configured({"bn": 0.0, "simulations": 2, "steps": 3, "lr": 0.01})
+
+    def at(prior: float) -> Tensor:
+        (found,) = part._drawn(adversary_trials.adversary, [one.observation], prior, generator(2))
+        return torch.as_tensor(found).as_subclass(Tensor)
+
+    torch.testing.assert_close(at(math.inf), at(1e6), atol=0.06, rtol=0)  # starts vary by 0.01
+    assert float((at(math.inf) - at(0.0)).abs().mean()) > float((at(math.inf) - at(1e6)).abs().mean())

@@ -81,7 +81,7 @@ def test_gradient_inversion_against_breaching(capsys: pytest.CaptureFixture[str]
             part: Any = Attack.named("gradient_inversion")
             attack = part(steps=ITERATIONS, lr=0.1, signed=True, tv=0.0, prior=0.0, bn=0.0)
             grey = torch.full((1, 3, 32, 32), 0.5)
-            found: Tensor = attack.inverted(model, change, label, {}, grey, grey, True, generator(1))
+            found: Tensor = attack.inverted(model, change, label, {}, grey, 0.0, True, generator(1))
             return found
 
         def theirs(tv: float, gradient: Any = gradient, label: Tensor = label) -> Tensor:
