@@ -20,7 +20,9 @@ from fdgpriv.data.dataset import Dataset, Domain
 from fdgpriv.evaluation.scores import Scores, evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial
 from fdgpriv.method import Method
+from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks.client_size import SizeOfClient
+from fdgpriv.tasks.images import Images
 from fdgpriv.threat import threat
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
@@ -28,6 +30,7 @@ from fdgpriv.utils.seeds import generator
 probing: Any = import_module("fdgpriv.attacks._probe")
 simulation: Any = import_module("fdgpriv.attacks._simulation")
 client_size: Any = import_module("fdgpriv.attacks.client_size")
+updates: Any = import_module("fdgpriv.attacks._updates")
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +66,26 @@ def test_the_label_of_one_image_is_read_from_what_training_on_it_changed(average
     scores = evaluated(averaged, attack, ModelState.kind, {1: 1})
     assert mean(scores[1]) < 1.2
     assert min(mean(scores[1], name) for name in ("mean_image", "random_style", "other_client")) > 1.5
+
+
+def test_one_image_is_predicted_better_with_the_batch_statistics_that_its_update_reveals(digits: Dataset) -> None:
+    """Of CCST, whose client trains on several copies of its image; of one image without copies no statistics are taken."""
+    evaluator = fit(shortened(digits, 300), clients=6, method="ccst").evaluator()
+    evaluator.per_client = {1: 1}
+    (one,) = evaluator.adversaries(evaluator.target(ModelState.kind), threat("server"), (1,), Images())
+    simulator = one.adversary.simulator(TrainingSimulator)
+    asked = [trial.asked["attack"][0] for trial in one.trials]
+    observations, truth = [each.observation for each in asked], torch.cat([each.truth.images for each in asked])
+
+    def error(layers: slice) -> float:
+        model = simulator.network().eval()
+        arguments = (one.adversary, simulator, model, observations, 1, layers, 120, generator(2))
+        (found,) = updates.uploads(*arguments)
+        return float((found.prior[torch.tensor(found.places).argsort(), 0] - truth).square().mean())
+
+    mean_image = one.adversary.public_images[0].mean(0)
+    assert error(slice(None)) < 0.9 * error(slice(0))
+    assert error(slice(0)) < float((truth - mean_image).square().mean())
 
 
 @pytest.mark.parametrize(("epochs", "batch"), [(1, 32), (2, 4), (5, 7)])
