@@ -15,7 +15,7 @@ from fdgpriv.cli.options import SETUPS, Options
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import defended
 from fdgpriv.evaluation.evaluator import PretrainedMetrics
-from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT
+from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, THOROUGH_SINGLES
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population, populate
 from fdgpriv.federation.setup import Federated, Setup
@@ -85,7 +85,9 @@ class AuditConfig(Options):
     @property
     def artifacts_per_client(self) -> Mapping[int, int]:
         """Artifacts evaluated per client, by number of images per artifact."""
-        return {1: 1} if self.preset == "quick" else ARTIFACTS_PER_CLIENT
+        if self.preset == "quick":
+            return {1: 1}
+        return {**ARTIFACTS_PER_CLIENT, 1: THOROUGH_SINGLES} if self.preset == "thorough" else ARTIFACTS_PER_CLIENT
 
     @property
     def alternatives(self) -> int:

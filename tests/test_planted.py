@@ -126,13 +126,32 @@ def test_what_the_whole_positive_control_does_not_show_is_never_found() -> None:
         assert planting._found(entry({None: by_weight[0]}), "client", by_weight, 0) == 0
 
 
-def test_the_artifacts_that_leak_most_are_planted() -> None:
-    """In relevant effects, 1 dB here; single images where none leak 1.5 times that."""
+def test_single_images_are_planted_and_then_the_artifacts_that_leak_most() -> None:
+    """In relevant effects, 1 dB here; others only where they leak 1.5 times that."""
     by_size = {1: scores(2.0), 2: scores(3.0), 5: scores(2.9), 20: scores(1.6), None: scores(9.0)}
-    assert planting._leaking_size(entry(by_size), ["client"]) == 2
-    assert planting._leaking_size(entry({1: scores(0.0), 2: scores(1.4), None: scores(0.0)}), ["client"]) == 1
-    assert planting._leaking_size(entry({1: scores(0.0), 2: scores(1.6), None: scores(0.0)}), ["client"]) == 2
-    assert planting._leaking_size(entry({1: scores(2.0), 2: scores(2.0), None: scores(0.0)}), ["client"]) == 1
+    assert planting._leaking_sizes(entry(by_size), ["client"]) == [1, 2]
+    assert planting._leaking_sizes(entry({1: scores(9.0), 2: scores(1.4), None: scores(0.0)}), ["client"]) == [1]
+    assert planting._leaking_sizes(entry({1: scores(0.0), 2: scores(1.6), None: scores(0.0)}), ["client"]) == [1, 2]
+    assert planting._leaking_sizes(entry(by_size), []) == []
+
+
+@pytest.mark.parametrize(
+    ("powers", "asked", "share"), [([0.9, 1.0], 1, 0.9), ([0.3, 0.85], 2, 0.85), ([0.6, 0.2], 2, 0.6)]
+)
+def test_another_size_is_planted_only_where_the_first_is_not_found(
+    powers: list[float], asked: int, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def power_of(trials: Any, adversaries: Any, one: Any, scopes: Any, few: int, rng: Any) -> dict[str, float]:
+        tried.append(few)
+        return {"client": powers[len(tried) - 1]}
+
+    monkeypatch.setattr(planting, "_power", power_of)
+    one = entry({1: scores(2.0), 5: scores(3.0), None: scores(0.0)})
+    nothing: Any = None
+    assert planted_power(nothing, nothing, one, ["client"], generator(0)) == {"client": share}
+    assert tried == [1, 5][:asked]
 
 
 def test_units_are_clients() -> None:

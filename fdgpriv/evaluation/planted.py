@@ -20,7 +20,7 @@ from fdgpriv.evaluation.trial import AdversaryTrials, CalibrationTrial, ScoredOb
 from fdgpriv.statistics.interval import Array
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.questions import Evidence
-from fdgpriv.statistics.resolution import power
+from fdgpriv.statistics.resolution import POWER, power
 from fdgpriv.statistics.rule import Hypothesis
 from fdgpriv.targets.planted import Plant, mixture
 from fdgpriv.utils.cache import Cache
@@ -66,11 +66,27 @@ def planted_power(
         scopes: Which are wanted.
         rng: Of the attack.
     """
-    if not scopes:
-        return {}
+    found: dict[str, float] = {}
+    for few in _leaking_sizes(one, scopes):
+        power_of = _power(trials, adversaries, one, scopes, few, rng)
+        found = {scope: max(found.get(scope, 0.0), share) for scope, share in power_of.items()} or found
+        if all(found.get(scope, 0.0) >= POWER for scope in scopes):
+            break
+    return found
+
+
+def _power(
+    trials: AttackTrials,
+    adversaries: Sequence[AdversaryTrials],
+    one: AttackScores,
+    scopes: Sequence[str],
+    few: int,
+    rng: torch.Generator,
+) -> dict[str, float]:
+    """The same for the artifacts of `few` images."""
     learned = trials.attack.learned
     alternatives = _ONE if adversaries[0].adversary.expensive and trials.attack.task.draws_images else _SOME
-    few, size, own = _leaking_size(one, scopes), one.size, adversaries[0].adversary
+    size, own = one.size, adversaries[0].adversary
     plant = Plant(0.0, own.typical if size is None else size, own.expensive, own.seed)
 
     def scored(weights: Sequence[float]) -> list[Scores]:
@@ -109,16 +125,18 @@ def _lead(hypothesis: Hypothesis) -> float:
     return float(hypothesis.leads().mean(0).min())
 
 
-def _leaking_size(one: AttackScores, scopes: Sequence[str]) -> int:
-    """The number of images whose artifacts leak most, in relevant effects; 1 where none leak clearly."""
-    found = {1: _CLEARLY}
+def _leaking_sizes(one: AttackScores, scopes: Sequence[str]) -> list[int]:
+    """Numbers of images whose artifacts are planted until one leak is found: one, then that which leaks most, if clearly."""
+    if not scopes:
+        return []
+    best, most = 1, _CLEARLY
     for size, scores in one.by_size.items():
         leads = [
             _lead(hypothesis) for scope in scopes if isinstance(hypothesis := one.hypothesis(scope, scores), Hypothesis)
         ]
-        if size is not None and leads:
-            found[size] = max(found.get(size, 0.0), min(leads) / one.relevant_effect(scores))
-    return max(found, key=lambda size: (found[size], -size))
+        if size is not None and size > 1 and leads and min(leads) / one.relevant_effect(scores) >= most:
+            best, most = size, min(leads) / one.relevant_effect(scores)
+    return [1] if best == 1 else [1, best]
 
 
 def _found(one: AttackScores, scope: str, by_weight: Sequence[Scores], seed: int) -> float:

@@ -22,6 +22,7 @@ from fdgpriv.targets.simulator import HeldImages, Simulator
 from fdgpriv.targets.target import Target
 
 ARTIFACTS_PER_CLIENT = {1: 3, 2: 2, 5: 1, 20: 1}  # by number of images of an artifact
+THOROUGH_SINGLES = 5  # of one image, in a thorough audit
 CHEAP_SINGLES = 2  # times as many of one image, where its score is right or wrong and artifacts are cheap
 ALTERNATIVES = 3  # artifacts of each control by default
 RANDOM_ARTIFACTS = 4  # random artifacts, where evaluating one is cheap
