@@ -77,7 +77,8 @@ class Ranking:
 
     def styles(self, images: Tensor) -> Tensor:
         """(F, N, D'): by frame, the whitened distance of each image's style from the frame's center."""
-        return torch.stack([(frame.styles(images) - frame.center) @ self.root for frame in self.frames])
+        own = torch.stack([frame.styles(images) for frame in self.frames])
+        return (own - self.centers[:, None]) @ self.root
 
     def __call__(self, artifact: Tensor, n: int, styles: Tensor, index: Tensor) -> Tensor:
         """(T, N): the log-likelihood, up to a constant, of the artifact with each of the candidates at `index` (T, N).
@@ -93,8 +94,7 @@ class Ranking:
 
     def ordinary(self, images: Tensor) -> Tensor:
         """(N,): how near the styles of images (N, 3, H, W) in the first frame are to its center."""
-        frame = self.frames[0]
-        return -((frame.styles(images) - frame.center).square() / self.spread).sum(1)
+        return -((self.frames[0].styles(images) - self.centers[0]).square() / self.spread).sum(1)
 
 
 class SizeModel(NamedTuple):

@@ -18,7 +18,7 @@ from ._probe import ridge_regression
 from ._simulation import SimulatedArtifacts, center_and_spread, simulate
 
 _TOGETHER = 128
-SIMULATED = 60  # artifacts of each size of several images that image regressions are learned from
+_SIMULATED = 60  # artifacts of each size of several images that image regressions are learned from
 
 Objective = Callable[[Tensor], Tensor]
 
@@ -88,17 +88,17 @@ class ImageRegression:
     ridge: KernelRidge
 
     @classmethod
-    def of(cls, adversary: Adversary, per_size: int, kernel: Literal["linear", "rbf"]) -> "ImageRegression":
-        """Learned from every practice image's artifact and `per_size` groups of each larger size; cached for all attacks."""
+    def of(cls, adversary: Adversary, kernel: Literal["linear", "rbf"]) -> "ImageRegression":
+        """Learned from every practice image's artifact and some groups of each larger size; cached for all attacks."""
 
         def learned() -> ImageRegression:
-            simulated = simulate(adversary, per_size)
+            simulated = simulate(adversary, _SIMULATED)
             inputs = simulated.standardised(simulated.inputs)
             targets = torch.stack([simulated.images[members].mean(0) for members in simulated.members])
             looks = simulated.of_artifacts if adversary.expects_other_looks else None
             return cls(simulated, inputs, targets, KernelRidge(inputs, targets.flatten(1), kernel, looks))
 
-        found: ImageRegression = adversary.cache.get((cls, per_size, kernel), learned)
+        found: ImageRegression = adversary.cache.get((cls, kernel), learned)
         return found
 
     def __call__(self, inputs: Tensor) -> Tensor:
@@ -170,6 +170,7 @@ class ImagePrior:
 
 
 def moment_rows(moments: Mapping[str, Moments]) -> Tensor:
+    """(G, D): means and standard deviations of all layers, of moments (G, C) by layer."""
     return torch.cat([torch.cat([mean, variance.sqrt()], dim=1) for mean, variance in moments.values()], dim=1)
 
 
@@ -213,6 +214,7 @@ def row_of_class(weight: Tensor, bias: Tensor, label: Tensor) -> Tensor:
 
 
 def one_hot(labels: Tensor, classes: int) -> Tensor:
+    """(..., K): float32 indicators of labels (...)."""
     return nn.functional.one_hot(labels, classes).float()
 
 

@@ -5,6 +5,7 @@ adversary does not have those images; it normalises by public images of a domain
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -139,7 +140,7 @@ class _Enough(Exception):
 
 @torch.no_grad()
 def layer_inputs(model: nn.Module, layer: nn.Module, images: Tensor) -> Tensor:
-    """The inputs (N, ...) of this layer for images (N, 3, H, W); later layers are not computed."""
+    """The inputs (N, ...) of this layer for images (N, 3, H, W), a part at a time; later layers are not computed."""
     seen: list[Tensor] = []
 
     def look(layer: nn.Module, inputs: tuple[Tensor]) -> None:
@@ -148,12 +149,12 @@ def layer_inputs(model: nn.Module, layer: nn.Module, images: Tensor) -> Tensor:
 
     hook = layer.register_forward_pre_hook(look)
     try:
-        model(images)
-    except _Enough:
-        pass
+        for part in images.split(_TOGETHER):
+            with suppress(_Enough):
+                model(part)
     finally:
         hook.remove()
-    return seen[0]
+    return torch.cat(seen)
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,6 @@ from ._simulation import layer_inputs
 
 _LOOKED_AT = 300  # at most so many public images
 _COMPARED = 20  # simulated updates by which regressions are compared
-_TOGETHER = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +91,7 @@ def uploads(
         shares = [estimator(change) for change in changes]
         labels = torch.stack([labels_of(share, min(most, n_images)) for share in shares])
         names = tuple(list(bn_layers(model))[layers])
-        learn = partial(LatentPrior, adversary, simulator, model, received_model, simulations // models, names)
+        learn = partial(LatentPrior, adversary, model, received_model, simulations // models, names)
         prior = adversary.cache.get((LatentPrior, received_model, simulations, names), learn)(changes, labels, moments)
         yield Uploads(places, changes, shares, labels, moments, prior, own)
 
@@ -107,7 +106,6 @@ class LatentPrior:
 
     Args:
         adversary: Its public images, and how clients train.
-        simulator: The same.
         model: The network, holding the received model, in evaluation mode.
         received_model: What is trained.
         simulations: At most so many public images whose updates are simulated, each always with the same draws; with fewer
@@ -118,43 +116,53 @@ class LatentPrior:
     def __init__(
         self,
         adversary: Adversary,
-        simulator: TrainingSimulator,
         model: nn.Module,
         received_model: ModelState,
         simulations: int,
         layers: Sequence[str],
     ) -> None:
         images, labels = adversary.public_images
-        self.layer, self.layers, self.shape = simulator.last_layer, layers, images.shape[1:]
+        self.layers, self.shape = layers, images.shape[1:]
+        self.layer = adversary.simulator(TrainingSimulator).last_layer
         self.of_one: Regression | None = None
-        layer = model.get_submodule(self.layer[0].rpartition(".")[0])
-        latents = torch.cat([layer_inputs(model, layer, part) for part in images.split(_TOGETHER)])
+        latents = layer_inputs(model, model.get_submodule(self.layer[0].rpartition(".")[0]), images)
         known = torch.cat([latents, one_hot(labels, adversary.classes)], dim=1)
         if simulations < _COMPARED:
             self.regression = Regression(known, images)
             return
         some = torch.randperm(len(images), generator=generator(adversary.seed, 50))[:simulations]
         others = ~torch.isin(torch.arange(len(images)), some)
-        rows, seen = [], []
-        for i in some:
-            made = adversary.make(images, labels, i[None], generator(adversary.seed, 51, int(i)), received_model)
-            rows.append(self._row(simulator.change(made, received_model), labels[i]))
-            after = simulator.after(made, received_model).state
-            batches = batches_seen(after, received_model.state)
-            revealed_moments = revealed(model, after, received_model.state, batches)
-            seen.append({name: revealed_moments[name] for name in layers if name in revealed_moments})
-        of_latents, wanted = torch.stack(rows), images[some]
+        of_latents, moments = self._of_updates(adversary, model, received_model, some)
+        wanted = images[some]
         self.regression = Regression(of_latents, wanted)
         error = self.regression.left_out_error
         if int(others.sum()) >= _COMPARED:
             plain = Regression(known[others], images[others])
             if (error_of_plain := plain.error(of_latents, wanted)) <= error:
                 self.regression, error = Regression(known, images), error_of_plain
-        if layers and all(len(one) == len(layers) for one in seen):
-            moments = moment_rows({name: _stacked([one[name] for one in seen]) for name in layers})
+        if moments is not None:
             of_both = Regression(torch.cat([of_latents, moments], dim=1), wanted)
             if of_both.left_out_error < error:
                 self.of_one = of_both
+
+    def _of_updates(
+        self, adversary: Adversary, model: nn.Module, received_model: ModelState, some: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """What a simulated update of each public image at `some` (S,) tells: its latent and class (S, D), and the batch
+        statistics of all layers (S, E); None where they are not revealed.
+        """
+        simulator = adversary.simulator(TrainingSimulator)
+        images, labels = adversary.public_images
+        rows, seen = [], []
+        for i in some:
+            made = adversary.make(images, labels, i[None], generator(adversary.seed, 51, int(i)), received_model)
+            rows.append(self._row(simulator.change(made, received_model), labels[i]))
+            after = simulator.after(made, received_model).state
+            told = revealed(model, after, received_model.state, batches_seen(after, received_model.state))
+            seen.append({name: told[name] for name in self.layers if name in told})
+        if not self.layers or any(len(one) < len(self.layers) for one in seen):
+            return torch.stack(rows), None
+        return torch.stack(rows), moment_rows({name: _stacked([one[name] for one in seen]) for name in self.layers})
 
     def __call__(
         self, changes: Sequence[Mapping[str, Tensor]], labels: Tensor, moments: Mapping[str, Moments]

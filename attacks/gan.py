@@ -21,7 +21,7 @@ from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt, TwoOrMore
 
-from ._inversion import SIMULATED, ImageRegression
+from ._inversion import ImageRegression
 
 LOSSES = ("mse", "lpips", "mse+lpips")
 Distance = Callable[[Tensor, Tensor], Tensor]
@@ -62,7 +62,7 @@ class Gan(Attack):
     regression: Literal["linear", "rbf"] = "rbf"
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
-        regression = ImageRegression.of(adversary, SIMULATED, self.regression)
+        regression = ImageRegression.of(adversary, self.regression)
         network = self._trained(regression, adversary.image_size, rng)
         drawn = _draw(network, regression.simulated.standardised(adversary.vectors(observations)))
         some = torch.randint(len(regression.inputs), (3,), generator=rng)

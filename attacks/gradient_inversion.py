@@ -155,10 +155,9 @@ class GradientInversion(Attack):
                 value = value + self.bn * apart(seen, moments)[0]
             return value[None]
 
+        starts = around(prior_images[None], self.restarts, rng)
         with watched(model, 1, own) as seen:
-            return descend(objective, around(prior_images[None], self.restarts, rng), self.steps, self.lr, self.signed)[
-                0
-            ]
+            return descend(objective, starts, self.steps, self.lr, self.signed)[0]
 
     def _change(self, model: nn.Module, images: Tensor, labels: Tensor) -> list[Tensor]:
         """Initial minus trained parameters for a training on the images, in any unit, differentiable."""

@@ -19,7 +19,7 @@ from fdgpriv.tasks.images import Images
 from fdgpriv.threat import Capability
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt
 
-from ._inversion import SIMULATED, ImageRegression, around, descend, total_variation
+from ._inversion import ImageRegression, around, descend, total_variation
 from ._simulation import center_and_spread
 
 _TOGETHER = 64
@@ -98,5 +98,5 @@ class StyleInversion(Attack):
         """(M, 3, H, W): the images expected of artifacts with these vectors (M, D)."""
         if self.expected == "mean":
             return adversary.practice_images[0].mean(0).expand(len(vectors), -1, -1, -1)
-        regression = ImageRegression.of(adversary, SIMULATED, "rbf")
+        regression = ImageRegression.of(adversary, "rbf")
         return regression(regression.simulated.standardised(vectors)).clamp(0, 1)

@@ -38,7 +38,6 @@ simulation: Any = import_module("fdgpriv.attacks._simulation")
 
 READERS = [name for name in Attack.names() if StyleStatistics in Attack.named(name).reads]
 CASTS = [(name, role) for name in READERS for role in Attack.named(name).threats]
-EACH_CAST = pytest.mark.parametrize(("name", "role"), CASTS, ids=[f"{name}@{role}" for name, role in CASTS])
 EACH_ATTACK = pytest.mark.parametrize("name", READERS)
 
 

@@ -69,7 +69,7 @@ def planted_power(
     found: dict[str, float] = {}
     for few in _leaking_sizes(one, scopes):
         power_of = _power(trials, adversaries, one, scopes, few, rng)
-        found = {scope: max(found.get(scope, 0.0), share) for scope, share in power_of.items()} or found
+        found |= {scope: max(found.get(scope, 0.0), share) for scope, share in power_of.items()}
         if all(found.get(scope, 0.0) >= POWER for scope in scopes):
             break
     return found
@@ -105,12 +105,10 @@ def _power(
     scores = scored(weights[-1:])  # what is not found even there is found at no weight
     if not scores or all(_found(one, scope, scores, seed) == 0 for scope in scopes):
         return dict.fromkeys(scopes, 0.0) if scores else {}
-    if not one_by_one:
-        scores = [*scored(weights[:-1]), *scores]
-    for weight in reversed(weights[:-1]) if one_by_one else ():
+    for part in [[weight] for weight in reversed(weights[:-1])] if one_by_one else [weights[:-1]]:
         if not any(_reaches(one, scope, scores[0]) for scope in scopes):
             break  # at lower weights nothing reaches the relevant effect
-        scores = [*scored([weight]), *scores]
+        scores = [*scored(part), *scores]
     return {scope: _found(one, scope, scores, seed) for scope in scopes}
 
 
@@ -134,8 +132,10 @@ def _leaking_sizes(one: AttackScores, scopes: Sequence[str]) -> list[int]:
         leads = [
             _lead(hypothesis) for scope in scopes if isinstance(hypothesis := one.hypothesis(scope, scores), Hypothesis)
         ]
-        if size is not None and size > 1 and leads and min(leads) / one.relevant_effect(scores) >= most:
-            best, most = size, min(leads) / one.relevant_effect(scores)
+        if size is None or size == 1 or not leads:
+            continue
+        if (ratio := min(leads) / one.relevant_effect(scores)) >= most:
+            best, most = size, ratio
     return [1] if best == 1 else [1, best]
 
 

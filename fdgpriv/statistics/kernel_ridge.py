@@ -58,7 +58,8 @@ class KernelRidge:
             values, vectors = torch.linalg.eigh(gram)
             for penalty in PENALTIES:
                 inverse = (vectors / (values.clamp_min(0) + penalty * _mean_eigenvalue(gram))) @ vectors.T
-                found.append(_Fit(_error(inverse, rest, groups), width, penalty, inverse))
+                error = _error(inverse, rest) if groups is None else _error_by_group(inverse, rest, groups)
+                found.append(_Fit(error, width, penalty, inverse))
         return min(found, key=lambda fit: fit.error)
 
     def _refitted(self, chosen: "_Fit", rest: Tensor, moving: bool) -> "_Fit":
@@ -68,7 +69,7 @@ class KernelRidge:
         def at(place: int) -> _Fit:
             penalty = PENALTIES[place]
             inverse = self._inverse(gram, penalty * _mean_eigenvalue(gram))
-            return _Fit(_error(inverse, rest, None), chosen.width, penalty, inverse)
+            return _Fit(_error(inverse, rest), chosen.width, penalty, inverse)
 
         place = PENALTIES.index(chosen.penalty)
         best = at(place)
@@ -122,10 +123,6 @@ class _LowRank(NamedTuple):
     def diagonal(self) -> Tensor:
         return (1 - (self.inputs * self.solved.T).sum(1)) / self.penalty
 
-    def block(self, own: Tensor) -> Tensor:
-        """The rows and columns of these indices (m,): (m, m)."""
-        return (torch.eye(len(own), dtype=self.inputs.dtype) - self.inputs[own] @ self.solved[:, own]) / self.penalty
-
 
 class _Fit(NamedTuple):
     """A width and a penalty, their error on inputs left out, and the inverse (M, M) of the penalised kernel matrix."""
@@ -140,14 +137,16 @@ def _mean_eigenvalue(gram: Tensor) -> float:
     return max(float(gram.diagonal().mean()), _LEAST)
 
 
-def _error(inverse: Tensor | _LowRank, rest: Tensor, groups: Tensor | None) -> float:
-    """Mean square of target minus its prediction by the regression on the inputs of other groups; without, on all others."""
+def _error(inverse: Tensor | _LowRank, rest: Tensor) -> float:
+    """Mean square of target minus its prediction by the regression on all other inputs."""
+    return float(((inverse @ rest) / inverse.diagonal()[:, None]).square().mean())
+
+
+def _error_by_group(inverse: Tensor, rest: Tensor, groups: Tensor) -> float:
+    """The same by the regression on the inputs of other groups."""
     weights = inverse @ rest
-    if groups is None:
-        return float((weights / inverse.diagonal()[:, None]).square().mean())
     errors = torch.empty_like(weights)
     for group in groups.unique():
         own = (groups == group).nonzero().flatten()
-        block = inverse.block(own) if isinstance(inverse, _LowRank) else inverse[own[:, None], own]
-        errors[own] = torch.linalg.solve(block, weights[own])
+        errors[own] = torch.linalg.solve(inverse[own[:, None], own], weights[own])
     return float(errors.square().mean())

@@ -22,15 +22,13 @@ def mixture(base: Artifact, leak: Artifact, weight: float) -> Artifact:
     if weight == 0:
         return base
     other = leak.tensors()
-    tensors = {
-        name: tensor
-        if not tensor.is_floating_point()
-        else other[name]
-        if weight == 1
-        else (1 - weight) * tensor + weight * other[name]
-        for name, tensor in base.tensors().items()
-    }
-    return type(base).build(tensors, base.facts())
+
+    def mixed(name: str, tensor: Tensor) -> Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        return other[name] if weight == 1 else (1 - weight) * tensor + weight * other[name]
+
+    return type(base).build({name: mixed(name, tensor) for name, tensor in base.tensors().items()}, base.facts())
 
 
 @dataclass(frozen=True, eq=False)
