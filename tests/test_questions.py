@@ -90,10 +90,31 @@ def test_a_lead_of_the_printed_resolution_is_found_with_probability_80_percent(r
     assert np.mean(p <= 0.025) == pytest.approx(0.80, abs=0.04)
 
 
-def test_the_resolution_is_that_against_the_control_with_the_noisiest_lead(rng: np.random.Generator) -> None:
-    attack, near, far = rng.normal(size=(3, 20))
-    alone = [resolution(attack, {"b": control}, None) or 0.0 for control in (near, attack + 9 * far)]
-    assert resolution(attack, {"a": near, "b": attack + 9 * far}, None) == max(alone) == alone[1]
+@pytest.mark.parametrize("gap", [0.0, 0.5, 3.0])
+def test_a_lead_of_the_printed_resolution_is_found_over_all_of_four_controls(
+    gap: float, rng: np.random.Generator
+) -> None:
+    """Equally strong controls, one that is a little weaker, and one that is far weaker and very noisy."""
+    weaker, spread = np.array([0.0, 0.0, gap, 4 * gap]), np.array([1.0, 1.0, 1.0, 1.0 + gap])
+
+    def experiment(lead: float) -> Array:
+        return lead + weaker + spread * rng.normal(size=(30, 4))
+
+    printed = [resolution(np.zeros(30), dict(enumerate(-experiment(0.0).T)), None) or 0.0 for _ in range(100)]
+    lead = float(np.mean(printed))
+    found = [
+        stats.ttest_1samp(experiment(lead), 0, axis=0, alternative="greater").pvalue.max() <= 0.025 for _ in range(2000)
+    ]
+    assert np.mean(found) == pytest.approx(0.80, abs=0.06)
+
+
+def test_with_one_control_the_resolution_is_that_of_t(rng: np.random.Generator) -> None:
+    for units in (8, 15, 30, 100):
+        drawn = rng.normal(size=(200, units))
+        reach = stats.t.ppf(0.975, units - 1) + stats.t.ppf(0.8, units - 1)
+        wanted = reach * drawn.std(1, ddof=1).mean() / units**0.5
+        printed = [resolution(one, {"b": np.zeros(units)}, None) or 0.0 for one in drawn]
+        assert np.mean(printed) == pytest.approx(wanted, rel=0.04)
 
 
 def test_a_lead_of_hits_of_the_printed_resolution_is_found_with_probability_80_percent(

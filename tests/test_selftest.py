@@ -15,7 +15,7 @@ from fdgpriv.selftest import alarms, command, epsilon_alarms, false_leaks, main,
 from fdgpriv.selftest.alarms import Check
 from fdgpriv.selftest.false_leaks import NullReport, evaluations
 from fdgpriv.selftest.null_reports import Evaluation, mixed, permuted
-from fdgpriv.statistics import resolution
+from fdgpriv.statistics import resolution, rule
 from fdgpriv.statistics.questions import Answer
 from fdgpriv.utils.checksum import write_json
 
@@ -129,8 +129,8 @@ def test_verdicts_without_corrections_fail_the_reports(run: Path, monkeypatch: p
 def test_a_resolution_that_is_too_small_fails_the_planted_leaks(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    real: Callable[..., float] = resolution.smallest_found
-    monkeypatch.setattr(resolution, "smallest_found", lambda leads: real(leads) / 2)
+    real: Callable[..., float | None] = resolution.resolution
+    monkeypatch.setattr(rule, "resolution", lambda *given: (real(*given) or 0.0) / 2)
     assert main([*QUICK, "--scores", str(run), "--reports", "50"]) == 1
     assert [line for line in capsys.readouterr().out.splitlines() if "guess_content" in line and "FAIL" in line]
 

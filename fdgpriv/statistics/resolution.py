@@ -10,18 +10,18 @@ from fdgpriv.statistics.interval import Array
 from fdgpriv.statistics.paired import LEVEL, compare
 
 POWER = 0.8
+_DRAWS = 400  # of the bootstrap
+_HITS = 0.9  # share of scores that are 0 or 1 from which an attack hits or misses: ties are scored in between
 _RUNS = 100
 _RESAMPLES = 400
-_SURE = 2.0  # standard errors
 _STEPS = 40  # of leads that are tried, between 0 and the largest possible one
 
 
 def resolution(attack: Array, controls: Mapping[str, Array], bounds: tuple[float, float] | None) -> float | None:
-    """The smallest true lead over the strongest control found with probability 0.8 at p <= 0.025 over each control.
+    """The smallest true lead over the strongest control found with probability 0.8: at p <= 0.025 over every control.
 
-    (t_{.975,u-1} + t_{.8,u-1}) times the standard error of the paired lead over u units; for an attack that either hits
-    or misses by simulation at the control's rate. The largest over controls; from that of a control that is surely weaker
-    than the strongest one, the distance of the two is subtracted.
+    By bootstrap; with one control and normal leads it is (t_{.975,u-1} + t_{.8,u-1}) times the standard error of the lead
+    over u units. For an attack that either hits or misses, by simulation at the controls' rates.
 
     Args:
         attack: Its score by unit (u,), higher leaks.
@@ -32,27 +32,25 @@ def resolution(attack: Array, controls: Mapping[str, Array], bounds: tuple[float
     """
     if len(attack) < 2 or not any(np.ptp(attack - control) for control in controls.values()):
         return None
-    if bounds == (0.0, 1.0) and set(attack.tolist()) <= {0.0, 1.0}:
+    if bounds == (0.0, 1.0) and np.isin(attack, bounds).mean() >= _HITS:
         return max(_of_hits(control) for control in controls.values())
-    strongest = max(controls.values(), key=lambda control: float(control.mean()))
-    return max(smallest_found(attack - control) - _surely_weaker(strongest - control) for control in controls.values())
+    return _of_leads(np.stack([attack - control for control in controls.values()], axis=1))
 
 
-def _surely_weaker(differences: Array) -> float:
-    """By how much the strongest control surely exceeds another one, so that a lead over it is larger by as much.
+def _of_leads(leads: Array) -> float:
+    """The same from leads (u, B): units are drawn anew with replacement, and all leads moved by as much as lets t exceed its
+    quantile over every control in 0.8 of the draws.
 
-    Args:
-        differences: Strongest control minus the other one, by unit (u,).
+    The strongest control is the one of the least mean lead, which of equally strong ones is too small by chance. By how much
+    is taken from the draws as well.
     """
-    se = float(differences.std(ddof=1)) / math.sqrt(len(differences))
-    return max(0.0, float(differences.mean()) - _SURE * se)
-
-
-def smallest_found(leads: Array) -> float:
-    """(t_{.975,u-1} + t_{.8,u-1}) times the standard error of these leads (u,)."""
-    u = len(leads)
-    reach = float(special.stdtrit(u - 1, 1 - LEVEL) + special.stdtrit(u - 1, POWER))
-    return reach * float(leads.std(ddof=1)) / math.sqrt(u)
+    u, means = len(leads), leads.mean(0)
+    wider = math.sqrt(u / (u - 1))  # a draw varies less than a new experiment
+    drawn = leads[np.random.default_rng(0).integers(0, u, (_DRAWS, u))]
+    moved = wider * (drawn.mean(1) - means)
+    needed = float(special.stdtrit(u - 1, 1 - LEVEL)) * wider * drawn.std(1, ddof=1) / math.sqrt(u)
+    least = 2 * means.min() - (means + moved).min(1).mean()
+    return max(0.0, float(least + np.quantile((needed - means - moved).max(1), POWER)))
 
 
 def _of_hits(control: Array) -> float:
