@@ -15,7 +15,7 @@ from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.parameters import ImportanceWeights
 from fdgpriv.attack import Attack
 from fdgpriv.targets.importance import ImportanceSimulator
-from fdgpriv.targets.output_cache import first_tensor
+from fdgpriv.targets.output_cache import identity
 from fdgpriv.tasks.membership import Members
 from fdgpriv.utils.fields import TwoOrMore
 
@@ -64,7 +64,7 @@ class ImportanceMembership(Attack):
         some = [d.images[torch.randperm(len(d), generator=rng)[: self.public]] for d in adversary.held if len(d)]
         alike: dict[int, list[int]] = {}
         for i, observation in enumerate(observations):  # group the observations of the same importances
-            alike.setdefault(first_tensor(observation.artifact), []).append(i)
+            alike.setdefault(identity(observation.sent), []).append(i)
         predictions: dict[int, Prediction] = {}
         for places in alike.values():
             group = [observations[i] for i in places]

@@ -13,7 +13,7 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
 from fdgpriv.attack import Attack
-from fdgpriv.targets.output_cache import first_tensor
+from fdgpriv.targets.output_cache import identity
 from fdgpriv.targets.shared_model import SharedModelSimulator
 from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.target import Target
@@ -124,7 +124,7 @@ class _Inference:
         by_artifact: dict[int, list[Observation]] = {}
         for observation in observations:
             by_start.setdefault(self._start(observation), []).append(observation)
-            by_artifact.setdefault(first_tensor(observation.artifact), []).append(observation)
+            by_artifact.setdefault(identity(observation.sent), []).append(observation)
         own_models = len({received_model for received_model, _ in by_start}) > 1
         count = max(2, self.attack.shadows // 4) if own_models else self.attack.shadows
         self.outputs.evaluate_received_models(observations)

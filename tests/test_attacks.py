@@ -289,7 +289,7 @@ def noisy(trial: Trial) -> ScoredObservation:
     (one,) = trial.asked["attack"]
     rng = torch.Generator().manual_seed(sum(map(ord, trial.unit)))
     artifact = one.observation.artifact.map(lambda tensor: torch.rand(tensor.shape, generator=rng))
-    return ScoredObservation(dataclasses.replace(one.observation, artifact=artifact), one.truth)
+    return ScoredObservation(dataclasses.replace(one.observation, sent=artifact), one.truth)
 
 
 def with_stand_ins(trial: Trial) -> Trial:

@@ -120,7 +120,7 @@ def test_nothing_is_recovered_from_noise(evaluator: Evaluator) -> None:
     sent = one.observation.received_model.state
     rng = generator(1)
     noise = {name: tensor + 1e-3 * torch.randn(tensor.shape, generator=rng) for name, tensor in sent.items()}
-    observation = replace(one.observation, artifact=ModelState(client="x", round=0, state=noise))
+    observation = replace(one.observation, sent=ModelState(client="x", round=0, state=noise))
     part = attack(steps=20)
     (prediction,), baselines = inferred(part, adversary_trials.adversary, [observation], generator(2))
     scored = part.task.score([prediction, *baselines["mean_image"]], [one.truth] * 2)

@@ -30,7 +30,7 @@ from fdgpriv.statistics import rule
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.rule import Hypothesis
-from fdgpriv.targets.output_cache import OutputCache, first_tensor
+from fdgpriv.targets.output_cache import OutputCache, identity
 from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks import membership as members_task
@@ -215,7 +215,7 @@ def standing_in(trial: Trial, name: str) -> Trial:
         (one,) = trial.asked["attack"]
         rng = torch.Generator().manual_seed(sum(map(ord, trial.unit)))
         artifact = one.observation.artifact.map(lambda tensor: torch.rand(tensor.shape, generator=rng))
-        found = [ScoredObservation(dataclasses.replace(one.observation, artifact=artifact), one.truth)]
+        found = [ScoredObservation(dataclasses.replace(one.observation, sent=artifact), one.truth)]
     return dataclasses.replace(trial, asked={**trial.asked, "attack": found})
 
 
@@ -343,7 +343,7 @@ def test_what_one_adversary_heard_of_the_shared_model_the_next_is_not_told_other
         for adversary_trials in sittings_of(evaluator, "global_model", role, (1, None)):
             some = [a.observation for item in adversary_trials.trials for asks in item.asked.values() for a in asks]
             for observation in some:
-                by_artifact.setdefault(first_tensor(observation.artifact), []).append(observation.membership_candidates)
+                by_artifact.setdefault(identity(observation.sent), []).append(observation.membership_candidates)
             predictions += inferred(attack_of(), adversary_trials.adversary, some, generator(1))[0]
         return predictions, sum(asked), sum(len(torch.cat(some).unique()) for some in by_artifact.values())
 

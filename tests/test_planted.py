@@ -25,7 +25,7 @@ from fdgpriv.evaluation.scores import Scores, evaluate_trials
 from fdgpriv.statistics.questions import Absent, Evidence
 from fdgpriv.statistics.resolution import power
 from fdgpriv.statistics.rule import Test as Outcome
-from fdgpriv.targets.planted import Plant, mixture
+from fdgpriv.targets.planted import Mixture, Plant
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import threat
@@ -40,7 +40,7 @@ planting: Any = import_module("fdgpriv.evaluation.planted")
 def test_a_mixture_runs_from_one_artifact_to_the_other() -> None:
     base, leak = style("photo", 0), style("sketch", 1)
     for weight in (0.0, 0.3, 1.0):
-        found = mixture(base, leak, weight)
+        found = Mixture(base, leak, weight).artifact()
         assert (found.client, found.round) == ("photo", 0)
         assert found.facts() == base.facts()
         for name, tensor in found.tensors().items():
@@ -49,15 +49,15 @@ def test_a_mixture_runs_from_one_artifact_to_the_other() -> None:
                 for a, b in zip(base.tensors()[name].tolist(), leak.tensors()[name].tolist(), strict=True)
             ]
             torch.testing.assert_close(tensor, torch.tensor(wanted))
-    assert equal(mixture(base, leak, 0.0).tensors(), base.tensors())
-    assert equal(mixture(base, leak, 1.0).tensors(), leak.tensors())
+    assert equal(Mixture(base, leak, 0.0).artifact().tensors(), base.tensors())
+    assert equal(Mixture(base, leak, 1.0).artifact().tensors(), leak.tensors())
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.4, 1.0])
 def test_counters_are_not_mixed(weight: float) -> None:
     base = model_state(weight=torch.zeros(2), steps=torch.tensor(3))
     leak = model_state(weight=torch.ones(2), steps=torch.tensor(8))
-    found = mixture(base, leak, weight).tensors()
+    found = Mixture(base, leak, weight).artifact().tensors()
     torch.testing.assert_close(found["weight"], torch.full((2,), weight))
     assert found["steps"].dtype is torch.int64
     assert int(found["steps"]) == 3
@@ -195,8 +195,9 @@ def test_a_planted_trial_asks_for_the_secret_of_few_images(evaluator: Evaluator,
         assert planted.truth is single.truth
         assert torch.equal(planted.observation.candidates, single.observation.candidates)
         assert planted.observation.n_images == base.n_images
-        wanted = mixture(base.artifact, single.observation.artifact, weight)
+        wanted = Mixture(base.artifact, single.observation.artifact, weight).artifact()
         assert equal(planted.observation.artifact.tensors(), wanted.tensors())
+        assert isinstance(planted.observation.sent, Mixture) == (weight not in (0, 1))  # no tensors of its own
     singles = [c for c in one.calibration if c.size == 1]
     assert len(found.calibration) == len(singles) * len(WEIGHTS) > 0
     known = {(c.client, c.size): c.one for c in one.calibration}

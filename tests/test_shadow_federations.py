@@ -51,7 +51,7 @@ def scores_of(evaluator: Evaluator, statistic: str, of: str) -> list[float]:
         (model,) = federations.shadow_federations(adversary_trials.adversary, 5)[4].received_model
         for i, trial in enumerate(trials):
             (one,) = trial.asked["attack"]
-            observation = dataclasses.replace(one.observation, artifact=model)
+            observation = dataclasses.replace(one.observation, sent=model)
             trials[i] = dataclasses.replace(trial, asked={"attack": [ScoredObservation(observation, one.truth)]})
     attack = attack_of(shadows=4, statistic=statistic)
     return evaluate_trials(attack, [AdversaryTrials(adversary_trials.adversary, trials)], (), generator(4))[0][

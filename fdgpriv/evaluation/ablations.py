@@ -122,9 +122,7 @@ def _last_rounds(adversary_trials: AdversaryTrials, simulator: RepeatedStyles, c
     """The trials with only the last `count` rounds of every artifact."""
 
     def cut(one: ScoredObservation) -> ScoredObservation:
-        return replace(
-            one, observation=replace(one.observation, artifact=simulator.cut(one.observation.artifact, count))
-        )
+        return replace(one, observation=replace(one.observation, sent=simulator.cut(one.observation.artifact, count)))
 
     trials = [
         replace(trial, asked={name: [cut(one) for one in ones] for name, ones in trial.asked.items()})

@@ -22,7 +22,7 @@ from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.questions import Evidence
 from fdgpriv.statistics.resolution import POWER, power
 from fdgpriv.statistics.rule import Hypothesis
-from fdgpriv.targets.planted import Plant, mixture
+from fdgpriv.targets.planted import Mixture, Plant
 from fdgpriv.utils.cache import Cache
 
 WEIGHTS = (0.0, 0.15, 0.4, 1.0)
@@ -240,6 +240,7 @@ def _mixed_trial(
 
 def _mixed(one: ScoredObservation, base: ScoredObservation, weight: float) -> ScoredObservation:
     """The observation of the mixture, with the secret of the single image."""
-    artifact = mixture(base.observation.artifact, one.observation.artifact, weight)
-    observation = replace(one.observation, artifact=artifact, n_images=base.observation.n_images)
+    both = Mixture(base.observation.artifact, one.observation.artifact, weight)
+    sent = both.artifact() if weight in (0, 1) else both  # there it has tensors that are stored anyway
+    observation = replace(one.observation, sent=sent, n_images=base.observation.n_images)
     return replace(one, observation=observation)

@@ -7,14 +7,15 @@ import torch
 from torch import Tensor
 
 from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.targets.planted import Mixture
 from fdgpriv.utils.cache import Cache
 
 Evaluate = Callable[[Tensor], Tensor]
 
 
-def first_tensor(artifact: Artifact) -> int:
-    """Identifies an artifact by its first tensor, which equal observations share."""
-    return id(next(iter(artifact.tensors().values())))
+def identity(sent: Artifact | Mixture) -> int:
+    """Identifies an artifact by its first tensor, which equal observations share; a mixture by itself."""
+    return id(sent if isinstance(sent, Mixture) else next(iter(sent.tensors().values())))
 
 
 @dataclass(eq=False)
@@ -25,7 +26,7 @@ class OutputCache:
     adversary comes first.
 
     Attributes:
-        candidates: By `first_tensor`, the artifact (kept so that its id stays unique) and all adversaries' membership
+        candidates: By `identity`, the artifact (kept so that its id stays unique) and all adversaries' membership
             candidates, (N,) sorted indices into the pool; other outputs are not cached.
     """
 
@@ -37,7 +38,7 @@ class OutputCache:
         """A cache for these artifacts and the membership candidates of each; an artifact may occur several times."""
         found: dict[int, tuple[Artifact, list[Tensor]]] = {}
         for artifact, membership_candidates in candidates:
-            found.setdefault(first_tensor(artifact), (artifact, []))[1].append(membership_candidates)
+            found.setdefault(identity(artifact), (artifact, []))[1].append(membership_candidates)
         return cls({name: (artifact, torch.cat(some).unique()) for name, (artifact, some) in found.items()})
 
     def of(self, artifact: Artifact, under: object, index: Tensor, evaluate: Evaluate) -> Tensor:
@@ -49,7 +50,7 @@ class OutputCache:
             index: Into the pool.
             evaluate: Computes the outputs (n, K) on the images at some indices (n,).
         """
-        name = first_tensor(artifact)
+        name = identity(artifact)
         every_index = self.candidates[name][1] if name in self.candidates else index[:0]
         if not torch.isin(index, every_index).all():
             return evaluate(index)

@@ -14,21 +14,29 @@ _COVERS = 6  # simulated whole clients for each set of images
 _EXPENSIVE_COVERS = 3  # the same where simulating one is expensive
 
 
-def mixture(base: Artifact, leak: Artifact, weight: float) -> Artifact:
+@dataclass(frozen=True, eq=False)
+class Mixture:
     """(1 - weight) times `base` plus weight times `leak`; counters are those of `base`.
 
-    At weight 0 and 1 it has the very tensors of one of the two, so that what was computed from these is found in caches.
+    Hundreds of mixed models would fill the memory, so that it holds the two artifacts only.
     """
-    if weight == 0:
-        return base
-    other = leak.tensors()
 
-    def mixed(name: str, tensor: Tensor) -> Tensor:
+    base: Artifact
+    leak: Artifact
+    weight: float
+
+    def artifact(self) -> Artifact:
+        """The mixture, in new tensors; at weight 0 and 1 those of one of the two, which caches know."""
+        if self.weight == 0:
+            return self.base
+        base = self.base
+        return type(base).build({name: self._mixed(name, one) for name, one in base.tensors().items()}, base.facts())
+
+    def _mixed(self, name: str, tensor: Tensor) -> Tensor:
         if not tensor.is_floating_point():
             return tensor
-        return other[name] if weight == 1 else (1 - weight) * tensor + weight * other[name]
-
-    return type(base).build({name: mixed(name, tensor) for name, tensor in base.tensors().items()}, base.facts())
+        other = self.leak.tensors()[name]
+        return other if self.weight == 1 else (1 - self.weight) * tensor + self.weight * other
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +66,7 @@ class Plant:
         leak = self.leaks.get(key, lambda: simulator.make(held, index, rng))
         covers = self.covers.get(whose, lambda: self._whole_clients(simulator, held))
         draw = generator(self.seed, 49, *index.tolist())
-        return mixture(covers[int(torch.randint(len(covers), (), generator=draw))], leak, self.weight)
+        return Mixture(covers[int(torch.randint(len(covers), (), generator=draw))], leak, self.weight).artifact()
 
     def _whole_clients(self, simulator: Simulator, held: HeldImages) -> list[Artifact]:
         rng, n = generator(self.seed, 47), len(held.images)
