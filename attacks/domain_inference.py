@@ -54,11 +54,11 @@ class DomainInference(Attack):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {"expensive_simulations": 6},
-        "thorough": {"simulations": 300, "expensive_simulations": 30},
+        "thorough": {"simulations": 300, "expensive_simulations": 90},
     }
 
     simulations: TwoOrMore = 90
-    expensive_simulations: TwoOrMore = 18
+    expensive_simulations: TwoOrMore = 36
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
         per_size = self.expensive_simulations if adversary.expensive else self.simulations
