@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from fdgpriv.adversary import Adversary
 from fdgpriv.artifacts.moments import Moments
 from fdgpriv.statistics.kernel_ridge import KernelRidge
+from fdgpriv.statistics.ridge import ridge_regression
 from fdgpriv.tasks.images import class_means
 
 from ._batchnorm import bn_layers, watched
-from ._probe import ridge_regression
 from ._simulation import SimulatedArtifacts, center_and_spread, simulate
 
 _TOGETHER = 128

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.statistics.discriminant import discriminant
 from fdgpriv.targets.bn_statistics import StatisticsSimulator
 from fdgpriv.threat import Capability
 from fdgpriv.utils.seeds import generator
@@ -41,6 +42,12 @@ class Vectors:
         """Vectors (M, D) in units of the simulated artifacts' spread."""
         center, spread = center_and_spread(self.inputs)
         return (inputs - center) / spread
+
+    def nearest_sizes(self, n_images: Tensor) -> Tensor:
+        """(N,): the simulated sizes nearest to these numbers of images (N,)."""
+        known = self.sizes.unique()
+        nearest: Tensor = known[(n_images[:, None] - known[None, :]).abs().argmin(1)]
+        return nearest
 
 
 def center_and_spread(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -272,3 +279,22 @@ def simulated_by_domain(adversary: Adversary, per_size: int, received: ReceivedM
     clients = [(c, size) for size in adversary.sizes for c in simulated(adversary, size, per_size, received)]
     inputs, sizes = torch.stack([c.vector for c, _ in clients]), torch.tensor([size for _, size in clients])
     return Vectors(inputs, sizes), torch.tensor([c.domain for c, _ in clients])
+
+
+def probe(simulated: Vectors, labels: Tensor, vectors: Tensor, n_images: Tensor, classes: int) -> Tensor:
+    """Log-probabilities (M, classes) of the labels of observed artifacts, by discriminant analysis.
+
+    Args:
+        simulated: Training artifacts.
+        labels: (P,) of the training artifacts.
+        vectors: (M, D) vectors of the observed artifacts.
+        n_images: (M,) how many images each contains; those of the nearest simulated size are learned from.
+        classes: Number of labels.
+    """
+    inputs, vectors = simulated.standardised(simulated.inputs), simulated.standardised(vectors)
+    nearest = simulated.nearest_sizes(n_images)
+    found = torch.empty(len(vectors), classes)
+    for size in nearest.unique().tolist():
+        learn, some = simulated.sizes == size, nearest == size
+        found[some] = discriminant(inputs[learn], labels[learn], vectors[some], classes)
+    return found

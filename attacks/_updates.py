@@ -17,18 +17,16 @@ from scipy.optimize import nnls
 from torch import Tensor, nn
 
 from fdgpriv.adversary import Adversary, Observation
-from fdgpriv.artifacts.moments import Moments
+from fdgpriv.artifacts.moments import Moments, stacked
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.results.utility import logits
 from fdgpriv.targets.training import TrainingSimulator
-from fdgpriv.utils.seeds import generator
 
 from ._batchnorm import batches_seen, bn_layers, revealed, shares_statistics
-from ._inversion import ImagePrior, Regression, bias_change, moment_rows, one_hot, row_of_class
-from ._simulation import layer_inputs
+from ._inversion import ImagePrior, bias_change
+from ._latent_prior import LatentPrior
 
 _LOOKED_AT = 300  # at most so many public images
-_COMPARED = 20  # simulated updates by which regressions are compared
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,113 +81,15 @@ def uploads(
         # the number of batches is public; random artifacts have counters of 0
         batches = max(batches_seen(state, received_model.state) for state in after)
         revealed_moments = [revealed(model, state, received_model.state, batches) for state in after]
-        moments = {
-            name: _stacked([one[name] for one in revealed_moments]) for name in list(revealed_moments[0])[layers]
-        }
+        moments = {name: stacked([one[name] for one in revealed_moments]) for name in list(revealed_moments[0])[layers]}
         own = batches > 0 or not shares_statistics(received_model.state)
         estimator = LabelEstimator(adversary, model, received_model, n_images, rng)
         shares = [estimator(change) for change in changes]
         labels = torch.stack([labels_of(share, min(most, n_images)) for share in shares])
         names = tuple(list(bn_layers(model))[layers])
-        learn = partial(LatentPrior, adversary, model, received_model, simulations // models, names)
-        prior = adversary.cache.get((LatentPrior, received_model, simulations, names), learn)(changes, labels, moments)
-        yield Uploads(places, changes, shares, labels, moments, prior, own)
-
-
-class LatentPrior:
-    """Predicts images from an update by the latents that the last layer's change tells.
-
-    It is fitted on the latents that the received model has of public images, or on those that updates of clients with one
-    public image each tell, whichever predicts images from such updates better: training of many steps, or on augmented
-    images, tells other latents. A single image is predicted from the batch statistics that these updates reveal, too, where
-    that predicts better.
-
-    Args:
-        adversary: Its public images, and how clients train.
-        model: The network, holding the received model, in evaluation mode.
-        received_model: What is trained.
-        simulations: At most so many public images whose updates are simulated, each always with the same draws; with fewer
-            than `_COMPARED`, none.
-        layers: The BatchNorm layers whose statistics are used.
-    """
-
-    def __init__(
-        self,
-        adversary: Adversary,
-        model: nn.Module,
-        received_model: ModelState,
-        simulations: int,
-        layers: Sequence[str],
-    ) -> None:
-        images, labels = adversary.public_images
-        self.layers, self.shape = layers, images.shape[1:]
-        self.layer = adversary.simulator(TrainingSimulator).last_layer
-        self.of_one: Regression | None = None
-        latents = layer_inputs(model, model.get_submodule(self.layer[0].rpartition(".")[0]), images)
-        known = torch.cat([latents, one_hot(labels, adversary.classes)], dim=1)
-        if simulations < _COMPARED:
-            self.regression = Regression(known, images)
-            return
-        some = torch.randperm(len(images), generator=generator(adversary.seed, 50))[:simulations]
-        others = ~torch.isin(torch.arange(len(images)), some)
-        of_latents, moments = self._of_updates(adversary, model, received_model, some)
-        wanted = images[some]
-        self.regression = Regression(of_latents, wanted)
-        error = self.regression.left_out_error
-        if int(others.sum()) >= _COMPARED:
-            plain = Regression(known[others], images[others])
-            if (error_of_plain := plain.error(of_latents, wanted)) <= error:
-                self.regression, error = Regression(known, images), error_of_plain
-        if moments is not None:
-            of_both = Regression(torch.cat([of_latents, moments], dim=1), wanted)
-            if of_both.left_out_error < error:
-                self.of_one = of_both
-
-    def _of_updates(
-        self, adversary: Adversary, model: nn.Module, received_model: ModelState, some: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
-        """What a simulated update of each public image at `some` (S,) tells: its latent and class (S, D), and the batch
-        statistics of all layers (S, E); None where they are not revealed.
-        """
-        simulator = adversary.simulator(TrainingSimulator)
-        images, labels = adversary.public_images
-        rows, seen = [], []
-        for i in some:
-            made = adversary.make(images, labels, i[None], generator(adversary.seed, 51, int(i)), received_model)
-            rows.append(self._row(simulator.change(made, received_model), labels[i]))
-            after = simulator.after(made, received_model).state
-            told = revealed(model, after, received_model.state, batches_seen(after, received_model.state))
-            seen.append({name: told[name] for name in self.layers if name in told})
-        if not self.layers or any(len(one) < len(self.layers) for one in seen):
-            return torch.stack(rows), None
-        return torch.stack(rows), moment_rows({name: _stacked([one[name] for one in seen]) for name in self.layers})
-
-    def __call__(
-        self, changes: Sequence[Mapping[str, Tensor]], labels: Tensor, moments: Mapping[str, Moments]
-    ) -> Tensor:
-        """Images (G, m, 3, H, W) in [0, 1] with labels (G, m), predicted from changes (received minus trained) by parameter.
-
-        Of several images of one class it is the same one, that of their mean latent.
-
-        Args:
-            changes: Of G clients.
-            labels: Of the m images that each is to be drawn.
-            moments: By layer, mean and variance (G, C); used where m is 1.
-        """
-        rows = torch.stack(
-            [
-                torch.stack([self._row(change, label) for label in some])
-                for change, some in zip(changes, labels, strict=True)
-            ]
-        )
-        regression, rows = self.regression, rows.flatten(0, 1)
-        if self.of_one is not None and labels.shape[1] == 1 and moments.keys() >= set(self.layers):
-            regression = self.of_one
-            rows = torch.cat([rows, moment_rows({name: moments[name] for name in self.layers})], dim=1)
-        return regression(rows).view(*labels.shape, *self.shape).clamp(0, 1)
-
-    def _row(self, change: Mapping[str, Tensor], label: Tensor) -> Tensor:
-        return row_of_class(change[self.layer[0]].flatten(1), bias_change(change, self.layer), label)
+        what = received_model, simulations // models, names, n_images == 1
+        prior = adversary.cache.get((LatentPrior, *what), partial(LatentPrior, adversary, model, *what))
+        yield Uploads(places, changes, shares, labels, moments, prior(changes, labels, moments), own)
 
 
 def recomputed_statistics(
@@ -208,7 +108,7 @@ def recomputed_statistics(
             if any(torch.allclose(one[name][0], mean, rtol=1e-4, atol=1e-6) for one in revealed_moments)
         }
         names = [name for name in revealed_moments[0] if name not in kept][layers]
-        moments = {name: _stacked([one[name] for one in revealed_moments]) for name in names}
+        moments = {name: stacked([one[name] for one in revealed_moments]) for name in names}
         prior = adversary.cache.get((ImagePrior, received_model), partial(ImagePrior, adversary, model))
         shares = prior.shares(moments)
         labels = torch.stack([labels_of(share, min(most, n_images)) for share in shares])
@@ -224,10 +124,6 @@ def by_model_and_size(observations: Sequence[Observation]) -> Iterator[tuple[int
         received_model = observations[places[0]].received_model
         assert received_model is not None
         yield n_images, places, received_model
-
-
-def _stacked(moments: Sequence[Moments]) -> Moments:
-    return torch.stack([mean for mean, _ in moments]), torch.stack([variance for _, variance in moments])
 
 
 class LabelEstimator:

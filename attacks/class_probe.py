@@ -14,8 +14,7 @@ from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.tasks.class_label import ClassLabel
 
-from ._probe import probe
-from ._simulation import simulate
+from ._simulation import probe, simulate
 
 
 @dataclass(frozen=True)

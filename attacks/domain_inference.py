@@ -22,8 +22,7 @@ from fdgpriv.attack import Attack
 from fdgpriv.tasks.domain_label import DomainLabel
 from fdgpriv.utils.fields import TwoOrMore
 
-from ._probe import probe
-from ._simulation import received_models, simulated_by_domain
+from ._simulation import probe, received_models, simulated_by_domain
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from fdgpriv.artifacts.parameters import BatchNormStatistics, ClassifierHead, Im
 from fdgpriv.artifacts.statistics import ClientEmbedding, LabelMarginal
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import FEW_GROUP_SIZES, Attack, GroupSizes
+from fdgpriv.statistics.kernel_ridge import KernelRidge
 from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.target import Target
 from fdgpriv.tasks.label_shares import LabelShares
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt, TwoOrMore
 
-from ._probe import regressed_shares
 from ._simulation import ALPHAS, Vectors, received_models, simulate, simulated
 
 
@@ -85,4 +85,40 @@ class LabelHistogram(Attack):
             sizes = torch.cat([sizes, own.sizes[single]])
         simulations = Vectors(inputs, sizes)
         n_images = torch.tensor([observation.n_images for observation in observations])
-        return regressed_shares(simulations, shares, adversary.vectors(observations), n_images)
+        return _regressed_shares(simulations, shares, adversary.vectors(observations), n_images)
+
+
+def _regressed_shares(simulated: Vectors, shares: Tensor, vectors: Tensor, n_images: Tensor) -> Tensor:
+    """Distributions (M, K) of observed artifacts by linear or kernel ridge regression, whichever errs less, cut at 0, sum 1.
+
+    Of fewer images than there are labels, shares are whole images: the most likely one for a single image.
+
+    Args:
+        simulated: Training artifacts.
+        shares: (P, K) distributions of the training artifacts.
+        vectors: (M, D) vectors of the observed artifacts.
+        n_images: (M,) how many images each contains; the regression of the nearest simulated size is used.
+    """
+    nearest = simulated.nearest_sizes(n_images)
+    found = torch.empty(len(vectors), shares.shape[1])
+    for size in nearest.unique().tolist():
+        learn, some = simulated.sizes == size, nearest == size
+        inputs = simulated.inputs[learn]
+        center, spread = inputs.mean(0), inputs.std(0) + 1e-8
+        both = [KernelRidge((inputs - center) / spread, shares[learn], kernel) for kernel in ("linear", "rbf")]
+        # by the error on all inputs: on a few a line errs less
+        model = min(both, key=lambda one: float((one.left_out - shares[learn]).square().mean()))
+        predicted = model((vectors[some] - center) / spread).clamp_min(0)
+        found[some] = predicted / predicted.sum(1, keepdim=True).clamp_min(1e-9)
+    few = n_images < shares.shape[1]
+    found[few] = _of_whole_images(found[few], n_images[few])
+    return found
+
+
+def _of_whole_images(shares: Tensor, n_images: Tensor) -> Tensor:
+    """Shares (M, K) rounded to whole images of `n_images` (M,), those of the largest remainders up."""
+    counts = shares * n_images[:, None]
+    whole = counts.floor()
+    left = (n_images - whole.sum(1)).round()
+    rank = (counts - whole).argsort(1, descending=True).argsort(1)
+    return (whole + (rank < left[:, None])) / n_images[:, None].clamp_min(1)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.parameters import ClassifierHead, ModelState
 from fdgpriv.attack import Attack
+from fdgpriv.statistics.ridge import ridge_regression
 from fdgpriv.targets.head import HeadSimulator
 from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.tasks.images import Images
@@ -23,7 +24,6 @@ from fdgpriv.utils.fields import PositiveInt, TwoOrMore
 from fdgpriv.utils.seeds import generator
 
 from ._inversion import Regression, row_of_one
-from ._probe import ridge_regression
 from ._updates import labels_of
 
 

@@ -13,10 +13,10 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
+from fdgpriv.statistics.ridge import ridge_regression
 from fdgpriv.tasks.layout import Layout, layout, unit
 from fdgpriv.utils.fields import TwoOrMore
 
-from ._probe import ridge_regression
 from ._simulation import simulate
 
 

@@ -19,8 +19,7 @@ from fdgpriv.tasks.linked_client import LinkedClient
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.utils.seeds import generator
 
-from ._probe import probe
-from ._simulation import Vectors
+from ._simulation import Vectors, probe
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from fdgpriv.data.dataset import Dataset, Domain
 from fdgpriv.evaluation.scores import Scores, evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial
 from fdgpriv.method import Method
+from fdgpriv.statistics.discriminant import discriminant
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks.client_size import SizeOfClient
 from fdgpriv.tasks.images import Images
@@ -27,7 +28,6 @@ from fdgpriv.threat import threat
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 
-probing: Any = import_module("fdgpriv.attacks._probe")
 simulation: Any = import_module("fdgpriv.attacks._simulation")
 client_size: Any = import_module("fdgpriv.attacks.client_size")
 updates: Any = import_module("fdgpriv.attacks._updates")
@@ -150,11 +150,11 @@ def test_the_typical_size_is_in_the_middle_of_all_clients(digits: Dataset) -> No
     assert torch.tensor([len(data) for data in held]).float().std() > 0
 
 
-def test_a_wide_probe_is_the_dense_discriminant(rng: torch.Generator) -> None:
+def test_a_wide_discriminant_is_the_dense_discriminant(rng: torch.Generator) -> None:
     """Against the covariance written out and inverted."""
     inputs, asked = torch.randn(12, 60, generator=rng).double(), torch.randn(5, 60, generator=rng).double()
     labels = torch.tensor([0, 0, 0, 0, 2, 2, 2, 2, 2, 3, 3, 3])
-    found = probing._wide(inputs, labels, asked, 5)
+    found = discriminant(inputs, labels, asked, 5)
     known = labels.unique()
     means = torch.stack([inputs[labels == label].mean(0) for label in known])
     rest = torch.stack([row - inputs[labels == label].mean(0) for row, label in zip(inputs, labels, strict=True)])

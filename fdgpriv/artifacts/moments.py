@@ -4,7 +4,7 @@ References: Huang and Belongie, "Arbitrary style transfer in real-time with adap
 Nguyen et al., "PARDON: Privacy-Aware and Robust Federated Domain Generalization" (clusters of images).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -176,3 +176,8 @@ def styles_and_maps_of(
     parts = [(*rule(encoded), rule.maps(encoded)) for batch in in_parts(images) for encoded in [features(batch)]]
     mean, std, maps = (torch.cat(part) for part in zip(*parts, strict=True))
     return mean, std, compact(maps)
+
+
+def stacked(moments: Sequence[Moments]) -> Moments:
+    """Means and variances (G, C) of G moments (C,)."""
+    return torch.stack([mean for mean, _ in moments]), torch.stack([variance for _, variance in moments])

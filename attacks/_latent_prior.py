@@ -1,0 +1,220 @@
+"""Predicts images from updates by the inputs of a fully connected layer, which the change of its weights tells.
+
+The gradient of such a layer's weight (O, D) is the sum over images of the outer product of the bias's gradient (O,) and the
+layer's input (D,): of a single image it tells the input exactly (Phong et al., "Privacy-preserving deep learning via
+additively homomorphic encryption", 2018); of several, each row of the last layer is about the images of one class.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.adversary import Adversary
+from fdgpriv.artifacts.moments import Moments, stacked
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.utils.seeds import generator
+
+from ._batchnorm import batches_seen, revealed
+from ._inversion import Regression, bias_change, moment_rows, one_hot, row_of_class
+from ._simulation import layer_inputs
+
+_FITTED = 20  # simulated updates, or public images without one, that a regression is fitted on at least
+_ZERO = 1e-3  # of the mean input: less than that is a unit that was dropped, or one that ReLU has cut
+
+Change = Mapping[str, Tensor]
+
+
+class LatentPrior:
+    """Predicts images from an update by a regression from what it tells of a fully connected layer's input.
+
+    Regressions are fitted on the inputs that the received model has for public images, or on those that updates of clients
+    with one public image each tell: training of many steps, or on augmented images, tells other inputs. They are compared by
+    how well they predict images from such updates. Updates of several images tell the last layer's input; of a single image,
+    the first fully connected layer's, too, and the batch statistics.
+
+    Args:
+        adversary: Its public images, and how clients train.
+        model: The network, holding the received model, in evaluation mode.
+        received_model: What is trained.
+        simulations: At most so many public images whose updates are simulated, each always with the same draws. With fewer
+            than 20 none are, and the first fully connected layer that may be read is.
+        layers: The BatchNorm layers whose statistics are used.
+        single: Whether updates of one image are read, and not of several.
+    """
+
+    def __init__(
+        self,
+        adversary: Adversary,
+        model: nn.Module,
+        received_model: ModelState,
+        simulations: int,
+        layers: Sequence[str],
+        single: bool,
+    ) -> None:
+        images, labels = adversary.public_images
+        self.layers, self.shape = layers, images.shape[1:]
+        last = adversary.simulator(TrainingSimulator).last_layer
+        first = _first_linear(model) if single else last
+        if simulations < _FITTED:
+            reader = _Reader.of(first, last, model, adversary)
+            self.fit = self.without = _Fit(reader, Regression(reader.known, images))
+            return
+        some = torch.randperm(len(images), generator=generator(adversary.seed, 50))[:simulations]
+        changes, moments = self._of_updates(adversary, model, received_model, some)
+        of_updates = some, changes, labels[some], moments if single else None
+        fits = [
+            fit
+            for layer in dict.fromkeys((last, first))
+            for fit in _fits(_Reader.of(layer, last, model, adversary), images, *of_updates)
+        ]
+        fits.sort(key=lambda fit: fit.error)
+        self.fit = fits[0].on_all(images)
+        # random artifacts reveal no batch statistics
+        self.without = next(fit for fit in fits if not fit.moments).on_all(images) if self.fit.moments else self.fit
+
+    def _of_updates(
+        self, adversary: Adversary, model: nn.Module, received_model: ModelState, some: Tensor
+    ) -> tuple[list[Change], Tensor | None]:
+        """What a simulated update of each public image at `some` (S,) tells: its change, and the batch statistics of all
+        layers (S, E); None where they are not revealed.
+        """
+        simulator = adversary.simulator(TrainingSimulator)
+        images, labels = adversary.public_images
+        changes: list[Change] = []
+        seen = []
+        for i in some:
+            made = adversary.make(images, labels, i[None], generator(adversary.seed, 51, int(i)), received_model)
+            changes.append(simulator.change(made, received_model))
+            after = simulator.after(made, received_model).state
+            told = revealed(model, after, received_model.state, batches_seen(after, received_model.state))
+            seen.append({name: told[name] for name in self.layers if name in told})
+        if not self.layers or not seen or any(len(one) < len(self.layers) for one in seen):
+            return changes, None
+        return changes, moment_rows({name: stacked([one[name] for one in seen]) for name in self.layers})
+
+    def __call__(self, changes: Sequence[Change], labels: Tensor, moments: Mapping[str, Moments]) -> Tensor:
+        """Images (G, m, 3, H, W) in [0, 1] with labels (G, m), predicted from changes (received minus trained) by parameter.
+
+        Of several images of one class it is the same one, that of their mean latent.
+
+        Args:
+            changes: Of G clients.
+            labels: Of the m images that each is to be drawn.
+            moments: By layer, mean and variance (G, C).
+        """
+        fit = self.fit if moments.keys() >= set(self.layers) else self.without
+        rows = fit.reader.rows([change for change in changes for _ in range(labels.shape[1])], labels.flatten())
+        if fit.moments:
+            rows = torch.cat([rows, moment_rows({name: moments[name] for name in self.layers})], dim=1)
+        return fit.regression(rows).view(*labels.shape, *self.shape).clamp(0, 1)
+
+
+class _Reader:
+    """Reads the inputs of a fully connected layer.
+
+    Attributes:
+        layer: Names of its weight and its bias, if it has one.
+        inputs: (N, D) its inputs for the public images, from the received model in evaluation mode.
+        known: (N, D + K) the same with the class.
+    """
+
+    def __init__(self, layer: tuple[str, ...], model: nn.Module, adversary: Adversary) -> None:
+        images, labels = adversary.public_images
+        self.layer, self.classes = layer, adversary.classes
+        self.inputs = layer_inputs(model, model.get_submodule(layer[0].rpartition(".")[0]), images)
+        self.known = torch.cat([self.inputs, one_hot(labels, self.classes)], dim=1)
+
+    @classmethod
+    def of(cls, layer: tuple[str, ...], last: tuple[str, ...], model: nn.Module, adversary: Adversary) -> "_Reader":
+        """The reader of this layer: the last one by the rows of its classes, another with a bias by its only image."""
+        kind = _FirstLayer if layer != last and len(layer) > 1 else _Reader
+        return kind(layer if kind is _FirstLayer else last, model, adversary)
+
+    def rows(self, changes: Sequence[Change], labels: Tensor) -> Tensor:
+        """(U, D + K): what changes (received minus trained) tell of the input that images of these labels (U,) had."""
+        return torch.stack([self.row(change, label) for change, label in zip(changes, labels, strict=True)])
+
+    def row(self, change: Change, label: Tensor) -> Tensor:
+        """(D + K,): the mean input of the images of a class, and the class; of the last layer."""
+        return row_of_class(change[self.layer[0]].flatten(1), bias_change(change, self.layer), label)
+
+
+class _FirstLayer(_Reader):
+    """Reads the input that the first fully connected layer had for an update's only image, without weight decay and dropout."""
+
+    def __init__(self, layer: tuple[str, ...], model: nn.Module, adversary: Adversary) -> None:
+        super().__init__(layer, model, adversary)
+        self.weight, self.bias = (model.get_parameter(name).detach() for name in layer)
+        self.least = _ZERO * float(self.inputs.abs().mean())
+        used = self.inputs.abs() > self.least
+        self.cut = 1 - used.float().mean(0)  # (D,) share of images for which ReLU cuts a unit
+        self.mean = (self.inputs * used).sum(0) / used.sum(0).clamp_min(1)  # (D,) over the others
+
+    def row(self, change: Change, label: Tensor) -> Tensor:
+        weight, bias = (change[name] for name in self.layer)
+        decay = _decay(weight, bias, self.weight)
+        weight, bias = weight - decay * self.weight, bias - decay * self.bias
+        found = bias @ weight / bias.square().sum().clamp_min(1e-20)
+        zero = found.abs() <= self.least
+        dropped = float(
+            zero[self.cut == 0].float().mean().nan_to_num(0)
+        )  # the rate; ReLU cuts these units for no image
+        expected = self.mean * dropped / (dropped + (1 - dropped) * self.cut).clamp_min(1e-6)
+        return torch.cat([torch.where(zero, expected, (1 - dropped) * found), one_hot(label, self.classes)])
+
+
+def _decay(weight: Tensor, bias: Tensor, received: Tensor) -> Tensor:
+    """The multiple of the received weight (O, D) in its change (O, D), by what is no product with the bias's change (O,)."""
+    direction = bias / bias.norm().clamp_min(1e-20)
+    across, own = (one - direction[:, None] * (direction @ one) for one in (weight, received))
+    multiple: Tensor = (across * own).sum() / own.square().sum().clamp_min(1e-20)
+    return multiple
+
+
+def _first_linear(model: nn.Module) -> tuple[str, ...]:
+    """Names of the parameters of the first fully connected layer."""
+    name, layer = next((name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear))
+    return tuple(f"{name}.{part}" for part, _ in layer.named_parameters())
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """A regression from the rows of a reader, followed by the batch statistics' where `moments`, and its error for updates.
+
+    `preliminary` says that it was fitted on the public images whose updates were not simulated.
+    """
+
+    reader: _Reader
+    regression: Regression
+    error: float = 0.0
+    moments: bool = False
+    preliminary: bool = False
+
+    def on_all(self, images: Tensor) -> "_Fit":
+        """The same, fitted on all public images (N, 3, H, W) if its regression is preliminary."""
+        return replace(self, regression=Regression(self.reader.known, images)) if self.preliminary else self
+
+
+def _fits(
+    reader: _Reader,
+    images: Tensor,
+    some: Tensor,
+    changes: Sequence[Change],
+    labels: Tensor,
+    moments: Tensor | None,
+) -> list[_Fit]:
+    """The regressions with what this reader reads, by their errors on the updates (S,) of the public images at `some` (S,)."""
+    rows, wanted = reader.rows(changes, labels), images[some]
+    of_updates = Regression(rows, wanted)
+    found = [_Fit(reader, of_updates, of_updates.left_out_error)]
+    if moments is not None:
+        of_both = Regression(torch.cat([rows, moments], dim=1), wanted)
+        found.append(_Fit(reader, of_both, of_both.left_out_error, moments=True))
+    others = ~torch.isin(torch.arange(len(images)), some)
+    if int(others.sum()) >= _FITTED:
+        plain = Regression(reader.known[others], images[others])
+        found.append(_Fit(reader, plain, plain.error(rows, wanted), preliminary=True))
+    return found

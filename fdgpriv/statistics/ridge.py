@@ -1,0 +1,20 @@
+"""Ridge regression whose penalty is chosen by the error on inputs left out."""
+
+import numpy as np
+import torch
+from sklearn.linear_model import Ridge, RidgeCV
+from torch import Tensor
+
+
+def ridge_regression(inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Ridge regression from vectors (D,) to flattened images (P,): its weight (P, D) and bias (P,).
+
+    Args:
+        inputs: (M, D) standardised vectors of simulated artifacts.
+        targets: (M, 3, H, W) their images.
+    """
+    flat = targets.flatten(1).numpy()
+    some = flat[:, :: max(1, flat.shape[1] // 64)]  # enough pixels to choose the penalty on
+    penalty = RidgeCV(alphas=np.logspace(-1, 4, 11)).fit(inputs.numpy(), some).alpha_
+    model = Ridge(alpha=penalty).fit(inputs.numpy(), flat)
+    return torch.from_numpy(np.asarray(model.coef_)), torch.from_numpy(np.asarray(model.intercept_))

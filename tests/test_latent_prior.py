@@ -1,0 +1,96 @@
+"""An update of one image tells the input of the first fully connected layer: exactly, under weight decay and dropout."""
+
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.utils.global_rng import drawing_from
+from fdgpriv.utils.seeds import generator
+
+latent_prior: Any = import_module("fdgpriv.attacks._latent_prior")
+
+_RATE = 0.25
+_CLASSES = 4
+
+
+class Network(nn.Module):
+    """Features with ReLU, a hidden and a last layer; what of the features is dropped is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with drawing_from(generator(0)):
+            self.features = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.ReLU(), nn.Flatten())
+            self.hidden, self.head = nn.Linear(8 * 8 * 8, 16), nn.Linear(16, _CLASSES)
+
+    def forward(self, images: Tensor, kept: Tensor | float = 1.0) -> Tensor:
+        logits: Tensor = self.head(torch.relu(self.hidden(self.features(images) * kept)))
+        return logits
+
+
+@pytest.fixture
+def network() -> Network:
+    return Network()
+
+
+@pytest.fixture
+def images() -> Tensor:
+    return torch.rand(60, 3, 16, 16, generator=generator(1))
+
+
+def _change(network: Network, image: Tensor, label: int, kept: Tensor | float, decay: float) -> dict[str, Tensor]:
+    """Received minus trained parameters for one step of SGD on one image."""
+    loss = nn.functional.cross_entropy(network(image[None], kept), torch.tensor([label]))
+    slopes = torch.autograd.grad(loss, list(network.parameters()))
+    named = network.named_parameters()
+    return {name: 0.1 * (slope + decay * p.detach()) for (name, p), slope in zip(named, slopes, strict=True)}
+
+
+def _read(network: Network, images: Tensor, change: dict[str, Tensor], label: int) -> Tensor:
+    """(D,): the layer's input as it is read."""
+    adversary = SimpleNamespace(public_images=(images, torch.arange(len(images)) % _CLASSES), classes=_CLASSES)
+    reader = latent_prior._FirstLayer(("hidden.weight", "hidden.bias"), network, adversary)
+    row = reader.row(change, torch.tensor(label))
+    assert row[-_CLASSES:].tolist() == [float(k == label) for k in range(_CLASSES)]
+    found: Tensor = row[:-_CLASSES]
+    return found
+
+
+@pytest.mark.parametrize("decay", [0.0, 1e-3, 0.1])
+def test_the_input_is_read_exactly_whatever_the_weight_decay(network: Network, images: Tensor, decay: float) -> None:
+    truth = network.features(images[:1])[0].detach()
+    assert 0.1 < float((truth == 0).float().mean()) < 0.9  # ReLU cuts some
+    found = _read(network, images, _change(network, images[0], 2, 1.0, decay), 2)
+    assert torch.allclose(found, truth, atol=5e-4)
+
+
+def test_without_removing_the_decay_the_input_would_be_wrong(network: Network, images: Tensor) -> None:
+    change, truth = _change(network, images[0], 2, 1.0, 1.0), network.features(images[:1])[0].detach()
+    weight, bias = change["hidden.weight"], change["hidden.bias"]
+    plain = bias @ weight / bias.square().sum()
+    assert (plain - truth).abs().max() > 0.1 * truth.max()
+    assert (_read(network, images, change, 2) - truth).abs().max() < 5e-4
+
+
+def test_what_was_dropped_is_expected_instead(network: Network, images: Tensor) -> None:
+    kept = (torch.rand(512, generator=generator(2)) >= _RATE) / (1 - _RATE)
+    inputs = network.features(images).detach()
+    found = _read(network, images, _change(network, images[0], 1, kept, 1e-3), 1)
+    truth, sent = inputs[0], inputs[0] * kept
+    seen = (kept > 0) & (truth > 0.01)
+    assert torch.allclose(found[seen], truth[seen], rtol=0.1, atol=1e-3)  # undone but for the estimate of the rate
+    never_cut = (kept == 0) & (inputs > 0.01).all(0)
+    assert int(never_cut.sum()) > 5
+    assert torch.allclose(found[never_cut], inputs.mean(0)[never_cut], rtol=0.05)
+    assert (found - truth).square().mean() < 0.5 * (sent - truth).square().mean()
+
+
+def test_the_first_layer_is_read_of_one_image_only(network: Network, images: Tensor) -> None:
+    adversary = SimpleNamespace(public_images=(images, torch.arange(len(images)) % _CLASSES), classes=_CLASSES)
+    first, last = latent_prior._first_linear(network), ("head.weight", "head.bias")
+    assert first == ("hidden.weight", "hidden.bias")
+    assert isinstance(latent_prior._Reader.of(first, last, network, adversary), latent_prior._FirstLayer)
+    assert not isinstance(latent_prior._Reader.of(last, last, network, adversary), latent_prior._FirstLayer)
