@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from fdgpriv.adversary import Observation
-from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import STATISTICS, ModelState
 from fdgpriv.results.utility import logits
+from fdgpriv.targets.deferred import Sent
 from fdgpriv.targets.output_cache import OutputCache
 
 _TRUSTED = 0.5  # accuracy on public images from which a received model's predictions serve as labels
@@ -100,7 +100,7 @@ class ModelOutputs:
 
     def candidate_logits_of_artifact(
         self,
-        artifact: Artifact,
+        sent: Sent,
         state: ModelState,
         observations: Sequence[Observation],
         received_model: ModelState,
@@ -112,7 +112,7 @@ class ModelOutputs:
         index = all_membership_candidates(observations)
         under = received_model if id(received_model) in self._trusted else None
         candidates = self.output_cache.of(
-            artifact, under, index, lambda some: self.logits([state], self.pool[some], received_model)[0]
+            sent, under, index, lambda some: self.logits([state], self.pool[some], received_model)[0]
         )
         of_public = self.logits([state], self.images, received_model) if public else candidates[None, :0]
         return Logits(index, candidates[None], of_public)

@@ -3,7 +3,7 @@
 Importances are averages over the client's images, as styles are (see `style_membership.py`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -14,8 +14,8 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.parameters import ImportanceWeights
 from fdgpriv.attack import Attack
+from fdgpriv.targets.deferred import identity
 from fdgpriv.targets.importance import ImportanceSimulator
-from fdgpriv.targets.output_cache import identity
 from fdgpriv.tasks.membership import Members
 from fdgpriv.utils.fields import TwoOrMore
 
@@ -62,7 +62,7 @@ class ImportanceMembership(Attack):
     ) -> list[Prediction]:
         simulator = adversary.simulator(ImportanceSimulator)
         some = [d.images[torch.randperm(len(d), generator=rng)[: self.public]] for d in adversary.held if len(d)]
-        alike: dict[int, list[int]] = {}
+        alike: dict[Hashable, list[int]] = {}
         for i, observation in enumerate(observations):  # group the observations of the same importances
             alike.setdefault(identity(observation.sent), []).append(i)
         predictions: dict[int, Prediction] = {}

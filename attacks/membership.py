@@ -3,7 +3,7 @@
 References: as in `_membership.py`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
 from fdgpriv.attack import Attack
-from fdgpriv.targets.output_cache import identity
+from fdgpriv.targets.deferred import identity
 from fdgpriv.targets.shared_model import SharedModelSimulator
 from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.target import Target
@@ -121,7 +121,7 @@ class _Inference:
     def scores(self, observations: Sequence[Observation]) -> list[Prediction]:
         """A score (N,) of each observation's membership candidates."""
         by_start: dict[tuple[int, int], list[Observation]] = {}
-        by_artifact: dict[int, list[Observation]] = {}
+        by_artifact: dict[Hashable, list[Observation]] = {}
         for observation in observations:
             by_start.setdefault(self._start(observation), []).append(observation)
             by_artifact.setdefault(identity(observation.sent), []).append(observation)
@@ -137,7 +137,7 @@ class _Inference:
             received_model = received_model_of(some[0])
             model = self.simulator.after(some[0].artifact, received_model)
             output = self.outputs.candidate_logits_of_artifact(
-                some[0].artifact, model, some, received_model, self.statistic == "rmia"
+                some[0].sent, model, some, received_model, self.statistic == "rmia"
             )
             found |= {one: self._score(one, output, compared[self._start(one)], count).nan_to_num(0.0) for one in some}
         return [found[observation] for observation in observations]

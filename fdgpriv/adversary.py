@@ -11,8 +11,9 @@ from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import Domain
 from fdgpriv.data.looks import other_look
+from fdgpriv.targets.deferred import Sent, read
 from fdgpriv.targets.output_cache import OutputCache
-from fdgpriv.targets.planted import Mixture, Plant
+from fdgpriv.targets.planted import Plant
 from fdgpriv.targets.simulator import HeldImages, Simulator
 from fdgpriv.targets.style import StyleSimulator
 from fdgpriv.threat import Auxiliary, Capability, ThreatModel
@@ -35,14 +36,14 @@ class Observation:
     """One artifact to infer from.
 
     Attributes:
-        sent: The artifact, with its sender's name hidden, or the mixture of two.
+        sent: The artifact, with its sender's name hidden, or what stands for it.
         n_images: Number of images of the artifact (public, as in privacy accounting); 0 if it is the secret.
         candidates: (T, N) indices into `Adversary.candidates`: T line-ups, each with at most one image of the artifact.
         membership_candidates: (N,) indices into `Adversary.candidates`; some are images of the artifact.
         received_model: The model that its sender received in that round, if the artifact depends on it.
     """
 
-    sent: Artifact | Mixture
+    sent: Sent
     n_images: int
     candidates: Tensor
     membership_candidates: Tensor
@@ -50,8 +51,8 @@ class Observation:
 
     @property
     def artifact(self) -> Artifact:
-        """The artifact; a mixture is computed anew each time."""
-        return self.sent.artifact() if isinstance(self.sent, Mixture) else self.sent
+        """The artifact; a mixture is computed anew each time, a large one loaded."""
+        return read(self.sent)
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,6 +25,7 @@ from fdgpriv.evaluation.scores import Scores, evaluate_trials
 from fdgpriv.statistics.questions import Absent, Evidence
 from fdgpriv.statistics.resolution import power
 from fdgpriv.statistics.rule import Test as Outcome
+from fdgpriv.targets.deferred import identity
 from fdgpriv.targets.planted import Mixture, Plant
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions
@@ -197,7 +198,8 @@ def test_a_planted_trial_asks_for_the_secret_of_few_images(evaluator: Evaluator,
         assert planted.observation.n_images == base.n_images
         wanted = Mixture(base.artifact, single.observation.artifact, weight).artifact()
         assert equal(planted.observation.artifact.tensors(), wanted.tensors())
-        assert isinstance(planted.observation.sent, Mixture) == (weight not in (0, 1))  # no tensors of its own
+        known = {0: identity(base.sent), 1: identity(single.observation.sent)}  # caches know these
+        assert identity(planted.observation.sent) == known.get(weight, id(planted.observation.sent))
     singles = [c for c in one.calibration if c.size == 1]
     assert len(found.calibration) == len(singles) * len(WEIGHTS) > 0
     known = {(c.client, c.size): c.one for c in one.calibration}

@@ -31,4 +31,4 @@ class LaidOut:
     def output_cache(self) -> OutputCache:
         """Cache of the artifacts' model outputs, shared by all adversaries."""
         every = [one for trial in self.trials for one in trial.observations()]
-        return OutputCache.among((observation.artifact, observation.membership_candidates) for observation in every)
+        return OutputCache.among((observation.sent, observation.membership_candidates) for observation in every)

@@ -87,7 +87,7 @@ def _power(
     learned = trials.attack.learned
     alternatives = _ONE if adversaries[0].adversary.expensive and trials.attack.task.draws_images else _SOME
     size, own = one.size, adversaries[0].adversary
-    plant = Plant(0.0, own.typical if size is None else size, own.expensive, own.seed)
+    plant = Plant(0.0, own.typical if size is None else size, own.expensive, own.seed, trials.evaluator.store)
 
     def scored(weights: Sequence[float]) -> list[Scores]:
         numbered = dict(enumerate(weights, start=_FIRST))
@@ -240,7 +240,6 @@ def _mixed_trial(
 
 def _mixed(one: ScoredObservation, base: ScoredObservation, weight: float) -> ScoredObservation:
     """The observation of the mixture, with the secret of the single image."""
-    both = Mixture(base.observation.artifact, one.observation.artifact, weight)
-    sent = both.artifact() if weight in (0, 1) else both  # there it has tensors that are stored anyway
+    sent = Mixture(base.observation.sent, one.observation.sent, weight)
     observation = replace(one.observation, sent=sent, n_images=base.observation.n_images)
     return replace(one, observation=observation)

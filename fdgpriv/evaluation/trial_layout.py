@@ -7,7 +7,7 @@ client's where only artifacts of single images were recorded.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from fdgpriv.evaluation.candidates import CandidatePool, nearest_other
 from fdgpriv.evaluation.trial import ScoredObservation, Trial, TrialNeeds
 from fdgpriv.federation.partition import Population
 from fdgpriv.targets.cached_simulator import CachedSimulator
+from fdgpriv.targets.deferred import Sent, changed
 from fdgpriv.targets.simulator import HeldImages, Simulator
 from fdgpriv.targets.target import Target
 
@@ -39,7 +40,7 @@ class Group:
     size: int | None
     number: int
     index: Tensor
-    artifact: Artifact
+    sent: Sent
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +67,7 @@ class TrialLayout:
     crossing: bool = False
     photographs: bool = False
     _observations: dict[tuple[int, int], tuple[object, Observation]] = field(default_factory=dict, init=False)
-    _drawn: dict[tuple[int | None, int], Sequence[Artifact]] = field(default_factory=dict, init=False)
+    _drawn: dict[tuple[int | None, int], Sequence[Sent]] = field(default_factory=dict, init=False)
 
     def holding(self, name: str) -> HeldImages:
         """The images of this client or shadow client, with the model it received."""
@@ -87,7 +88,7 @@ class TrialLayout:
             order = order[~torch.isin(order, leaked[name])] if name in leaked else order
             for size in sizes:
                 if size is None:
-                    whole = wire.get(name)
+                    whole: Sent | None = wire.get(name)
                     if whole is None:
                         whole = self._made(name, held, torch.arange(len(held.images)), "client")
                     found.append(Group(name, None, 0, order, whole))
@@ -95,8 +96,8 @@ class TrialLayout:
                 granularity = "image" if size == 1 else "cluster"
                 for number, index in enumerate(order.split(size)[: self._count(size, per_client[size])]):
                     if len(index) == size:
-                        artifact = self._made(name, held, index, granularity)
-                        found.append(Group(name, size, number, index, artifact))
+                        sent = self._made(name, held, index, granularity)
+                        found.append(Group(name, size, number, index, sent))
         return found
 
     def _count(self, size: int, of_each: int) -> int:
@@ -105,7 +106,7 @@ class TrialLayout:
             return of_each
         return -(-of_each // 3) if size == 1 else 1
 
-    def _made(self, name: str, held: HeldImages, index: Tensor, granularity: str) -> Artifact:
+    def _made(self, name: str, held: HeldImages, index: Tensor, granularity: str) -> Sent:
         return self.maker.make(self.target, name, held, index, self.rng, granularity)
 
     def trials(self, groups: Sequence[Group], public: Mapping[int | None, Tensor]) -> list[Trial]:
@@ -132,7 +133,7 @@ class TrialLayout:
         mine = self._truth(group, group.index, candidates, positions, membership_candidates, members)
         domain = self.pool.domain[group.client]
 
-        def observed(other: Group | Artifact) -> ScoredObservation:
+        def observed(other: Group | Sent) -> ScoredObservation:
             shared = self.needs.image_bounds and self.target.expensive  # predictions are then the same in every trial
             key = (0 if shared else id(group), id(other))
             if key not in self._observations:
@@ -143,7 +144,7 @@ class TrialLayout:
 
         by_name = {"attack": [observed(group)]}
         if public is not None:
-            by_name["random_style"] = [observed(artifact) for artifact in self._random(group, public)]
+            by_name["random_style"] = [observed(sent) for sent in self._random(group, public)]
         peers = [g for g in groups if g.client != group.client and (self.needs.hidden_size or g.size == group.size)]
         for name, near in zip(OTHERS, (True, False), strict=True):
             if of_all:
@@ -192,18 +193,18 @@ class TrialLayout:
     def _observation(
         self,
         target: Group,
-        other: Group | Artifact,
+        other: Group | Sent,
         candidates: Tensor,
         membership_candidates: Tensor,
         n_images: int | None = None,
     ) -> Observation:
         """The observation of `other`, with the candidates and the number of images of the target."""
-        artifact, whose = (other.artifact, other.client) if isinstance(other, Group) else (other, target.client)
+        sent, whose = (other.sent, other.client) if isinstance(other, Group) else (other, target.client)
         if self.needs.hidden_size:
             n_images = 0
         elif n_images is None:
             n_images = self._n_images(target.client) if target.size is None else target.size
-        alike = self.target.simulator.alike(artifact, target.artifact.level)
+        alike = changed(sent, partial(self.target.simulator.alike, granularity=target.sent.level))
         return Observation(alike, n_images, candidates, membership_candidates, self.target.received_model.get(whose))
 
     def _n_images(self, client: str) -> int:
@@ -224,7 +225,7 @@ class TrialLayout:
         )
         return ScoredObservation(self._observation(group, group, candidates, non_members), truth)
 
-    def _random(self, group: Group, public: Tensor) -> Sequence[Artifact]:
+    def _random(self, group: Group, public: Tensor) -> Sequence[Sent]:
         """Artifacts drawn from the public distribution; where evaluating them is expensive, the same few for all targets."""
         received_model = self.target.received_model.get(group.client)
         if not (self.needs.image_bounds or self.target.expensive):
@@ -232,7 +233,8 @@ class TrialLayout:
         key = (group.size, id(received_model))
         if key not in self._drawn:
             count = 1 if self.target.own_models else self.alternatives
-            self._drawn[key] = self.target.simulator.random(public, count, received_model, self.rng)
+            drawn = self.target.simulator.random(public, count, received_model, self.rng)
+            self._drawn[key] = [self.maker.store.keep(artifact) for artifact in drawn]
         return self._drawn[key]
 
     def _own(self, held: HeldImages, image: int) -> Artifact:

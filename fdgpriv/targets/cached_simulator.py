@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.targets.deferred import Sent
 from fdgpriv.targets.simulator import HeldImages, Simulator
+from fdgpriv.targets.stored import Store
 from fdgpriv.targets.target import Target
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
@@ -20,10 +22,12 @@ class CachedSimulator:
 
     Attributes:
         seed: Of the randomness of expensive artifacts, which depends on their images only.
+        store: Keeps large artifacts.
     """
 
     seed: int
-    _made: Cache[Artifact] = field(default_factory=Cache)
+    store: Store = field(default_factory=Store)
+    _made: Cache[Sent] = field(default_factory=Cache)
 
     def make(
         self,
@@ -33,14 +37,15 @@ class CachedSimulator:
         index: Tensor,
         rng: torch.Generator,
         granularity: str,
-    ) -> Artifact:
+    ) -> Sent:
         """The defended artifact of the images at `index` (m,) of client `whose`."""
         if not target.expensive:
             return target.simulator.make(held, index, rng, granularity=granularity)
         key = (whose, tuple(index.tolist()), granularity)
         own = generator(self.seed, 12, crc32(repr(key).encode()))
         return self._made.get(
-            (target.called, *key), lambda: target.simulator.make(held, index, own, granularity=granularity)
+            (target.called, *key),
+            lambda: self.store.keep(target.simulator.make(held, index, own, granularity=granularity)),
         )
 
     def make_all(self, target: Target[Simulator], parties: Mapping[str, HeldImages]) -> dict[str, Artifact]:

@@ -1,21 +1,15 @@
 """Caches model outputs that do not depend on the adversary's data."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from fdgpriv.artifacts.artifact import Artifact
-from fdgpriv.targets.planted import Mixture
+from fdgpriv.targets.deferred import Sent, identity
 from fdgpriv.utils.cache import Cache
 
 Evaluate = Callable[[Tensor], Tensor]
-
-
-def identity(sent: Artifact | Mixture) -> int:
-    """Identifies an artifact by its first tensor, which equal observations share; a mixture by itself."""
-    return id(sent if isinstance(sent, Mixture) else next(iter(sent.tensors().values())))
 
 
 @dataclass(eq=False)
@@ -30,27 +24,27 @@ class OutputCache:
             candidates, (N,) sorted indices into the pool; other outputs are not cached.
     """
 
-    candidates: Mapping[int, tuple[Artifact, Tensor]] = field(default_factory=dict)
+    candidates: Mapping[Hashable, tuple[Sent, Tensor]] = field(default_factory=dict)
     _outputs: Cache[tuple[object, Tensor]] = field(default_factory=Cache, init=False)
 
     @classmethod
-    def among(cls, candidates: Iterable[tuple[Artifact, Tensor]]) -> "OutputCache":
+    def among(cls, candidates: Iterable[tuple[Sent, Tensor]]) -> "OutputCache":
         """A cache for these artifacts and the membership candidates of each; an artifact may occur several times."""
-        found: dict[int, tuple[Artifact, list[Tensor]]] = {}
+        found: dict[Hashable, tuple[Sent, list[Tensor]]] = {}
         for artifact, membership_candidates in candidates:
             found.setdefault(identity(artifact), (artifact, []))[1].append(membership_candidates)
         return cls({name: (artifact, torch.cat(some).unique()) for name, (artifact, some) in found.items()})
 
-    def of(self, artifact: Artifact, under: object, index: Tensor, evaluate: Evaluate) -> Tensor:
+    def of(self, sent: Sent, under: object, index: Tensor, evaluate: Evaluate) -> Tensor:
         """Outputs (N, K) of the artifact's model on the images at `index` (N,).
 
         Args:
-            artifact: As it was shared.
+            sent: The artifact as it was shared.
             under: What else the outputs depend on.
             index: Into the pool.
             evaluate: Computes the outputs (n, K) on the images at some indices (n,).
         """
-        name = identity(artifact)
+        name = identity(sent)
         every_index = self.candidates[name][1] if name in self.candidates else index[:0]
         if not torch.isin(index, every_index).all():
             return evaluate(index)
