@@ -175,6 +175,12 @@ def answered(*ps: float, **more: Any) -> Answer:
     return answers({str(i): {"attack": evidence(p, **more)} for i, p in enumerate(ps)})["0"]
 
 
+def test_a_positive_control_of_exactly_the_wanted_lead_succeeds_whatever_rounding_makes_of_it() -> None:
+    assert 16 / 30 - 10 / 30 < 0.2
+    assert evidence(positive_lead=16 / 30 - 10 / 30, relevant=0.2).works
+    assert not evidence(positive_lead=0.1999, relevant=0.2).works
+
+
 @pytest.mark.parametrize(
     ("ps", "verdict", "because"),
     [

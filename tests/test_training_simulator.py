@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -57,9 +58,18 @@ def test_fewer_artifacts_are_asked_about_where_one_takes_a_training(trained: tup
         assert {client for client, _ in asked} >= set(fitted.population.clients)
 
 
-def test_what_was_trained_with_the_same_draws_is_remembered_and_nobody_can_tell(trained: tuple[str, Fitted]) -> None:
+def test_what_was_trained_with_the_same_draws_is_remembered_and_nobody_can_tell(
+    trained: tuple[str, Fitted], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The model, and what is drawn after it, are those of a simulator that remembers nothing."""
     _, fitted = trained
+    train, trainings = TrainingSimulator.trained, list[TrainingSimulator]()
+
+    def counted(self: TrainingSimulator, *given: Any) -> ModelState:
+        trainings.append(self)
+        return train(self, *given)
+
+    monkeypatch.setattr(TrainingSimulator, "trained", counted)
     first, other = _simulator(fitted), _simulator(fitted)
     held, index = _held(fitted), torch.arange(3)
     rngs = [generator(5) for _ in range(3)]
@@ -68,9 +78,10 @@ def test_what_was_trained_with_the_same_draws_is_remembered_and_nobody_can_tell(
         first.trained_once(held, index, rngs[1]),
         other.trained_once(held, index, rngs[2]),
     ]
-    assert models[0] is models[1]
-    assert models[2] is not models[0]
-    assert all(torch.equal(tensor, models[2].state[name]) for name, tensor in models[0].state.items())
+    assert trainings == [first, other]
+    for model in models[1:]:
+        assert list(model.state) == list(models[0].state)
+        assert all(torch.equal(tensor, model.state[name]) for name, tensor in models[0].state.items())
     assert len({float(torch.rand((), generator=rng)) for rng in rngs}) == 1
 
 

@@ -18,6 +18,8 @@ Because: TypeAlias = Literal["weak_attack", "too_coarse", "not_after_correction"
 
 FALSE_DISCOVERIES = 0.05
 
+_ROUNDING = 1e-9  # 16 hits of 30 against 10 are a lead of 0.19999999999999996
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -54,7 +56,7 @@ class Evidence:
     def works(self) -> bool:
         """Whether it succeeds on its positive control, with a lead that matters."""
         one = self.positive
-        return one is not None and one.p is not None and one.p <= LEVEL and one.difference >= self.wanted
+        return one is not None and one.p is not None and one.p <= LEVEL and one.difference >= self.wanted - _ROUNDING
 
     @property
     def strength(self) -> float:

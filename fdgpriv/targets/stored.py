@@ -12,7 +12,7 @@ from fdgpriv.targets.deferred import Deferred, Sent
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.checksum import save_tensors
 
-LARGE = 2**20  # bytes from which an artifact is kept in a file
+LARGE = 2**21  # bytes from which an artifact is kept in a file
 
 
 @dataclass(frozen=True, eq=False)
