@@ -18,7 +18,7 @@ Because: TypeAlias = Literal["weak_attack", "too_coarse", "not_after_correction"
 
 FALSE_DISCOVERIES = 0.05
 
-_ROUNDING = 1e-9  # 16 hits of 30 against 10 are a lead of 0.19999999999999996
+_ROUNDING = 1e-9  # 0.7 - 0.5 is 0.19999999999999996
 
 
 @dataclass(frozen=True)
