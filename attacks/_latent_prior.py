@@ -59,27 +59,24 @@ class LatentPrior:
         last = adversary.simulator(TrainingSimulator).last_layer
         first = _first_linear(model) if single else last
         if simulations < _FITTED:
-            reader = _Reader.of(first, last, model, adversary)
-            self.fit = self.without = _Fit(reader, Regression(reader.known, images))
+            reader, known = _reader(first, last, model, adversary)
+            self.fit = self.without = _Fit(reader, Regression(known, images))
             return
         some = torch.randperm(len(images), generator=generator(adversary.seed, 50))[:simulations]
-        changes, moments = self._of_updates(adversary, model, received_model, some)
+        changes, moments = self._of_updates(adversary, model, received_model, some, (*last, *first))
         of_updates = some, changes, labels[some], moments if single else None
-        fits = [
-            fit
-            for layer in dict.fromkeys((last, first))
-            for fit in _fits(_Reader.of(layer, last, model, adversary), images, *of_updates)
-        ]
+        readers = [_reader(layer, last, model, adversary) for layer in dict.fromkeys((last, first))]
+        fits = [fit for reader, known in readers for fit in _fits(reader, known, images, *of_updates)]
         fits.sort(key=lambda fit: fit.error)
         self.fit = fits[0].on_all(images)
         # random artifacts reveal no batch statistics
         self.without = next(fit for fit in fits if not fit.moments).on_all(images) if self.fit.moments else self.fit
 
     def _of_updates(
-        self, adversary: Adversary, model: nn.Module, received_model: ModelState, some: Tensor
+        self, adversary: Adversary, model: nn.Module, received_model: ModelState, some: Tensor, wanted: Sequence[str]
     ) -> tuple[list[Change], Tensor | None]:
-        """What a simulated update of each public image at `some` (S,) tells: its change, and the batch statistics of all
-        layers (S, E); None where they are not revealed.
+        """What a simulated update of each public image at `some` (S,) tells: the change of the parameters `wanted`, and the
+        batch statistics of all layers (S, E); None where they are not revealed.
         """
         simulator = adversary.simulator(TrainingSimulator)
         images, labels = adversary.public_images
@@ -87,7 +84,8 @@ class LatentPrior:
         seen = []
         for i in some:
             made = adversary.make(images, labels, i[None], generator(adversary.seed, 51, int(i)), received_model)
-            changes.append(simulator.change(made, received_model))
+            change = simulator.change(made, received_model)
+            changes.append({name: change[name] for name in wanted})
             after = simulator.after(made, received_model).state
             told = revealed(model, after, received_model.state, batches_seen(after, received_model.state))
             seen.append({name: told[name] for name in self.layers if name in told})
@@ -113,45 +111,35 @@ class LatentPrior:
 
 
 class _Reader:
-    """Reads the inputs of a fully connected layer.
+    """Reads the inputs of the last layer.
 
     Attributes:
         layer: Names of its weight and its bias, if it has one.
-        inputs: (N, D) its inputs for the public images, from the received model in evaluation mode.
-        known: (N, D + K) the same with the class.
+        classes: K.
     """
 
-    def __init__(self, layer: tuple[str, ...], model: nn.Module, adversary: Adversary) -> None:
-        images, labels = adversary.public_images
-        self.layer, self.classes = layer, adversary.classes
-        self.inputs = layer_inputs(model, model.get_submodule(layer[0].rpartition(".")[0]), images)
-        self.known = torch.cat([self.inputs, one_hot(labels, self.classes)], dim=1)
-
-    @classmethod
-    def of(cls, layer: tuple[str, ...], last: tuple[str, ...], model: nn.Module, adversary: Adversary) -> "_Reader":
-        """The reader of this layer: the last one by the rows of its classes, another with a bias by its only image."""
-        kind = _FirstLayer if layer != last and len(layer) > 1 else _Reader
-        return kind(layer if kind is _FirstLayer else last, model, adversary)
+    def __init__(self, layer: tuple[str, ...], classes: int) -> None:
+        self.layer, self.classes = layer, classes
 
     def rows(self, changes: Sequence[Change], labels: Tensor) -> Tensor:
         """(U, D + K): what changes (received minus trained) tell of the input that images of these labels (U,) had."""
         return torch.stack([self.row(change, label) for change, label in zip(changes, labels, strict=True)])
 
     def row(self, change: Change, label: Tensor) -> Tensor:
-        """(D + K,): the mean input of the images of a class, and the class; of the last layer."""
+        """(D + K,): the mean input of the images of a class, and the class."""
         return row_of_class(change[self.layer[0]].flatten(1), bias_change(change, self.layer), label)
 
 
 class _FirstLayer(_Reader):
     """Reads the input that the first fully connected layer had for an update's only image, without weight decay and dropout."""
 
-    def __init__(self, layer: tuple[str, ...], model: nn.Module, adversary: Adversary) -> None:
-        super().__init__(layer, model, adversary)
-        self.weight, self.bias = (model.get_parameter(name).detach() for name in layer)
-        self.least = _ZERO * float(self.inputs.abs().mean())
-        used = self.inputs.abs() > self.least
+    def __init__(self, layer: tuple[str, ...], classes: int, model: nn.Module, inputs: Tensor) -> None:
+        super().__init__(layer, classes)
+        self.weight, self.bias = (model.get_parameter(name).detach().clone() for name in layer)
+        self.least = _ZERO * float(inputs.abs().mean())
+        used = inputs.abs() > self.least
         self.cut = 1 - used.float().mean(0)  # (D,) share of images for which ReLU cuts a unit
-        self.mean = (self.inputs * used).sum(0) / used.sum(0).clamp_min(1)  # (D,) over the others
+        self.mean = (inputs * used).sum(0) / used.sum(0).clamp_min(1)  # (D,) over the others
 
     def row(self, change: Change, label: Tensor) -> Tensor:
         weight, bias = (change[name] for name in self.layer)
@@ -174,6 +162,19 @@ def _decay(weight: Tensor, bias: Tensor, received: Tensor) -> Tensor:
     return multiple
 
 
+def _reader(
+    layer: tuple[str, ...], last: tuple[str, ...], model: nn.Module, adversary: Adversary
+) -> tuple[_Reader, Tensor]:
+    """Reads this layer, by its only image if it is not the last one and has a bias, else the last layer by class; with the
+    inputs and classes (N, D + K) of the public images, from the received model in evaluation mode.
+    """
+    alone = layer != last and len(layer) > 1
+    read, (images, labels) = layer if alone else last, adversary.public_images
+    inputs = layer_inputs(model, model.get_submodule(read[0].rpartition(".")[0]), images)
+    known = torch.cat([inputs, one_hot(labels, adversary.classes)], dim=1)
+    return _FirstLayer(read, adversary.classes, model, inputs) if alone else _Reader(read, adversary.classes), known
+
+
 def _first_linear(model: nn.Module) -> tuple[str, ...]:
     """Names of the parameters of the first fully connected layer."""
     name, layer = next((name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear))
@@ -184,22 +185,23 @@ def _first_linear(model: nn.Module) -> tuple[str, ...]:
 class _Fit:
     """A regression from the rows of a reader, followed by the batch statistics' where `moments`, and its error for updates.
 
-    `preliminary` says that it was fitted on the public images whose updates were not simulated.
+    One that was fitted on a part of the public images only has all of their rows (N, D + K) in `known`.
     """
 
     reader: _Reader
     regression: Regression
     error: float = 0.0
     moments: bool = False
-    preliminary: bool = False
+    known: Tensor | None = None
 
     def on_all(self, images: Tensor) -> "_Fit":
-        """The same, fitted on all public images (N, 3, H, W) if its regression is preliminary."""
-        return replace(self, regression=Regression(self.reader.known, images)) if self.preliminary else self
+        """The same, fitted on all public images (N, 3, H, W) if it was on a part of them."""
+        return self if self.known is None else replace(self, regression=Regression(self.known, images), known=None)
 
 
 def _fits(
     reader: _Reader,
+    known: Tensor,
     images: Tensor,
     some: Tensor,
     changes: Sequence[Change],
@@ -215,6 +217,6 @@ def _fits(
         found.append(_Fit(reader, of_both, of_both.left_out_error, moments=True))
     others = ~torch.isin(torch.arange(len(images)), some)
     if int(others.sum()) >= _FITTED:
-        plain = Regression(reader.known[others], images[others])
-        found.append(_Fit(reader, plain, plain.error(rows, wanted), preliminary=True))
+        plain = Regression(known[others], images[others])
+        found.append(_Fit(reader, plain, plain.error(rows, wanted), known=known))
     return found

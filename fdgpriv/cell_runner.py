@@ -159,7 +159,7 @@ class CellRunner:
                 one, found = finished.result()
                 scores[one.key] = found
                 completed.attack_s += found.attack_s
-                self.progress.step(task, f"{one.key} in {found.attack_s:.1f} s")
+                self.progress.step(task, "" if found.not_applicable else f"{one.key} in {found.attack_s:.1f} s")
         except KeyboardInterrupt:
             for key in [key for key, one in scores.items() if one.not_applicable == _PENDING]:
                 del scores[key]

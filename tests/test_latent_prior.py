@@ -52,7 +52,8 @@ def _change(network: Network, image: Tensor, label: int, kept: Tensor | float, d
 def _read(network: Network, images: Tensor, change: dict[str, Tensor], label: int) -> Tensor:
     """(D,): the layer's input as it is read."""
     adversary = SimpleNamespace(public_images=(images, torch.arange(len(images)) % _CLASSES), classes=_CLASSES)
-    reader = latent_prior._FirstLayer(("hidden.weight", "hidden.bias"), network, adversary)
+    layer, last = ("hidden.weight", "hidden.bias"), ("head.weight", "head.bias")
+    reader, _ = latent_prior._reader(layer, last, network, adversary)
     row = reader.row(change, torch.tensor(label))
     assert row[-_CLASSES:].tolist() == [float(k == label) for k in range(_CLASSES)]
     found: Tensor = row[:-_CLASSES]
@@ -92,5 +93,7 @@ def test_the_first_layer_is_read_of_one_image_only(network: Network, images: Ten
     adversary = SimpleNamespace(public_images=(images, torch.arange(len(images)) % _CLASSES), classes=_CLASSES)
     first, last = latent_prior._first_linear(network), ("head.weight", "head.bias")
     assert first == ("hidden.weight", "hidden.bias")
-    assert isinstance(latent_prior._Reader.of(first, last, network, adversary), latent_prior._FirstLayer)
-    assert not isinstance(latent_prior._Reader.of(last, last, network, adversary), latent_prior._FirstLayer)
+    of_first, known = latent_prior._reader(first, last, network, adversary)
+    of_last, latents = latent_prior._reader(last, last, network, adversary)
+    assert (type(of_first), type(of_last)) == (latent_prior._FirstLayer, latent_prior._Reader)
+    assert (known.shape, latents.shape) == ((60, 512 + _CLASSES), (60, 16 + _CLASSES))
