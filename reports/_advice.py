@@ -81,8 +81,8 @@ def _undecided(asked: Sequence[Question]) -> Iterator[str]:
     """How many questions are open, and what would decide most of them."""
     reasons = Counter(_OPEN[q.inconclusive_because] for q in asked if q.inconclusive_because)
     if n := reasons.total():
-        verb = "is" if n == 1 else "are"
-        yield f"{n} of {len(asked)} questions on it {verb} open: {joined([step for step, _ in reasons.most_common()])}."
+        verb, tested = "is" if n == 1 else "are", sum(q.verdict != "not_applicable" for q in asked)
+        yield f"{n} of {tested} questions on it {verb} open: {joined([step for step, _ in reasons.most_common()])}."
 
 
 def _learnt(leaks: Sequence[Question]) -> str:

@@ -57,9 +57,14 @@ class Found:
 
 
 def places(runs: Sequence[Run]) -> list[Place]:
-    """Every cell that any run asks about, by adversary, artifact and secret."""
-    asked = [(run, question) for run in runs for question in run.questions]
-    found = list(dict.fromkeys(Place(q.adversary, asked_of(q), q.secret) for _, q in asked))
+    """Every cell that any run asks about, by adversary, artifact and secret.
+
+    An artifact of which nothing applies to an adversary is left out, unless nothing applies to anybody.
+    """
+    asked = [question for run in runs for question in run.questions]
+    tested = {(q.adversary, asked_of(q)) for q in asked if q.verdict != "not_applicable"}
+    kept = [q for q in asked if (q.adversary, asked_of(q)) in tested] or asked
+    found = list(dict.fromkeys(Place(q.adversary, asked_of(q), q.secret) for q in kept))
     roles = role_order([place.adversary for place in found])
     artifacts, secrets = unique([place.artifact for place in found]), list(SECRETS)
     return sorted(found, key=lambda p: (roles.index(p.adversary), artifacts.index(p.artifact), secrets.index(p.secret)))
