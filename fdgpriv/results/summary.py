@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from fdgpriv.results.accuracy import accuracies, several_trainings
 from fdgpriv.results.finding import Results, Run
-from fdgpriv.results.question import Question
+from fdgpriv.results.question import Question, Strongest
 from fdgpriv.statistics.measured import Measured
 
 
@@ -34,15 +34,17 @@ def _run(run: Run) -> Iterator[str]:
 def line(question: Question) -> str:
     """One question in one line: artifact, adversary, secret and scope, the verdict, and what it rests on."""
     asked = f"{question.artifact:22} {question.adversary:12} {question.secret:10} {question.scope:7}"
-    one = question.strongest
-    told = (
-        ""
-        if one is None
-        else f"{one.attack}: {one.metric} {_number(one.value)}, {one.control} {_number(one.control_value)}"
-    )
+    told = "" if question.strongest is None else _told(question.strongest)
     if question.inconclusive_because:
         told = f"{question.inconclusive_because.replace('_', ' ')}; {told}".rstrip("; ")
     return f"{asked} {question.verdict.replace('_', ' '):14} {told}".rstrip()
+
+
+def _told(one: Strongest) -> str:
+    """The attack's figure beside its strongest control's; where both look alike, by how much it leads."""
+    own, other = _number(one.value), _number(one.control_value)
+    lead = f", leads by {one.lead.value:.2g}" if own == other and one.lead.value else ""
+    return f"{one.attack}: {one.metric} {own}, {one.control} {other}{lead}"
 
 
 def _number(figure: Measured) -> str:
