@@ -12,6 +12,7 @@ from ._effects import bound, effect, of_questions
 from ._tables import Cell, Section, Table, text, verdict
 from ._words import (
     BECAUSE,
+    FOILED,
     LEVELS,
     SECRETS,
     VERDICTS,
@@ -128,14 +129,14 @@ def told(found: Found) -> str:
     return (found.verdict == "no_leak_found" and bound(known)) or effect(known)
 
 
-def _cell(arm: Arm, place: Place, detail: int) -> Cell:
+def _cell(arm: Arm, place: Place, detail: int, foiled: bool = False) -> Cell:
     found = find(arm, place)
     if found is None:
         return text("–")
     lines, leaks = [], found.verdict == "leak"
     if detail == ALL or (leaks and detail == LEAKS):
         if found.verdict == "inconclusive":
-            lines += [upper(_because(found)), _about(found) if found.others else ""]
+            lines += [upper(_because(found, foiled)), _about(found) if found.others else ""]
         elif found.verdict != "not_applicable":
             lines += [upper(told(found)), _about(found)]
     elif leaks and found.questions[0][1].scope == "domain":
@@ -148,16 +149,20 @@ def _cell(arm: Arm, place: Place, detail: int) -> Cell:
 
 
 def _beside(arm: Arm, place: Place, detail: int, every: Sequence[Arm]) -> Cell:
-    """A cell among other arms': says so where this arm's defense keeps from view what the same method shares without it."""
-    kinds = {name for run in arm.runs for row in run.artifacts for name in called(row)}
-    asking = any(other.method == arm.method and find(other, place) is not None for other in every)
-    hidden = find(arm, place) is None and asking and place.artifact not in kinds
-    return text("Not seen", "by anyone but its client") if hidden else _cell(arm, place, detail)
+    """A cell among other arms': says what this arm's defense keeps from view, or from an attack that works without it."""
+    same = {other.defense: find(other, place) for other in every if other.method == arm.method}
+    if same[arm.defense] is None:
+        kinds = {name for run in arm.runs for row in run.artifacts for name in called(row)}
+        hidden = any(same.values()) and place.artifact not in kinds
+        return text("Not seen", "by anyone but its client") if hidden else text("–")
+    bare = same.get("none")
+    return _cell(arm, place, detail, foiled=arm.defense != "none" and bare is not None and bare.verdict == "leak")
 
 
-def _because(found: Found) -> str:
-    reasons = Counter(BECAUSE[q.inconclusive_because] for _, q in found.questions if q.inconclusive_because)
-    return reasons.most_common(1)[0][0]
+def _because(found: Found, foiled: bool) -> str:
+    """The commonest reason; an attack that is too weak here alone is foiled by the defense, or by what it did to training."""
+    reason, _ = Counter(q.inconclusive_because for _, q in found.questions if q.inconclusive_because).most_common(1)[0]
+    return FOILED if foiled and reason == "weak_attack" else BECAUSE[reason]
 
 
 def _about(found: Found) -> str:

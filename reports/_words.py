@@ -51,6 +51,7 @@ BECAUSE = {
     "too_coarse": "test too coarse to tell",
     "not_after_correction": "not significant after correction",
 }
+FOILED = "attack too weak to tell; it leaks without this defense"
 
 SECRETS = {
     "domain": "Which domain?",

@@ -211,3 +211,25 @@ def test_what_a_defense_keeps_from_view_is_said_and_what_another_method_does_not
     assert said() == "Not seen"
     assert said(artifacts=open_run.artifacts) == "–"  # seen, and nothing asked
     assert said(method="fedavg") == "–"
+
+
+def test_an_attack_that_only_a_defense_makes_too_weak_is_told_so() -> None:
+    run = plain()
+    weak = change(run, "domain", client="inconclusive", domain="inconclusive")
+    asked = tuple(
+        q.model_copy(update={"inconclusive_because": "weak_attack"}) if q.verdict == "inconclusive" else q
+        for q in weak.questions
+    )
+    weak = weak.model_copy(update={"questions": asked})
+
+    def said(*runs: Run) -> str:
+        table = matrix(runs)[0].table
+        assert table is not None
+        (row,) = [row for row in table.rows if row[0].text == "Which domain?"]
+        return row[-1].sub.splitlines()[0]
+
+    noised = weak.model_copy(update={"defense": "noise"})
+    assert said(run, noised) == "Attack too weak to tell; it leaks without this defense"
+    assert said(weak, noised) == "Attack too weak to tell"
+    assert said(run.model_copy(update={"defense": "clip"}), noised) == "Attack too weak to tell"
+    assert said(run, noised.model_copy(update={"method": "another"})) == "Attack too weak to tell"
