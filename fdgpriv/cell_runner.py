@@ -74,9 +74,10 @@ class CellRunner:
 
     def run(self, cells: Sequence[Cell], completed: dict[Cell, CompletedCell]) -> None:
         """Adds the results of each cell to `completed`; of one that Ctrl-C interrupts, those that it has."""
-        for cell in cells:
+        for number, cell in enumerate(cells):
+            if number:  # of the one before
+                release_memory()
             self._run_cell(cell, completed)
-            release_memory()
 
     def failed(self, cell: Cell, why: str) -> CompletedCell:
         """What stands for the results of a cell that ended early without any."""
