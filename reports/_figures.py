@@ -50,11 +50,16 @@ class Series:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure: inline SVG, its caption, and what it shows in words."""
+    """A figure, its caption, and what it shows in words; it is drawn where a page shows it."""
 
-    svg: str
+    draw: Callable[[], str]
     caption: str
     alt: str
+
+    @property
+    def svg(self) -> str:
+        """Inline SVG."""
+        return self.draw()
 
 
 def lines(
@@ -96,7 +101,7 @@ def lines(
         axes.set_ylabel(short(along, 40))
         axes.legend(loc="best")
 
-    return Drawing(_svg(name, alt, draw), caption, alt)
+    return Drawing(lambda: _svg(name, alt, draw), caption, alt)
 
 
 @dataclass(frozen=True)
@@ -159,7 +164,7 @@ def points(
         axes.set_ylabel(short(along, 40))
         axes.figure.legend(loc="outside lower left", handletextpad=0.2, labelspacing=0.2)
 
-    return Drawing(_svg(name, alt, draw, 2.9 + 0.2 * len(told)), caption, alt)
+    return Drawing(lambda: _svg(name, alt, draw, 2.9 + 0.2 * len(told)), caption, alt)
 
 
 def _beats(one: Point, other: Point) -> bool:
