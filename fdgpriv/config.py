@@ -250,7 +250,7 @@ class AuditConfig(Options):
         lr = getattr(self.method(spec), "lr", 0.0)
         if weights == RANDOM or lr < LARGE_LR:
             return None
-        return f"lr {lr:g} is for training from scratch; from ImageNet weights try --set lr=0.003 buffers=freeze"
+        return f"lr {lr:g} is for training from scratch; from ImageNet weights try --set lr=0.002 buffers=freeze"
 
     def pretrained_metrics(self, spec: str, domains: int) -> PretrainedMetrics:
         """Which photographs reconstructed from the method `spec` are compared in EfficientNet-Lite0's pre-trained features.

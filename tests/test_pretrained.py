@@ -241,7 +241,7 @@ def test_a_learning_rate_for_training_from_scratch_is_pointed_out() -> None:
 
     assert (
         advice("fedavg")
-        == "lr 0.1 is for training from scratch; from ImageNet weights try --set lr=0.003 buffers=freeze"
+        == "lr 0.1 is for training from scratch; from ImageNet weights try --set lr=0.002 buffers=freeze"
     )
     assert advice("fedavg", lr="0.003") is None
     assert advice("fedavg", "small_resnet") is None
