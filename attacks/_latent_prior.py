@@ -147,9 +147,8 @@ class _FirstLayer(_Reader):
         weight, bias = weight - decay * self.weight, bias - decay * self.bias
         found = bias @ weight / bias.square().sum().clamp_min(1e-20)
         zero = found.abs() <= self.least
-        dropped = float(
-            zero[self.cut == 0].float().mean().nan_to_num(0)
-        )  # the rate; ReLU cuts these units for no image
+        whole = zero[self.cut == 0].float()  # units that ReLU cuts for no image: those at zero were dropped
+        dropped = float(whole.mean().nan_to_num(0))  # the rate
         expected = self.mean * dropped / (dropped + (1 - dropped) * self.cut).clamp_min(1e-6)
         return torch.cat([torch.where(zero, expected, (1 - dropped) * found), one_hot(label, self.classes)])
 

@@ -54,7 +54,6 @@ class Uploads:
 
 def uploads(
     adversary: Adversary,
-    simulator: TrainingSimulator,
     model: nn.Module,
     observations: Sequence[Observation],
     most: int,
@@ -65,7 +64,7 @@ def uploads(
     """Groups the observations by received model and number of images; `model` holds the received model at each yield.
 
     Args:
-        adversary, simulator: What the adversary has.
+        adversary: What it has.
         model: The network, in evaluation mode.
         observations: All.
         most: At most so many images are reconstructed for one upload.
@@ -73,6 +72,7 @@ def uploads(
         simulations: Updates of single public images to learn from, over all received models.
         rng: Of the update that scales labels.
     """
+    simulator = adversary.simulator(TrainingSimulator)
     models = len({id(observation.received_model) for observation in observations})
     for n_images, places, received_model in by_model_and_size(observations):
         received_model.load_into(model)

@@ -97,10 +97,9 @@ class DeepInversion(Attack):
             model = adversary.simulator(StatisticsSimulator, Capability.HAS_BN).network().eval()
             given = recomputed_statistics(adversary, model, observations, self.most, layers)
         else:
-            simulator = adversary.simulator(TrainingSimulator, Capability.HAS_BN)
+            model = adversary.simulator(TrainingSimulator, Capability.HAS_BN).network().eval()
             adversary.threat.require(Capability.HAS_UPDATES)
-            model = simulator.network().eval()
-            given = uploads(adversary, simulator, model, observations, self.most, layers, self.simulations, rng)
+            given = uploads(adversary, model, observations, self.most, layers, self.simulations, rng)
         predictions: dict[int, Prediction] = {}
         for found in given:
             drawn = torch.cat(

@@ -4,7 +4,7 @@ Reference: Geiping et al., "Inverting gradients: how easy is it to break privacy
 (cosine objective, total variation); Yin et al., "See through gradients", CVPR 2021 (BatchNorm prior, labels first).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar
@@ -27,7 +27,7 @@ from fdgpriv.utils.seeds import generator
 
 from ._batchnorm import apart, watched
 from ._inversion import around, descend, total_variation
-from ._updates import uploads
+from ._updates import Uploads, uploads
 
 State = Mapping[str, Tensor]
 PRIORS = (inf, 100.0, 30.0)
@@ -80,25 +80,33 @@ class GradientInversion(Attack):
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
         if self.bn:
             adversary.threat.require(Capability.HAS_BN)
-        prior = self._chosen(adversary, observations[0].received_model) if self.prior is None else self.prior
-        return Predictions(self._drawn(adversary, observations, prior, rng), set_size=self.most)
+        model = adversary.simulator(TrainingSimulator, Capability.HAS_UPDATES).network().eval()
+        prior = self._chosen(adversary, model, observations[0].received_model) if self.prior is None else self.prior
+        labelled: dict[int, Tensor] = {}
+        for found in self._read(adversary, model, observations, rng):
+            drawn = self._drawn(model, found, prior, rng)
+            for place, images, shares in zip(found.places, drawn, found.shares, strict=True):
+                labelled[place] = Labelled.of(images, shares)
+        return Predictions([labelled[i] for i in range(len(observations))], set_size=self.most)
 
-    def _drawn(
-        self, adversary: Adversary, observations: Sequence[Observation], prior: float, rng: torch.Generator
-    ) -> list[Tensor]:
-        """The images of each observation, at this weight of the prior images."""
-        simulator = adversary.simulator(TrainingSimulator, Capability.HAS_UPDATES)
-        model, layers = simulator.network().eval(), slice(None) if self.bn else slice(0)
-        drawn: dict[int, Tensor] = {}
-        for found in uploads(adversary, simulator, model, observations, self.most, layers, self.simulations, rng):
-            for i, place in enumerate(found.places):
-                moments = {name: (mean[i], variance[i]) for name, (mean, variance) in found.moments.items()}
-                update = found.changes[i], found.labels[i], moments, found.prior[i]
-                images = found.prior[i] if prior == inf else self.inverted(model, *update, prior, found.own, rng)
-                drawn[place] = Labelled.of(images, found.shares[i])
-        return [drawn[i] for i in range(len(observations))]
+    def _read(
+        self, adversary: Adversary, model: nn.Module, observations: Sequence[Observation], rng: torch.Generator
+    ) -> Iterator[Uploads]:
+        layers = slice(None) if self.bn else slice(0)
+        return uploads(adversary, model, observations, self.most, layers, self.simulations, rng)
 
-    def _chosen(self, adversary: Adversary, received_model: ModelState | None) -> float:
+    def _drawn(self, model: nn.Module, found: Uploads, prior: float, rng: torch.Generator) -> list[Tensor]:
+        """The images of each upload, at this weight of the prior images."""
+        if prior == inf:
+            return list(found.prior)
+        drawn = []
+        for i, change in enumerate(found.changes):
+            moments = {name: (mean[i], variance[i]) for name, (mean, variance) in found.moments.items()}
+            update = change, found.labels[i], moments, found.prior[i]
+            drawn.append(self.inverted(model, *update, prior, found.own, rng))
+        return drawn
+
+    def _chosen(self, adversary: Adversary, model: nn.Module, received_model: ModelState | None) -> float:
         """The weight of the largest PSNR on single images that were held back; infinity where none were."""
         held = [(domain, i) for domain in adversary.held_back for i in range(min(len(domain), _HELD))]
 
@@ -110,11 +118,12 @@ class GradientInversion(Attack):
                 made = adversary.make(domain.images, domain.labels, index, own, received_model)
                 seen.append(Observation(made, 1, none[None], none, received_model))
                 truth.append(domain.images[index])
-            found = {}
+            (found,) = self._read(adversary, model, seen, generator(adversary.seed, 55))
+            reached = {}
             for prior in PRIORS:
-                drawn = self._drawn(adversary, seen, prior, generator(adversary.seed, 55))
-                found[prior] = float(psnr_per_image(torch.cat(drawn), torch.cat(truth)).mean())
-            return max(found, key=found.__getitem__)
+                drawn = self._drawn(model, found, prior, generator(adversary.seed, 55))
+                reached[prior] = float(psnr_per_image(torch.cat(drawn), torch.cat(truth)).mean())
+            return max(reached, key=reached.__getitem__)
 
         return adversary.cache.get((self, received_model), best) if held else inf
 

@@ -14,6 +14,7 @@ from factories import inferred
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fdgpriv.adversary import Adversary
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.attack import Attack
 from fdgpriv.config import AuditConfig
@@ -28,6 +29,7 @@ from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.partition import populate
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Wire
+from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks.images import Images
 from fdgpriv.threat import threat
 from fdgpriv.utils.global_rng import drawing_from
@@ -158,6 +160,10 @@ def test_unrolled_steps_are_those_of_plain_sgd(rng: torch.Generator) -> None:
         torch.testing.assert_close(ours, before[name] - after, atol=1e-6, rtol=1e-4)
 
 
+def network(adversary: Adversary) -> nn.Module:
+    return adversary.simulator(TrainingSimulator).network().eval()
+
+
 def test_the_prior_s_weight_is_that_which_draws_held_back_images_best(
     evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,23 +175,26 @@ def test_the_prior_s_weight_is_that_which_draws_held_back_images_best(
     part: Any = Attack.named("gradient_inversion").configured({"bn": 0.0, "steps": 2, "simulations": 2})
     errors = {30.0: 0.01, 100.0: 0.3, math.inf: 0.2}
 
-    def drawn(self: Any, of: Any, seen: Any, prior: float, rng: torch.Generator) -> list[Tensor]:
-        assert len(seen) == len(truth)
+    def drawn(self: Any, model: Any, found: Any, prior: float, rng: torch.Generator) -> list[Tensor]:
+        assert len(found.places) == len(truth)
         return [(image[None] - errors[prior]).clamp(0, 1) for image in truth]
 
     monkeypatch.setattr(type(part), "_drawn", drawn)
-    assert part._chosen(adversary, one.observation.received_model) == 30.0
-    assert part._chosen(replace(adversary, held_back=()), one.observation.received_model) == math.inf
+    model = network(adversary)
+    assert part._chosen(adversary, model, one.observation.received_model) == 30.0
+    assert part._chosen(replace(adversary, held_back=()), model, one.observation.received_model) == math.inf
 
 
 def test_at_infinity_the_prior_image_itself_is_drawn(evaluator: Evaluator) -> None:
     (adversary_trials,) = adversaries_of(evaluator)
-    (one,) = adversary_trials.trials[0].asked["attack"]
+    adversary, (one,) = adversary_trials.adversary, adversary_trials.trials[0].asked["attack"]
     part: Any = Attack.named("gradient_inversion").configured({"bn": 0.0, "simulations": 2, "steps": 3, "lr": 0.01})
+    model = network(adversary)
+    (found,) = part._read(adversary, model, [one.observation], generator(2))
 
     def at(prior: float) -> Tensor:
-        (found,) = part._drawn(adversary_trials.adversary, [one.observation], prior, generator(2))
-        return torch.as_tensor(found).as_subclass(Tensor)
+        (images,) = part._drawn(model, found, prior, generator(2))
+        return torch.as_tensor(images)
 
     torch.testing.assert_close(at(math.inf), at(1e6), atol=0.06, rtol=0)  # starts vary by 0.01
     assert float((at(math.inf) - at(0.0)).abs().mean()) > float((at(math.inf) - at(1e6)).abs().mean())

@@ -73,13 +73,12 @@ def test_one_image_is_predicted_better_with_the_batch_statistics_that_its_update
     evaluator = fit(shortened(digits, 300), clients=6, method="ccst").evaluator()
     evaluator.per_client = {1: 1}
     (one,) = evaluator.adversaries(evaluator.target(ModelState.kind), threat("server"), (1,), Images())
-    simulator = one.adversary.simulator(TrainingSimulator)
     asked = [trial.asked["attack"][0] for trial in one.trials]
     observations, truth = [each.observation for each in asked], torch.cat([each.truth.images for each in asked])
 
     def error(layers: slice) -> float:
-        model = simulator.network().eval()
-        arguments = (one.adversary, simulator, model, observations, 1, layers, 120, generator(2))
+        model = one.adversary.simulator(TrainingSimulator).network().eval()
+        arguments = (one.adversary, model, observations, 1, layers, 120, generator(2))
         (found,) = updates.uploads(*arguments)
         return float((found.prior[torch.tensor(found.places).argsort(), 0] - truth).square().mean())
 
