@@ -30,6 +30,10 @@ from fdgpriv.utils.seeds import generator
 
 LARGE = 64  # pixels; smaller images use small_resnet unless --backbone is given, and stems without downsampling
 LARGE_LR = 0.05  # of training from scratch
+_FROZEN_AT_RANDOM = (
+    "BatchNorm that is frozen at random initialisation does not normalise, and accuracy may stay at chance; "
+    "it wants pre-trained weights (--backbone)"
+)
 
 
 IMAGES = {"quick": 200}  # maximum number of images of each domain, by preset
@@ -245,10 +249,14 @@ class AuditConfig(Options):
             return name, "not found"
 
     def advice(self, spec: str, domains: int) -> str | None:
-        """What to set for a network that starts from ImageNet weights, where the method's preset is for one from scratch."""
+        """What to set where a network that starts from ImageNet weights is trained as one from scratch, or the reverse."""
         _, weights = self.network(spec, domains)
-        lr = getattr(self.method(spec), "lr", 0.0)
-        if weights == RANDOM or lr < LARGE_LR:
+        method = self.method(spec)
+        if weights == RANDOM:
+            frozen = (d for d in self.defenses if getattr(defended(method, d, self.inject_bug)[0], "frozen", False))
+            return next((f"{'buffers=freeze' if d == 'none' else d}: {_FROZEN_AT_RANDOM}" for d in frozen), None)
+        lr = getattr(method, "lr", 0.0)
+        if lr < LARGE_LR:
             return None
         return f"lr {lr:g} is for training from scratch; from ImageNet weights try --set lr=0.002 buffers=freeze"
 

@@ -246,3 +246,15 @@ def test_a_learning_rate_for_training_from_scratch_is_pointed_out() -> None:
     assert advice("fedavg", lr="0.003") is None
     assert advice("fedavg", "small_resnet") is None
     assert advice("hfedf") is None  # a network of its own
+
+
+def test_batchnorm_frozen_at_random_initialisation_is_pointed_out() -> None:
+    def advice(defense: str, method: str = "stablefdg", **settings: str) -> str | None:
+        return AuditConfig(methods=(method,), defenses=("none", defense), settings=settings).advice(method, 3)
+
+    told = advice("bn_frozen+gaussian:epsilon=8")
+    assert told is not None
+    assert told.startswith("bn_frozen+gaussian:epsilon=8: BatchNorm that is frozen at random initialisation")
+    assert advice("gaussian:epsilon=8") is None
+    assert (advice("gaussian:epsilon=8", buffers="freeze") or "").startswith("buffers=freeze: ")
+    assert advice("gaussian:epsilon=8,on=all", "hfedf") is None
