@@ -30,12 +30,7 @@ from fdgpriv.utils.seeds import generator
 
 LARGE = 64  # pixels; smaller images use small_resnet unless --backbone is given, and stems without downsampling
 LARGE_LR = 0.05  # of training from scratch
-_FROZEN_AT_RANDOM = (
-    "BatchNorm that is frozen at random initialisation does not normalise, and accuracy may stay at chance; "
-    "it wants pre-trained weights (--backbone)"
-)
-
-
+_FROZEN_AT_RANDOM = "BatchNorm frozen at random initialisation hardly trains; want pre-trained weights (--backbone)"
 IMAGES = {"quick": 200}  # maximum number of images of each domain, by preset
 
 

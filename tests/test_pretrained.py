@@ -254,7 +254,7 @@ def test_batchnorm_frozen_at_random_initialisation_is_pointed_out() -> None:
 
     told = advice("bn_frozen+gaussian:epsilon=8")
     assert told is not None
-    assert told.startswith("bn_frozen+gaussian:epsilon=8: BatchNorm that is frozen at random initialisation")
+    assert told.startswith("bn_frozen+gaussian:epsilon=8: BatchNorm frozen at random initialisation")
     assert advice("gaussian:epsilon=8") is None
     assert (advice("gaussian:epsilon=8", buffers="freeze") or "").startswith("buffers=freeze: ")
     assert advice("gaussian:epsilon=8,on=all", "hfedf") is None
