@@ -109,13 +109,17 @@ def _sections(runs: Sequence[Run], detail: int) -> tuple[Section, ...]:
         rows = unique([place.artifact for place in own])
         secrets = [secret for secret in SECRETS if any(place.secret == secret for place in own)]
         if len(every) == 1:
+            (arm,) = every
             body = tuple(
-                (_artifact(name, runs), *(_cell(every[0], Place(adversary, name, one), detail) for one in secrets))
+                (
+                    _artifact(name, runs),
+                    *(_cell(arm, find(arm, Place(adversary, name, one)), detail) for one in secrets),
+                )
                 for name in rows
             )
             table = Table(("What it reads", *(SECRETS[secret] for secret in secrets)), body)
         else:
-            body = tuple((_asked(place), *(_beside(arm, place, detail, every) for arm in every)) for place in own)
+            body = tuple((_asked(place), *_beside(every, place, detail)) for place in own)
             table = Table(("What it asks", *(arm.name for arm in every)), body)
         sections.append(Section(f"What {role(adversary)} learns", table))
     return tuple(sections)
@@ -129,8 +133,7 @@ def told(found: Found) -> str:
     return (found.verdict == "no_leak_found" and bound(known)) or effect(known)
 
 
-def _cell(arm: Arm, place: Place, detail: int, foiled: bool = False) -> Cell:
-    found = find(arm, place)
+def _cell(arm: Arm, found: Found | None, detail: int, foiled: bool = False) -> Cell:
     if found is None:
         return text("–")
     lines, leaks = [], found.verdict == "leak"
@@ -148,15 +151,19 @@ def _cell(arm: Arm, place: Place, detail: int, foiled: bool = False) -> Cell:
     return verdict(found.verdict, "\n".join(line for line in lines if line))
 
 
-def _beside(arm: Arm, place: Place, detail: int, every: Sequence[Arm]) -> Cell:
-    """A cell among other arms': says what this arm's defense keeps from view, or from an attack that works without it."""
-    same = {other.defense: find(other, place) for other in every if other.method == arm.method}
-    if same[arm.defense] is None:
+def _beside(every: Sequence[Arm], place: Place, detail: int) -> list[Cell]:
+    """The arms' cells: they say what a defense keeps from view, or from an attack that finds a leak without it."""
+    answers = {(arm.method, arm.defense): find(arm, place) for arm in every}
+    asking = {method for (method, _), found in answers.items() if found is not None}
+    cells = []
+    for arm in every:
+        found, bare = answers[arm.method, arm.defense], answers.get((arm.method, "none"))
         kinds = {name for run in arm.runs for row in run.artifacts for name in called(row)}
-        hidden = any(same.values()) and place.artifact not in kinds
-        return text("Not seen", "by anyone but its client") if hidden else text("–")
-    bare = same.get("none")
-    return _cell(arm, place, detail, foiled=arm.defense != "none" and bare is not None and bare.verdict == "leak")
+        if found is None and arm.method in asking and place.artifact not in kinds:
+            cells.append(text("Not seen", "by anyone but its client"))
+        else:
+            cells.append(_cell(arm, found, detail, foiled=bare is not None and bare.verdict == "leak"))
+    return cells
 
 
 def _because(found: Found, foiled: bool) -> str:

@@ -1,6 +1,5 @@
 """Where the time goes, as ratios within one run. Prints; asserts nothing about time. `make bench`."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
 from time import perf_counter
@@ -26,8 +25,6 @@ from fdgpriv.utils.seeds import generator
 pytestmark = pytest.mark.bench
 REPEATS, ROUNDS = 3, 2
 PHOTOGRAPH = 96  # pixels
-
-
 World = tuple[Population, Federation]
 
 
@@ -87,10 +84,6 @@ def bare_epochs(model: nn.Module, client: ClientData, epochs: int, batch_size: i
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(client.images[index]), client.labels[index]).backward()
             optimizer.step()
-
-
-def typical(measure: Callable[[], float]) -> float:
-    return median(measure() for _ in range(REPEATS))
 
 
 def test_training_speed(world: World, capsys: pytest.CaptureFixture[str]) -> None:
