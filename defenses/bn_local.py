@@ -18,5 +18,6 @@ class BnLocal(Defense):
         return Guarantee(
             None,
             None,
-            "BatchNorm statistics are not shared; the parameters are, unprotected. No finite epsilon.",
+            "BatchNorm statistics are not shared; the parameters are, unprotected. No finite epsilon. Accuracies are with "
+            "statistics that each evaluated domain recomputes on its own images.",
         )

@@ -27,6 +27,9 @@ class Method(Role):
         personal: Whether clients receive different, personalised models.
         own_network: Whether it trains a network that its paper defines, whatever backbone is asked for.
         rounds: Number of rounds.
+        local_statistics: Whether BatchNorm statistics stay with the clients, so that the global model has none that fit: each
+            domain on which it is evaluated then recomputes them on its own images, without labels (Andreux et al.,
+            "Siloed federated learning for multi-centric histopathology datasets", DCL 2020).
     """
 
     folder = "methods"
@@ -38,6 +41,10 @@ class Method(Role):
 
     @property
     def own_network(self) -> bool:
+        return False
+
+    @property
+    def local_statistics(self) -> bool:
         return False
 
     @abstractmethod

@@ -108,14 +108,17 @@ def train(
         (folder / name).unlink(missing_ok=True)
     wire = Wire({name: len(data) for name, data in population.clients.items()}, defense, Transcript(config.keep))
     evaluation_model = method.model(federation, generator(cell.seed, 7)).to(federation.device)
-    observer = RoundEvaluation(cell.folder, population, method.rounds, method.personal, evaluation_model, progress)
+    own_statistics, personal = method.local_statistics, method.personal
+    observer = RoundEvaluation(
+        cell.folder, population, method.rounds, personal, own_statistics, evaluation_model, progress
+    )
     checkpoints = Checkpoints(folder, _described(config, method, dataset, cell, population))
     engine = LocalEngine(workers, observer.on_round, observer.on_answer, checkpoints, observer)
     task = observer.task
     try:
         model = engine.run(method, federation, population.clients, wire).to(federation.device)
-        final, own = utility(model, population, federation.device), None
-        if method.personal:
+        final, own = utility(model, population, federation.device, own_statistics), None
+        if personal:
             names = list(population.clients)
             own = personal_utility(lambda name: method.model_of(model, name), names, population, federation.device)
         evaluated = observer.evaluated

@@ -44,9 +44,9 @@ class FederatedSGD(Method):
         batch_size: B.
         lr, momentum, weight_decay: Of SGD.
         schedule: Of the learning rate over rounds: constant, cosine, or step20 (x 0.1 every 20 rounds).
-        buffers: BatchNorm statistics are shared (``share``), kept by each client (``keep_local``: the global model keeps the
-            initial ones), or never updated (``freeze``: BatchNorm always in evaluation mode; ``freeze_backbone``: only
-            that of the backbone).
+        buffers: BatchNorm statistics are shared (``share``), kept by each client (``keep_local``: whoever evaluates the
+            global model recomputes them), or never updated (``freeze``: BatchNorm always in evaluation mode;
+            ``freeze_backbone``: only that of the backbone).
         image_changes: Augmentation of training images: ``flip_translate`` (if the dataset allows them), ``crop`` (random
             crops of at least 0.8 of the area, flips), ``crop_colour`` (crops of at least 0.7, flips, colour jitter,
             grayscale), or ``none``.
@@ -89,6 +89,10 @@ class FederatedSGD(Method):
     def frozen(self) -> bool:
         """Whether the backbone's BatchNorm statistics are never updated."""
         return self.buffers.startswith("freeze")
+
+    @property
+    def local_statistics(self) -> bool:
+        return self.buffers == "keep_local"
 
     @property
     def coupling(self) -> str | None:

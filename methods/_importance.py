@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from fdgpriv.artifacts.parameters import STATISTICS
-from fdgpriv.models.copied import copied
 
-from ._federation import average, batch_count
+from ._federation import average
 from ._latent_classifier import LatentClassifier
 
 Output = Literal["logits", "paper"]
@@ -53,28 +52,6 @@ def importance(
             for name, gradient in zip(names, gradients, strict=True):
                 total[name] += gradient.abs() if sign == "absolute" else gradient
     return {name: (sum_ / len(images)).cpu() for name, sum_ in total.items()}
-
-
-def with_fresh_statistics(
-    model: LatentClassifier, images: Tensor, batch_size: int, device: torch.device
-) -> LatentClassifier:
-    """A copy of `model` with BatchNorm statistics recomputed in one pass over these images.
-
-    After a few local steps the running statistics lag behind the weights, and logits in evaluation mode can be hundreds
-    of times too large. Image i of N is in batch i mod k, with k = max(1, N // batch_size), so no batch is smaller than
-    `batch_size` unless N is. With a single image the statistics are unchanged.
-
-    Args:
-        model: Not modified.
-        images: (N, 3, H, W).
-        batch_size: Smallest batch size.
-        device: Device of the model.
-    """
-    copy = copied(model)
-    count = batch_count(len(images), batch_size)
-    if len(images) > 1:
-        recalibrate(copy, [images[i::count].to(device) for i in range(count)])
-    return copy
 
 
 @torch.no_grad()
@@ -151,30 +128,3 @@ def buffers(states: Sequence[Named], weights: Sequence[float] | None) -> dict[st
         if not merged[name].is_floating_point():
             merged[name] = torch.stack([state[name] for state in kept]).amax(0)
     return merged
-
-
-@torch.no_grad()
-def recalibrate(model: nn.Module, batches: Sequence[Tensor]) -> dict[str, Tensor]:
-    """Recomputes the BatchNorm statistics of `model` in place, as means over batches of images, and returns them.
-
-    A layer that received no large enough batch keeps its statistics.
-    """
-    layers = {name: m for name, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)}
-    before = {name: {k: t.clone() for k, t in layer.named_buffers()} for name, layer in layers.items()}
-    momenta = {name: layer.momentum for name, layer in layers.items()}
-    for layer in layers.values():
-        layer.reset_running_stats()
-        layer.momentum = None  # a plain mean over batches
-    model.train()
-    for images in batches:
-        model(images)
-    model.eval()
-    for name, layer in layers.items():
-        layer.momentum = momenta[name]
-        if not int(layer.num_batches_tracked or 0):
-            layer.load_state_dict(before[name], strict=False)
-    return {
-        f"{name}.{leaf}": tensor.to("cpu", copy=True)
-        for name, layer in layers.items()
-        for leaf, tensor in layer.named_buffers()
-    }

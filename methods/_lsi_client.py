@@ -19,10 +19,11 @@ from fdgpriv.data.dataset import ClientData
 from fdgpriv.data.pixels import as_images
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.state import Resumable
+from fdgpriv.models.batchnorm import recalibrate
 from fdgpriv.results.utility import logits
 
 from ._federation import Batch, batches, shared_state, train
-from ._importance import recalibrate, share, weighted
+from ._importance import share, weighted
 from ._latent_classifier import LatentClassifier
 from ._lsi_settings import LSISettings
 from ._translator import Translator
@@ -121,7 +122,7 @@ class LSIClient(Resumable):
         """BatchNorm statistics of the aggregated model, recomputed on local data."""
         self._receive(message)
         index = batches(len(self.data), self.method.batch_size, self.rng)
-        statistics = recalibrate(self.model, [as_images(self.data.pixels[i]).to(self.device) for i in index])
+        statistics = recalibrate(self.model, [self.data.pixels[i] for i in index], self.device)
         return [BatchNormStatistics(client=self.data.client, round=self.round, state=statistics)]
 
     def validate(self, message: Message) -> Message:

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from fdgpriv.artifacts.parameters import RepresentationTranslator
 from fdgpriv.federation.setup import Setup
+from fdgpriv.models.batchnorm import with_fresh_statistics
 from fdgpriv.utils.fields import NonNegativeFloat, PositiveFloat, PositiveInt, TwoOrMore
 
 from ._federation import FederatedSGD, Schedule
-from ._importance import Output, Sign, importance, last_layer_gradients, pooled, with_fresh_statistics
+from ._importance import Output, Sign, importance, last_layer_gradients, pooled
 from ._latent_classifier import LatentClassifier
 from ._latent_inversion import Distance, HeadMode, Inversion
 from ._translator import Activation, Adversarial, Dropped, Minibatch, Mix, Pairing, Translator, TranslatorSettings

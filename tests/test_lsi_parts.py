@@ -13,6 +13,7 @@ from factories import count, equal, seeded
 from torch import Tensor, nn
 
 from fdgpriv.models.backbone import backbone
+from fdgpriv.models.batchnorm import recalibrate, with_fresh_statistics
 from fdgpriv.utils.global_rng import drawing_from
 from fdgpriv.utils.torchvision_import import torchvision
 
@@ -457,7 +458,7 @@ def test_fresh_statistics_are_of_one_pass_of_the_images_and_the_model_keeps_its_
     model(torch.rand(4, 3, 6, 6, generator=seeded(3)))
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     images = torch.rand(11, 3, 6, 6, generator=seeded(2))
-    fresh = importance.with_fresh_statistics(model, images, size, torch.device("cpu"))
+    fresh = with_fresh_statistics(model, images, size, torch.device("cpu"))
     assert equal(before, model.state_dict())
     assert all(torch.equal(before[name], tensor) for name, tensor in fresh.named_parameters())
     parts = [images[0::2], images[1::2]] if size <= 5 else [images]
@@ -481,7 +482,7 @@ def test_fresh_statistics_are_of_one_pass_of_the_images_and_the_model_keeps_its_
 
 def test_one_image_gives_no_fresh_statistics() -> None:
     model = classifier.LatentClassifier(network(seeded(0)), 5, 3, seeded(1))
-    fresh = importance.with_fresh_statistics(model, torch.rand(1, 3, 6, 6, generator=seeded(2)), 4, torch.device("cpu"))
+    fresh = with_fresh_statistics(model, torch.rand(1, 3, 6, 6, generator=seeded(2)), 4, torch.device("cpu"))
     assert equal(model.state_dict(), fresh.state_dict())
 
 
@@ -546,7 +547,7 @@ def test_recalibration_gives_the_mean_over_batches_of_their_moments_and_nothing_
     model = classifier.LatentClassifier(network(seeded(0)), 5, 3, seeded(1))
     parameters = {name: tensor.clone() for name, tensor in model.named_parameters()}
     images = torch.rand(8, 3, 6, 6, generator=seeded(2))
-    found = importance.recalibrate(model, [images[:4], images[4:]])
+    found = recalibrate(model, [images[:4], images[4:]], torch.device("cpu"))
     before = [model.backbone.body["layer1"][0]((part - 0.5) / 0.5) for part in (images[:4], images[4:])]
     mean = torch.stack([part.mean((0, 2, 3)) for part in before]).mean(0)
     variance = torch.stack([part.var((0, 2, 3)) for part in before]).mean(0)
@@ -560,6 +561,6 @@ def test_recalibration_gives_the_mean_over_batches_of_their_moments_and_nothing_
 def test_a_layer_that_sees_no_batch_keeps_its_statistics() -> None:
     model = classifier.LatentClassifier(network(seeded(0)), 5, 3, seeded(1))
     model.head.norm.running_mean.fill_(2)
-    found = importance.recalibrate(model, [torch.rand(1, 3, 6, 6, generator=seeded(2))])
+    found = recalibrate(model, [torch.rand(1, 3, 6, 6, generator=seeded(2))], torch.device("cpu"))
     assert found["head.norm.running_mean"].tolist() == [2] * 5
     assert int(found["backbone.body.layer1.1.num_batches_tracked"]) == 1

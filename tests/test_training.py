@@ -15,7 +15,7 @@ from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.federation.partition import populate
 from fdgpriv.results.finding import Utility
-from fdgpriv.results.utility import personal_utility
+from fdgpriv.results.utility import personal_utility, utility
 from fdgpriv.training import Cell, train
 from fdgpriv.utils.console import ProgressLog
 
@@ -99,3 +99,37 @@ def test_models_that_are_tried_on_every_third_image_try_each_image(clients: int,
     for i, row in enumerate(found.clients):
         share = (~wrong[i, i % step :: step]).float().mean()
         assert row.target_accuracy == pytest.approx(float(share))
+
+
+class Sign(nn.Module):
+    """Class 1 where an image's normalised mean is positive, else class 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(1, affine=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        mean = self.norm(images.mean(dim=(1, 2, 3), keepdim=True)).flatten()
+        return torch.stack([-mean, mean], dim=1)
+
+
+def test_without_shared_statistics_each_domain_has_its_own(tiny: Dataset) -> None:
+    """Every domain has its own brightness, about which its two classes lie: its own mean tells them, no common one does."""
+    population = populate(tiny, tiny.default_target, "single", 3, 0)
+
+    def about(brightness: float, n: int) -> tuple[Tensor, Tensor]:
+        labels = torch.arange(n) % 2
+        return (brightness + 0.1 * (labels - 0.5))[:, None, None, None].expand(n, 3, 2, 2), labels
+
+    clients, target = {}, about(0.9, len(population.target))
+    for i, (name, data) in enumerate(population.clients.items()):
+        images, labels = about(0.2 + 0.1 * i, 8)
+        held_images, held_labels = about(0.2 + 0.1 * i, 3)  # unbalanced: their own mean is not the client's
+        held = {"held_out_pixels": held_images, "held_out_labels": held_labels}
+        clients[name] = replace(data, pixels=images, labels=labels, **held)
+    world = replace(population, clients=clients, target=replace(population.target, pixels=target[0], labels=target[1]))
+    model = Sign()
+    own, initial = (utility(model, world, torch.device("cpu"), own) for own in (True, False))
+    assert own.source_accuracy.value == own.target_accuracy.value == 1
+    assert initial.target_accuracy.value == pytest.approx(0.5, abs=0.01)
+    assert torch.equal(model.norm.running_mean, torch.zeros(1))

@@ -25,6 +25,7 @@ class RoundEvaluation(Resumable):
         population: The evaluation data.
         rounds: Number of rounds.
         personal: Whether clients receive different models.
+        own_statistics: As of `utility`.
         model: Any model of the method, on the device of the evaluation; overwritten.
         progress: Prints progress.
 
@@ -36,10 +37,17 @@ class RoundEvaluation(Resumable):
     held: ClassVar[tuple[str, ...]] = ("latest", "stored")
 
     def __init__(
-        self, name: str, population: Population, rounds: int, personal: bool, model: nn.Module, progress: ProgressLog
+        self,
+        name: str,
+        population: Population,
+        rounds: int,
+        personal: bool,
+        own_statistics: bool,
+        model: nn.Module,
+        progress: ProgressLog,
     ) -> None:
         self.name, self.population, self.rounds, self.personal = name, population, rounds, personal
-        self.model, self.progress = model, progress
+        self.own_statistics, self.model, self.progress = own_statistics, model, progress
         self.device = next(model.parameters()).device
         self.evaluated: dict[int, Utility | PersonalUtility] = {}
         self.latest = -1
@@ -84,7 +92,7 @@ class RoundEvaluation(Resumable):
 
     def _utility(self, models: Mapping[str, ModelState]) -> Utility | PersonalUtility:
         if not self.personal:
-            return utility(self._sent(models, next(iter(models))), self.population, self.device)
+            return utility(self._sent(models, next(iter(models))), self.population, self.device, self.own_statistics)
         arguments = (list(models), self.population, self.device)
         return personal_utility(lambda name: self._sent(models, name), *arguments, every=SHARE)
 
