@@ -61,6 +61,12 @@ class Gan(Attack):
     loss: Literal["mse", "lpips", "mse+lpips"] = "mse"
     regression: Literal["linear", "rbf"] = "rbf"
 
+    def check(self, image_size: int) -> None:
+        if self.generator == "small" and image_size != SmallGenerator.image_size:
+            raise ValueError(
+                f"gan.generator: small draws {SmallGenerator.image_size} px, got images of {image_size} px"
+            )
+
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
         regression = ImageRegression.of(adversary, self.regression)
         network = self._trained(regression, adversary.image_size, rng)
@@ -89,10 +95,6 @@ class Gan(Attack):
     def _generator(self, inputs: int, image_size: int, rng: torch.Generator) -> nn.Module:
         if self.generator == "fastgan" or (self.generator == "auto" and image_size != SmallGenerator.image_size):
             return Generator(inputs, image_size, rng=rng, width=self.width)
-        if image_size != SmallGenerator.image_size:
-            raise ValueError(
-                f"gan.generator: small draws {SmallGenerator.image_size} px, got images of {image_size} px"
-            )
         small = SmallGenerator(inputs, rng=rng)
         return small.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # half the time
 

@@ -65,6 +65,9 @@ class Attack(Role):
         wanted = cls.group_sizes or (FEW_GROUP_SIZES if target.expensive else GROUP_SIZES)
         return tuple(size for size in wanted if size in FEW_GROUP_SIZES or not target.own_models)
 
+    def check(self, image_size: int) -> None:
+        """Raises ValueError in one line, before any training, if it cannot work on images of this side in pixels."""
+
     def inapplicable(self, target: Target[Simulator]) -> str | None:
         """Why it cannot be applied to artifacts of this target, in one sentence; None if it can."""
         return None

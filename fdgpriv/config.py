@@ -183,6 +183,8 @@ class AuditConfig(Options):
 
     def dry_run(self, dataset: Dataset) -> None:
         """Builds every partition and model once, so that invalid settings fail before anything is written."""
+        for attack in self.attacks:
+            self.attack(attack).check(dataset.image_size)
         built = []
 
         def recorded(build: Callable[[torch.Generator], Backbone], rng: torch.Generator) -> Backbone:

@@ -312,6 +312,7 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
         (["--clients", "5000"], "fewer clients"),
         (["--clients", "many"], "many"),
         (["--set", "rounds"], "--set: want FIELD=VALUE, got 'rounds'"),
+        (["--set", "stablefdg:received=3"], "--set: want a field of every method.*--method stablefdg:received=3"),
         (["--set", "colour=red"], "stablefdg: want a field of .*rounds.*'colour'"),
         (["--set", "rounds=ten"], "stablefdg.rounds: want a whole number of at least 1, got 'ten'"),
         (["--set", "style_layer=layer9"], "'layer9'"),

@@ -6,7 +6,8 @@ from factories import seeded
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fdgpriv.models.generator import Generator, GlobalContext, SmallGenerator, channels_by_size
+from fdgpriv.attack import Attack
+from fdgpriv.models.generator import Generator, GlobalContext, SmallGenerator, channels_of_maps
 
 
 def _bias(layer: nn.Module) -> Tensor:
@@ -20,15 +21,15 @@ def test_it_has_exactly_the_published_number_of_parameters(rng: torch.Generator,
     assert sum(p.numel() for p in Generator(1024, size, rng=rng).parameters()) == parameters
 
 
-@pytest.mark.parametrize("size", [16, 32, 64, 128, 256])
+@pytest.mark.parametrize("size", [16, 17, 32, 50, 64, 96, 128, 222, 256])
 def test_it_makes_images_of_its_size(rng: torch.Generator, size: int) -> None:
     generator = Generator(10, size, rng=rng, width=1 / 64)
     assert generator(torch.randn(2, 10, generator=rng), rng).shape == (2, 3, size, size)
 
 
 def test_width_scales_every_map() -> None:
-    assert channels_by_size(256, 1.0) == {4: 1024, 8: 512, 16: 512, 32: 256, 64: 128, 128: 64, 256: 32}
-    assert channels_by_size(32, 1 / 16) == {4: 64, 8: 32, 16: 32, 32: 16}
+    assert channels_of_maps(6, 1.0) == [1024, 512, 512, 256, 128, 64, 32]
+    assert channels_of_maps(3, 1 / 16) == [64, 32, 32, 16]
 
 
 def test_the_same_seed_gives_the_same_weights_and_leaves_the_global_state_alone() -> None:
@@ -57,7 +58,7 @@ def test_skip_layer_excitation_lets_an_early_map_scale_a_late_one(rng: torch.Gen
     generator = Generator(8, 128, rng=rng, width=1 / 64).eval()
     z = torch.randn(1, 8, generator=rng)
     before = generator(z)
-    gate = generator.excitations["128"]
+    gate = generator.excitations["5"]
     assert isinstance(gate, GlobalContext)
     nn.init.constant_(_bias(gate.scales[2]), -50.0)  # closed: of the 128 px map nothing is left
     after = generator(z)
@@ -79,7 +80,7 @@ def test_the_small_generator_is_small_and_learns_a_mapping(rng: torch.Generator)
     assert loss.item() < 0.5 * float((truth - truth.mean(0)).square().mean())
 
 
-@pytest.mark.parametrize("arguments", [(0, 32), (8, 33), (8, 8)])
+@pytest.mark.parametrize("arguments", [(0, 32), (8, 15), (8, 8)])
 def test_impossible_sizes_are_refused(rng: torch.Generator, arguments: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="want"):
         Generator(*arguments, rng=rng)
@@ -89,3 +90,11 @@ def test_a_vector_of_another_length_is_refused(rng: torch.Generator) -> None:
     for generator in (Generator(8, 16, rng=rng, width=1 / 64), SmallGenerator(8, rng=rng)):
         with pytest.raises(ValueError, match=r"want z \(B, 8\)"):
             generator(torch.zeros(2, 7))
+
+
+def test_an_attack_refuses_images_that_its_generator_cannot_draw() -> None:
+    small, automatic = (Attack.parse(f"gan:generator={name}") for name in ("small", "auto"))
+    small.check(32)
+    automatic.check(96)
+    with pytest.raises(ValueError, match=r"gan.generator: small draws 32 px, got images of 96 px"):
+        small.check(96)

@@ -227,6 +227,8 @@ def settings(items: Sequence[str]) -> dict[str, str]:
         name, equals, value = item.partition("=")
         if not name or not equals:
             raise BadUsage(f"--set: want FIELD=VALUE, got {item!r}")
+        if ":" in name:
+            raise BadUsage(f"--set: want a field of every method, got {item}; of one alone: --method {item}")
         if name in found:
             raise BadUsage(f"--set: want each field once, got {name}={found[name]} and {item}")
         found[name] = value

@@ -12,11 +12,11 @@ from torch.nn import functional
 
 from fdgpriv.utils.global_rng import drawing_from
 
-_SIZES = (16, 32, 64, 128, 256)
-_FIRST = 1024  # channels of the 4 px map at width 1
+_LEAST = 16  # px
+_FIRST = 1024  # channels of the first map at width 1
 _WIDEST = 512  # maximum number of channels of all later maps
 _SMALL = (64, 48, 32, 16)  # channels of the small generator's maps of 4, 8, 16 and 32 px
-_EXCITED = {128: 16, 256: 32}  # skip-layer excitation: size of the scaled map: size of the earlier map
+_EXCITED = {5: 2, 6: 3}  # skip-layer excitation: number of the scaled map: number of the earlier map; the first is 0
 
 
 class Noise(nn.Module):
@@ -78,16 +78,19 @@ class GlobalContext(nn.Module):
 
 
 class Generator(nn.Module):
-    """Maps a vector to an image: a 4 px map, normalised over its channels, then one `UpBlock` per doubling.
+    """Maps a vector to an image: a first map, normalised over its channels, then one `UpBlock` per doubling.
 
     At width 1 the maps of 4, 8, ..., 256 px have 1024, 512, 512, 256, 128, 64 and 32 channels. The channels of the maps
     of 128 and 256 px are scaled by functions of the maps of 16 and 32 px (skip-layer excitation). With latent_dim 1024
     and width 1 it has 64,330,811 parameters at 256 px, 64,261,033 at 128 px and 63,981,191 at 64 px.
 
+    For a side S that is no power of two the first map has 5, 6, 7 or 8 px instead of 4, the least with which doublings
+    reach S, and the last map is cropped to S: images of 96 px come from maps of 6, 12, 24, 48 and 96 px.
+
     Args:
         latent_dim: Length of the vector: twice the channels for a style's mean and std. Inputs should be standardised:
             the first layer is linear and followed by batch norm.
-        image_size: Side of the images: 16, 32, 64, 128 or 256 px.
+        image_size: Side of the images, at least 16 px.
         rng: For the initial weights.
         width: Multiplies every channel count.
     """
@@ -96,24 +99,24 @@ class Generator(nn.Module):
         super().__init__()
         if latent_dim < 1 or width <= 0:
             raise ValueError(f"want latent_dim and width above 0, got {latent_dim} and {width}")
-        if image_size not in _SIZES:
-            raise ValueError(f"want image_size of {', '.join(map(str, _SIZES))}; got {image_size}")
+        if image_size < _LEAST:
+            raise ValueError(f"want image_size of at least {_LEAST}, got {image_size}")
         self.latent_dim = latent_dim
         self.image_size = image_size
-        channels = channels_by_size(image_size, width)
-        sizes = list(channels)
+        doublings = image_size.bit_length() - 3  # a first map of 4 px or more
+        channels = channels_of_maps(doublings, width)
         with drawing_from(rng):
-            self.start = nn.ConvTranspose2d(latent_dim, 2 * channels[4], 4)
-            self.start_norm = nn.BatchNorm2d(2 * channels[4])
-            self.blocks = nn.ModuleList(UpBlock(channels[a], channels[b]) for a, b in pairwise(sizes))
+            self.start = nn.ConvTranspose2d(latent_dim, 2 * channels[0], -(-image_size // 2**doublings))
+            self.start_norm = nn.BatchNorm2d(2 * channels[0])
+            self.blocks = nn.ModuleList(UpBlock(inputs, outputs) for inputs, outputs in pairwise(channels))
             self.excitations = nn.ModuleDict(
                 {
                     str(later): GlobalContext(channels[earlier], channels[later])
                     for later, earlier in _EXCITED.items()
-                    if later in channels
+                    if later <= doublings
                 }
             )
-            self.colours = nn.Conv2d(channels[image_size], 3, 3, padding=1)
+            self.colours = nn.Conv2d(channels[-1], 3, 3, padding=1)
             for module in self.modules():
                 if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
                     nn.init.kaiming_normal_(module.weight, nonlinearity="leaky_relu")
@@ -130,14 +133,15 @@ class Generator(nn.Module):
         features = functional.glu(self.start_norm(self.start(z[:, :, None, None])), dim=1)
         features = functional.normalize(features, dim=1)
         seen: dict[int, Tensor] = {}
-        for block in self.blocks:
+        for number, block in enumerate(self.blocks, start=1):
             features = block(features, rng)
-            size = features.shape[-1]
-            if str(size) in self.excitations:
-                features = features * self.excitations[str(size)](seen.pop(_EXCITED[size]))
-            if size in _EXCITED.values():
-                seen[size] = features
-        images: Tensor = self.colours(features)
+            if str(number) in self.excitations:
+                features = features * self.excitations[str(number)](seen.pop(_EXCITED[number]))
+            if number in _EXCITED.values():
+                seen[number] = features
+        first = (features.shape[-1] - self.image_size) // 2
+        kept = slice(first, first + self.image_size)
+        images: Tensor = self.colours(features[..., kept, kept])
         return images
 
 
@@ -180,9 +184,7 @@ class SmallGenerator(nn.Module):
         return images
 
 
-def channels_by_size(image_size: int, width: float) -> dict[int, int]:
-    """Number of channels of each map, at least 4, by its side in pixels from 4 to `image_size`."""
-    channels = {4: _FIRST}
-    while (size := 2 * max(channels)) <= image_size:
-        channels[size] = min(_WIDEST, 2**13 // size)
-    return {size: max(4, round(width * count)) for size, count in channels.items()}
+def channels_of_maps(doublings: int, width: float) -> list[int]:
+    """Number of channels, at least 4, of the first map and of the map after each doubling."""
+    later = [min(_WIDEST, 2**11 >> doubling) for doubling in range(1, doublings + 1)]
+    return [max(4, round(width * count)) for count in (_FIRST, *later)]
