@@ -18,6 +18,7 @@ from fdgpriv.targets.simulator import HeldImages, Simulator
 from fdgpriv.targets.style import StyleSimulator
 from fdgpriv.threat import Auxiliary, Capability, ThreatModel
 from fdgpriv.utils.cache import Cache
+from fdgpriv.utils.file_memory import in_file
 from fdgpriv.utils.seeds import generator
 
 # By task: an image (3, H, W), images (M, 3, H, W), scores of candidates (T, N), of membership candidates (N,), of domains
@@ -60,7 +61,8 @@ class GroundTruth:
     """The truth that the prediction for an observation is scored against.
 
     Attributes:
-        images: (n, 3, H, W) the artifact's images, or a fixed sample of them if there are many.
+        source: (N, 3, H, W) images among which the artifact's are, shared by ground truths.
+        index: (n,) which of them are the artifact's, or a fixed sample of these if there are many.
         labels: (n,) of those images.
         histogram: (K,) label distribution of all of the artifact's images.
         domain: Index of the main domain among the sources.
@@ -76,7 +78,8 @@ class GroundTruth:
         photographs: Whether perceptual metrics may use the network that was pre-trained on photographs.
     """
 
-    images: Tensor
+    source: Tensor
+    index: Tensor
     labels: Tensor
     histogram: Tensor
     domain: int
@@ -89,6 +92,11 @@ class GroundTruth:
     membership_candidates: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     contributions: Tensor = field(default_factory=lambda: torch.empty(0, 0))
     photographs: bool = False
+
+    @property
+    def images(self) -> Tensor:
+        """(n, 3, H, W): the artifact's images, or the sample of them."""
+        return self.source[self.index]
 
     @property
     def line_up(self) -> Tensor:
@@ -285,7 +293,8 @@ class Adversary:
 
 
 def _joined(domains: Sequence[Domain]) -> tuple[Tensor, Tensor]:
-    return torch.cat([domain.images for domain in domains]), torch.cat([domain.labels for domain in domains])
+    images = in_file(torch.cat([domain.images for domain in domains]))
+    return images, torch.cat([domain.labels for domain in domains])
 
 
 def _in_other_looks(public: tuple[Tensor, Tensor], seed: int, looks: int, in_each: int) -> list[Domain]:
@@ -295,5 +304,5 @@ def _in_other_looks(public: tuple[Tensor, Tensor], seed: int, looks: int, in_eac
     for turn in range(looks):
         rng = generator(seed, 41, turn)
         some = torch.randperm(len(images), generator=rng)[:in_each]
-        found.append(Domain(f"look {turn + 1}", other_look(images[some], rng), labels[some]))
+        found.append(Domain(f"look {turn + 1}", in_file(other_look(images[some], rng)), labels[some]))
     return found

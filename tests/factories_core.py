@@ -57,7 +57,8 @@ def truth(images: Tensor | None = None, **changes: Any) -> GroundTruth:
     images = torch.zeros(1, 3, 2, 2) if images is None else images
     zero = torch.zeros(1, dtype=torch.int64)
     made = GroundTruth(
-        images=images,
+        source=images,
+        index=torch.arange(len(images)),
         labels=torch.zeros(len(images), dtype=torch.int64),
         histogram=torch.ones(10) / 10,
         domain=0,

@@ -51,7 +51,7 @@ def test_images_are_trusted_as_far_as_they_are_right(evaluator: Evaluator, role:
     drawn, half_way = [torch.rand(3, 32, 32, generator=rng) for _ in true], []
     for image, trial in zip(drawn, one.calibration, strict=True):
         mean = without_artifact(Images(), one.adversary, image, trial.one.truth.domain)
-        known = replace(trial.one.truth, images=(0.5 * image + 0.5 * mean)[None])
+        known = replace(trial.one.truth, source=(0.5 * image + 0.5 * mean)[None], index=torch.tensor([0]))
         half_way.append(replace(trial, one=ScoredObservation(trial.one.observation, known)))
     assert weight(drawn, half_way) == 0.5
 

@@ -221,7 +221,8 @@ class TrialLayout:
             members=members,
             candidates=candidates,
             positions=positions,
-            images=self.pool.images[non_members[:SCORED]],
+            source=self.pool.images,
+            index=non_members[:SCORED],
         )
         return ScoredObservation(self._observation(group, group, candidates, non_members), truth)
 
@@ -254,7 +255,8 @@ class TrialLayout:
         whole = data.labels if group.size is None else data.labels[index]
         scored = index[:SCORED]
         return GroundTruth(
-            images=data.images[scored],
+            source=data.images,
+            index=scored,
             labels=data.labels[scored],
             histogram=whole.bincount(minlength=data.classes) / len(whole),
             domain=self.pool.domain[group.client],

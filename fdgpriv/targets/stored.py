@@ -11,8 +11,7 @@ from fdgpriv.models.checkpoints import read_tensors
 from fdgpriv.targets.deferred import Deferred, Sent
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.checksum import save_tensors
-
-LARGE = 2**21  # bytes from which an artifact is kept in a file
+from fdgpriv.utils.file_memory import LARGE
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,50 @@
+"""Large tensors in files: the same values, no file left, and private to this process."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from fdgpriv.utils import file_memory
+from fdgpriv.utils.file_memory import LARGE, in_file
+
+
+def test_a_large_tensor_keeps_its_values_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    large = torch.rand(3, LARGE // 8, generator=torch.Generator().manual_seed(0)).T  # not contiguous
+    kept = in_file(large)
+    assert torch.equal(kept, large)
+    assert kept.data_ptr() != large.data_ptr()
+    assert not list(tmp_path.iterdir())
+    kept[0] = 2.0
+    assert float(kept[0].sum()) == 6
+    small = torch.rand(3)
+    assert in_file(small) is small
+
+
+def test_its_pages_are_not_the_processs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the kernel's count: 64 MB in a file add less than a quarter of that to anonymous memory."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        pytest.skip("the kernel's count of memory is Linux's")
+
+    def anonymous() -> int:
+        return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("RssAnon"))
+
+    before = anonymous()
+    kept = in_file(torch.ones(2**24))
+    assert float(kept.sum()) == 2**24
+    assert anonymous() - before < 2**14
+
+
+def test_a_full_disk_is_an_oserror_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def full(*_: object, **__: object) -> object:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(file_memory.os, "fdopen", full)
+    with pytest.raises(OSError, match="No space"):
+        in_file(torch.ones(LARGE))
+    assert not list(tmp_path.iterdir())
