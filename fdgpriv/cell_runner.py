@@ -30,11 +30,12 @@ from fdgpriv.results.ledger import ledger
 from fdgpriv.threat import ThreatModel, threat
 from fdgpriv.training import Cell, Trained, train
 from fdgpriv.utils.console import ProgressLog
-from fdgpriv.utils.memory import release_memory
+from fdgpriv.utils.memory import release_memory, return_freed
 from fdgpriv.utils.seeds import generator
 from fdgpriv.utils.work_queue import WorkQueue
 
 _PENDING = "interrupted before it"
+_LONG = 20.0  # seconds of an attack that may leave much freed memory behind
 _CURVES = ("server", "insider")  # whose leakage is shown against the number of images behind an artifact by default
 
 
@@ -160,6 +161,8 @@ class CellRunner:
                 one, found = finished.result()
                 scores[one.key] = found
                 completed.attack_s += found.attack_s
+                if found.attack_s > _LONG:
+                    return_freed()
                 self.progress.step(task, "" if found.not_applicable else f"{one.key} in {found.attack_s:.1f} s")
         except KeyboardInterrupt:
             for key in [key for key, one in scores.items() if one.not_applicable == _PENDING]:

@@ -19,6 +19,7 @@ from fdgpriv.federation.partition import Population
 from fdgpriv.targets.cached_simulator import CachedSimulator
 from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.target import Target
+from fdgpriv.utils.file_memory import in_file
 from fdgpriv.utils.seeds import generator
 
 _CLIENTS, _EXPENSIVE_CLIENTS = 12, 6  # simulated clients, over all domains; fewer where predicting is expensive, too
@@ -91,7 +92,7 @@ class CalibrationLayout:
         each = _FEW if self.target.expensive else _MANY
         layout = TrialLayout(simulated, target, self.maker, rng, self.needs, 1)
         groups = layout.groups(sizes, dict.fromkeys([size for size in sizes if size is not None], each), {})
-        both = torch.cat([pool, layout.pool.images])
+        both = in_file(torch.cat([pool, layout.pool.images]))
         trials = [CalibrationTrial(g.client, g.size, _moved(layout.scored(g), len(pool), both)) for g in groups]
         return Calibration(trials, both)
 
