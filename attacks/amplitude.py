@@ -13,10 +13,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fdgpriv.adversary import Adversary, GroundTruth, Observation, Prediction
+from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.style import AmplitudeSpectrum
 from fdgpriv.attack import GROUP_SIZES, Attack
 from fdgpriv.metrics.pixels import EXACT_DB
+from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.utils.fields import PositiveInt

@@ -6,12 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fdgpriv.adversary import GroundTruth, Observation
+from fdgpriv.adversary import Observation
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.statistics import SampleCount
 from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
 from fdgpriv.federation.transcript import Record
+from fdgpriv.targets.ground_truth import GroundTruth
 
 PLACE = {"granularity": "client", "at": "layer1", "rule": "paper_eps"}
 

@@ -13,7 +13,7 @@ from factories import inferred
 from factories_core import observation, truth
 from torch import Tensor
 
-from fdgpriv.adversary import Adversary, GroundTruth, Prediction
+from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import GROUP_SIZES, Attack
 from fdgpriv.data.dataset import Dataset
@@ -26,6 +26,7 @@ from fdgpriv.statistics import rule
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.rule import Hypothesis
+from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.style import StyleSimulator
 from fdgpriv.targets.target import Target

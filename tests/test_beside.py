@@ -18,7 +18,6 @@ from factories_findings import finding
 from scipy import stats
 from test_judge import FAILS, LOWER, Reader, of
 
-from fdgpriv.adversary import GroundTruth
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.attack import Attack
 from fdgpriv.audit import main
@@ -34,6 +33,7 @@ from fdgpriv.results.attack_finding import AttackFinding, Threat
 from fdgpriv.results.finding import Claim, Results
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.questions import Verdict
+from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.threat import threat
 

@@ -11,7 +11,7 @@ from conftest import TARGET, Fitted, fit, shortened
 from factories_core import observation, style, truth
 from torch import Tensor
 
-from fdgpriv.adversary import Adversary, GroundTruth, Observation, Prediction
+from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.moments import RULES, styles_of
 from fdgpriv.artifacts.style import StyleStatistics
@@ -22,6 +22,7 @@ from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.scores import evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation, Trial
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, SCORED
+from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Baselines, Predictions, Task
 from fdgpriv.threat import THREATS, Auxiliary, Capability, NotGranted, ThreatModel, threat

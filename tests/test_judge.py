@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from fdgpriv.adversary import Adversary, GroundTruth, Observation, Prediction
+from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.evaluation.attack_scores import CLIENT_CONTROLS, DOMAIN_CONTROLS, AttackScores
@@ -20,6 +20,7 @@ from fdgpriv.results.attack_finding import AttackFinding, Leakage
 from fdgpriv.results.question import Question
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.rule import NO_OTHER_CLIENT
+from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Predictions, Task
 from fdgpriv.threat import threat
 

@@ -14,7 +14,6 @@ from factories_core import truth
 from sklearn.metrics import roc_auc_score, roc_curve
 from torch import Tensor
 
-from fdgpriv.adversary import GroundTruth
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.attack import Attack
 from fdgpriv.defense import Defense
@@ -30,6 +29,7 @@ from fdgpriv.statistics import rule
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.rule import Hypothesis
+from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.targets.output_cache import OutputCache, identity
 from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.training import TrainingSimulator

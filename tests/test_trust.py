@@ -10,10 +10,11 @@ import torch
 from factories_core import observation, style, truth
 from torch import Tensor
 
-from fdgpriv.adversary import Adversary, GroundTruth, Prediction
+from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.evaluation.scores import Scores, averaged
 from fdgpriv.evaluation.trial import CalibrationTrial, ScoredObservation
 from fdgpriv.evaluation.trust import trust, weight_of
+from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Predictions, Task
 from fdgpriv.threat import threat
 

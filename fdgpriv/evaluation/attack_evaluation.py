@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from fdgpriv.adversary import GroundTruth, Prediction
+from fdgpriv.adversary import Prediction
 from fdgpriv.evaluation.ablations import by_layer, by_rounds, by_variant, unaware, undefended
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_tests import attack_tests
@@ -22,6 +22,7 @@ from fdgpriv.evaluation.scores import averaged, evaluate_trials
 from fdgpriv.evaluation.too_little import too_little
 from fdgpriv.metrics.matching import first_match
 from fdgpriv.results import figures
+from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.target import Target
 from fdgpriv.utils.checksum import read_json, write_json

@@ -9,11 +9,12 @@ import torch
 from pydantic import ConfigDict
 from torch import Tensor
 
-from fdgpriv.adversary import GroundTruth, Observation, Prediction
+from fdgpriv.adversary import Observation, Prediction
 from fdgpriv.attack import Attack
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial
 from fdgpriv.evaluation.trust import blended, trust, weight_of, without_artifact
 from fdgpriv.statistics.measured import Measured
+from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Predictions
 
 ScoresByName = dict[str, list[float]]

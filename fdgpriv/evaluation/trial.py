@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fdgpriv.adversary import Adversary, GroundTruth, Observation, Prediction
+from fdgpriv.adversary import Adversary, Observation, Prediction
+from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Task
 
 

@@ -12,13 +12,14 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from fdgpriv.adversary import GroundTruth, Observation
+from fdgpriv.adversary import Observation
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.evaluation.candidates import CandidatePool, nearest_other
 from fdgpriv.evaluation.trial import ScoredObservation, Trial, TrialNeeds
 from fdgpriv.federation.partition import Population
 from fdgpriv.targets.cached_simulator import CachedSimulator
 from fdgpriv.targets.deferred import Sent, changed
+from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.targets.simulator import HeldImages, Simulator
 from fdgpriv.targets.target import Target
 

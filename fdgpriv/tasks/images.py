@@ -9,13 +9,14 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from fdgpriv.adversary import Adversary, GroundTruth, Prediction
+from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.metrics.extractors import extractor_for, fitted, perceptual_distance
 from fdgpriv.metrics.matching import pairs, squared_errors
 from fdgpriv.metrics.perceptual import FormulaLpips
 from fdgpriv.metrics.pixels import EXACT_DB, psnr_per_image, ssim_per_image
 from fdgpriv.metrics.realism import fid, inception_score, kid
 from fdgpriv.statistics.measured import Measured
+from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Predictions, Task
 from fdgpriv.utils.seeds import generator
 

@@ -6,9 +6,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fdgpriv.adversary import Adversary, GroundTruth, Prediction
+from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.statistics.interval import clopper_pearson
 from fdgpriv.statistics.measured import Measured
+from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Predictions, Task
 
 FALSE_ACCUSATIONS = (0.01, 0.001)

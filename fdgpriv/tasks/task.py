@@ -9,8 +9,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fdgpriv.adversary import Adversary, GroundTruth, Prediction
+from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.statistics.measured import Measured
+from fdgpriv.targets.ground_truth import GroundTruth
 
 Secret = Literal["domain", "labels", "size", "membership", "content", "identity"]
 Baselines = dict[str, list[Prediction]]

@@ -1,0 +1,54 @@
+"""The truth that predictions are scored against; no attack sees it."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class GroundTruth:
+    """The truth that the prediction for an observation is scored against.
+
+    Attributes:
+        source: (N, 3, H, W) images among which the artifact's are, shared by ground truths.
+        index: (n,) which of them are the artifact's, or a fixed sample of these if there are many.
+        labels: (n,) of those images.
+        histogram: (K,) label distribution of all of the artifact's images.
+        domain: Index of the main domain among the sources.
+        positions: (T,) position of the true image in each line-up.
+        candidates: (T, N) indices into the pool: the line-ups.
+        pool: (P, 3, H, W) all candidate images, shared by all ground truths.
+        members: (N,) whether each membership candidate is an image of the artifact.
+        count: Number of images of the artifact.
+        place: Position of the client's own earlier artifact in `Adversary.earlier`; -1 if there is none.
+        membership_candidates: (N,) indices into the pool.
+        contributions: (n, D) contribution of each of `images` to the artifact, before any defense; (0, 0) if the task
+            does not need it.
+        photographs: Whether perceptual metrics may use the network that was pre-trained on photographs.
+    """
+
+    source: Tensor
+    index: Tensor
+    labels: Tensor
+    histogram: Tensor
+    domain: int
+    positions: Tensor
+    candidates: Tensor
+    pool: Tensor
+    members: Tensor
+    count: int
+    place: int
+    membership_candidates: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    contributions: Tensor = field(default_factory=lambda: torch.empty(0, 0))
+    photographs: bool = False
+
+    @property
+    def images(self) -> Tensor:
+        """(n, 3, H, W): the artifact's images, or the sample of them."""
+        return self.source[self.index]
+
+    @property
+    def line_up(self) -> Tensor:
+        """(N, 3, H, W): the first line-up's images."""
+        return self.pool[self.candidates[0]]
