@@ -93,6 +93,7 @@ class Gan(Attack):
         return network.eval()
 
     def _generator(self, inputs: int, image_size: int, rng: torch.Generator) -> nn.Module:
+        self.check(image_size)
         if self.generator == "fastgan" or (self.generator == "auto" and image_size != SmallGenerator.image_size):
             return Generator(inputs, image_size, rng=rng, width=self.width)
         small = SmallGenerator(inputs, rng=rng)

@@ -371,6 +371,8 @@ def test_truth_is_sealed(shared: Evaluator, subject: str, statistic: str) -> Non
                 data.images.fill_(torch.nan)
                 data.held_out_images.fill_(torch.nan)
                 data.labels.fill_(-1)
+            for ask in asked:
+                object.__setattr__(ask.truth, "index", torch.zeros_like(ask.truth.index))
             for members in {id(ask.truth): ask.truth.members for ask in asked}.values():
                 members.logical_not_()
         attack = attack_of(shadows=2, statistic=statistic)

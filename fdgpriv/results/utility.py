@@ -45,8 +45,8 @@ def utility(model: nn.Module, population: Population, device: torch.device, own_
     """
     clients, target = population.clients.values(), population.target
 
-    def evaluated(images: Tensor, like: Tensor) -> Tensor:
-        adapted = with_fresh_statistics(model, like, BATCH, device) if own_statistics else model
+    def evaluated(images: Tensor, like: Tensor | None) -> Tensor:
+        adapted = model if like is None else with_fresh_statistics(model, like, BATCH, device)
         return _finite_logits(adapted, images, device, "the global model")
 
     if own_statistics:
@@ -54,8 +54,8 @@ def utility(model: nn.Module, population: Population, device: torch.device, own_
             [evaluated(data.held_out_pixels, data.pixels) for data in clients if len(data.held_out_labels)]
         )
     else:
-        source = evaluated(joined([data.held_out_pixels for data in clients]), target.pixels)
-    target_logits = evaluated(target.pixels, target.pixels)
+        source = evaluated(joined([data.held_out_pixels for data in clients]), None)
+    target_logits = evaluated(target.pixels, target.pixels if own_statistics else None)
     return Utility(
         source_accuracy=accuracy(source, torch.cat([data.held_out_labels for data in clients])),
         target_accuracy=accuracy(target_logits, target.labels),

@@ -135,7 +135,7 @@ def identified(predictions: Sequence[Prediction], truths: Sequence[GroundTruth])
 
 def realism(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Measured]:
     """KID, FID and IS of all reconstructions of single images; empty for larger artifacts."""
-    if any(len(truth.images) != 1 for truth in truths):
+    if any(len(truth.index) != 1 for truth in truths):
         return {}
     photographs = truths[0].photographs
     extractor = extractor_for(photographs)
@@ -185,7 +185,7 @@ def _pair(prediction: Prediction, truth: Tensor, few: int | None) -> tuple[Tenso
 
 def _counted(prediction: Prediction, truth: GroundTruth) -> Tensor:
     """The images of the prediction that are scored, (M, 3, H, W)."""
-    return prediction[None] if prediction.ndim == 3 else prediction[: len(truth.images)]
+    return prediction[None] if prediction.ndim == 3 else prediction[: len(truth.index)]
 
 
 def class_means(images: Tensor, labels: Tensor) -> dict[int, Tensor]:
