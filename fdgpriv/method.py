@@ -75,6 +75,13 @@ class Method(Role):
         """Raises ValueError if a setting does not fit a client's data; called before training."""
         return
 
+    def shortfall(self, log: Mapping[str, float]) -> str | None:
+        """Why a training is not the method as its paper means it, by the training's log, in one line; None if it is.
+
+        Claims about what such a training did not learn stay undecided.
+        """
+        return None
+
     def cut_to(self, clients: int) -> Self:
         """This method, adapted to the number of clients of a federation that an adversary simulates."""
         return self

@@ -162,6 +162,7 @@ class Runner:
         if one.trained.failed is not None:
             return ()
         attacks, method = [findings[key] for key in one.scores], self.config.method(one.cell.method)
+        shortfall = method.shortfall(one.trained.log) or ""
         others = [run for run in completed if run is not one and replace(run.cell, method=one.cell.method) == one.cell]
         comparisons = [
             RunComparison(
@@ -175,7 +176,9 @@ class Runner:
             for part in (self.config.method(other.cell.method),)
         ]
         known = one.trained.log | one.facts
-        return claims(method.name(), Case(attacks, one.records, known, method.name(), settings_of(method), comparisons))
+        return claims(
+            method.name(), Case(attacks, one.records, known, method.name(), settings_of(method), comparisons, shortfall)
+        )
 
     def _codec_figure(self) -> tuple[RunFigure, ...]:
         path = Path("figures") / "style_encoder.png"

@@ -1,12 +1,15 @@
 """Translator quality: class preservation, and identity error when translating to the own client."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from ._latent_classifier import Head
 from ._translator import Synthesised
+
+LEAST_ACCURACY = 0.8  # of each client's stage-1 model on its training images; below, its head is undertrained
+KEPT = 0.95  # class preservation of a translator that keeps classes, however often heads find them without translation
 
 
 @torch.no_grad()
@@ -32,6 +35,28 @@ def translator_quality(translator: nn.Module, data: Synthesised, heads: Sequence
     found["class_preservation"] = _accuracy(translated, data.labels, other, heads)
     found["class_untranslated"] = _accuracy(z, data.labels, other, heads)
     return found
+
+
+def shortfall(log: Mapping[str, float]) -> str | None:
+    """What stages 1 and 3 did not learn, by the training log, and what to change; None if heads and translator are trained.
+
+    Heads must fit their clients' training images, and translation must preserve classes better than no translation; where
+    that preserves them all, as from a common pre-trained network, nearly as well.
+    """
+    least, kept, plain = (log.get(n) for n in ("stage1_accuracy_min", "class_preservation", "class_untranslated"))
+    if least is None or kept is None or plain is None:
+        return "the run's log lacks stage 1's accuracy or the translator's class preservation"
+    if not least >= LEAST_ACCURACY:
+        return (
+            f"stage 1 trained too little: a client's accuracy on its own training images is {least:.2f}, "
+            f"below {LEAST_ACCURACY}; raise pretrain_epochs"
+        )
+    if not (kept > plain or kept >= KEPT):
+        return (
+            f"the translator does not keep classes: accuracy {kept:.2f} under the other client's head, {plain:.2f} without "
+            "translation; raise head_weight (0.5 for three clients) or translator_steps"
+        )
+    return None
 
 
 def relative_error(translated: Tensor, latents: Tensor) -> float:

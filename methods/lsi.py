@@ -4,7 +4,7 @@ Palakkadavath et al., "Federated domain generalization with latent space inversi
 domain (``--clients 3 --backbone resnet50``); d is a client's index in the federation, which is public.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -37,7 +37,7 @@ from ._latent_inversion import Latents, labels_for, starts_for
 from ._lsi_client import LSIClient
 from ._lsi_settings import LSISettings
 from ._translator import Discriminator, Synthesised, Training, Translator
-from ._translator_quality import translator_quality
+from ._translator_quality import shortfall, translator_quality
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,9 @@ class LSI(LSISettings):
         individual = tuple(kind for kind in uploads if kind != BatchNormStatistics.kind)
         common = replace(super().disclosure(), otherwise=0, often=often, uploads=uploads, individual=individual)
         return replace(common, signed_importances=self.importance_sign == "signed")
+
+    def shortfall(self, log: Mapping[str, float]) -> str | None:
+        return shortfall(log) if self.invariance else None
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         model = self.model(federation, rng)

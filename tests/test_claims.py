@@ -40,8 +40,13 @@ NUMBERS = {
 }
 
 
-def case(*attacks: AttackFinding, records: tuple[Record, ...] = (), facts: dict[str, float] | None = None) -> Case:
-    return Case(attacks, records, facts or {})
+def case(
+    *attacks: AttackFinding,
+    records: tuple[Record, ...] = (),
+    facts: dict[str, float] | None = None,
+    shortfall: str = "",
+) -> Case:
+    return Case(attacks, records, facts or {}, shortfall=shortfall)
 
 
 LEARNED = {"stage1_accuracy_min": 0.8, "class_preservation": 0.6, "class_untranslated": 0.5}
@@ -300,6 +305,8 @@ GAIN = {"translated_error": 1.0, "untranslated_error": 2.0, "elsewhere_error": 1
         ({"stage1_accuracy_min": 0.79}, "stage 1 trained too little: a client's accuracy on its own training images is 0.79"),
         ({"class_preservation": 0.5}, "the translator does not keep classes: accuracy 0.50 under the other client's head"),
         ({"class_preservation": 0.32}, "the translator does not keep classes: accuracy 0.32 under the other client's head"),
+        ({"class_preservation": 0.94, "class_untranslated": 1.0}, "the translator does not keep classes: accuracy 0.94"),
+        ({"class_preservation": 0.95, "class_untranslated": 1.0}, None),
         ({"stage1_accuracy_min": None}, "the run's log lacks stage 1's accuracy or the translator's class preservation"),
         ({"class_untranslated": None}, "the run's log lacks stage 1's accuracy or the translator's class preservation"),
         ({}, None),
@@ -314,7 +321,10 @@ def test_claims_of_heads_and_translator_are_refused_where_these_did_not_learn(
     deep = inverted.model_copy(update={"attack": "deep_inversion", "artifact": "model_state:client"})
     labels = head.model_copy(update={"attack": "label_histogram"})
     known = {name: figure for name, figure in (LEARNED | changed).items() if figure is not None}
-    rows = {row.id: row for row in claims("lsi", case(head, deep, labels, facts=LATENTS | MOMENTS | GAIN | known))}
+    shortfall = Method.named("lsi")().shortfall(known)
+    measured = case(head, deep, labels, facts=LATENTS | MOMENTS | GAIN, shortfall=shortfall or "")
+    rows = {row.id: row for row in claims("lsi", measured)}
+    assert Method.named("lsi")(invariance=0.0).shortfall(known) is None
     for claim in ("H-L1", "H-L3", "H-L4", "H-L7", "H-L8"):
         assert rows[claim].evidence
         assert rows[claim].verdict == ("refuted" if told is None else "undecided")
@@ -337,13 +347,13 @@ def test_one_layer_and_all_stand_side_by_side_whoever_leaks() -> None:
     head = plain.model_copy(update={"attack": "latent_inversion", "artifact": "classifier_head:client"})
     every = {"psnr@k=1": figure(16.8, 0.5), "psnr@k=all": figure(15.9, 0.25), "psnr": figure(14, 1)}
     deep = plain.model_copy(update={"attack": "deep_inversion", "artifact": "model_state:client", "metrics": every})
-    (row,) = (row for row in claims("lsi", case(head, deep, facts=LEARNED)) if row.id == "H-L1")
+    (row,) = (row for row in claims("lsi", case(head, deep)) if row.id == "H-L1")
     assert row.evidence[-1] == (
         "one image's PSNR in dB by the statistics inverted: k=1 16.8 [16.3, 17.3]; k=all 15.9 [15.7, 16.1]; the head's 20.2 "
         "[19.6, 20.8]; strongest control (mean_image) 13.5 [13.3, 13.7]"
     )
     leaks = deep.model_copy(update={"leakage": {"client": outcome("leak")}})
-    found, reason = verdict_of("lsi", "H-L1", case(head, leaks, facts=LEARNED))
+    found, reason = verdict_of("lsi", "H-L1", case(head, leaks))
     assert (found, reason.split(",")[0]) == ("refuted", "statistics of all layers are sent as well")
 
 
@@ -351,7 +361,7 @@ def test_one_layer_and_all_stand_side_by_side_whoever_leaks() -> None:
 def test_a_translator_tells_where_it_gains_on_both_controls(low: float, verdict: str) -> None:
     errors = {"translated_error": 1.0, "untranslated_error": 2.0, "elsewhere_error": 1.5}
     gain = {"translation_gain": 0.5, "translation_gain_low": low, "translation_gain_high": 0.8}
-    assert verdict_of("lsi", "H-L8", case(facts=errors | gain | LEARNED))[0] == verdict
+    assert verdict_of("lsi", "H-L8", case(facts=errors | gain))[0] == verdict
     assert verdict_of("lsi", "H-L8", case())[0] == "undecided"
 
 

@@ -116,7 +116,6 @@ def test_the_evaluator_measures_latents_where_heads_are_shared(inverted: Fitted,
 )
 def test_what_the_latents_say_of_the_claims(precision: float, error: float, resemble: str, withheld: str) -> None:
     latents = {"latent_precision": precision, "latent_recall": 0.5, "noise_precision": 0.0, "noise_recall": 1.0}
-    learned = {"stage1_accuracy_min": 0.9, "class_preservation": 0.9, "class_untranslated": 0.5}
-    facts = {**latents, "latent_mean_error": error, "latent_var_error": 0.2, **learned}
+    facts = {**latents, "latent_mean_error": error, "latent_var_error": 0.2}
     rows = {row.id: row for row in claims("lsi", Case((), (), facts))}
     assert (rows["H-L3"].verdict, rows["H-L7"].verdict) == (resemble, withheld)

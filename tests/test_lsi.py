@@ -346,8 +346,10 @@ def test_the_log_says_how_well_each_stage_worked() -> None:
         assert 1 <= median_low(each) <= 3
 
 
-def test_the_log_is_kept_beside_the_transcript_and_in_the_results(tiny: Dataset, tmp_path: Path) -> None:
-    short = "inversion_steps=2,translator_steps=2,recalibrate_bn=false,select=last"
+def test_the_log_is_kept_beside_the_transcript_and_in_the_results_and_its_shortfall_is_said(
+    tiny: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = "head_weight=0,inversion_steps=2,translator_steps=2,recalibrate_bn=false,select=last"
     config = AuditConfig(
         methods=(f"lsi:{short}",), targets=("blend",), preset="quick", clients=3, attacks=("none",)
     ).checked()
@@ -356,6 +358,7 @@ def test_the_log_is_kept_beside_the_transcript_and_in_the_results(tiny: Dataset,
     training = results.runs[0].training
     assert training == read_json(logged, TypeAdapter(Trained)).log
     assert {"stage1_accuracy_min", "class_preservation", "effective_clients_round_2"} <= set(training)
+    assert "stage 1 trained too little: a client's accuracy on its own training images is" in capsys.readouterr().err
 
 
 # Bad input and options

@@ -371,7 +371,11 @@ def test_what_a_translator_keeps_is_counted_latent_by_latent() -> None:
 
 
 def test_the_head_term_makes_a_translator_keep_classes() -> None:
-    """Three heads drawn apart: 16 numbers leave room for a latent that all of them put into its class."""
+    """Three heads drawn apart: 16 numbers leave room for a latent that all of them put into its class.
+
+    The weight is each client's, so that three of 0.1 are too little: translations stay realistic and reversible, and change
+    the class.
+    """
     quality: Any = import_module("fdgpriv.methods._translator_quality")
     heads = [used_head(p=16, seed=i).eval().requires_grad_(False) for i in range(3)]
     stage2 = how(inversion_steps=100, inversion_batches=4, inversion_batch=20).inversion
@@ -381,13 +385,13 @@ def test_the_head_term_makes_a_translator_keep_classes() -> None:
     places = torch.arange(3).repeat_interleave(80)
     data = translation.Synthesised(latents.value.detach().flatten(0, 2), labels.flatten().repeat(3), places)
     kept = []
-    for weight in (0.0, 1.0):
+    for weight in (0.0, 0.1, 1.0):
         settings = {"hidden": 32, "translator_steps": 250, "translator_batch": 32, "translator_lr": 5e-3}
         g, d, adversaries = pair(p=16, critic_steps=1, head_weight=weight, **settings)
         translation.Training(g, d, data, heads, adversaries, seeded(3)).run()
         kept.append(quality.translator_quality(g, data, heads)["class_preservation"])
-    assert kept[1] > 0.7
-    assert kept[1] > kept[0] + 0.3
+    assert kept[0] < kept[1] < kept[2] - 0.2
+    assert kept[2] > 0.7
 
 
 # Importance

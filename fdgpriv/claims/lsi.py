@@ -1,6 +1,5 @@
 """Privacy claims of the LSI paper (latent space inversion)."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from fdgpriv.artifacts.artifact import SERVER
@@ -17,42 +16,17 @@ from fdgpriv.claims.hypothesis import (
 )
 from fdgpriv.statistics.measured import Measured
 
-LEAST_ACCURACY = 0.8  # of each client's stage-1 model on its training images; below, its head is undertrained
-
 
 def _where_trained(rule: Rule) -> Rule:
-    """Restricts `rule` to runs whose stage 1 and translator are trained; otherwise undecided.
-
-    Heads must fit their clients' training images, and translation must preserve classes better than no translation. Both
-    are figures of the training log; undecided if they are missing.
-    """
+    """Restricts `rule` to runs whose heads and translator learned what they are for; otherwise undecided."""
 
     def decide(case: Case) -> Decision:
         found = rule(case)
-        if found.verdict == "undecided":
+        if found.verdict == "undecided" or not case.shortfall:
             return found
-        reason = _untrained(case.facts)
-        return Decision("undecided", reason, found.evidence) if reason else found
+        return Decision("undecided", case.shortfall, found.evidence)
 
     return decide
-
-
-def _untrained(facts: Mapping[str, float]) -> str:
-    """Why claims about heads, latents and translator cannot be decided in this run; empty if they can."""
-    least, kept, plain = (facts.get(n) for n in ("stage1_accuracy_min", "class_preservation", "class_untranslated"))
-    if least is None or kept is None or plain is None:
-        return "the run's log lacks stage 1's accuracy or the translator's class preservation"
-    if not least >= LEAST_ACCURACY:
-        return (
-            f"stage 1 trained too little: a client's accuracy on its own training images is {least:.2f}, "
-            f"below {LEAST_ACCURACY}; a larger pretrain_epochs would decide"
-        )
-    if not kept > plain:
-        return (
-            f"the translator does not keep classes: accuracy {kept:.2f} under the other client's head, {plain:.2f} without "
-            "translation; larger translator_steps or head_weight would decide"
-        )
-    return ""
 
 
 def _single_layer(case: Case) -> Decision:
