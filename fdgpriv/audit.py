@@ -20,6 +20,7 @@ from fdgpriv.utils import run_folder
 from fdgpriv.utils.defaults import BUGS, EXAMPLES
 from fdgpriv.utils.file_names import check_name
 from fdgpriv.utils.streams import lenient
+from fdgpriv.utils.warnings_filter import warnings_in_one_line
 
 if TYPE_CHECKING:  # modules that need torch are imported in functions, after the arguments are checked
     from fdgpriv.results.finding import Results
@@ -77,7 +78,7 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 success, 1 a run failed or the disk is full, 2 invalid usage, 3 interrupted; bugs raise."""
-    with lenient():
+    with lenient(), warnings_in_one_line():
         return _main(list(sys.argv[1:] if argv is None else argv))
 
 

@@ -126,4 +126,7 @@ def _check_positions(backbone: Backbone, image_size: int) -> None:
             "use a larger image, a stem of stride 1, or attention=off"
         )
     if min(height, width) < 4:
-        warnings.warn(f"attention over a {height} x {width} map has little to choose from; want 4 x 4", stacklevel=3)
+        warnings.warn(
+            f"attention over a {height} x {width} map has little to choose from; want 4 x 4, from larger images",
+            stacklevel=3,
+        )

@@ -6,7 +6,7 @@ from threading import Event
 
 import pytest
 
-from fdgpriv.utils.warnings_filter import warnings_ignored
+from fdgpriv.utils.warnings_filter import warnings_ignored, warnings_in_one_line
 
 
 def test_only_the_category_is_silenced():
@@ -41,3 +41,12 @@ def test_threads_that_are_quiet_at_once_leave_the_filters_as_they_were():
         for done in (pool.submit(first), pool.submit(second)):
             done.result()
     assert warnings.filters == before
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_command_prints_a_warning_as_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    before = warnings.showwarning
+    with warnings_in_one_line():
+        warnings.warn("heard", UserWarning, stacklevel=1)
+    assert capsys.readouterr().err == "warning: heard\n"
+    assert warnings.showwarning is before

@@ -1,5 +1,6 @@
-"""Suppresses warnings thread-safely; Python's `warnings.catch_warnings` alone is not thread-safe."""
+"""Suppresses warnings thread-safely, as `warnings.catch_warnings` alone does not; prints them as one line for commands."""
 
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,3 +15,18 @@ def warnings_ignored(category: type[Warning] = Warning) -> Iterator[None]:
     with _LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore", category)
         yield
+
+
+@contextmanager
+def warnings_in_one_line() -> Iterator[None]:
+    """Within, warnings are printed on stderr without the place in the source, which means nothing to who runs a command."""
+    before = warnings.showwarning
+    warnings.showwarning = _show
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
+
+
+def _show(message: Warning | str, *_: object, **__: object) -> None:
+    sys.stderr.write(f"warning: {message}\n")
