@@ -6,6 +6,8 @@ from threading import Lock
 import torch
 from torch import Tensor
 
+from fdgpriv.utils.file_memory import in_file
+
 _LOCK = Lock()
 
 
@@ -37,6 +39,6 @@ class Images:
             return pixels
         with _LOCK:
             if self.name not in owner.__dict__:
-                owner.__dict__[self.name] = as_images(pixels)
+                owner.__dict__[self.name] = in_file(as_images(pixels))
             images: Tensor = owner.__dict__[self.name]
             return images

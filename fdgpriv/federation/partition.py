@@ -16,6 +16,7 @@ from fdgpriv.data.dataset import ClientData, Dataset, Domain
 from fdgpriv.data.pixels import as_images, joined
 from fdgpriv.federation.setup import partition_named
 from fdgpriv.federation.shadow_clients import shadow_clients
+from fdgpriv.utils.file_memory import in_file
 from fdgpriv.utils.seeds import generator
 
 Assignment = list[list[Tensor]]  # by domain, by client: indices into the domain
@@ -78,7 +79,8 @@ class Population:
         """(P, 3, H, W): all training images of these clients, then all their held-out images; cached."""
         if names not in self._pools:
             data = [self.data(name) for name in names]
-            self._pools[names] = as_images(joined([d.pixels for d in data] + [d.held_out_pixels for d in data]))
+            pixels = joined([d.pixels for d in data] + [d.held_out_pixels for d in data])
+            self._pools[names] = in_file(as_images(pixels))
         return self._pools[names]
 
 
