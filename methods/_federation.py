@@ -197,6 +197,7 @@ def train(
         given = Batch(batch.index, images, batch.labels.to(device))
         settings.local_training.backward(model, loss, given, work, rng)
         optimizer.step()
+    optimizer.zero_grad()  # frees the gradients: there may be many clients
 
 
 def mini_batches(data: ClientData, settings: FederatedSGD, rng: torch.Generator) -> Iterator[Batch]:

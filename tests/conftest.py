@@ -30,6 +30,7 @@ from fdgpriv.federation.partition import Population, populate
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Wire
 from fdgpriv.method import Method
+from fdgpriv.models.architectures import SmallResNet
 from fdgpriv.tasks.task import Task
 from fdgpriv.threat import ThreatModel
 
@@ -37,6 +38,7 @@ settings.register_profile("house", deadline=None, derandomize=True, print_blob=F
 settings.load_profile("house")
 
 TARGET = "blend"
+NARROW = {name: width // 4 for name, width in SmallResNet.widths.items()}
 
 
 def with_extra(extra: str, package: str) -> pytest.MarkDecorator:
@@ -104,9 +106,10 @@ def shortened(dataset: Dataset, count: int) -> Dataset:
 
 @contextmanager
 def audits_of(digits: Dataset) -> Iterator[None]:
-    """Within, the audit's dataset `digits` is this one."""
+    """Within, the audit's dataset `digits` is this one, and its default network a quarter as wide."""
     load = sys.modules["fdgpriv.data"].load
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SmallResNet, "widths", NARROW)
         patch.setattr(
             "fdgpriv.data.load",
             lambda name, **given: digits if name == "digits" and given["root"] is None else load(name, **given),

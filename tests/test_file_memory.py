@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fdgpriv.utils import file_memory
-from fdgpriv.utils.file_memory import LARGE, in_file
+from fdgpriv.utils.file_memory import LARGE, in_file, together_in_file
 
 
 def test_a_large_tensor_keeps_its_values_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,6 +21,26 @@ def test_a_large_tensor_keeps_its_values_and_leaves_no_file(tmp_path: Path, monk
     assert float(kept[0].sum()) == 6
     small = torch.rand(3)
     assert in_file(small) is small
+
+
+def test_several_tensors_of_any_kind_lie_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    tensors = {
+        "odd": torch.rand(3, 5, generator=torch.Generator().manual_seed(0)).T,
+        "one": torch.tensor(7),
+        "none": torch.zeros(0, 4),
+        "half": torch.arange(3, dtype=torch.bfloat16),
+        "flags": torch.tensor([True, False, True]),
+        "long": torch.arange(4, requires_grad=False),
+        "trained": torch.ones(2, requires_grad=True),
+    }
+    kept = together_in_file(tensors)
+    assert list(kept) == list(tensors)
+    for name, tensor in tensors.items():
+        assert kept[name].dtype == tensor.dtype
+        assert torch.equal(kept[name], tensor)
+    assert len({tensor.untyped_storage().data_ptr() for tensor in kept.values()}) == 1
+    assert not list(tmp_path.iterdir())
 
 
 def test_its_pages_are_not_the_processs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,8 @@ from fdgpriv.federation.state import Resumable
 from fdgpriv.federation.stored_loops import StoredLoops
 from fdgpriv.federation.upload import client_errors
 from fdgpriv.federation.wire import Wire
+from fdgpriv.utils.file_memory import LARGE
+from fdgpriv.utils.memory import return_freed
 from fdgpriv.utils.seeds import generator
 
 RoundCallback = Callable[[int, Mapping[str, ModelState]], None]
@@ -109,7 +111,12 @@ class LocalEngine(Resumable):
                     outgoing[name] = future.result()
                     if self.on_answer is not None:
                         self.on_answer(ask.verb, len(outgoing), len(futures))
-                ask = server.send(self._up(wire, ask, outgoing, noise))
+                answers = self._up(wire, ask, outgoing, noise)
+                large = any(sent.nbytes >= LARGE for message in answers.values() for sent in message)
+                del futures, outgoing  # what the clients sent: it is in the transcript
+                if large:
+                    return_freed()
+                ask = server.send(answers)
         except StopIteration as done:
             self._settle()
             model: nn.Module = done.value

@@ -19,6 +19,7 @@ from fdgpriv.artifacts.artifact import SERVER, Artifact
 from fdgpriv.artifacts.parameters import ModelState, TensorState
 from fdgpriv.federation.setup import KEEP
 from fdgpriv.utils.checksum import write_tensors
+from fdgpriv.utils.file_memory import LARGE, together_in_file
 from fdgpriv.utils.files import write_text
 
 MANIFEST, TENSORS = "manifest.jsonl", "tensors.safetensors"
@@ -89,19 +90,22 @@ class Transcript:
         keep: ``ends`` stores small artifacts of all rounds and large ones of the first and last round, ``all`` stores
             all, ``small`` stores only small artifacts that are not tensors of a network.
         records: One per transfer.
-        kept: The stored artifacts, by index of the record.
+        kept: The stored artifacts, by index of the record; large ones lie in mapped files.
     """
 
     keep: str = "ends"
     records: list[Record] = field(default_factory=list)
     kept: dict[int, Artifact] = field(default_factory=dict)
+    _last: tuple[Artifact, Artifact] | None = (
+        None  # a large artifact, and the same in a file: of what several clients receive
+    )
 
     def __post_init__(self) -> None:
         if self.keep not in KEEP:
             raise ValueError(f"want keep to be one of {', '.join(KEEP)}, got {self.keep!r}")
 
-    def add(self, record: Record, artifact: Artifact) -> None:
-        """Add one transfer."""
+    def add(self, record: Record, artifact: Artifact) -> Artifact:
+        """Add one transfer; returns the artifact as it is stored, or itself if it is not."""
         index = len(self.records)
         if self.keep == "ends" and self.records and record.round > self.records[-1].round:
             first = self.records[0].round
@@ -109,7 +113,13 @@ class Transcript:
                 del self.kept[i]
         self.records.append(record)
         if self.keep != "small" or (record.nbytes <= SMALL and not isinstance(artifact, TensorState)):
-            self.kept[index] = artifact
+            artifact = self.kept[index] = artifact if artifact.nbytes < LARGE else self._in_file(artifact)
+        return artifact
+
+    def _in_file(self, artifact: Artifact) -> Artifact:
+        if self._last is None or self._last[0] is not artifact:
+            self._last = artifact, type(artifact).build(together_in_file(artifact.tensors()), artifact.facts())
+        return self._last[1]
 
     def crossed(self, kind: str) -> bool:
         """Whether any artifact of this kind was transferred, stored or not."""
@@ -145,7 +155,8 @@ class Transcript:
             artifact = self.kept.get(index)
             stored = None if artifact is None else owner.setdefault(id(artifact), index)
             if artifact is not None and stored == index:
-                tensors |= {f"{index}/{name}": _copy(tensor) for name, tensor in artifact.tensors().items()}
+                parts = artifact.tensors() if artifact.nbytes >= LARGE else _apart(artifact.tensors())
+                tensors |= {f"{index}/{name}": tensor for name, tensor in parts.items()}
             facts = None if artifact is None else artifact.facts()
             lines.append(json.dumps({"record": asdict(record), "facts": facts, "stored": stored}))
         write_tensors(folder / TENSORS, tensors)
@@ -213,9 +224,9 @@ class Transcript:
                 raise DamagedTranscript(f"record {index}: {name} wants {actual[name]}, as stored; got {stated}")
 
 
-def _copy(tensor: Tensor) -> Tensor:
-    """A contiguous copy, since safetensors does not write shared memory."""
-    return tensor.clone(memory_format=torch.contiguous_format)
+def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous copies, since safetensors does not write shared memory."""
+    return {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
 
 
 def _printable(text: str) -> str:

@@ -65,9 +65,7 @@ class Wire:
             ClientFailed: The answer is invalid; nothing is recorded.
             Diverged: The answer contains NaN, an infinity or excessive values.
         """
-        message = self._leaving(client, verb, outgoing, rng, round, wanted)
-        self._record_answer(client, verb, message)
-        return message
+        return self._record_answer(client, verb, self._leaving(client, verb, outgoing, rng, round, wanted))
 
     def collect(self, ask: Ask, outgoing: Mapping[str, Outgoing], rngs: Mapping[str, torch.Generator]) -> Answers:
         """By client, its answer as the server receives it: defended, validated, recorded, and summed or shuffled.
@@ -115,15 +113,15 @@ class Wire:
                 raise ClientFailed(client, verb, round, fault)
         return message
 
-    def _record_answer(self, client: str, verb: str, message: Message) -> None:
-        """Records a client's answer."""
-        for artifact in message:
-            self._record(artifact, client, SERVER, verb)
+    def _record_answer(self, client: str, verb: str, message: Message) -> Message:
+        """Records a client's answer; returns it as it is stored."""
+        message = [self._record(artifact, client, SERVER, verb) for artifact in message]
         for artifact in message:
             kind = ModelState.kind if isinstance(artifact, TensorState) else artifact.kind
             self.shared.setdefault(kind, {})[client] = True
             if not isinstance(artifact, TensorState):
                 self.latest.setdefault(artifact.kind, {})[client] = artifact
+        return message
 
     def _aggregated(self, ask: Ask, messages: Mapping[str, Message]) -> Answers:
         """The mean answer, in place of each client's; recorded are the masked uploads."""
@@ -149,15 +147,16 @@ class Wire:
             else one
             for one in message
         ]
+        message = [self._record(artifact, SERVER, client, verb) for artifact in message]
         for artifact in message:
-            self._record(artifact, SERVER, client, verb)
             if isinstance(artifact, ModelState):
                 self.received[client] = artifact
         others = dict.fromkeys(a.client for a in message if a.client not in (SERVER, client))
         names = {name: PEER if number == 1 else f"{PEER}-{number}" for number, name in enumerate(others, start=1)}
         return [a.seen_as(names[a.client]) if a.client in names else a for a in message]
 
-    def _record(self, artifact: Artifact, sender: str, receiver: str, verb: str) -> None:
+    def _record(self, artifact: Artifact, sender: str, receiver: str, verb: str) -> Artifact:
+        """Checks and records one transfer; returns the artifact as it is stored."""
         if not isinstance(artifact, Artifact):
             raise TypeError(f"want an artifact on the wire, got {type(artifact).__name__} from {sender}")
         origin = artifact.client
@@ -165,7 +164,7 @@ class Wire:
         samples = 1 if artifact.level == "image" else sum(self.sizes[c] for c in clients)
         record = Record.of(artifact, sender, receiver, verb, samples, len(clients))
         self._check_finite(artifact, sender)
-        self.transcript.add(record, artifact)
+        return self.transcript.add(record, artifact)
 
     def _check_finite(self, artifact: Artifact, sender: str) -> None:
         """Raises Diverged if the artifact contains NaN, an infinity or excessive values."""

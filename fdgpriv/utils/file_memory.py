@@ -1,6 +1,7 @@
 """Keeps large tensors in files that are mapped into memory, so that the system can evict what is not in use."""
 
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import mkstemp
 
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor
 
 LARGE = 2**21  # bytes from which a tensor is kept in a file
+_ALIGNED = 64  # bytes; tensors in one file begin at multiples of it
 
 
 def in_file(tensor: Tensor) -> Tensor:
@@ -21,11 +23,25 @@ def in_file(tensor: Tensor) -> Tensor:
     """
     if tensor.nbytes < LARGE or tensor.device.type != "cpu":
         return tensor
+    return _mapped([tensor])[0]
+
+
+def together_in_file(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors on the CPU with the same values, one after the other in one temporary file, as `in_file`."""
+    return dict(zip(tensors, _mapped([tensor.cpu() for tensor in tensors.values()]), strict=True))
+
+
+def _mapped(tensors: Iterable[Tensor]) -> list[Tensor]:
     handle, name = mkstemp(prefix="fdgpriv-")
+    places = []
     try:
         with os.fdopen(handle, "wb") as file:
-            tensor.contiguous().numpy().tofile(file)
-        mapped = torch.from_file(name, shared=False, size=tensor.numel(), dtype=tensor.dtype)
+            for tensor in tensors:
+                places.append((file.tell(), tensor.nbytes, tensor.dtype, tensor.shape))
+                tensor.detach().contiguous().flatten().view(torch.uint8).numpy().tofile(file)
+                file.write(bytes(-file.tell() % _ALIGNED))
+            size = file.tell()
+        whole = torch.from_file(name, shared=False, size=size, dtype=torch.uint8)
     finally:
         Path(name).unlink()
-    return mapped.view(tensor.shape)
+    return [whole[at : at + nbytes].view(dtype).view(shape) for at, nbytes, dtype, shape in places]
