@@ -20,6 +20,7 @@ from fdgpriv.data.dataset import Domain
 from fdgpriv.targets.shared_model import SharedModelSimulator
 from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.utils.file_memory import in_file
 from fdgpriv.utils.seeds import generator
 
 _SMALL = 8  # images; with fewer a step is mostly overhead, which joint training shares (tests/bench)
@@ -39,7 +40,7 @@ class Shadows:
 
     def __init__(self, simulator: TrainingSimulator, domains: Sequence[Domain], rng: torch.Generator) -> None:
         self.simulator, self.rng = simulator, rng
-        self.images = torch.cat([domain.images for domain in domains])
+        self.images = in_file(torch.cat([domain.images for domain in domains]))
         self.labels = torch.cat([domain.labels for domain in domains])
         self.domains = torch.cat([torch.full((len(domain),), d) for d, domain in enumerate(domains)])
         self.least = min(len(domain) for domain in domains)

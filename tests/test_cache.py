@@ -2,10 +2,12 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event
+from weakref import ref
 
 import pytest
+import torch
 
-from fdgpriv.utils.cache import Cache
+from fdgpriv.utils.cache import Cache, CacheOfTensors
 
 
 def test_threads_that_ask_at_once_share_one_computation():
@@ -52,3 +54,30 @@ def test_only_the_last_asked_for_are_kept():
     for key in ("a", "b", "a", "c", "a", "b"):
         assert get(key) == key
     assert made == ["a", "b", "c", "b"]
+
+
+def test_what_is_computed_from_a_tensor_does_not_keep_it_and_is_not_taken_for_another_s():
+    cache, made = CacheOfTensors[float](), []
+
+    def total(tensor: torch.Tensor, key: str = "") -> float:
+        return cache.get((tensor,), key, lambda: made.append(key) or float(tensor.sum()))
+
+    first = torch.ones(3)
+    assert [total(first), total(first), total(first, "other")] == [3.0, 3.0, 3.0]
+    assert made == ["", "other"]
+    kept = ref(first)
+    del first
+    assert kept() is None
+    for number in range(2, 50):  # some of these have an address that was another's
+        assert total(torch.full((3,), number)) == 3.0 * number
+
+
+def test_several_tensors_are_told_apart_by_each():
+    cache = CacheOfTensors[int]()
+    a, b, c = torch.ones(1), torch.ones(1), torch.ones(1)
+    assert [cache.get(pair, "", lambda n=n: n) for n, pair in enumerate([(a, b), (a, c), (a, b), (b, a)])] == [
+        0,
+        1,
+        0,
+        3,
+    ]

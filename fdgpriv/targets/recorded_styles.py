@@ -15,7 +15,7 @@ from fdgpriv.federation.disclosure import FederatedMethod, StyleSource
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.models.copied import copied
-from fdgpriv.utils.cache import Cache
+from fdgpriv.utils.cache import CacheOfTensors
 from fdgpriv.utils.seeds import generator
 
 T = TypeVar("T")
@@ -43,8 +43,8 @@ class RecordedStyles:
     model: nn.Module
     earlier: Mapping[str, StyleStatistics] = field(default_factory=dict)
     past: Sequence[tuple[Mapping[str, StyleStatistics], ModelState | None]] = ()
-    _of_clients: Cache[tuple[Tensor, Moments]] = field(default_factory=lambda: Cache(most=CLIENTS_KEPT), init=False)
-    _taken: Cache[Any] = field(default_factory=Cache, init=False)  # keeps the images, so that their ids stay unique
+    _of_clients: CacheOfTensors[Moments] = field(default_factory=lambda: CacheOfTensors(CLIENTS_KEPT), init=False)
+    _taken: CacheOfTensors[Any] = field(default_factory=CacheOfTensors, init=False)
 
     @classmethod
     def of(
@@ -123,12 +123,12 @@ class RecordedStyles:
             index: (n,) indices of the client's images, in its order; None for all.
         """
 
-        def taken() -> tuple[Tensor, Moments]:
+        def taken() -> Moments:
             held = images if index is None else images[index]
-            return images, self.source.of_client(self.model, held, layer, RULES[self.template.rule])
+            return self.source.of_client(self.model, held, layer, RULES[self.template.rule])
 
         which = None if index is None else index.numpy().tobytes()
-        return self._of_clients.get((id(images), layer, which), taken)[1]
+        return self._of_clients.get((images,), (layer, which), taken)
 
     def styles(self, images: Tensor, layer: str, among: Tensor | None = None) -> Moments:
         """Mean and std (N, C) of the features of images (N, 3, H, W) at `layer`, by the wire's rule; cached.
@@ -150,12 +150,11 @@ class RecordedStyles:
         return self._cached(maps_of, images, layer, None)
 
     def _cached(self, take: Callable[..., T], images: Tensor, layer: str, among: Tensor | None) -> T:
-        def taken() -> tuple[Tensor, Tensor | None, T]:
-            model = self._framed(layer, among)
-            return images, among, take(images, self.source.features(model, layer), RULES[self.template.rule])
+        def taken() -> T:
+            return take(images, self.source.features(self._framed(layer, among), layer), RULES[self.template.rule])
 
-        frame = id(among) if self.jointly else None
-        found: T = self._taken.get((take, id(images), layer, frame), taken)[2]
+        frame = (among,) if self.jointly and among is not None else ()
+        found: T = self._taken.get((images, *frame), (take, layer), taken)
         return found
 
     def _framed(self, layer: str, among: Tensor | None) -> nn.Module:
@@ -163,10 +162,9 @@ class RecordedStyles:
         if among is None or not self.jointly:
             return self.model
 
-        def framed() -> tuple[Tensor, nn.Module]:
-            return among, self.source.in_frame_of(self.model, among, layer)
-
-        model: nn.Module = self._taken.get(("frame", id(among), layer), framed)[1]
+        model: nn.Module = self._taken.get(
+            (among,), ("frame", layer), lambda: self.source.in_frame_of(self.model, among, layer)
+        )
         return model
 
 

@@ -6,6 +6,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Generic, TypeVar
+from weakref import ref
+
+from torch import Tensor
 
 T = TypeVar("T")
 
@@ -42,3 +45,36 @@ class Cache(Generic[T]):
                     self._entries.pop(key, None)
                 found.set_exception(error)
         return found.result()
+
+    def forget(self, key: Hashable) -> None:
+        """Removes what is cached for this key, if anything."""
+        with self._lock:
+            self._entries.pop(key, None)
+
+
+@dataclass(eq=False)
+class CacheOfTensors(Generic[T]):
+    """Stores what is computed from tensors, by the tensors' identity; it does not keep the tensors.
+
+    Attributes:
+        most: As of `Cache`.
+    """
+
+    most: int | None = None
+    _entries: "Cache[tuple[tuple[ref[Tensor], ...], T]]" = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._entries = Cache(self.most)
+
+    def get(self, tensors: tuple[Tensor, ...], key: Hashable, compute: Callable[[], T]) -> T:
+        """The cached value of `compute()` for these very tensors and this key; raises what `compute` raises."""
+        whole = (*map(id, tensors), key)
+
+        def computed() -> tuple[tuple["ref[Tensor]", ...], T]:
+            return tuple(map(ref, tensors)), compute()
+
+        known, value = self._entries.get(whole, computed)
+        if any(one() is not tensor for one, tensor in zip(known, tensors, strict=True)):
+            self._entries.forget(whole)  # of a tensor that is gone and had the same address
+            _, value = self._entries.get(whole, computed)
+        return value
