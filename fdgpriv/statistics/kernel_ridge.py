@@ -11,6 +11,7 @@ PENALTIES = tuple(10.0**e for e in range(-4, 4))  # in mean eigenvalues
 CHOSEN_ON = 500  # inputs that width and penalty are chosen on
 _LEAST = 1e-12  # mean eigenvalue, where all vectors are zero
 _CHECKED = 64  # targets that width and penalty are chosen by
+_AT_ONCE = 4096  # targets; photographs have many, and twice as many bytes in double precision
 
 
 class KernelRidge:
@@ -34,16 +35,20 @@ class KernelRidge:
     ) -> None:
         self.inputs, self.kernel = inputs, kernel
         self.center = targets.mean(0)
-        rest = (targets - self.center).double()
-        some = rest[:, :: max(1, rest.shape[1] // _CHECKED)]  # enough targets to choose by
+        every = max(1, targets.shape[1] // _CHECKED)
+        some = (targets[:, ::every] - self.center[::every]).double()  # enough targets to choose by
         few = slice(None, None, -(-len(inputs) // CHOSEN_ON) or 1)
         fit = self._chosen(inputs[few], some[few], None if groups is None else groups[few])
         if len(inputs) > CHOSEN_ON:
             fit = self._refitted(fit, some, moving=groups is None)
         self.width, self.penalty = fit.width, fit.penalty
-        weights = fit.inverse @ rest
-        self.left_out = (targets - weights / fit.inverse.diagonal()[:, None]).float()
-        self.weights = weights.float()
+        diagonal = fit.inverse.diagonal()[:, None]
+        self.left_out, self.weights = (torch.empty(targets.shape) for _ in range(2))
+        for first in range(0, targets.shape[1], _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            weights = fit.inverse @ (targets[:, part] - self.center[part]).double()
+            self.left_out[:, part] = targets[:, part] - weights / diagonal
+            self.weights[:, part] = weights
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """The predictions (N, P) for vectors (N, D)."""
