@@ -105,7 +105,7 @@ class CalibrationLayout:
         inside = torch.cat([inside, inside[torch.randint(cut, (max(0, self.typical - cut),), generator=rng)]])
         return ClientData(
             client=name,
-            pixels=images[inside],
+            pixels=in_file(images[inside]),
             labels=domain.labels[inside],
             held_out_pixels=images[outside],
             held_out_labels=domain.labels[outside],
