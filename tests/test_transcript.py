@@ -24,6 +24,7 @@ from torch import Tensor
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.federation.transcript import MANIFEST, SMALL, TENSORS, DamagedTranscript, Record, Transcript
+from fdgpriv.utils.file_memory import LARGE
 
 
 def state(client: str, round: int, numbers: int = SMALL) -> ModelState:
@@ -67,6 +68,23 @@ def assert_equal(one: Transcript, other: Transcript) -> None:
 
 
 # What is kept
+
+
+def test_a_large_artifact_lies_in_a_file_once_for_all_who_receive_it(tmp_path: Path) -> None:
+    made, model = Transcript("ends"), state(SERVER, 0, LARGE // 4)
+    stored = [made.add(crossing(model, SERVER, client), model) for client in ("a", "b")]
+    assert stored[0] is stored[1] is made.kept[1] is not model
+    assert isinstance(stored[0], ModelState)
+    whole = {tensor.untyped_storage().data_ptr() for tensor in stored[0].state.values()}
+    assert len(whole) == 1
+    assert all(torch.equal(stored[0].state[name], tensor) for name, tensor in model.state.items())
+    model.state["weight"].zero_()  # whoever sent it trains on
+    assert float(stored[0].state["weight"][1]) == 1
+    made.save(tmp_path)
+    assert (tmp_path / TENSORS).stat().st_size < 1.1 * LARGE
+    assert_equal(Transcript.load(tmp_path), made)
+    small = style("a", 0)
+    assert made.add(crossing(small, "a", SERVER, "style"), small) is small
 
 
 @pytest.mark.parametrize(("keep", "kept"), [("ends", {0, 3}), ("all", {0, 1, 2, 3}), ("small", set())])

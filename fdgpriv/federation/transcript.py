@@ -96,9 +96,8 @@ class Transcript:
     keep: str = "ends"
     records: list[Record] = field(default_factory=list)
     kept: dict[int, Artifact] = field(default_factory=dict)
-    _last: tuple[Artifact, Artifact] | None = (
-        None  # a large artifact, and the same in a file: of what several clients receive
-    )
+    # the last large artifact, and the same in a file: what several clients receive is written once
+    _last: tuple[Artifact, Artifact] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.keep not in KEEP:
