@@ -162,7 +162,7 @@ class Runner:
         if one.trained.failed is not None:
             return ()
         attacks, method = [findings[key] for key in one.scores], self.config.method(one.cell.method)
-        shortfall = method.shortfall(one.trained.log) or ""
+        shortfall = method.shortfall(one.trained.log)
         others = [run for run in completed if run is not one and replace(run.cell, method=one.cell.method) == one.cell]
         comparisons = [
             RunComparison(

@@ -75,9 +75,5 @@ def test_what_is_computed_from_a_tensor_does_not_keep_it_and_is_not_taken_for_an
 def test_several_tensors_are_told_apart_by_each():
     cache = CacheOfTensors[int]()
     a, b, c = torch.ones(1), torch.ones(1), torch.ones(1)
-    assert [cache.get(pair, "", lambda n=n: n) for n, pair in enumerate([(a, b), (a, c), (a, b), (b, a)])] == [
-        0,
-        1,
-        0,
-        3,
-    ]
+    found = [cache.get(pair, "", lambda n=n: n) for n, pair in enumerate([(a, b), (a, c), (a, b), (b, a)])]
+    assert found == [0, 1, 0, 3]

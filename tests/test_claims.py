@@ -44,7 +44,7 @@ def case(
     *attacks: AttackFinding,
     records: tuple[Record, ...] = (),
     facts: dict[str, float] | None = None,
-    shortfall: str = "",
+    shortfall: str | None = None,
 ) -> Case:
     return Case(attacks, records, facts or {}, shortfall=shortfall)
 
@@ -322,7 +322,7 @@ def test_claims_of_heads_and_translator_are_refused_where_these_did_not_learn(
     labels = head.model_copy(update={"attack": "label_histogram"})
     known = {name: figure for name, figure in (LEARNED | changed).items() if figure is not None}
     shortfall = Method.named("lsi")().shortfall(known)
-    measured = case(head, deep, labels, facts=LATENTS | MOMENTS | GAIN, shortfall=shortfall or "")
+    measured = case(head, deep, labels, facts=LATENTS | MOMENTS | GAIN, shortfall=shortfall)
     rows = {row.id: row for row in claims("lsi", measured)}
     assert Method.named("lsi")(invariance=0.0).shortfall(known) is None
     for claim in ("H-L1", "H-L3", "H-L4", "H-L7", "H-L8"):

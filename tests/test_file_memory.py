@@ -31,7 +31,7 @@ def test_several_tensors_of_any_kind_lie_in_one_file(tmp_path: Path, monkeypatch
         "none": torch.zeros(0, 4),
         "half": torch.arange(3, dtype=torch.bfloat16),
         "flags": torch.tensor([True, False, True]),
-        "long": torch.arange(4, requires_grad=False),
+        "long": torch.arange(4),
         "trained": torch.ones(2, requires_grad=True),
     }
     kept = together_in_file(tensors)

@@ -349,7 +349,7 @@ def test_the_log_says_how_well_each_stage_worked() -> None:
 def test_the_log_is_kept_beside_the_transcript_and_in_the_results_and_its_shortfall_is_said(
     tiny: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    short = "head_weight=0,inversion_steps=2,translator_steps=2,recalibrate_bn=false,select=last"
+    short = "inversion_steps=2,translator_steps=2,recalibrate_bn=false,select=last"
     config = AuditConfig(
         methods=(f"lsi:{short}",), targets=("blend",), preset="quick", clients=3, attacks=("none",)
     ).checked()

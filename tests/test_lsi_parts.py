@@ -390,8 +390,9 @@ def test_the_head_term_makes_a_translator_keep_classes() -> None:
         g, d, adversaries = pair(p=16, critic_steps=1, head_weight=weight, **settings)
         translation.Training(g, d, data, heads, adversaries, seeded(3)).run()
         kept.append(quality.translator_quality(g, data, heads)["class_preservation"])
-    assert kept[0] < kept[1] < kept[2] - 0.2
     assert kept[2] > 0.7
+    assert kept[2] > kept[0] + 0.3
+    assert kept[0] < kept[1] < kept[2] - 0.2
 
 
 # Importance

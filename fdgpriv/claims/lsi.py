@@ -22,7 +22,7 @@ def _where_trained(rule: Rule) -> Rule:
 
     def decide(case: Case) -> Decision:
         found = rule(case)
-        if found.verdict == "undecided" or not case.shortfall:
+        if found.verdict == "undecided" or case.shortfall is None:
             return found
         return Decision("undecided", case.shortfall, found.evidence)
 
