@@ -13,7 +13,7 @@ from fdgpriv.artifacts.moments import Moments
 from fdgpriv.statistics.kernel_ridge import KernelRidge
 from fdgpriv.statistics.ridge import ridge_regression
 from fdgpriv.tasks.images import class_means
-from fdgpriv.utils.file_memory import in_file
+from fdgpriv.utils.file_memory import empty_in_file
 
 from ._batchnorm import bn_layers, watched
 from ._simulation import SimulatedArtifacts, center_and_spread, simulate
@@ -95,11 +95,12 @@ class ImageRegression:
         def learned() -> ImageRegression:
             simulated = simulate(adversary, _SIMULATED)
             inputs = simulated.standardised(simulated.inputs)
-            targets = torch.stack([simulated.images[members].mean(0) for members in simulated.members])
+            targets = empty_in_file(len(inputs), *simulated.images.shape[1:])
+            for target, members in zip(targets, simulated.members, strict=True):
+                target.copy_(simulated.images[members].mean(0))
             looks = simulated.of_artifacts if adversary.expects_other_looks else None
             ridge = KernelRidge(inputs, targets.flatten(1), kernel, looks)
-            ridge.left_out, ridge.weights = in_file(ridge.left_out), in_file(ridge.weights)
-            return cls(simulated, inputs, in_file(targets), ridge)
+            return cls(simulated, inputs, targets, ridge)
 
         found: ImageRegression = adversary.cache.get((cls, kernel), learned)
         return found

@@ -20,6 +20,7 @@ from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.defaults import METHOD
 from fdgpriv.utils.file_names import check_files, slug
 from fdgpriv.utils.files import write_text
+from fdgpriv.utils.memory import reuse_freed
 
 
 def run_audit(
@@ -79,6 +80,7 @@ def audit(
     """
     options.check()
     config = AuditConfig(**vars(options)).checked()
+    reuse_freed()
     with ProgressLog(quiet=not progress) as log:
         dataset, config = config.load(log)
         out = run_folder.free(_folder_name(config)) if out is None else out

@@ -30,7 +30,7 @@ from fdgpriv.results.ledger import ledger
 from fdgpriv.threat import ThreatModel, threat
 from fdgpriv.training import Cell, Trained, train
 from fdgpriv.utils.console import ProgressLog
-from fdgpriv.utils.memory import release_memory, return_freed
+from fdgpriv.utils.memory import release_memory, return_freed, reuse_freed
 from fdgpriv.utils.seeds import generator
 from fdgpriv.utils.work_queue import WorkQueue
 
@@ -189,6 +189,7 @@ def in_process(
     for part in parts:
         part.register()
     torch.set_num_threads(1)
+    reuse_freed()
     log = ProgressLog(to=say)
     dataset, config = config.load(log)
     runner = CellRunner(config, dataset, out, log, workers)

@@ -7,7 +7,15 @@ import pytest
 import torch
 
 from fdgpriv.utils import file_memory
-from fdgpriv.utils.file_memory import LARGE, in_file, together_in_file
+from fdgpriv.utils.file_memory import LARGE, empty_in_file, in_file, together_in_file
+
+
+def anonymous() -> int:
+    """KiB of memory that lie in no file, by the kernel's count."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        pytest.skip("the kernel's count of memory is Linux's")
+    return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("RssAnon"))
 
 
 def test_a_large_tensor_keeps_its_values_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,15 +51,20 @@ def test_several_tensors_of_any_kind_lie_in_one_file(tmp_path: Path, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
+def test_an_empty_one_is_written_in_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = anonymous()
+    kept = empty_in_file(2**12, 2**12)
+    assert int(kept.count_nonzero()) == 0
+    kept += 1
+    assert float(kept.sum()) == 2**24
+    assert anonymous() - before < 2**14
+    assert not list(tmp_path.iterdir())
+    assert torch.equal(empty_in_file(2, 3), torch.zeros(2, 3))
+
+
 def test_its_pages_are_not_the_processs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the kernel's count: 64 MB in a file add less than a quarter of that to anonymous memory."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        pytest.skip("the kernel's count of memory is Linux's")
-
-    def anonymous() -> int:
-        return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("RssAnon"))
-
+    """64 MB in a file add less than a quarter of that to anonymous memory."""
     before = anonymous()
     kept = in_file(torch.ones(2**24))
     assert float(kept.sum()) == 2**24

@@ -14,7 +14,7 @@ from fdgpriv.utils.finch import compact, finch
 
 Moments = tuple[Tensor, Tensor]
 POOLED_EPS = 1e-5
-_PIXELS = 2**21  # pixels per encoded batch; the first layer of VGG-19 needs 256 bytes per pixel
+_PIXELS = 2**18  # pixels per encoded batch: 256 images of 32 px; the first layer of VGG-19 needs 256 bytes per pixel
 
 
 def averaged(mean: Tensor, std: Tensor) -> Moments:

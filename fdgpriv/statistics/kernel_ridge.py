@@ -6,6 +6,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from fdgpriv.utils.file_memory import empty_in_file
+
 WIDTHS = (0.5, 2.0, 8.0)  # of the kernel, in median squared distances
 PENALTIES = tuple(10.0**e for e in range(-4, 4))  # in mean eigenvalues
 CHOSEN_ON = 500  # inputs that width and penalty are chosen on
@@ -27,7 +29,7 @@ class KernelRidge:
             another, or of one image. Then width and penalty stay as they were chosen.
 
     Attributes:
-        left_out: (M, P) the prediction for each input by the regression on the others.
+        left_out: (M, P) the prediction for each input by the regression on the others; in a file if it is large.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class KernelRidge:
             fit = self._refitted(fit, some, moving=groups is None)
         self.width, self.penalty = fit.width, fit.penalty
         diagonal = fit.inverse.diagonal()[:, None]
-        self.left_out, self.weights = (torch.empty(targets.shape) for _ in range(2))
+        self.left_out, self.weights = (empty_in_file(*targets.shape) for _ in range(2))
         for first in range(0, targets.shape[1], _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
             weights = fit.inverse @ (targets[:, part] - self.center[part]).double()

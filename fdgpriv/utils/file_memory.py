@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from math import prod
 from pathlib import Path
 from tempfile import mkstemp
 
@@ -24,6 +25,25 @@ def in_file(tensor: Tensor) -> Tensor:
     if tensor.nbytes < LARGE or tensor.device.type != "cpu":
         return tensor
     return _mapped([tensor])[0]
+
+
+def empty_in_file(*shape: int) -> Tensor:
+    """A float tensor of zeros on the CPU in a temporary file, as `in_file`; writing to it writes to the file.
+
+    Raises:
+        OSError: The folder for temporary files (TMPDIR) is full.
+    """
+    size = 4 * prod(shape)
+    if size < LARGE:
+        return torch.zeros(shape)
+    handle, name = mkstemp(prefix="fdgpriv-")
+    try:
+        if hasattr(os, "posix_fallocate"):  # then a full disk raises here, not at a write
+            os.posix_fallocate(handle, 0, size)
+        return torch.from_file(name, shared=True, size=prod(shape), dtype=torch.float32).view(shape)
+    finally:
+        os.close(handle)
+        Path(name).unlink()
 
 
 def together_in_file(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
