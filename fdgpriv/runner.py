@@ -1,6 +1,5 @@
 """Runs an audit: trains every federation, evaluates all attacks and assembles the results; continues earlier runs."""
 
-import os
 import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,7 @@ from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.finding import Claim, DatasetNote, Results, Run, RunFigure, Timing
 from fdgpriv.training import Cell, trained_file
 from fdgpriv.utils.console import ProgressLog
-from fdgpriv.utils.environment import environment
+from fdgpriv.utils.environment import environment, usable_cores
 from fdgpriv.utils.processes import Died, Processes
 
 _PROCESSES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
@@ -48,7 +47,7 @@ class Runner:
     dataset: Dataset
     out: Path
     progress: ProgressLog
-    workers: int = field(default_factory=lambda: max(1, min(4, os.cpu_count() or 1)))
+    workers: int = field(default_factory=lambda: min(4, usable_cores()))
     _start: float = field(default_factory=perf_counter, init=False)
 
     @property

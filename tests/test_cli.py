@@ -190,7 +190,7 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(
     out = tmp_path / "out"
     found, step, told = AttackEvaluation._found, ProgressLog.step, threading.Event()
     begun: list[int] = []
-    monkeypatch.setattr("fdgpriv.runner.os.cpu_count", lambda: 1)
+    monkeypatch.setattr("fdgpriv.runner.usable_cores", lambda: 1)
 
     def interrupted(self: AttackEvaluation, *given: Any) -> Any:
         begun.append(1)

@@ -1,6 +1,5 @@
 """Decodes and resizes image files in threads; errors name the file."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from fdgpriv.utils.environment import usable_cores
 from fdgpriv.utils.warnings_filter import warnings_ignored
 
 Progress = Callable[[int, int], None]
@@ -31,7 +31,7 @@ def decoded(paths: Sequence[Path], image_size: int, progress: Progress | None = 
     Raises:
         ValueError: An image cannot be read.
     """
-    pool = ThreadPoolExecutor(min(_WORKERS, os.cpu_count() or 1))
+    pool = ThreadPoolExecutor(min(_WORKERS, usable_cores()))
     try:
         with warnings_ignored():  # Pillow warns about size and metadata; size is checked below
             for i, image in enumerate(pool.map(partial(_read, image_size=image_size), paths)):
