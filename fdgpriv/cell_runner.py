@@ -35,7 +35,6 @@ from fdgpriv.utils.seeds import generator
 from fdgpriv.utils.work_queue import WorkQueue
 
 _PENDING = "interrupted before it"
-_LONG = 20.0  # seconds of an attack that may leave much freed memory behind
 _CURVES = ("server", "insider")  # whose leakage is shown against the number of images behind an artifact by default
 
 
@@ -161,8 +160,7 @@ class CellRunner:
                 one, found = finished.result()
                 scores[one.key] = found
                 completed.attack_s += found.attack_s
-                if found.attack_s > _LONG:
-                    return_freed()
+                return_freed()
                 self.progress.step(task, "" if found.not_applicable else f"{one.key} in {found.attack_s:.1f} s")
         except KeyboardInterrupt:
             for key in [key for key, one in scores.items() if one.not_applicable == _PENDING]:

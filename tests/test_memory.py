@@ -17,7 +17,7 @@ if sys.argv[1] == "reused":
     reuse_freed()
 def use():
     for _ in range(20):
-        torch.ones(2**24)
+        torch.ones(2**23 + 1)
 def in_thread():
     thread = threading.Thread(target=use)
     thread.start(), thread.join()
@@ -54,7 +54,7 @@ def test_freed_memory_goes_back_to_the_system() -> None:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps it")
 def test_what_a_thread_frees_is_used_again() -> None:
-    """Twenty tensors of 64 MB, one after the other and after twenty others, need hardly any new page."""
+    """Twenty tensors of 32 MB, one after the other and after twenty others, need hardly any new page."""
 
     def faults(how: str) -> int:
         command = [sys.executable, "-c", FAULTS, how]
