@@ -3,10 +3,13 @@
 import ctypes
 import gc
 import sys
+from mmap import PAGESIZE
+from pathlib import Path
 from typing import Any
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # parameters of glibc's mallopt, in malloc.h
 _KEPT = 2**30  # bytes of free memory at the end of the heap
+_MUCH = 2**30  # bytes
 _BLOCK = 2**26  # bytes; larger blocks go back at once: the heap could rarely place another one in their gap
 
 
@@ -34,6 +37,32 @@ def return_freed() -> None:
     trim = _of_glibc("malloc_trim")
     if trim is not None:
         trim(0)
+
+
+def return_much_freed() -> None:
+    """As `return_freed`, where at least a gigabyte that is freed is still held."""
+    if _held_freed() > _MUCH:
+        return_freed()
+
+
+def _held_freed() -> int:
+    """Bytes of memory that belong to this process alone and hold no block; 0 where that is not known."""
+    usage = _of_glibc("mallinfo2")
+    if usage is None:
+        return 0
+    usage.restype = _Usage
+    found: Any = usage()
+    _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text().split())
+    return (resident - shared) * PAGESIZE - int(found.in_heap) - int(found.in_maps)
+
+
+class _Usage(ctypes.Structure):
+    """glibc's struct mallinfo2, in bytes."""
+
+    _fields_ = (
+        *((name, ctypes.c_size_t) for name in ("arena", "chunks", "fast_chunks", "maps", "in_maps", "peak", "fast")),
+        *((name, ctypes.c_size_t) for name in ("in_heap", "free", "at_end")),
+    )
 
 
 def _of_glibc(function: str) -> Any:
