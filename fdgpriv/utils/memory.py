@@ -16,8 +16,7 @@ _BLOCK = 2**26  # bytes; larger blocks go back at once: the heap could rarely pl
 def reuse_freed() -> None:
     """Makes glibc keep freed blocks of up to 64 MB for the next tensor, of any thread, until `return_freed`.
 
-    By default it returns blocks of some 100 KB to 32 MB at once, and the system clears the pages of each new one: half of
-    the time of a forward pass of photographs of 96 px. Without glibc nothing.
+    By default it returns large blocks at once, and the system clears the pages of each new one. Without glibc nothing.
     """
     set_parameter = _of_glibc("mallopt")
     if set_parameter is not None:
