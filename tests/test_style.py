@@ -153,7 +153,7 @@ def test_maps_are_those_of_one_pass_and_none_where_nothing_is_clustered_by_them(
         assert maps.shape[1] == (5 if "maps" in name else 0)
 
 
-@pytest.mark.parametrize(("side", "most"), [(8, 256), (32, 256), (96, 28), (224, 5), (2048, 1)])
+@pytest.mark.parametrize(("side", "most"), [(8, 256), (32, 256), (96, 28), (224, 5), (512, 1), (2048, 1)])
 def test_images_are_encoded_in_parts_that_fit_in_memory_and_the_styles_are_those_of_all_at_once(
     side: int, most: int
 ) -> None:
