@@ -80,4 +80,6 @@ def test_a_full_disk_is_an_oserror_and_leaves_no_file(tmp_path: Path, monkeypatc
     monkeypatch.setattr(file_memory.os, "fdopen", full)
     with pytest.raises(OSError, match="No space"):
         in_file(torch.ones(LARGE))
+    with pytest.raises(OSError, match="No space"):
+        empty_in_file(LARGE)
     assert not list(tmp_path.iterdir())

@@ -1,7 +1,8 @@
 """Keeps large tensors in files that are mapped into memory, so that the system can evict what is not in use."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from math import prod
 from pathlib import Path
 from tempfile import mkstemp
@@ -16,8 +17,7 @@ _ALIGNED = 64  # bytes; tensors in one file begin at multiples of it
 def in_file(tensor: Tensor) -> Tensor:
     """A tensor on the CPU with the same values, in a temporary file if it is large.
 
-    The file has no name any more when this returns, and its space is free when the tensor is. Writing to the tensor does not
-    change the file.
+    The file has no name any more when this returns, and its space is free when the tensor is.
 
     Raises:
         OSError: The folder for temporary files (TMPDIR) is full.
@@ -28,22 +28,13 @@ def in_file(tensor: Tensor) -> Tensor:
 
 
 def empty_in_file(*shape: int) -> Tensor:
-    """A float tensor of zeros on the CPU in a temporary file, as `in_file`; writing to it writes to the file.
+    """A float tensor of zeros on the CPU to be filled, in a temporary file as `in_file`.
 
     Raises:
         OSError: The folder for temporary files (TMPDIR) is full.
     """
     size = 4 * prod(shape)
-    if size < LARGE:
-        return torch.zeros(shape)
-    handle, name = mkstemp(prefix="fdgpriv-")
-    try:
-        if hasattr(os, "posix_fallocate"):  # then a full disk raises here, not at a write
-            os.posix_fallocate(handle, 0, size)
-        return torch.from_file(name, shared=True, size=prod(shape), dtype=torch.float32).view(shape)
-    finally:
-        os.close(handle)
-        Path(name).unlink()
+    return torch.zeros(shape) if size < LARGE else _file(size).view(torch.float32).view(shape)
 
 
 def together_in_file(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -51,17 +42,24 @@ def together_in_file(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return dict(zip(tensors, _mapped([tensor.cpu() for tensor in tensors.values()]), strict=True))
 
 
-def _mapped(tensors: Iterable[Tensor]) -> list[Tensor]:
+def _mapped(tensors: Sequence[Tensor]) -> list[Tensor]:
+    ends = list(accumulate(-(-tensor.nbytes // _ALIGNED) * _ALIGNED for tensor in tensors))
+    whole, found = _file(ends[-1]), []
+    for start, tensor in zip([0, *ends[:-1]], tensors, strict=True):
+        found.append(whole[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape))
+        found[-1].copy_(tensor.detach())
+    return found
+
+
+def _file(size: int) -> Tensor:
+    """Zeros (size,) of bytes in a temporary file."""
     handle, name = mkstemp(prefix="fdgpriv-")
-    places = []
     try:
         with os.fdopen(handle, "wb") as file:
-            for tensor in tensors:
-                places.append((file.tell(), tensor.nbytes, tensor.dtype, tensor.shape))
-                tensor.detach().contiguous().flatten().view(torch.uint8).numpy().tofile(file)
-                file.write(bytes(-file.tell() % _ALIGNED))
-            size = file.tell()
-        whole = torch.from_file(name, shared=False, size=size, dtype=torch.uint8)
+            if hasattr(os, "posix_fallocate"):  # a full disk raises here, not at a write to the tensor
+                os.posix_fallocate(handle, 0, size)
+            else:
+                file.write(bytes(size))
+        return torch.from_file(name, shared=True, size=size, dtype=torch.uint8)
     finally:
         Path(name).unlink()
-    return [whole[at : at + nbytes].view(dtype).view(shape) for at, nbytes, dtype, shape in places]

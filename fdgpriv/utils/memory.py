@@ -22,7 +22,8 @@ def reuse_freed() -> None:
     if set_parameter is not None:
         set_parameter(_ARENA_MAX, 1)
         set_parameter(_TRIM_THRESHOLD, _KEPT)
-        set_parameter(_MMAP_THRESHOLD, _BLOCK) or set_parameter(_MMAP_THRESHOLD, _BLOCK // 2)  # most that old ones take
+        if not set_parameter(_MMAP_THRESHOLD, _BLOCK):
+            set_parameter(_MMAP_THRESHOLD, _BLOCK // 2)  # the most that old versions take
 
 
 def release_memory() -> None:
