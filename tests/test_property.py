@@ -11,6 +11,7 @@ import torch
 from conftest import Fitted, fit, shortened
 from factories_core import model_state, observation, style
 from sklearn.covariance import ledoit_wolf_shrinkage
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
 from fdgpriv.artifacts.parameters import ModelState
@@ -172,6 +173,19 @@ def test_a_wide_discriminant_is_the_dense_discriminant(rng: torch.Generator) -> 
     )
     torch.testing.assert_close(found[:, known].double(), logs.log_softmax(1), rtol=1e-4, atol=1e-4)
     assert (found[:, [1, 4]] == -50).all()
+
+
+@pytest.mark.parametrize("shape", [(40, 25), (25, 80)])  # more inputs, and more dimensions
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_discriminant_is_scikit_learns(shape: tuple[int, int], classes: int, rng: torch.Generator) -> None:
+    inputs, asked = torch.randn(*shape, generator=rng).double(), torch.randn(5, shape[1], generator=rng).double()
+    inputs[:, 2] = 1  # constant
+    labels = torch.arange(shape[0]) % classes
+    inputs[labels == 1, 3:6] += 0.5
+    plain = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(inputs.numpy(), labels.numpy())
+    expected = torch.from_numpy(plain.predict_log_proba(asked.numpy())).float()
+    assert float(expected.exp().max(1).values.min()) < 0.99  # not all are certain
+    torch.testing.assert_close(discriminant(inputs, labels, asked, classes), expected, rtol=1e-4, atol=1e-4)
 
 
 class Recorded:
