@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fdgpriv.adversary import Observation
 from fdgpriv.artifacts.parameters import STATISTICS, ModelState
 from fdgpriv.results.utility import logits
-from fdgpriv.targets.deferred import Sent
+from fdgpriv.targets.mixture import Sent
 from fdgpriv.targets.output_cache import OutputCache
 
 _TRUSTED = 0.5  # accuracy on public images from which a received model's predictions serve as labels

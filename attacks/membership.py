@@ -13,7 +13,7 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
 from fdgpriv.attack import Attack
-from fdgpriv.targets.deferred import identity
+from fdgpriv.targets.mixture import identity
 from fdgpriv.targets.shared_model import SharedModelSimulator
 from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.target import Target

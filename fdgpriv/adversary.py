@@ -11,7 +11,7 @@ from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import Domain
 from fdgpriv.data.looks import other_look
-from fdgpriv.targets.deferred import Sent, read
+from fdgpriv.targets.mixture import Sent, read
 from fdgpriv.targets.output_cache import OutputCache
 from fdgpriv.targets.planted import Plant
 from fdgpriv.targets.simulator import HeldImages, Simulator

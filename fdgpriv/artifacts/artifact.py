@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Self, get_type_hints
 import torch
 from torch import Tensor
 
+from fdgpriv.utils.file_memory import LARGE, together_in_file
+
 SERVER = "server"
 
 
@@ -77,6 +79,16 @@ class Artifact:
     def seen_as(self, client: str) -> Self:
         """The same artifact with another sender's name."""
         return type(self).build(self.tensors(), {**self.facts(), "client": client})
+
+    def in_file(self) -> Self:
+        """The same artifact, its tensors in one temporary file if it is large; itself if it is small.
+
+        Raises:
+            OSError: The folder for temporary files (TMPDIR) is full.
+        """
+        if self.nbytes < LARGE:
+            return self
+        return type(self).build(together_in_file(self.tensors()), self.facts())
 
     @property
     def nbytes(self) -> int:

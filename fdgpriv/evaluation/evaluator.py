@@ -22,11 +22,9 @@ from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.method import Method
 from fdgpriv.targets.cached_simulator import CachedSimulator
-from fdgpriv.targets.deferred import read
 from fdgpriv.targets.recorded import recorded_targets
 from fdgpriv.targets.recorded_styles import RecordedStyles
 from fdgpriv.targets.simulator import HeldImages, Simulator
-from fdgpriv.targets.stored import Store
 from fdgpriv.targets.style import StyleSimulator
 from fdgpriv.targets.target import Target
 from fdgpriv.tasks.task import Task
@@ -68,12 +66,11 @@ class Evaluator:
     alternatives: int = ALTERNATIVES
     crossed: bool = False
     pretrained_metrics: PretrainedMetrics = "none"
-    store: Store = field(default_factory=Store, init=False)
     evidence: RecordedStyles | None = field(default=None, init=False)
     targets: Mapping[str, Target[Simulator]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self._maker = CachedSimulator(self.seed, self.store)
+        self._maker = CachedSimulator(self.seed)
         self._data = AuxiliaryData(self.population, self.seed)
         self._learned = Cache[Cache[Any]]()
         self._laid_out = Cache[LaidOut](most=LAID_OUT)  # one attack's adversaries come one after the other
@@ -98,7 +95,7 @@ class Evaluator:
         if self.defense == none:
             return self
         bare = copy(self)  # with the same styles, auxiliary images and caches of what adversaries learn by simulator
-        bare.defense, bare._maker, bare._laid_out = none, CachedSimulator(self.seed, self.store), Cache(most=LAID_OUT)
+        bare.defense, bare._maker, bare._laid_out = none, CachedSimulator(self.seed), Cache(most=LAID_OUT)
         bare.targets = recorded_targets(
             self.transcript, self.method, self.federation, none, self.population, self.evidence
         )
@@ -240,7 +237,7 @@ class Evaluator:
             count = min(len(domain), self._typical(target) if size is None else size)
             for _ in range(PUBLIC_EXPENSIVE if target.expensive else PUBLIC_ARTIFACTS):
                 index = torch.randperm(len(domain), generator=rng)[:count]
-                artifact = read(self._maker.make(target, f"public {domain.name}", held, index, rng, "client"))
+                artifact = self._maker.make(target, f"public {domain.name}", held, index, rng, "client")
                 rows.append(target.simulator.flat(artifact, held.received_model))
         return torch.stack(rows)
 

@@ -22,7 +22,8 @@ from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.questions import Evidence
 from fdgpriv.statistics.resolution import POWER, power
 from fdgpriv.statistics.rule import Hypothesis
-from fdgpriv.targets.planted import Mixture, Plant
+from fdgpriv.targets.mixture import Mixture
+from fdgpriv.targets.planted import Plant
 from fdgpriv.utils.cache import Cache
 
 WEIGHTS = (0.0, 0.15, 0.4, 1.0)
@@ -87,7 +88,7 @@ def _power(
     learned = trials.attack.learned
     alternatives = _ONE if adversaries[0].adversary.expensive and trials.attack.task.draws_images else _SOME
     size, own = one.size, adversaries[0].adversary
-    plant = Plant(0.0, own.typical if size is None else size, own.expensive, own.seed, trials.evaluator.store)
+    plant = Plant(0.0, own.typical if size is None else size, own.expensive, own.seed)
 
     def scored(weights: Sequence[float]) -> list[Scores]:
         numbered = dict(enumerate(weights, start=_FIRST))

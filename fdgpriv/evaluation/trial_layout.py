@@ -7,7 +7,7 @@ client's where only artifacts of single images were recorded.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -18,7 +18,6 @@ from fdgpriv.evaluation.candidates import CandidatePool, nearest_other
 from fdgpriv.evaluation.trial import ScoredObservation, Trial, TrialNeeds
 from fdgpriv.federation.partition import Population
 from fdgpriv.targets.cached_simulator import CachedSimulator
-from fdgpriv.targets.deferred import Sent, changed
 from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.targets.simulator import HeldImages, Simulator
 from fdgpriv.targets.target import Target
@@ -41,7 +40,7 @@ class Group:
     size: int | None
     number: int
     index: Tensor
-    sent: Sent
+    sent: Artifact
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +67,7 @@ class TrialLayout:
     crossing: bool = False
     photographs: bool = False
     _observations: dict[tuple[int, int], tuple[object, Observation]] = field(default_factory=dict, init=False)
-    _drawn: dict[tuple[int | None, int], Sequence[Sent]] = field(default_factory=dict, init=False)
+    _drawn: dict[tuple[int | None, int], Sequence[Artifact]] = field(default_factory=dict, init=False)
 
     def holding(self, name: str) -> HeldImages:
         """The images of this client or shadow client, with the model it received."""
@@ -89,7 +88,7 @@ class TrialLayout:
             order = order[~torch.isin(order, leaked[name])] if name in leaked else order
             for size in sizes:
                 if size is None:
-                    whole: Sent | None = wire.get(name)
+                    whole: Artifact | None = wire.get(name)
                     if whole is None:
                         whole = self._made(name, held, torch.arange(len(held.images)), "client")
                     found.append(Group(name, None, 0, order, whole))
@@ -107,7 +106,7 @@ class TrialLayout:
             return of_each
         return -(-of_each // 3) if size == 1 else 1
 
-    def _made(self, name: str, held: HeldImages, index: Tensor, granularity: str) -> Sent:
+    def _made(self, name: str, held: HeldImages, index: Tensor, granularity: str) -> Artifact:
         return self.maker.make(self.target, name, held, index, self.rng, granularity)
 
     def trials(self, groups: Sequence[Group], public: Mapping[int | None, Tensor]) -> list[Trial]:
@@ -134,7 +133,7 @@ class TrialLayout:
         mine = self._truth(group, group.index, candidates, positions, membership_candidates, members)
         domain = self.pool.domain[group.client]
 
-        def observed(other: Group | Sent) -> ScoredObservation:
+        def observed(other: Group | Artifact) -> ScoredObservation:
             shared = self.needs.image_bounds and self.target.expensive  # predictions are then the same in every trial
             key = (0 if shared else id(group), id(other))
             if key not in self._observations:
@@ -194,7 +193,7 @@ class TrialLayout:
     def _observation(
         self,
         target: Group,
-        other: Group | Sent,
+        other: Group | Artifact,
         candidates: Tensor,
         membership_candidates: Tensor,
         n_images: int | None = None,
@@ -205,7 +204,7 @@ class TrialLayout:
             n_images = 0
         elif n_images is None:
             n_images = self._n_images(target.client) if target.size is None else target.size
-        alike = changed(sent, partial(self.target.simulator.alike, granularity=target.sent.level))
+        alike = self.target.simulator.alike(sent, target.sent.level)
         return Observation(alike, n_images, candidates, membership_candidates, self.target.received_model.get(whose))
 
     def _n_images(self, client: str) -> int:
@@ -227,7 +226,7 @@ class TrialLayout:
         )
         return ScoredObservation(self._observation(group, group, candidates, non_members), truth)
 
-    def _random(self, group: Group, public: Tensor) -> Sequence[Sent]:
+    def _random(self, group: Group, public: Tensor) -> Sequence[Artifact]:
         """Artifacts drawn from the public distribution; where evaluating them is expensive, the same few for all targets."""
         received_model = self.target.received_model.get(group.client)
         if not (self.needs.image_bounds or self.target.expensive):
@@ -236,7 +235,7 @@ class TrialLayout:
         if key not in self._drawn:
             count = 1 if self.target.own_models else self.alternatives
             drawn = self.target.simulator.random(public, count, received_model, self.rng)
-            self._drawn[key] = [self.maker.store.keep(artifact) for artifact in drawn]
+            self._drawn[key] = [artifact.in_file() for artifact in drawn]
         return self._drawn[key]
 
     def _own(self, held: HeldImages, image: int) -> Artifact:

@@ -19,7 +19,7 @@ from fdgpriv.artifacts.artifact import SERVER, Artifact
 from fdgpriv.artifacts.parameters import ModelState, TensorState
 from fdgpriv.federation.setup import KEEP
 from fdgpriv.utils.checksum import write_tensors
-from fdgpriv.utils.file_memory import LARGE, together_in_file
+from fdgpriv.utils.file_memory import LARGE
 from fdgpriv.utils.files import write_text
 
 MANIFEST, TENSORS = "manifest.jsonl", "tensors.safetensors"
@@ -117,7 +117,7 @@ class Transcript:
 
     def _in_file(self, artifact: Artifact) -> Artifact:
         if self._last is None or self._last[0] is not artifact:
-            self._last = artifact, type(artifact).build(together_in_file(artifact.tensors()), artifact.facts())
+            self._last = artifact, artifact.in_file()
         return self._last[1]
 
     def crossed(self, kind: str) -> bool:

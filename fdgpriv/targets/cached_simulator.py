@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.artifacts.artifact import Artifact
-from fdgpriv.targets.deferred import Sent
 from fdgpriv.targets.simulator import HeldImages, Simulator
-from fdgpriv.targets.stored import Store
 from fdgpriv.targets.target import Target
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
@@ -18,16 +16,14 @@ from fdgpriv.utils.seeds import generator
 
 @dataclass(eq=False)
 class CachedSimulator:
-    """Caches expensive artifacts.
+    """Caches expensive artifacts, large ones in files.
 
     Attributes:
         seed: Of the randomness of expensive artifacts, which depends on their images only.
-        store: Keeps large artifacts.
     """
 
     seed: int
-    store: Store = field(default_factory=Store)
-    _made: Cache[Sent] = field(default_factory=Cache)
+    _made: Cache[Artifact] = field(default_factory=Cache)
 
     def make(
         self,
@@ -37,7 +33,7 @@ class CachedSimulator:
         index: Tensor,
         rng: torch.Generator,
         granularity: str,
-    ) -> Sent:
+    ) -> Artifact:
         """The defended artifact of the images at `index` (m,) of client `whose`."""
         if not target.expensive:
             return target.simulator.make(held, index, rng, granularity=granularity)
@@ -45,7 +41,7 @@ class CachedSimulator:
         own = generator(self.seed, 12, crc32(repr(key).encode()))
         return self._made.get(
             (target.called, *key),
-            lambda: self.store.keep(target.simulator.make(held, index, own, granularity=granularity)),
+            lambda: target.simulator.make(held, index, own, granularity=granularity).in_file(),
         )
 
     def make_all(self, target: Target[Simulator], parties: Mapping[str, HeldImages]) -> dict[str, Artifact]:

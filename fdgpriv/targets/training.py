@@ -16,9 +16,7 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.models.copied import copied
-from fdgpriv.targets.deferred import Sent, read
 from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, InRound, Simulator, like_any
-from fdgpriv.targets.stored import Store
 from fdgpriv.targets.target import Target
 from fdgpriv.threat import Capability
 from fdgpriv.utils.cache import Cache
@@ -32,7 +30,7 @@ class _Training:
     """A trained model, the images it was trained on, and the generator's state (5056,) afterwards."""
 
     held: HeldImages
-    model: Sent
+    model: ModelState
     after: Tensor
 
 
@@ -86,10 +84,6 @@ class TrainingSimulator(DefendedSimulator):
         return tuple(f"{name}.{part}" for part, _ in linear[name].named_parameters())
 
     @cached_property
-    def _store(self) -> Store:
-        return Store()
-
-    @cached_property
     def _known(self) -> Cache[_Training]:
         each = sum(tensor.nbytes for tensor in self._network.state_dict().values())
         return Cache(most=max(2, _CACHED // max(1, each)))
@@ -97,13 +91,9 @@ class TrainingSimulator(DefendedSimulator):
     def trained_once(self, held: HeldImages, index: Tensor, rng: torch.Generator) -> ModelState:
         """As `trained`, cached by images and draws; importances are computed from the same models."""
         key = (id(held.images), id(held.received_model), tuple(index.tolist()), bytes(rng.get_state().numpy()))
-        found = self._known.get(
-            key, lambda: _Training(held, self._store.keep(self.trained(held, index, rng)), rng.get_state())
-        )
+        found = self._known.get(key, lambda: _Training(held, self.trained(held, index, rng).in_file(), rng.get_state()))
         rng.set_state(found.after)
-        model = read(found.model)
-        assert isinstance(model, ModelState)
-        return model
+        return found.model
 
     def trained(self, held: HeldImages, index: Tensor, rng: torch.Generator) -> ModelState:
         """The undefended model that a client with the images at `index` (m,) trains from the one it received."""

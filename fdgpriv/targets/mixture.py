@@ -1,0 +1,50 @@
+"""Weighted mixtures of two artifacts, which are computed each time they are read."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fdgpriv.artifacts.artifact import Artifact
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """(1 - weight) times `base` plus weight times `leak`; counters are those of `base`.
+
+    Hundreds of mixed models would fill the memory, so that it holds the two artifacts only.
+    """
+
+    base: "Sent"
+    leak: "Sent"
+    weight: float
+
+    def artifact(self) -> Artifact:
+        """The mixed artifact."""
+        base = read(self.base)
+        if self.weight == 0:
+            return base
+        leak = read(self.leak).tensors()
+        return type(base).build({n: self._mixed(one, leak[n]) for n, one in base.tensors().items()}, base.facts())
+
+    def _mixed(self, base: Tensor, leak: Tensor) -> Tensor:
+        if not base.is_floating_point():
+            return base
+        return leak if self.weight == 1 else (1 - self.weight) * base + self.weight * leak
+
+
+Sent = Artifact | Mixture
+
+
+def read(sent: Sent) -> Artifact:
+    """The artifact itself."""
+    return sent.artifact() if isinstance(sent, Mixture) else sent
+
+
+def identity(sent: Sent) -> Hashable:
+    """The same for artifacts that share their tensors, whoever is named as their sender."""
+    if not isinstance(sent, Mixture):
+        return id(next(iter(sent.tensors().values())))
+    if sent.weight in (0, 1):
+        return identity(sent.base if sent.weight == 0 else sent.leak)
+    return id(sent)
