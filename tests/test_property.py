@@ -21,7 +21,7 @@ from fdgpriv.data.dataset import Dataset, Domain
 from fdgpriv.evaluation.scores import Scores, evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial
 from fdgpriv.method import Method
-from fdgpriv.statistics.discriminant import discriminant
+from fdgpriv.statistics.discriminant import discriminant, shrinkage
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks.client_size import SizeOfClient
 from fdgpriv.tasks.images import Images
@@ -186,6 +186,14 @@ def test_a_discriminant_is_scikit_learns(shape: tuple[int, int], classes: int, r
     expected = torch.from_numpy(plain.predict_log_proba(asked.numpy())).float()
     assert float(expected.exp().max(1).values.min()) < 0.99  # not all are certain
     torch.testing.assert_close(discriminant(inputs, labels, asked, classes), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(3, 40), (12, 12), (50, 7), (2, 5)])
+def test_shrinkage_is_scikit_learns(shape: tuple[int, int], rng: torch.Generator) -> None:
+    rows = torch.randn(*shape, generator=rng).double() * torch.rand(shape[1], generator=rng)
+    rows -= rows.mean(0)
+    assert shrinkage(rows) == pytest.approx(float(ledoit_wolf_shrinkage(rows.numpy())), abs=1e-9)
+    assert shrinkage(torch.zeros(*shape)) == 0
 
 
 class Recorded:
