@@ -30,7 +30,7 @@ from fdgpriv.results.ledger import ledger
 from fdgpriv.threat import ThreatModel, threat
 from fdgpriv.training import Cell, Trained, train
 from fdgpriv.utils.console import ProgressLog
-from fdgpriv.utils.memory import release_memory, return_freed, reuse_freed
+from fdgpriv.utils.memory import much_freed_returned, release_memory, reuse_freed
 from fdgpriv.utils.seeds import generator
 from fdgpriv.utils.work_queue import WorkQueue
 
@@ -97,7 +97,8 @@ class CellRunner:
         trained, evaluator = train(self.config, self.dataset, cell, self.out, self.progress, self.workers)
         completed[cell] = self._after_training(cell, trained, evaluator)
         if trained.utility is not None and self.config.attacks:
-            self._evaluate_attacks(completed[cell], evaluator)
+            with much_freed_returned():
+                self._evaluate_attacks(completed[cell], evaluator)
 
     def _after_training(self, cell: Cell, trained: Trained, evaluator: Evaluator) -> CompletedCell:
         dim = len(evaluator.template.vector()) if evaluator.shares_styles else ENTRIES
@@ -160,7 +161,6 @@ class CellRunner:
                 one, found = finished.result()
                 scores[one.key] = found
                 completed.attack_s += found.attack_s
-                return_freed()
                 self.progress.step(task, "" if found.not_applicable else f"{one.key} in {found.attack_s:.1f} s")
         except KeyboardInterrupt:
             for key in [key for key, one in scores.items() if one.not_applicable == _PENDING]:

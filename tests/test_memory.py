@@ -4,11 +4,13 @@ import ctypes
 import platform
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from fdgpriv.utils.memory import release_memory, return_much_freed
+from fdgpriv.utils.memory import much_freed_returned, release_memory, return_much_freed
 
 FAULTS = """
 import resource, sys, threading, torch
@@ -72,8 +74,13 @@ def test_much_freed_memory_goes_back_and_little_stays(monkeypatch: pytest.Monkey
     return_much_freed()  # a quarter of a gigabyte is not much
     assert before - resident() < PIECE * COUNT // 2
     monkeypatch.setattr("fdgpriv.utils.memory._MUCH", PIECE * COUNT // 2)
-    return_much_freed()
+    monkeypatch.setattr("fdgpriv.utils.memory._EVERY", 0.01)
+    with much_freed_returned():
+        deadline = time.monotonic() + 20
+        while before - resident() <= PIECE * COUNT // 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
     assert before - resident() > PIECE * COUNT // 2
+    assert "memory" not in [thread.name for thread in threading.enumerate()]
     library.free(last)
 
 

@@ -16,7 +16,6 @@ from fdgpriv.evaluation.trust import blended, trust, weight_of, without_artifact
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Predictions
-from fdgpriv.utils.memory import return_much_freed
 
 ScoresByName = dict[str, list[float]]
 DESCRIBED = ("attack", "mean_image", "random_style", "other_client", "autoencoder")
@@ -104,7 +103,6 @@ def evaluate_trials(
     trials: dict[int | None, list[Trial]] = defaultdict(list)
     weights: dict[int | None, list[float]] = defaultdict(list)
     for adversary_trials in adversaries:
-        return_much_freed()
         observed = [
             (trial, answers, name, one)
             for trial in adversary_trials.trials

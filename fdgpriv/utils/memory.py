@@ -3,13 +3,17 @@
 import ctypes
 import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from mmap import PAGESIZE
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # parameters of glibc's mallopt, in malloc.h
 _KEPT = 2**30  # bytes of free memory at the end of the heap
 _MUCH = 2**30  # bytes
+_EVERY = 5.0  # seconds; the pages of what goes back are cleared when they are used again
 _BLOCK = 2**26  # bytes; larger blocks go back at once: the heap could rarely place another one in their gap
 
 
@@ -39,17 +43,36 @@ def return_freed() -> None:
         trim(0)
 
 
+@contextmanager
+def much_freed_returned() -> Iterator[None]:
+    """Meanwhile a thread does as `return_much_freed` every few seconds."""
+    over = Event()
+
+    def watch() -> None:
+        while not over.wait(_EVERY):
+            return_much_freed()
+
+    watching = Thread(target=watch, name="memory", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watching.join()
+
+
 def return_much_freed() -> None:
-    """As `return_freed`, where at least a gigabyte that is freed is still held."""
-    if _held_freed() > _MUCH:
+    """As `return_freed`, where more than a gigabyte that is freed is still held, or where it is not known how much."""
+    held = _held_freed()
+    if held is None or held > _MUCH:
         return_freed()
 
 
-def _held_freed() -> int:
-    """Bytes of memory that belong to this process alone and hold no block; 0 where that is not known."""
+def _held_freed() -> int | None:
+    """Bytes of memory that belong to this process alone and hold no block; None before glibc 2.33."""
     usage = _of_glibc("mallinfo2")
     if usage is None:
-        return 0
+        return None
     usage.restype = _Usage
     found: Any = usage()
     _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text().split())
