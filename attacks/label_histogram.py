@@ -24,7 +24,7 @@ from ._simulation import ALPHAS, Vectors, received_models, simulate, simulated
 
 @dataclass(frozen=True)
 class LabelHistogram(Attack):
-    """Ridge regression from artifact to label distribution, fitted on clients simulated from auxiliary images.
+    """Linear or kernel ridge regression from artifact to label distribution, fitted on clients simulated from auxiliary images.
 
     Attributes:
         simulations: Simulated clients of each size. An adversary that practises on other looks of its images simulates a

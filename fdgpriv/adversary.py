@@ -1,4 +1,4 @@
-"""Observations, adversaries, and the ground truth that predictions are scored against."""
+"""What one adversary has: observed artifacts, public facts, auxiliary images and granted capabilities."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -37,7 +37,7 @@ class Observation:
     """One artifact to infer from.
 
     Attributes:
-        sent: The artifact, with its sender's name hidden, or what stands for it.
+        sent: The artifact, with its sender's name hidden, or a mixture of two.
         n_images: Number of images of the artifact (public, as in privacy accounting); 0 if it is the secret.
         candidates: (T, N) indices into `Adversary.candidates`: T line-ups, each with at most one image of the artifact.
         membership_candidates: (N,) indices into `Adversary.candidates`; some are images of the artifact.
@@ -52,7 +52,7 @@ class Observation:
 
     @property
     def artifact(self) -> Artifact:
-        """The artifact; a mixture is computed anew each time, a large one loaded."""
+        """The artifact; a mixture is computed anew each time."""
         return read(self.sent)
 
 

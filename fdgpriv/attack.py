@@ -32,8 +32,8 @@ class Attack(Role):
             `GROUP_SIZES`, or `FEW_GROUP_SIZES` if simulating an artifact is expensive.
         ablations: Additional evaluations; ``layer``: single images at every layer; ``rounds``: artifacts of one client
             from several rounds combined.
-        learned: Whether it reads artifacts of so many images as it is told by what it learns from artifacts that it
-            simulates, so that where a leak is planted it learns to read that leak.
+        learned: Whether it learns from artifacts that it simulates; where a leak is planted it learns anew, from artifacts
+            with the same leak.
     """
 
     folder = "attacks"

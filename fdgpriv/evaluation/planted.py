@@ -240,7 +240,7 @@ def _mixed_trial(
 
 
 def _mixed(one: ScoredObservation, base: ScoredObservation, weight: float) -> ScoredObservation:
-    """The observation of the mixture, with the secret of the single image."""
+    """The observation of the mixture, with the secret of the few images."""
     sent = Mixture(base.observation.sent, one.observation.sent, weight)
     observation = replace(one.observation, sent=sent, n_images=base.observation.n_images)
     return replace(one, observation=observation)

@@ -1,4 +1,4 @@
-"""Plants a leak: mixes the artifact of few images into the artifact of a whole client."""
+"""Simulated artifacts with a planted leak, from which an adversary learns to read such leaks."""
 
 from dataclasses import dataclass, field
 
