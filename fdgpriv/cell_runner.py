@@ -109,9 +109,7 @@ class CellRunner:
             artifacts=ledger(evaluator.transcript.records, evaluator.method.disclosure().sent_as),
             measurement=Measurement(evaluator.defense.guarantee())
             if trained.failed
-            else measure(
-                evaluator.defense, dim, DRAWS[self.config.preset], cell.seed, lambda: _trained_with_canaries(evaluator)
-            ),
+            else measure(evaluator.defense, dim, DRAWS, cell.seed, lambda: _trained_with_canaries(evaluator)),
             not_measured=tuple(
                 not_measured(
                     evaluator,

@@ -10,7 +10,7 @@ class Capability(StrEnum):
     SEES_INDIVIDUAL_ARTIFACT = "sees_individual_artifact"
     SEES_ALL_ROUNDS = "sees_all_rounds"
     KNOWS_ENCODER = "knows_encoder"
-    KNOWS_N = "knows_n"
+    SEES_SAMPLE_COUNTS = "sees_sample_counts"
     KNOWS_DOMAIN = "knows_domain"
     KNOWS_DEFENSE = "knows_defense"
     HAS_BN = "has_bn"
@@ -66,7 +66,7 @@ _COMMON = frozenset(
 )
 _SERVER = _COMMON | {
     Capability.SEES_ALL_ROUNDS,
-    Capability.KNOWS_N,
+    Capability.SEES_SAMPLE_COUNTS,
     Capability.KNOWS_DOMAIN,
     Capability.HAS_BN,
     Capability.HAS_UPDATES,

@@ -13,7 +13,7 @@ from fdgpriv.results.finding import EpsilonMeasured, Privacy
 from fdgpriv.statistics.multiplicity import holm
 from fdgpriv.utils.seeds import generator
 
-DRAWS = {"quick": 100_000, "default": 100_000, "thorough": 100_000, "paper": 100_000}
+DRAWS = 100_000  # runs of each of the two worlds
 ENTRIES = 2  # simulated of a released vector: noise is independent of its length, and so is its worst case
 
 

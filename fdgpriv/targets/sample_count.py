@@ -54,5 +54,5 @@ def count_target(transcript: Transcript, defense: Defense) -> Target[Simulator] 
         level="client",
         wire=wire,
         clients=tuple(wire),
-        needs=frozenset({Capability.SEES_INDIVIDUAL_ARTIFACT, Capability.KNOWS_N}),
+        needs=frozenset({Capability.SEES_INDIVIDUAL_ARTIFACT, Capability.SEES_SAMPLE_COUNTS}),
     )

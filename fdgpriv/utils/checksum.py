@@ -80,16 +80,11 @@ def _remedy(path: Path) -> str:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Writes a .safetensors file atomically; raises OSError if it cannot be written."""
+    """Writes a .safetensors file atomically; raises OSError, not SafetensorError, if it cannot be written."""
     with replacing(path) as temporary:
-        save_tensors(temporary, tensors)
-
-
-def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Writes a .safetensors file at once; raises OSError, not SafetensorError, if it cannot be written."""
-    try:
-        save_file(dict(tensors), path)
-    except SafetensorError as error:
-        number = re.search(r"\(os error (\d+)\)", str(error))
-        code = int(number[1]) if number else errno.EIO
-        raise OSError(code, os.strerror(code), str(path)) from None
+        try:
+            save_file(dict(tensors), temporary)
+        except SafetensorError as error:
+            number = re.search(r"\(os error (\d+)\)", str(error))
+            code = int(number[1]) if number else errno.EIO
+            raise OSError(code, os.strerror(code), str(path)) from None
