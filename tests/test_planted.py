@@ -25,8 +25,8 @@ from fdgpriv.evaluation.scores import Scores, evaluate_trials
 from fdgpriv.statistics.questions import Absent, Evidence
 from fdgpriv.statistics.resolution import power
 from fdgpriv.statistics.rule import Test as Outcome
-from fdgpriv.targets.mixture import identity
-from fdgpriv.targets.planted import Mixture, Plant
+from fdgpriv.targets.mixture import Mixture, identity
+from fdgpriv.targets.planted import Plant
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import threat
