@@ -94,6 +94,8 @@ def audit(
                 log.say(f"{spec}: network {', '.join(config.network(spec, len(dataset.domains) - 1))}")
                 if advice := config.advice(spec, len(dataset.domains) - 1):
                     log.say(f"{spec}: {advice}")
+            if (networks := config.metric_networks()).of_user and config.attacks:
+                log.say(f"reconstructions are compared by {', '.join(networks.names)}, from the user's files")
             results = runner.run(command)
             paths = write(results, out)
         log.say(f"wrote {', '.join(str(path) for path in paths)}")

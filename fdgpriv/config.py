@@ -14,13 +14,12 @@ from fdgpriv.cli.options import PRESETS as PRESETS
 from fdgpriv.cli.options import SETUPS, Options
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import defended
-from fdgpriv.evaluation.evaluator import PretrainedMetrics
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, THOROUGH_SINGLES
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population, populate
 from fdgpriv.federation.setup import Federated, Setup
 from fdgpriv.method import Method
-from fdgpriv.models import efficientnet_lite
+from fdgpriv.metrics.networks import SHIPPED, MetricNetworks
 from fdgpriv.models.architecture import RANDOM
 from fdgpriv.models.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone, backbone, origin
 from fdgpriv.threat import THREATS
@@ -207,7 +206,10 @@ class AuditConfig(Options):
                         own.check(own.model(federation, generator(seed)))
         if not built and self.backbone is not None:
             raise ValueError(f"--backbone: has no effect: {', '.join(self.methods)}: each trains its own network")
-        if not built and self.weights is not None and not any(map(self._transfers_styles, self.methods)):
+        if self.attacks:
+            self.metric_networks().load()
+        used = built or self.metric_networks().of_user or any(map(self._transfers_styles, self.methods))
+        if self.weights is not None and not used:
             raise ValueError(f"--weights: has no effect: {', '.join(self.methods)} use other networks")
 
     def federation(self, dataset: Dataset, clients: Sequence[str], seed: int, spec: str | None = None) -> Federation:
@@ -257,15 +259,13 @@ class AuditConfig(Options):
             return None
         return f"lr {lr:g} is for training from scratch; from ImageNet weights try --set lr=0.002 buffers=freeze"
 
-    def pretrained_metrics(self, spec: str, domains: int) -> PretrainedMetrics:
-        """Which photographs reconstructed from the method `spec` are compared in EfficientNet-Lite0's pre-trained features.
+    def metric_networks(self, trained: str | None = None) -> MetricNetworks:
+        """The networks that compare reconstructions with the truth; for digits the shipped extractor.
 
-        ``none`` where it is not installed or the images are digits. Where the federation trains that network itself, only
-        those of attacks on a frozen style encoder: no attack is scored by the network that it optimises against.
+        Args:
+            trained: The backbone that attacks optimise against, which scores none of them.
         """
-        if not (self.photographs and efficientnet_lite.installed()):
-            return "none"
-        return "styles" if efficientnet_lite.NAME in self.network(spec, domains)[0] else "all"
+        return MetricNetworks.at_hand(self.weights, trained) if self.photographs else SHIPPED
 
     def as_config(self, domains: int) -> dict[str, Any]:
         """The configuration stored in results.json, without local paths; `domains` is the number of source domains."""
@@ -288,7 +288,8 @@ class AuditConfig(Options):
 
     def _setup_as_config(self, spec: str, domains: int) -> dict[str, Any]:
         name, weights = self.network(spec, domains)
-        return self.setup(spec, domains).as_config() | {"backbone": name, "weights": weights}
+        named = {"backbone": name, "weights": weights, "metrics": list(self.metric_networks().names)}
+        return self.setup(spec, domains).as_config() | named
 
 
 def _device(name: str) -> str:

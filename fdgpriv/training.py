@@ -96,7 +96,8 @@ def train(
             per_client=config.artifacts_per_client,
             alternatives=config.alternatives,
             crossed=config.crossed,
-            pretrained_metrics=config.pretrained_metrics(cell.method, len(population.sources)),
+            metric_networks=config.metric_networks(config.network(cell.method, len(population.sources))[0]),
+            frozen_metric_networks=config.metric_networks(),
         )
 
     if file.is_file():

@@ -1,5 +1,6 @@
-"""Perceptual metrics of photographs, in the features of the pre-trained EfficientNet-Lite0."""
+"""Which networks compare reconstructed photographs: the pre-trained EfficientNet-Lite0, and the user's files."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,18 +10,25 @@ import torch
 from conftest import pretrained
 from factories import seeded
 from factories_core import truth
+from PIL import Image
 from torch import Tensor
 
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
+from fdgpriv.audit import main
 from fdgpriv.config import AuditConfig
 from fdgpriv.evaluation.evaluator import Evaluator
-from fdgpriv.metrics.extractors import extractor_for, fitted, perceptual_distance
+from fdgpriv.metrics.networks import SHIPPED, MetricNetworks
+from fdgpriv.metrics.perceptual import PublishedLpips
 from fdgpriv.metrics.realism import features, kid
 from fdgpriv.models import efficientnet_lite
 from fdgpriv.models.efficientnet_lite import COLOURS, imagenet_classifier
 from fdgpriv.models.training.photographs import HELD_OUT, photo_crops
 from fdgpriv.tasks.images import Images
+from fdgpriv.utils.torchvision_import import lpips
+from fdgpriv.utils.warnings_filter import warnings_ignored
+
+PRETRAINED = MetricNetworks(pretrained=True)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +38,7 @@ def photographs() -> Tensor:
 
 @pretrained
 def test_features_and_logits_are_the_networks(photographs: Tensor) -> None:
-    extractor, network = extractor_for(True), imagenet_classifier()
+    extractor, network = PRETRAINED.extractor, imagenet_classifier()
     (mean, *_), (std, *_) = COLOURS
     with torch.no_grad():
         maps = network.stem((photographs - mean) / std)
@@ -53,30 +61,30 @@ def test_features_and_logits_are_the_networks(photographs: Tensor) -> None:
 def test_the_lpips_formula_written_out(photographs: Tensor) -> None:
     a, b = photographs[:1], photographs[1:2]
     slow = 0.0
-    for ours, theirs in zip(extractor_for(True).stages(a), extractor_for(True).stages(b), strict=True):
+    for ours, theirs in zip(PRETRAINED.extractor.stages(a), PRETRAINED.extractor.stages(b), strict=True):
         x, y = (maps[0].double().flatten(1).numpy() for maps in (ours, theirs))
         x, y = (rows / np.linalg.norm(rows, axis=0) for rows in (x, y))
         slow += float(np.square(x - y).sum(0).mean())
-    assert float(perceptual_distance(True)(2 * a - 1, 2 * b - 1)) == pytest.approx(slow, rel=1e-4)
+    assert float(PRETRAINED.distances[0](2 * a - 1, 2 * b - 1)) == pytest.approx(slow, rel=1e-4)
 
 
 @pretrained
 def test_distances_grow_with_the_damage(photographs: Tensor) -> None:
     noise = torch.randn(photographs.shape, generator=seeded(4))
     damaged = [(photographs + s * noise).clamp(0, 1) for s in (0, 0.05, 0.2, 0.8)]
-    distance = [float(perceptual_distance(True)(2 * x - 1, 2 * photographs - 1).mean()) for x in damaged]
-    realism = [kid(x, photographs, extractor_for(True), seeded(0)).value or 0.0 for x in damaged]
+    distance = [float(PRETRAINED.distances[0](2 * x - 1, 2 * photographs - 1).mean()) for x in damaged]
+    realism = [kid(x, photographs, PRETRAINED.extractor, seeded(0)).value or 0.0 for x in damaged]
     assert distance[0] == pytest.approx(0, abs=1e-6)
     assert distance == sorted(distance)
     assert realism == sorted(realism)
-    assert features(photographs, extractor_for(True)).shape == (12, 1280)
+    assert features(photographs, PRETRAINED.extractor).shape == (12, 1280)
 
 
 @pretrained
 def test_the_names_say_which_network_it_was(photographs: Tensor) -> None:
-    hash_ = extractor_for(True).weights[:8]
+    hash_ = PRETRAINED.extractor.weights[:8]
     for with_pretrained, network in ((True, f"efficientnet_lite0:{hash_}"), (False, "digits-extractor-1:")):
-        truths = [truth(photographs[i : i + 1], photographs=with_pretrained) for i in range(4)]
+        truths = [truth(photographs[i : i + 1], metric_networks=MetricNetworks(with_pretrained)) for i in range(4)]
         predictions = list(photographs[4:8])
         named = set(Images().details(predictions, truths)) | set(Images().of_set(predictions, truths))
         assert f"lpips[{network.split(':')[0]}]" in named
@@ -85,38 +93,112 @@ def test_the_names_say_which_network_it_was(photographs: Tensor) -> None:
 
 
 def test_digits_are_resized_and_photographs_are_not(photographs: Tensor) -> None:
-    assert fitted(photographs, False).shape[-1] == 32
-    assert fitted(photographs, True) is photographs
+    assert SHIPPED.fitted(photographs).shape[-1] == 32
+    assert PRETRAINED.fitted(photographs) is photographs
 
 
 # Which network scores what
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With the names of torchvision's files; they are not read here."""
+    for name in ("inception_v3_google-0cc3c7bd.pth", "alexnet-owt-7be5be79.pth", "vgg16-397923af.pth"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
 @pytest.mark.parametrize(
-    ("options", "wanted"),
+    ("options", "installed", "from_folder"),
     [
-        ({"dataset": "digits"}, "none"),
-        ({"dataset": "pacs", "backbone": "resnet18"}, "all"),
-        ({"dataset": "pacs", "backbone": "efficientnet_lite0"}, "styles"),
-        ({"dataset": "pacs", "backbone": "timm:tf_efficientnet_lite0"}, "styles"),
+        ({"dataset": "digits"}, False, ()),
+        ({"dataset": "pacs", "backbone": "resnet18"}, True, ("inception-v3", "lpips[alex]", "lpips[vgg]")),
+        ({"dataset": "pacs", "backbone": "efficientnet_lite0"}, False, ("inception-v3", "lpips[alex]", "lpips[vgg]")),
+        (
+            {"dataset": "pacs", "backbone": "timm:tf_efficientnet_lite0"},
+            False,
+            ("inception-v3", "lpips[alex]", "lpips[vgg]"),
+        ),
+        ({"dataset": "pacs", "backbone": "alexnet"}, True, ("inception-v3", "lpips[vgg]")),
+        ({"dataset": "pacs", "backbone": "timm:vgg16_bn"}, True, ("inception-v3", "lpips[alex]")),
+        ({"dataset": "pacs", "backbone": "timm:inception_v3"}, True, ("lpips[alex]", "lpips[vgg]")),
     ],
 )
-def test_a_federation_of_the_network_itself_is_scored_by_it_for_frozen_encoders_only(
-    options: dict[str, Any], wanted: str, monkeypatch: pytest.MonkeyPatch
+def test_no_network_scores_attacks_that_optimise_against_it(
+    options: dict[str, Any],
+    installed: bool,
+    from_folder: tuple[str, ...],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = AuditConfig(methods=("fedavg",), **options)
-    monkeypatch.setattr(AuditConfig, "network", lambda self, spec, domains: (self.backbone or "small_resnet", ""))
-    for installed, expected in ((True, wanted), (False, "none")):
-        monkeypatch.setattr(efficientnet_lite, "installed", lambda installed=installed: installed)
-        assert config.pretrained_metrics("fedavg", 3) == expected
+    trained = options.get("backbone", "small_resnet")
+    for there in (True, False):
+        monkeypatch.setattr(efficientnet_lite, "installed", lambda there=there: there)
+        for weights in (None, folder):
+            config = AuditConfig(methods=("fedavg",), weights=weights, **options)
+            found = config.metric_networks(trained)
+            assert found.pretrained is (there and installed)
+            ours = (found.inception is not None, *(name for name, _ in found.lpips))
+            named = ("inception-v3" in from_folder, *(n[6:-1] for n in from_folder if n.startswith("lpips")))
+            assert ours == (named if weights else (False,))
+            assert found.of_user is (weights is not None and from_folder != ())
+            if not found.inception:
+                assert found.names[0] == ("efficientnet_lite0" if found.pretrained else "digits-extractor-1")
+
+
+def test_all_that_are_at_hand_score_attacks_on_frozen_encoders(folder: Path) -> None:
+    config = AuditConfig(methods=("ccst",), dataset="pacs", backbone="alexnet", weights=folder)
+    assert config.metric_networks().names == ("inception-v3", "lpips[alex]", "lpips[vgg]")
 
 
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("kind", [StyleStatistics.kind, InterpolationStyle.kind, ModelState.kind])
-def test_no_attack_is_scored_by_the_network_that_it_optimises_against(kind: str, frozen: bool) -> None:
+def test_the_styles_of_frozen_encoders_are_compared_by_all_networks(kind: str, frozen: bool) -> None:
     disclosed = SimpleNamespace(styles=SimpleNamespace(frozen_encoder=frozen))
-    evaluator: Any = SimpleNamespace(method=SimpleNamespace(disclosure=lambda: disclosed))
+    evaluator: Any = SimpleNamespace(
+        method=SimpleNamespace(disclosure=lambda: disclosed),
+        metric_networks=SHIPPED,
+        frozen_metric_networks=PRETRAINED,
+    )
     target: Any = SimpleNamespace(kind=kind)
-    for given, expected in (("none", False), ("styles", frozen and kind != ModelState.kind), ("all", True)):
-        evaluator.pretrained_metrics = given
-        assert Evaluator.has_pretrained_metrics(evaluator, target) is expected
+    expected = PRETRAINED if frozen and kind != ModelState.kind else SHIPPED
+    assert Evaluator.networks_comparing(evaluator, target) is expected
+
+
+# From the user's files
+
+
+@pytest.fixture
+def alex(tmp_path: Path) -> Path:
+    """A folder with torchvision's AlexNet of random tensors."""
+    with warnings_ignored(UserWarning):
+        trunk = lpips.LPIPS(net="alex", pnet_rand=True, verbose=False).net
+    state = {f"features.{name.split('.', 1)[1]}": tensor for name, tensor in trunk.state_dict().items()}
+    torch.save(state, tmp_path / "alexnet-owt-7be5be79.pth")
+    return tmp_path
+
+
+def test_lpips_is_the_published_one_where_alexnets_file_is_there(alex: Path, photographs: Tensor) -> None:
+    networks = MetricNetworks.at_hand(alex)
+    truths = [truth(photographs[i : i + 1], metric_networks=networks) for i in range(4)]
+    details = Images().details(list(photographs[4:8]), truths)
+    assert [name for name in details if name.startswith("lpips")] == ["lpips[alex]"]
+    with torch.no_grad():
+        wanted = PublishedLpips("alex", alex)(2 * photographs[4:8] - 1, 2 * photographs[:4] - 1)
+    assert details["lpips[alex]"].tolist() == pytest.approx(wanted.tolist(), abs=1e-5)
+    assert min(wanted) > 1e-3
+
+
+def test_a_damaged_file_of_a_metric_is_refused_before_anything_trains(
+    alex: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save({"features.0.weight": torch.zeros(1)}, alex / "alexnet-owt-7be5be79.pth")
+    for i in range(160):
+        held = tmp_path / "images" / "ab"[i % 2] / "cd"[i // 2 % 2]
+        held.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (32, 32), (i, 90, 200)).save(held / f"{i}.png")
+    out = tmp_path / "out"
+    words = ["--method", "hfedf", "--preset", "quick", "--clients", "2", "--weights", str(alex), "--out", str(out)]
+    assert main([*words, "--dataset", "folder", "--data-root", str(tmp_path / "images"), "--image-size", "32"]) == 2
+    assert "want the tensors of alexnet-owt-7be5be79.pth" in capsys.readouterr().err
+    assert not out.exists()

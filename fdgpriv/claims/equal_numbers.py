@@ -16,7 +16,7 @@ from fdgpriv.attack import Attack
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.too_little import too_little
 from fdgpriv.evaluation.trial import Trial
-from fdgpriv.metrics.extractors import extractor_for, fitted
+from fdgpriv.metrics.networks import MetricNetworks
 from fdgpriv.metrics.pixels import EXACT_DB, psnr_per_image
 from fdgpriv.metrics.realism import inception_score, kid, small_fid
 from fdgpriv.statistics.interval import mean_interval
@@ -38,7 +38,7 @@ def equal_numbers(evaluator: Evaluator) -> dict[str, float]:
     client's style is the paper's assumption, as none is sent one.
 
     Figures are ``ROLE_WHAT_METRIC``: psnr in decibels against the image, fid and kid against as many other images of the
-    same clients, in the features of the digits extractor or, of photographs, of EfficientNet-Lite0; ``ROLE_n`` is the
+    same clients, in the features that the run's networks for metrics have; ``ROLE_n`` is the
     number of clients. ``ROLE_lead`` is the PSNR from the sample's style minus that from the client's, ``ROLE_lead_low`` and
     ``_high`` its 95 % interval over clients. {} if no interpolation style was shared.
     """
@@ -48,8 +48,8 @@ def equal_numbers(evaluator: Evaluator) -> dict[str, float]:
     for role in ROLES:
         generated = _generated(evaluator, role)
         if generated is not None:
-            photographs = evaluator.has_pretrained_metrics(evaluator.target(StyleStatistics.kind))
-            found |= {f"{role}_{name}": figure for name, figure in _figures(*generated, photographs).items()}
+            networks = evaluator.networks_comparing(evaluator.target(StyleStatistics.kind))
+            found |= {f"{role}_{name}": figure for name, figure in _figures(*generated, networks).items()}
     return found
 
 
@@ -95,12 +95,12 @@ def _singles(items: Sequence[Trial]) -> list[Trial]:
     return [item for item in items if item.size == 1]
 
 
-def _figures(images_by_style: Mapping[str, Tensor], other: Tensor, photographs: bool) -> dict[str, float]:
-    found, reference = {"n": float(len(other))}, fitted(other, photographs)
-    extractor = extractor_for(photographs)
+def _figures(images_by_style: Mapping[str, Tensor], other: Tensor, networks: MetricNetworks) -> dict[str, float]:
+    found, reference = {"n": float(len(other))}, networks.fitted(other)
+    extractor = networks.extractor
     paired: dict[str, list[float]] = {}
     for name, images in images_by_style.items():
-        generated = fitted(images, photographs)
+        generated = networks.fitted(images)
         scores = {
             "fid": small_fid(generated, reference, extractor),
             "kid": kid(generated, reference, extractor, generator(0)),

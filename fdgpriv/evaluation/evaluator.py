@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.method import Method
+from fdgpriv.metrics.networks import SHIPPED, MetricNetworks
 from fdgpriv.targets.cached_simulator import CachedSimulator
 from fdgpriv.targets.recorded import recorded_targets
 from fdgpriv.targets.recorded_styles import RecordedStyles
@@ -33,7 +34,6 @@ from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 
 LEAKED_SHARE = 0.5  # of each client's images, where the threat model has leaked pairs
-PretrainedMetrics = Literal["none", "styles", "all"]
 PUBLIC_ARTIFACTS = 20  # per domain, to estimate the distribution of public artifacts
 PUBLIC_EXPENSIVE = 3  # the same where simulation is expensive
 LAID_OUT = 4  # number of trial layouts that are cached
@@ -51,9 +51,8 @@ class Evaluator:
         per_client: By number of images of an artifact, how many such artifacts of each client.
         alternatives: Number of artifacts of each control.
         crossed: Whether every client's artifact is also read as every other client's, for the self test.
-        pretrained_metrics: Which reconstructed photographs are compared in the features of the pre-trained
-            EfficientNet-Lite0: ``none``, those of attacks on a frozen style encoder (``styles``), as the federation trains
-            that network itself, or ``all``.
+        metric_networks: Which networks compare reconstructions with the truth: none that the federation trains.
+        frozen_metric_networks: The same of attacks on the styles of a frozen encoder, which optimise against no other.
     """
 
     population: Population
@@ -65,7 +64,8 @@ class Evaluator:
     per_client: Mapping[int, int] = field(default_factory=lambda: ARTIFACTS_PER_CLIENT)
     alternatives: int = ALTERNATIVES
     crossed: bool = False
-    pretrained_metrics: PretrainedMetrics = "none"
+    metric_networks: MetricNetworks = SHIPPED
+    frozen_metric_networks: MetricNetworks = SHIPPED
     evidence: RecordedStyles | None = field(default=None, init=False)
     targets: Mapping[str, Target[Simulator]] = field(default_factory=dict, init=False)
 
@@ -118,11 +118,11 @@ class Evaluator:
             raise ValueError(f"{self.method.name()} shared no {name.replace('_', ' ')}: there is nothing to evaluate")
         return self.targets[name]
 
-    def has_pretrained_metrics(self, target: Target[Simulator]) -> bool:
-        """Whether the pre-trained network judges reconstructions from this target: no attack on it optimises that one."""
+    def networks_comparing(self, target: Target[Simulator]) -> MetricNetworks:
+        """Which networks compare reconstructions from this target: none that an attack on it optimises against."""
         styles = (StyleStatistics.kind, InterpolationStyle.kind)
         frozen = target.kind in styles and self.method.disclosure().styles.frozen_encoder
-        return self.pretrained_metrics == "all" or (self.pretrained_metrics == "styles" and frozen)
+        return self.frozen_metric_networks if frozen else self.metric_networks
 
     def adversaries(
         self,
@@ -199,7 +199,7 @@ class Evaluator:
     ) -> LaidOut:
         """The trials on one target, the same for all adversaries."""
         rng = generator(self.seed, 5)
-        choices = (self.alternatives, self.crossed, self.has_pretrained_metrics(target))
+        choices = (self.alternatives, self.crossed, self.networks_comparing(target))
         layout = TrialLayout(self.population, target, self._maker, rng, needs, *choices)
         leaked = {} if share is None else self._leak(layout.names, share, rng)
         times = CHEAP_SINGLES if needs.many_singles and not target.expensive else 1

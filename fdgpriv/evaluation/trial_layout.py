@@ -17,6 +17,7 @@ from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.evaluation.candidates import CandidatePool, nearest_other
 from fdgpriv.evaluation.trial import ScoredObservation, Trial, TrialNeeds
 from fdgpriv.federation.partition import Population
+from fdgpriv.metrics.networks import SHIPPED, MetricNetworks
 from fdgpriv.targets.cached_simulator import CachedSimulator
 from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.targets.simulator import HeldImages, Simulator
@@ -55,7 +56,7 @@ class TrialLayout:
         needs: What the trials must contain for the task.
         alternatives: Number of artifacts of each control.
         crossing: Whether every client's artifact is also read as every other client's.
-        photographs: Whether perceptual metrics may use the network that was pre-trained on photographs.
+        metric_networks: Which networks compare reconstructions with the truth.
     """
 
     population: Population
@@ -65,7 +66,7 @@ class TrialLayout:
     needs: TrialNeeds
     alternatives: int
     crossing: bool = False
-    photographs: bool = False
+    metric_networks: MetricNetworks = SHIPPED
     _observations: dict[tuple[int, int], tuple[object, Observation]] = field(default_factory=dict, init=False)
     _drawn: dict[tuple[int | None, int], Sequence[Artifact]] = field(default_factory=dict, init=False)
 
@@ -268,7 +269,7 @@ class TrialLayout:
             place=self.earlier.index(group.client) if group.client in self.earlier else -1,
             membership_candidates=membership_candidates,
             contributions=self._contributions(group, scored) if self.needs.contributions else torch.empty(0, 0),
-            photographs=self.photographs,
+            metric_networks=self.metric_networks,
         )
 
     def _contributions(self, group: Group, scored: Tensor) -> Tensor:

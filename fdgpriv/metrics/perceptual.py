@@ -15,8 +15,8 @@ from fdgpriv.models.extractor import Extractor
 from fdgpriv.utils.torchvision_import import lpips
 from fdgpriv.utils.warnings_filter import warnings_ignored
 
-_HOME = "comes from https://download.pytorch.org/models/"
-_FILES = {"alex": "alexnet-owt-7be5be79.pth", "vgg": "vgg16-397923af.pth"}
+_SOURCE = "comes from https://download.pytorch.org/models/"
+FILES = {"alex": "alexnet-owt-7be5be79.pth", "vgg": "vgg16-397923af.pth"}
 
 
 class Perceptual(nn.Module, ABC):
@@ -69,10 +69,10 @@ class PublishedLpips(Perceptual):
 
     def __init__(self, network: str, weights: Path | None = None) -> None:
         super().__init__()
-        if network not in _FILES:
-            raise ValueError(f"want a network of {', '.join(_FILES)}; got {network!r}")
-        file = _FILES[network]
-        path = find_weights([file], _HOME + file, weights)
+        if network not in FILES:
+            raise ValueError(f"want a network of {', '.join(FILES)}; got {network!r}")
+        file = FILES[network]
+        path = find_weights([file], _SOURCE + file, weights)
         features = {name: tensor for name, tensor in read_tensors(path).items() if name.startswith("features.")}
         heads = Path(lpips.__path__[0]) / "weights" / "v0.1"
         # built without weights, which come from the two files; lpips uses deprecated arguments of torchvision

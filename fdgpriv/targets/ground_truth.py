@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from fdgpriv.metrics.networks import SHIPPED, MetricNetworks
+
 
 @dataclass(frozen=True, eq=False)
 class GroundTruth:
@@ -25,7 +27,7 @@ class GroundTruth:
         membership_candidates: (N,) indices into the pool.
         contributions: (n, D) contribution of each of `images` to the artifact, before any defense; (0, 0) if the task
             does not need it.
-        photographs: Whether perceptual metrics may use the network that was pre-trained on photographs.
+        metric_networks: Which networks compare images with these.
     """
 
     source: Tensor
@@ -41,7 +43,7 @@ class GroundTruth:
     place: int
     membership_candidates: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     contributions: Tensor = field(default_factory=lambda: torch.empty(0, 0))
-    photographs: bool = False
+    metric_networks: MetricNetworks = SHIPPED
 
     @property
     def images(self) -> Tensor:

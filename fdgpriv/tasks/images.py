@@ -5,14 +5,14 @@ most as many count as there are true ones, matched to them by one Hungarian assi
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Prediction
-from fdgpriv.metrics.extractors import extractor_for, fitted, perceptual_distance
 from fdgpriv.metrics.matching import pairs, squared_errors
-from fdgpriv.metrics.perceptual import FormulaLpips
+from fdgpriv.metrics.perceptual import Perceptual
 from fdgpriv.metrics.pixels import EXACT_DB, psnr_per_image, ssim_per_image
 from fdgpriv.metrics.realism import fid, inception_score, kid
 from fdgpriv.statistics.measured import Measured
@@ -37,8 +37,11 @@ class Images(Task):
         return psnr(predictions, truths)
 
     def details(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Tensor]:
-        name, distances = lpips(predictions, truths)
-        found = {"ssim": ssim(predictions, truths), name: distances, "identified": identified(predictions, truths)}
+        found = {
+            "ssim": ssim(predictions, truths),
+            **lpips(predictions, truths),
+            "identified": identified(predictions, truths),
+        }
         if all(isinstance(prediction, Labelled) for prediction in predictions):
             found["labels_right"] = labels_right(predictions, truths)
         return found
@@ -118,10 +121,12 @@ def ssim(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Te
     return _paired(predictions, truths, _FEW, lambda a, b: ssim_per_image(a, b, torch.float32))
 
 
-def lpips(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> tuple[str, Tensor]:
-    """The name of the perceptual distance, and its mean (M,) as for `ssim`."""
-    network = perceptual_distance(truths[0].photographs)
-    return network.name, _paired(predictions, truths, _FEW, lambda a, b: _distances(network, a, b))
+def lpips(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Tensor]:
+    """By the name of the perceptual distance, its mean (M,) as for `ssim`."""
+    return {
+        network.name: _paired(predictions, truths, _FEW, partial(_distances, network))
+        for network in truths[0].metric_networks.distances
+    }
 
 
 def identified(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
@@ -137,18 +142,18 @@ def realism(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) ->
     """KID, FID and IS of all reconstructions of single images; empty for larger artifacts."""
     if any(len(truth.index) != 1 for truth in truths):
         return {}
-    photographs = truths[0].photographs
-    extractor = extractor_for(photographs)
+    networks = truths[0].metric_networks
+    extractor = networks.extractor
     counted = [_counted(prediction, truth) for prediction, truth in zip(predictions, truths, strict=True)]
-    images = fitted(torch.cat(counted), photographs)
-    reference = fitted(torch.cat([truth.images for truth in truths]), photographs)
+    images = networks.fitted(torch.cat(counted))
+    reference = networks.fitted(torch.cat([truth.images for truth in truths]))
     found = [fid(images, reference, extractor), kid(images, reference, extractor, generator(0))]
     found += inception_score(images, extractor).values()
     return {score.name: score.measured for score in found}
 
 
 @torch.no_grad()
-def _distances(network: FormulaLpips, images: Tensor, truth: Tensor) -> Tensor:
+def _distances(network: Perceptual, images: Tensor, truth: Tensor) -> Tensor:
     found: Tensor = network(2 * images - 1, 2 * truth - 1)
     return found
 
