@@ -21,13 +21,13 @@ class Matching(NamedTuple):
     truth: Tensor
 
 
-def squared_errors(images: Tensor, truth: Tensor) -> Tensor:
-    """Mean squared error (N, M) float64 of every image (N, 3, H, W) against every true image (M, 3, H, W)."""
+def squared_errors(images: Tensor, truth: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Mean squared error (N, M) of every image (N, 3, H, W) against every true image (M, 3, H, W), computed in `dtype`."""
     check_images(images)
     check_images(truth)
     if images.shape[1:] != truth.shape[1:]:
         raise ValueError(f"want images of one size, got {tuple(images.shape[1:])} and {tuple(truth.shape[1:])}")
-    flat_images, flat_truth = images.flatten(1).double(), truth.flatten(1).double()
+    flat_images, flat_truth = images.flatten(1).to(dtype), truth.flatten(1).to(dtype)
     cross = flat_images @ flat_truth.T
     squares = flat_images.square().sum(1)[:, None] + flat_truth.square().sum(1)[None, :] - 2 * cross
     return squares.clamp_min(0) / flat_images.shape[1]

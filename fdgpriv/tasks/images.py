@@ -132,10 +132,13 @@ def lpips(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> d
 def identified(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
     """Whether (M,) the true image is the one of the first line-up that is nearest to the prediction by squared error."""
     hits = [
-        float(squared_errors(truth.line_up, _counted(prediction, truth)).amin(1).argmin() == truth.positions[0])
+        float(_errors(truth.line_up, _counted(prediction, truth)).amin(1).argmin() == truth.positions[0])
         for prediction, truth in zip(predictions, truths, strict=True)
     ]
     return torch.tensor(hits)
+
+
+_errors = partial(squared_errors, dtype=torch.float32)  # no more precision is needed to find the nearest
 
 
 def realism(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Measured]:
