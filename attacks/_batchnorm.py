@@ -4,7 +4,7 @@ Reference: Yin et al., "Dreaming to distill" (DeepInversion), CVPR 2020, Eq. 4, 
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from fdgpriv.artifacts.moments import Moments
 from fdgpriv.artifacts.parameters import running
 
 _COUNTER = "num_batches_tracked"
+_TOGETHER = 128
 
 
 def bn_layers(model: nn.Module) -> dict[str, _BatchNorm]:
@@ -123,3 +124,26 @@ def apart(seen: Mapping[str, Moments], target: Mapping[str, Moments], first: flo
         off = (ours_mean - mean) / spread, (ours_variance + floor).sqrt() / spread - 1
         terms.append((first if number == 0 else 1.0) * (off[0].square() + off[1].square()).mean(-1))
     return torch.stack(terms).sum(0) / (len(terms) - 1 + first)
+
+
+class _Enough(Exception):
+    """Stops a forward pass once the wanted layer's input is recorded."""
+
+
+@torch.no_grad()
+def layer_inputs(model: nn.Module, layer: nn.Module, images: Tensor) -> Tensor:
+    """The inputs (N, ...) of this layer for images (N, 3, H, W), a part at a time; later layers are not computed."""
+    seen: list[Tensor] = []
+
+    def look(layer: nn.Module, inputs: tuple[Tensor]) -> None:
+        seen.append(inputs[0])
+        raise _Enough
+
+    hook = layer.register_forward_pre_hook(look)
+    try:
+        for part in images.split(_TOGETHER):
+            with suppress(_Enough):
+                model(part)
+    finally:
+        hook.remove()
+    return torch.cat(seen)

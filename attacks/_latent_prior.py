@@ -17,9 +17,8 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.utils.seeds import generator
 
-from ._batchnorm import batches_seen, revealed
+from ._batchnorm import batches_seen, layer_inputs, revealed
 from ._inversion import Regression, bias_change, moment_rows, one_hot, row_of_class
-from ._simulation import layer_inputs
 
 _FITTED = 20  # simulated updates, or public images without one, that a regression is fitted on at least
 _ZERO = 1e-3  # of the mean input: less than that is a unit that was dropped, or one that ReLU has cut

@@ -5,13 +5,12 @@ adversary does not have those images; it normalises by public images of a domain
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.parameters import ModelState
@@ -20,7 +19,7 @@ from fdgpriv.targets.bn_statistics import StatisticsSimulator
 from fdgpriv.threat import Capability
 from fdgpriv.utils.seeds import generator
 
-from ._batchnorm import bn_layers
+from ._batchnorm import bn_layers, layer_inputs
 
 ALPHAS = (0.5, 2.0, 10.0, 100.0)
 _TOGETHER = 128
@@ -141,29 +140,6 @@ def single_image_styles(
     return torch.cat(rows)
 
 
-class _Enough(Exception):
-    """Stops a forward pass once the wanted layer's input is recorded."""
-
-
-@torch.no_grad()
-def layer_inputs(model: nn.Module, layer: nn.Module, images: Tensor) -> Tensor:
-    """The inputs (N, ...) of this layer for images (N, 3, H, W), a part at a time; later layers are not computed."""
-    seen: list[Tensor] = []
-
-    def look(layer: nn.Module, inputs: tuple[Tensor]) -> None:
-        seen.append(inputs[0])
-        raise _Enough
-
-    hook = layer.register_forward_pre_hook(look)
-    try:
-        for part in images.split(_TOGETHER):
-            with suppress(_Enough):
-                model(part)
-    finally:
-        hook.remove()
-    return torch.cat(seen)
-
-
 @dataclass(frozen=True, eq=False)
 class Frame:
     """Computes styles under one normalisation, with those of public images as reference.
@@ -220,11 +196,13 @@ class SimulatedClient:
         vector: (D,) of its artifact (`Adversary.vector`).
         shares: (K,) of each label among its images.
         domain: Index of the auxiliary domain of its images.
+        members: (m,) indices of its images among the practice images, as in `SimulatedArtifacts`.
     """
 
     vector: Tensor
     shares: Tensor
     domain: int
+    members: Tensor
 
 
 ReceivedModels = tuple[ModelState | None, ...]
@@ -245,6 +223,7 @@ def simulated(
     one federation.
     """
     domains = adversary.practice
+    start = torch.tensor([0, *(len(domain) for domain in domains)]).cumsum(0)
 
     def drawn(turn: int) -> tuple[int, Tensor, torch.Generator]:
         rng = generator(adversary.seed, 16, size, turn)
@@ -254,14 +233,15 @@ def simulated(
         return d, torch.multinomial(skew[domains[d].labels], min(size, len(domains[d])), generator=rng), rng
 
     def made(turns: Sequence[int]) -> list[SimulatedClient]:
-        parties, start = [drawn(turn) for turn in turns], generator(adversary.seed, 48, size, turns[0])
-        received_model = received[int(torch.randint(len(received), (), generator=start))]
+        parties, rng = [drawn(turn) for turn in turns], generator(adversary.seed, 48, size, turns[0])
+        received_model = received[int(torch.randint(len(received), (), generator=rng))]
         artifacts = adversary.make_all([(domains[d], index) for d, index, _ in parties], parties[0][2], received_model)
         return [
             SimulatedClient(
                 adversary.vector(artifact, received_model),
                 domains[d].labels[i].bincount(minlength=adversary.classes) / len(i),
                 d,
+                start[d] + i,
             )
             for artifact, (d, i, _) in zip(artifacts, parties, strict=True)
         ]

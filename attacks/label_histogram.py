@@ -16,7 +16,7 @@ from fdgpriv.attack import FEW_GROUP_SIZES, Attack, GroupSizes
 from fdgpriv.statistics.kernel_ridge import KernelRidge
 from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.target import Target
-from fdgpriv.tasks.label_shares import LabelShares
+from fdgpriv.tasks.label_shares import LabelShares, as_shares
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt, TwoOrMore
 
 from ._simulation import ALPHAS, Vectors, received_models, simulate, simulated
@@ -77,25 +77,32 @@ class LabelHistogram(Attack):
         ]
         inputs, shares = (torch.stack(rows) for rows in zip(*((c.vector, c.shares) for c, _ in clients), strict=True))
         sizes = torch.tensor([size for _, size in clients])
+        images, looks = torch.stack([c.members[0] for c, _ in clients]), torch.tensor([c.domain for c, _ in clients])
         if not adversary.expensive and not adversary.joint and 1 in adversary.sizes:
             own = simulate(adversary, 1)
             single = own.sizes == 1
             labels = torch.nn.functional.one_hot(own.labels, adversary.classes).float()
             inputs, shares = torch.cat([inputs, own.inputs[single]]), torch.cat([shares, labels])
             sizes = torch.cat([sizes, own.sizes[single]])
-        simulations = Vectors(inputs, sizes)
+            images = torch.cat([images, torch.stack([members[0] for members in own.members])[single]])
+            looks = torch.cat([looks, own.of_artifacts[single]])
+        groups = looks if adversary.expects_other_looks else images
         n_images = torch.tensor([observation.n_images for observation in observations])
-        return _regressed_shares(simulations, shares, adversary.vectors(observations), n_images)
+        return _regressed_shares(Vectors(inputs, sizes), shares, groups, adversary.vectors(observations), n_images)
 
 
-def _regressed_shares(simulated: Vectors, shares: Tensor, vectors: Tensor, n_images: Tensor) -> Tensor:
-    """Distributions (M, K) of observed artifacts by linear or kernel ridge regression, whichever errs less, cut at 0, sum 1.
+def _regressed_shares(simulated: Vectors, shares: Tensor, groups: Tensor, vectors: Tensor, n_images: Tensor) -> Tensor:
+    """Distributions (M, K) of observed artifacts by linear or kernel ridge regression, whichever errs less.
 
-    Of fewer images than there are labels, shares are whole images: the most likely one for a single image.
+    Of single images, which are simulated several times each, what errs less is found with all of a group left out, by the
+    score of the predictions: the squared error prefers a penalty under which they are alike, and the most likely label
+    hardly depends on the artifact.
 
     Args:
         simulated: Training artifacts.
-        shares: (P, K) distributions of the training artifacts.
+        shares: (P, K) of each label among their images.
+        groups: (P,) those that a single image is read without: of its look, where the observed ones will have yet another,
+            or of the image itself.
         vectors: (M, D) vectors of the observed artifacts.
         n_images: (M,) how many images each contains; the regression of the nearest simulated size is used.
     """
@@ -103,22 +110,16 @@ def _regressed_shares(simulated: Vectors, shares: Tensor, vectors: Tensor, n_ima
     found = torch.empty(len(vectors), shares.shape[1])
     for size in nearest.unique().tolist():
         learn, some = simulated.sizes == size, nearest == size
-        inputs = simulated.inputs[learn]
+        inputs, known = simulated.inputs[learn], shares[learn]
         center, spread = inputs.mean(0), inputs.std(0) + 1e-8
-        both = [KernelRidge((inputs - center) / spread, shares[learn], kernel) for kernel in ("linear", "rbf")]
-        # by the error on all inputs: on a few a line errs less
-        model = min(both, key=lambda one: float((one.left_out - shares[learn]).square().mean()))
-        predicted = model((vectors[some] - center) / spread).clamp_min(0)
-        found[some] = predicted / predicted.sum(1, keepdim=True).clamp_min(1e-9)
-    few = n_images < shares.shape[1]
-    found[few] = _of_whole_images(found[few], n_images[few])
+        left_out, loss = (groups[learn], _share_wrong) if size == 1 else (None, None)
+        both = [KernelRidge((inputs - center) / spread, known, kernel, left_out, loss) for kernel in ("linear", "rbf")]
+        model = min(both, key=lambda one: one.error)  # on all inputs: on a few a line errs less
+        found[some] = as_shares(model((vectors[some] - center) / spread), n_images[some])
     return found
 
 
-def _of_whole_images(shares: Tensor, n_images: Tensor) -> Tensor:
-    """Shares (M, K) rounded to whole images of `n_images` (M,), those of the largest remainders up."""
-    counts = shares * n_images[:, None]
-    whole = counts.floor()
-    left = (n_images - whole.sum(1)).round()
-    rank = (counts - whole).argsort(1, descending=True).argsort(1)
-    return (whole + (rank < left[:, None])) / n_images[:, None].clamp_min(1)
+def _share_wrong(predicted: Tensor, shares: Tensor) -> Tensor:
+    """(): the share of single images whose label is not the predicted one."""
+    found = as_shares(predicted, torch.ones(len(predicted)))
+    return (found - shares).abs().sum(1).mean() / 2

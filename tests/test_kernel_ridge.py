@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.statistics import kernel_ridge
-from fdgpriv.statistics.kernel_ridge import KernelRidge
+from fdgpriv.statistics.kernel_ridge import KernelRidge, Loss
 
 
 def gram(kernel: str, one: Tensor, other: Tensor, width: float) -> Tensor:
@@ -63,15 +63,37 @@ def test_a_kernel_ridge_is_the_one_of_least_leave_one_out_error(
     torch.testing.assert_close(answers, wanted, atol=1e-4, rtol=1e-4)
 
 
+def without_each_group(
+    kernel: str, inputs: Tensor, targets: Tensor, groups: Tensor, ridge: float, width: float
+) -> Tensor:
+    """Each row's prediction by the regression on the rows of other groups; the targets' mean is of all rows."""
+    center, found = targets.mean(0), torch.empty_like(targets)
+    for group in groups.unique():
+        rest = groups != group
+        within = gram(kernel, inputs[rest], inputs[rest], width)
+        weights = torch.linalg.solve(within + ridge * torch.eye(len(within)), targets[rest] - center)
+        found[~rest] = gram(kernel, inputs[~rest], inputs[rest], width) @ weights + center
+    return found
+
+
+def absolute(predicted: Tensor, targets: Tensor) -> Tensor:
+    return (predicted.round() - targets).abs().mean()
+
+
+def squared(predicted: Tensor, targets: Tensor) -> Tensor:
+    return (predicted - targets).square().mean()
+
+
+@pytest.mark.parametrize("loss", [None, absolute])
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
-def test_width_and_penalty_are_chosen_with_each_group_left_out(
-    kernel: Literal["linear", "rbf"], rng: torch.Generator
+def test_width_and_penalty_are_chosen_by_the_loss_with_each_group_left_out(
+    kernel: Literal["linear", "rbf"], loss: Loss | None, rng: torch.Generator
 ) -> None:
     """Every width and penalty is tried with every group left out, in a loop; the groups differ in a shift of the inputs."""
     groups = torch.arange(18) % 3
     inputs = torch.randn(18, 3, generator=rng) + 2.0 * groups[:, None]
-    targets = inputs[:, :1].sin() + 0.5 * torch.randn(3, 1, generator=rng)[groups]
-    found = KernelRidge(inputs, targets, kernel, groups)
+    targets = 3 * inputs[:, :1].sin() + 0.5 * torch.randn(3, 1, generator=rng)[groups]
+    found = KernelRidge(inputs, targets, kernel, groups, loss)
     wide, wanted = inputs.double(), targets.double()
     center = wanted.mean(0)
     pairs = torch.stack([(a - b).square().sum() for a in wide for b in wide])
@@ -80,21 +102,33 @@ def test_width_and_penalty_are_chosen_with_each_group_left_out(
     for width in widths:
         mean = float(gram(kernel, wide, wide, width).trace()) / 18
         for penalty in kernel_ridge.PENALTIES:
-            lost = 0.0
-            for group in range(3):
-                rest = groups != group
-                within = gram(kernel, wide[rest], wide[rest], width) + penalty * mean * torch.eye(12)
-                weights = torch.linalg.solve(within, wanted[rest] - center)
-                guess = gram(kernel, wide[~rest], wide[rest], width) @ weights + center
-                lost += float((guess - wanted[~rest]).square().sum())
-            errors[width, penalty] = lost
+            left_out = without_each_group(kernel, wide, wanted, groups, penalty * mean, width)
+            errors[width, penalty] = float((loss or squared)(left_out, wanted))
     width, penalty = min(errors, key=lambda one: errors[one])
     assert found.width == pytest.approx(width)
+    assert found.error == pytest.approx(errors[width, penalty], rel=1e-4)
     ridge = penalty * float(gram(kernel, wide, wide, width).trace()) / 18
     weights = torch.linalg.solve(gram(kernel, wide, wide, width) + ridge * torch.eye(18), wanted - center)
     torch.testing.assert_close(
         found(inputs).double(), gram(kernel, wide, wide, width) @ weights + center, atol=1e-4, rtol=1e-4
     )
+
+
+@pytest.mark.parametrize(("kernel", "dimensions"), [("linear", 3), ("linear", 30), ("rbf", 3)])
+def test_the_error_on_many_inputs_is_with_each_group_left_out(
+    kernel: Literal["linear", "rbf"], dimensions: int, rng: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_ridge, "CHOSEN_ON", 6)
+    groups = torch.arange(18) % 5
+    inputs = torch.randn(18, dimensions, generator=rng)
+    targets = inputs[:, :2].sin() + 0.1 * torch.randn(18, 2, generator=rng)
+    found = KernelRidge(inputs, targets, kernel, groups)
+    few = KernelRidge(inputs[::3], targets[::3], kernel, groups[::3])
+    assert (found.width, found.penalty) == (pytest.approx(few.width), few.penalty)
+    inputs, targets = inputs.double(), targets.double()
+    ridge = found.penalty * float(gram(kernel, inputs, inputs, found.width).trace()) / 18
+    left_out = without_each_group(kernel, inputs, targets, groups, ridge, found.width)
+    assert found.error == pytest.approx(float(squared(left_out, targets)), rel=1e-4)
 
 
 def test_a_radial_kernel_fits_what_no_line_does(rng: torch.Generator) -> None:

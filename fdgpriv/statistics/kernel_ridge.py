@@ -1,6 +1,7 @@
 """Kernel ridge regression whose kernel width and penalty are chosen by the error on inputs left out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import torch
@@ -15,6 +16,8 @@ _LEAST = 1e-12  # mean eigenvalue, where all vectors are zero
 _CHECKED = 64  # targets that width and penalty are chosen by
 _AT_ONCE = 4096  # targets; photographs have many, and twice as many bytes in double precision
 
+Loss = Callable[[Tensor, Tensor], Tensor]  # of predictions and targets (M, P): a number, ()
+
 
 class KernelRidge:
     """Kernel ridge regression from vectors (D,) to targets (P,); width and penalty by leave-one-out error.
@@ -27,23 +30,30 @@ class KernelRidge:
         kernel: ``linear`` (ridge regression), or ``rbf`` with a width around the median distance.
         groups: (M,) of inputs that are left out together: those of one look, where the observed artifacts will have yet
             another, or of one image. Then width and penalty stay as they were chosen.
+        loss: What width and penalty are to make small; None for the mean squared error.
 
     Attributes:
-        left_out: (M, P) the prediction for each input by the regression on the others; in a file if it is large.
+        error: The loss on inputs left out, each by itself or with its group.
+        left_out: (M, P) the prediction for each input by the regression on all others; in a file if it is large.
     """
 
     def __init__(
-        self, inputs: Tensor, targets: Tensor, kernel: Literal["linear", "rbf"], groups: Tensor | None = None
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        kernel: Literal["linear", "rbf"],
+        groups: Tensor | None = None,
+        loss: Loss | None = None,
     ) -> None:
         self.inputs, self.kernel = inputs, kernel
         self.center = targets.mean(0)
-        every = max(1, targets.shape[1] // _CHECKED)
-        some = (targets[:, ::every] - self.center[::every]).double()  # enough targets to choose by
+        every = max(1, targets.shape[1] // _CHECKED) if loss is None else 1
+        judge = _LeftOut(targets[:, ::every].double(), self.center[::every].double(), groups, loss or _mean_square)
         few = slice(None, None, -(-len(inputs) // CHOSEN_ON) or 1)
-        fit = self._chosen(inputs[few], some[few], None if groups is None else groups[few])
+        fit = self._chosen(inputs[few], judge.among(few))
         if len(inputs) > CHOSEN_ON:
-            fit = self._refitted(fit, some, moving=groups is None)
-        self.width, self.penalty = fit.width, fit.penalty
+            fit = self._refitted(fit, judge)
+        self.width, self.penalty, self.error = fit.width, fit.penalty, fit.error
         diagonal = fit.inverse.diagonal()[:, None]
         self.left_out, self.weights = (empty_in_file(*targets.shape) for _ in range(2))
         for first in range(0, targets.shape[1], _AT_ONCE):
@@ -57,7 +67,7 @@ class KernelRidge:
         found: Tensor = self._gram(inputs, self.inputs, self.width) @ self.weights + self.center
         return found
 
-    def _chosen(self, inputs: Tensor, rest: Tensor, groups: Tensor | None) -> "_Fit":
+    def _chosen(self, inputs: Tensor, judge: "_LeftOut") -> "_Fit":
         """The fit to these inputs whose width and penalty err least; all penalties by one eigendecomposition."""
         found = []
         for width in self._widths(inputs):
@@ -65,22 +75,21 @@ class KernelRidge:
             values, vectors = torch.linalg.eigh(gram)
             for penalty in PENALTIES:
                 inverse = (vectors / (values.clamp_min(0) + penalty * _mean_eigenvalue(gram))) @ vectors.T
-                error = _error(inverse, rest) if groups is None else _error_by_group(inverse, rest, groups)
-                found.append(_Fit(error, width, penalty, inverse))
+                found.append(_Fit(judge.loss(inverse), width, penalty, inverse))
         return min(found, key=lambda fit: fit.error)
 
-    def _refitted(self, chosen: "_Fit", rest: Tensor, moving: bool) -> "_Fit":
+    def _refitted(self, chosen: "_Fit", judge: "_LeftOut") -> "_Fit":
         """The fit to all inputs with the chosen width; its penalty the next smaller or larger while that errs less."""
         gram = self._gram(self.inputs.double(), self.inputs.double(), chosen.width)
 
         def at(place: int) -> _Fit:
             penalty = PENALTIES[place]
             inverse = self._inverse(gram, penalty * _mean_eigenvalue(gram))
-            return _Fit(_error(inverse, rest), chosen.width, penalty, inverse)
+            return _Fit(judge.loss(inverse), chosen.width, penalty, inverse)
 
         place = PENALTIES.index(chosen.penalty)
         best = at(place)
-        for step in (1, -1) if moving else ():
+        for step in (1, -1) if judge.groups is None else ():
             while 0 <= place + step < len(PENALTIES) and (fit := at(place + step)).error < best.error:
                 best, place = fit, place + step
             if best.penalty != chosen.penalty:
@@ -130,6 +139,10 @@ class _LowRank(NamedTuple):
     def diagonal(self) -> Tensor:
         return (1 - (self.inputs * self.solved.T).sum(1)) / self.penalty
 
+    def block(self, own: Tensor) -> Tensor:
+        """(m, m): the rows and columns `own` (m,)."""
+        return (torch.eye(len(own), dtype=self.inputs.dtype) - self.inputs[own] @ self.solved[:, own]) / self.penalty
+
 
 class _Fit(NamedTuple):
     """A width and a penalty, their error on inputs left out, and the inverse (M, M) of the penalised kernel matrix."""
@@ -140,20 +153,46 @@ class _Fit(NamedTuple):
     inverse: Tensor | _LowRank
 
 
+@dataclass(frozen=True, eq=False)
+class _LeftOut:
+    """The loss on inputs that are left out.
+
+    Attributes:
+        targets: (M, P).
+        center: (P,) that the regression adds.
+        groups: (M,) of inputs that are left out together, or None.
+        of: Gives the loss from predictions and targets.
+    """
+
+    targets: Tensor
+    center: Tensor
+    groups: Tensor | None
+    of: Loss
+
+    def among(self, few: slice) -> "_LeftOut":
+        """The same on some of the inputs."""
+        return replace(self, targets=self.targets[few], groups=None if self.groups is None else self.groups[few])
+
+    def loss(self, inverse: Tensor | _LowRank) -> float:
+        """The loss of the regression with this inverse (M, M) of the penalised kernel matrix."""
+        weights = inverse @ (self.targets - self.center)
+        return float(self.of(self.targets - self._errors(inverse, weights), self.targets))
+
+    def _errors(self, inverse: Tensor | _LowRank, weights: Tensor) -> Tensor:
+        """(M, P): each target minus its prediction by the regression on the inputs of other groups."""
+        if self.groups is None:
+            return weights / inverse.diagonal()[:, None]
+        errors = torch.empty_like(weights)
+        for group in self.groups.unique():
+            own = (self.groups == group).nonzero().flatten()
+            block = inverse.block(own) if isinstance(inverse, _LowRank) else inverse[own[:, None], own]
+            errors[own] = torch.linalg.solve(block, weights[own])
+        return errors
+
+
+def _mean_square(predicted: Tensor, targets: Tensor) -> Tensor:
+    return (predicted - targets).square().mean()
+
+
 def _mean_eigenvalue(gram: Tensor) -> float:
     return max(float(gram.diagonal().mean()), _LEAST)
-
-
-def _error(inverse: Tensor | _LowRank, rest: Tensor) -> float:
-    """Mean square of target minus its prediction by the regression on all other inputs."""
-    return float(((inverse @ rest) / inverse.diagonal()[:, None]).square().mean())
-
-
-def _error_by_group(inverse: Tensor, rest: Tensor, groups: Tensor) -> float:
-    """The same by the regression on the inputs of other groups."""
-    weights = inverse @ rest
-    errors = torch.empty_like(weights)
-    for group in groups.unique():
-        own = (groups == group).nonzero().flatten()
-        errors[own] = torch.linalg.solve(inverse[own[:, None], own], weights[own])
-    return float(errors.square().mean())

@@ -37,11 +37,8 @@ class Images(Task):
         return psnr(predictions, truths)
 
     def details(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Tensor]:
-        found = {
-            "ssim": ssim(predictions, truths),
-            **lpips(predictions, truths),
-            "identified": identified(predictions, truths),
-        }
+        found = {"ssim": ssim(predictions, truths), "identified": identified(predictions, truths)}
+        found |= lpips(predictions, truths)
         if all(isinstance(prediction, Labelled) for prediction in predictions):
             found["labels_right"] = labels_right(predictions, truths)
         return found

@@ -38,3 +38,24 @@ class LabelShares(Task):
     def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The share of each class among its own images."""
         return adversary.public_shares
+
+
+def as_shares(predicted: Tensor, n_images: Tensor) -> Tensor:
+    """Distributions (M, K) from predicted shares: cut at 0, of sum 1, and whole images where there are fewer than labels.
+
+    Of a single image that is the most likely label.
+    """
+    found = predicted.clamp_min(0)
+    found = found / found.sum(1, keepdim=True).clamp_min(1e-9)
+    few = n_images < found.shape[1]
+    found[few] = _of_whole_images(found[few], n_images[few])
+    return found
+
+
+def _of_whole_images(shares: Tensor, n_images: Tensor) -> Tensor:
+    """Shares (M, K) rounded to whole images of `n_images` (M,), those of the largest remainders up."""
+    counts = shares * n_images[:, None]
+    whole = counts.floor()
+    left = (n_images - whole.sum(1)).round()
+    rank = (counts - whole).argsort(1, descending=True).argsort(1)
+    return (whole + (rank < left[:, None])) / n_images[:, None].clamp_min(1)
