@@ -77,16 +77,17 @@ class LabelHistogram(Attack):
         ]
         inputs, shares = (torch.stack(rows) for rows in zip(*((c.vector, c.shares) for c, _ in clients), strict=True))
         sizes = torch.tensor([size for _, size in clients])
-        images, looks = torch.stack([c.members[0] for c, _ in clients]), torch.tensor([c.domain for c, _ in clients])
+        image_of = torch.stack([c.members[0] for c, _ in clients])  # used of single images only
+        look_of = torch.tensor([c.domain for c, _ in clients])
         if not adversary.expensive and not adversary.joint and 1 in adversary.sizes:
             own = simulate(adversary, 1)
             single = own.sizes == 1
             labels = torch.nn.functional.one_hot(own.labels, adversary.classes).float()
             inputs, shares = torch.cat([inputs, own.inputs[single]]), torch.cat([shares, labels])
             sizes = torch.cat([sizes, own.sizes[single]])
-            images = torch.cat([images, torch.stack([members[0] for members in own.members])[single]])
-            looks = torch.cat([looks, own.of_artifacts[single]])
-        groups = looks if adversary.expects_other_looks else images
+            image_of = torch.cat([image_of, torch.stack([members[0] for members in own.members])[single]])
+            look_of = torch.cat([look_of, own.of_artifacts[single]])
+        groups = look_of if adversary.expects_other_looks else image_of
         n_images = torch.tensor([observation.n_images for observation in observations])
         return _regressed_shares(Vectors(inputs, sizes), shares, groups, adversary.vectors(observations), n_images)
 
@@ -101,8 +102,8 @@ def _regressed_shares(simulated: Vectors, shares: Tensor, groups: Tensor, vector
     Args:
         simulated: Training artifacts.
         shares: (P, K) of each label among their images.
-        groups: (P,) those that a single image is read without: of its look, where the observed ones will have yet another,
-            or of the image itself.
+        groups: (P,) those that a single image is read without: of its look, where the observed ones will have yet another
+            (other looks of the same images remain), or of the image itself.
         vectors: (M, D) vectors of the observed artifacts.
         n_images: (M,) how many images each contains; the regression of the nearest simulated size is used.
     """
@@ -114,7 +115,7 @@ def _regressed_shares(simulated: Vectors, shares: Tensor, groups: Tensor, vector
         center, spread = inputs.mean(0), inputs.std(0) + 1e-8
         left_out, loss = (groups[learn], _share_wrong) if size == 1 else (None, None)
         both = [KernelRidge((inputs - center) / spread, known, kernel, left_out, loss) for kernel in ("linear", "rbf")]
-        model = min(both, key=lambda one: one.error)  # on all inputs: on a few a line errs less
+        model = min(both, key=lambda one: one.loss)  # on all inputs: on a few a line errs less
         found[some] = as_shares(model((vectors[some] - center) / spread), n_images[some])
     return found
 

@@ -10,6 +10,7 @@ from fdgpriv.attack import Attack
 from fdgpriv.cli.options import Options
 from fdgpriv.config import AuditConfig
 from fdgpriv.defense import Defense
+from fdgpriv.dry_run import dry_run
 from fdgpriv.method import Method
 from fdgpriv.registry import Role
 from fdgpriv.report import Report
@@ -86,16 +87,17 @@ def audit(
         out = run_folder.free(_folder_name(config)) if out is None else out
         runner = Runner(config, dataset, out, log)
         check_files(out, runner.files())
-        config.dry_run(dataset)
+        dry_run(config, dataset)
         settings = json.dumps(config.as_config(len(dataset.domains) - 1), indent=1, sort_keys=True) + "\n"
         with run_folder.resumed(out, settings) if resume else run_folder.new(out, settings):
             log.say(f"{config.dataset}: {sum(map(len, dataset.domains)):,} images in {len(dataset.domains)} domains")
             for spec in config.methods:
                 log.say(f"{spec}: network {', '.join(config.network(spec, len(dataset.domains) - 1))}")
+                if any(networks.of_user for networks in config.metric_networks(spec, len(dataset.domains) - 1)):
+                    names = ", ".join(config.metric_names(spec, len(dataset.domains) - 1))
+                    log.say(f"{spec}: images that attacks draw are compared by {names}")
                 if advice := config.advice(spec, len(dataset.domains) - 1):
                     log.say(f"{spec}: {advice}")
-            if (networks := config.metric_networks()).of_user and config.attacks:
-                log.say(f"reconstructions are compared by {', '.join(networks.names)}, from the user's files")
             results = runner.run(command)
             paths = write(results, out)
         log.say(f"wrote {', '.join(str(path) for path in paths)}")

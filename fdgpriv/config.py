@@ -1,8 +1,7 @@
 """The validated configuration of an audit."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from fdgpriv.models.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone, backb
 from fdgpriv.threat import THREATS
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.fields import kinds
-from fdgpriv.utils.seeds import generator
 
 LARGE = 64  # pixels; smaller images use small_resnet unless --backbone is given, and stems without downsampling
 LARGE_LR = 0.05  # of training from scratch
@@ -126,14 +124,14 @@ class AuditConfig(Options):
         part, named = Method.described(spec)
         preset = "default" if self.preset == "thorough" else self.preset  # thorough attacks on the same training
         given = {**part.presets[preset], **self.settings, **named}
-        if self.weights is not None and self.weights.is_dir() and self._transfers_styles(spec):
+        if self.weights is not None and self.weights.is_dir() and self.transfers_styles(spec):
             given.setdefault("codec_weights", self.weights)
-        if self.photographs and self._transfers_styles(spec):
+        if self.photographs and self.transfers_styles(spec):
             given.setdefault("codec", "photo")
         return part.configured(given)
 
     @staticmethod
-    def _transfers_styles(spec: str) -> bool:
+    def transfers_styles(spec: str) -> bool:
         """Whether the method has a style codec, which may have weights from the user."""
         part, _ = Method.described(spec)
         return {"codec", "codec_weights"} <= set(kinds(part))
@@ -179,38 +177,6 @@ class AuditConfig(Options):
         """The partitioned dataset on which the method `spec` is trained."""
         setup = self.setup(spec, len(dataset.domains) - 1)
         return populate(dataset, target, setup.partition, setup.clients, seed, attacked=bool(self.attacks))
-
-    def dry_run(self, dataset: Dataset) -> None:
-        """Builds every partition and model once, so that invalid settings fail before anything is written."""
-        for attack in self.attacks:
-            self.attack(attack).check(dataset.image_size)
-        built = []
-
-        def recorded(build: Callable[[torch.Generator], Backbone], rng: torch.Generator) -> Backbone:
-            built.append(rng)
-            return build(rng)
-
-        for target in self.targets:
-            for seed in self.seeds:
-                for spec in self.methods:
-                    clients = self.populate(dataset, spec, target, seed).clients
-                    method = self.method(spec)
-                    federation = self.federation(dataset, list(clients), seed, spec)
-                    federation = replace(federation, backbone=partial(recorded, federation.backbone))
-                    method.check(method.model(federation, generator(seed)))
-                    for client_data in clients.values():
-                        method.check_data(client_data)
-                    for defense in self.defenses:
-                        own, protecting = defended(method, defense, self.inject_bug)
-                        protecting.check_sizes({name: len(held) for name, held in clients.items()})
-                        own.check(own.model(federation, generator(seed)))
-        if not built and self.backbone is not None:
-            raise ValueError(f"--backbone: has no effect: {', '.join(self.methods)}: each trains its own network")
-        if self.attacks:
-            self.metric_networks().load()
-        used = built or self.metric_networks().of_user or any(map(self._transfers_styles, self.methods))
-        if self.weights is not None and not used:
-            raise ValueError(f"--weights: has no effect: {', '.join(self.methods)} use other networks")
 
     def federation(self, dataset: Dataset, clients: Sequence[str], seed: int, spec: str | None = None) -> Federation:
         """The public facts of the federation of these clients for the method `spec`, by default the first."""
@@ -259,13 +225,20 @@ class AuditConfig(Options):
             return None
         return f"lr {lr:g} is for training from scratch; from ImageNet weights try --set lr=0.002 buffers=freeze"
 
-    def metric_networks(self, trained: str | None = None) -> MetricNetworks:
-        """The networks that compare reconstructions with the truth; for digits the shipped extractor.
+    def metric_networks(self, spec: str, domains: int) -> tuple[MetricNetworks, MetricNetworks]:
+        """What compares images that attacks draw: from styles of a frozen encoder, if the method has one, and from all else.
 
-        Args:
-            trained: The backbone that attacks optimise against, which scores none of them.
+        Attacks on a frozen encoder's styles do not optimise against the network that the federation trains; the others do,
+        and that network compares nothing of theirs. Digits are compared by the shipped extractor.
         """
-        return MetricNetworks.at_hand(self.weights, trained) if self.photographs else SHIPPED
+        if not self.photographs:
+            return SHIPPED, SHIPPED
+        every, others = (MetricNetworks.at_hand(self.weights, name) for name in (None, self.network(spec, domains)[0]))
+        return every if self.method(spec).disclosure().styles.frozen_encoder else others, others
+
+    def metric_names(self, spec: str, domains: int) -> list[str]:
+        """The names of these networks."""
+        return list(dict.fromkeys(name for one in self.metric_networks(spec, domains) for name in one.names))
 
     def as_config(self, domains: int) -> dict[str, Any]:
         """The configuration stored in results.json, without local paths; `domains` is the number of source domains."""
@@ -288,7 +261,7 @@ class AuditConfig(Options):
 
     def _setup_as_config(self, spec: str, domains: int) -> dict[str, Any]:
         name, weights = self.network(spec, domains)
-        named = {"backbone": name, "weights": weights, "metrics": list(self.metric_networks().names)}
+        named = {"backbone": name, "weights": weights, "metrics": self.metric_names(spec, domains)}
         return self.setup(spec, domains).as_config() | named
 
 

@@ -96,8 +96,7 @@ def train(
             per_client=config.artifacts_per_client,
             alternatives=config.alternatives,
             crossed=config.crossed,
-            metric_networks=config.metric_networks(config.network(cell.method, len(population.sources))[0]),
-            frozen_metric_networks=config.metric_networks(),
+            metric_networks=config.metric_networks(cell.method, len(population.sources)),
         )
 
     if file.is_file():

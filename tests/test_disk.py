@@ -17,8 +17,8 @@ from conftest import audits_of, mostly_slow, shortened
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+from fdgpriv import api
 from fdgpriv.audit import main
-from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.results import figures
@@ -186,7 +186,7 @@ def test_damage_is_one_line_that_names_the_file_and_nothing_is_changed(
     path = next((out / "scores" / CELL).glob("label_histogram*")) if name == "scores" else out / name
     change(path)
     before = contents(out)
-    monkeypatch.setattr(AuditConfig, "dry_run", lambda *given: None)  # takes longer than the rest
+    monkeypatch.setattr(api, "dry_run", lambda *given: None)  # takes longer than the rest
     assert main([*WORDS, "--out", str(out), "--resume"]) == 2
     said = last_line(capsys)
     assert told in said
@@ -211,7 +211,7 @@ def test_a_full_disk_is_one_line_and_resume_goes_on(
     writes: int, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """After so many files there is room for a part of one more."""
-    monkeypatch.setattr(AuditConfig, "dry_run", lambda *given: None)  # writes nothing
+    monkeypatch.setattr(api, "dry_run", lambda *given: None)  # writes nothing
     out, room, fsync = tmp_path / "out", [writes], os.fsync
 
     def full(number: int) -> None:

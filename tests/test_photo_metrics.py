@@ -1,5 +1,7 @@
 """Which networks compare reconstructed photographs: the pre-trained EfficientNet-Lite0, and the user's files."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +27,7 @@ from fdgpriv.models import efficientnet_lite
 from fdgpriv.models.efficientnet_lite import COLOURS, imagenet_classifier
 from fdgpriv.models.training.photographs import HELD_OUT, photo_crops
 from fdgpriv.tasks.images import Images
+from fdgpriv.utils.checksum import digest
 from fdgpriv.utils.torchvision_import import lpips
 from fdgpriv.utils.warnings_filter import warnings_ignored
 
@@ -108,58 +111,75 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+PUBLISHED = ("inception-v3:e3b0c442", "lpips[alex]:e3b0c442", "lpips[vgg]:e3b0c442")  # of empty files
+OWN_NETWORK = "fedavg:network=inception"
+LITE, DIGITS = "efficientnet_lite0", "digits-extractor-1"
+
+
+@pytest.mark.parametrize("there", [True, False])  # the extra `pretrained`
 @pytest.mark.parametrize(
-    ("options", "installed", "from_folder"),
+    ("method", "backbone", "offline", "published"),
     [
-        ({"dataset": "digits"}, False, ()),
-        ({"dataset": "pacs", "backbone": "resnet18"}, True, ("inception-v3", "lpips[alex]", "lpips[vgg]")),
-        ({"dataset": "pacs", "backbone": "efficientnet_lite0"}, False, ("inception-v3", "lpips[alex]", "lpips[vgg]")),
-        (
-            {"dataset": "pacs", "backbone": "timm:tf_efficientnet_lite0"},
-            False,
-            ("inception-v3", "lpips[alex]", "lpips[vgg]"),
-        ),
-        ({"dataset": "pacs", "backbone": "alexnet"}, True, ("inception-v3", "lpips[vgg]")),
-        ({"dataset": "pacs", "backbone": "timm:vgg16_bn"}, True, ("inception-v3", "lpips[alex]")),
-        ({"dataset": "pacs", "backbone": "timm:inception_v3"}, True, ("lpips[alex]", "lpips[vgg]")),
+        ("fedavg", "resnet18", LITE, PUBLISHED),
+        ("fedavg", "efficientnet_lite0", DIGITS, PUBLISHED),
+        ("fedavg", "timm:tf_efficientnet_lite0", DIGITS, PUBLISHED),
+        ("fedavg", "alexnet", LITE, (PUBLISHED[0], PUBLISHED[2])),
+        ("stablefdg", "alexnet", LITE, (PUBLISHED[0], PUBLISHED[2])),
+        ("fedavg", "timm:vgg16_bn", LITE, PUBLISHED[:2]),
+        ("fedavg", "timm:inception_v3", LITE, (LITE, *PUBLISHED[1:])),
+        ("hfedf", None, LITE, PUBLISHED),
     ],
 )
-def test_no_network_scores_attacks_that_optimise_against_it(
-    options: dict[str, Any],
-    installed: bool,
-    from_folder: tuple[str, ...],
+def test_no_network_compares_what_attacks_on_it_draw(
+    method: str,
+    backbone: str | None,
+    offline: str,
+    published: tuple[str, ...],
+    there: bool,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    trained = options.get("backbone", "small_resnet")
-    for there in (True, False):
-        monkeypatch.setattr(efficientnet_lite, "installed", lambda there=there: there)
-        for weights in (None, folder):
-            config = AuditConfig(methods=("fedavg",), weights=weights, **options)
-            found = config.metric_networks(trained)
-            assert found.pretrained is (there and installed)
-            ours = (found.inception is not None, *(name for name, _ in found.lpips))
-            named = ("inception-v3" in from_folder, *(n[6:-1] for n in from_folder if n.startswith("lpips")))
-            assert ours == (named if weights else (False,))
-            assert found.of_user is (weights is not None and from_folder != ())
-            if not found.inception:
-                assert found.names[0] == ("efficientnet_lite0" if found.pretrained else "digits-extractor-1")
+    monkeypatch.setattr(efficientnet_lite, "installed", lambda: there)
+    offline = offline if there else DIGITS
+    config = AuditConfig(methods=(method,), dataset="pacs", backbone=backbone)
+    if backbone is not None:
+        monkeypatch.setattr(AuditConfig, "network", lambda self, spec, domains: (backbone, ""))
+    assert config.metric_names(method, 3) == [offline, f"lpips[{offline}]"]
+    given = replace(config, weights=folder)
+    assert given.metric_names(method, 3) == [name if there or name != LITE else DIGITS for name in published]
+    both = given.metric_networks(method, 3)
+    assert both[0] == both[1]
+    assert both[0].of_user
 
 
-def test_all_that_are_at_hand_score_attacks_on_frozen_encoders(folder: Path) -> None:
-    config = AuditConfig(methods=("ccst",), dataset="pacs", backbone="alexnet", weights=folder)
-    assert config.metric_networks().names == ("inception-v3", "lpips[alex]", "lpips[vgg]")
+@pytest.mark.parametrize("method", ["ccst", "pardon"])
+def test_all_networks_compare_what_is_drawn_from_a_frozen_encoders_styles(method: str, folder: Path) -> None:
+    config = AuditConfig(methods=(method,), dataset="pacs", backbone="alexnet", weights=folder)
+    styles, others = config.metric_networks(method, 3)
+    assert styles.names == PUBLISHED
+    assert others.names == (PUBLISHED[0], PUBLISHED[2])
+    assert config.metric_names(method, 3) == list(PUBLISHED)
+
+
+def test_digits_are_compared_by_the_shipped_extractor(folder: Path) -> None:
+    config = AuditConfig(methods=("ccst",), weights=folder)
+    assert config.metric_networks("ccst", 3) == (SHIPPED, SHIPPED)
+    assert config.metric_names("ccst", 3) == [DIGITS, f"lpips[{DIGITS}]"]
+
+
+def test_inception_leaves_lpips_to_the_offline_network(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(efficientnet_lite, "installed", lambda: False)
+    for name in ("alexnet-owt-7be5be79.pth", "vgg16-397923af.pth"):
+        (folder / name).unlink()
+    assert MetricNetworks.at_hand(folder).names == (PUBLISHED[0], f"lpips[{DIGITS}]")
 
 
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("kind", [StyleStatistics.kind, InterpolationStyle.kind, ModelState.kind])
-def test_the_styles_of_frozen_encoders_are_compared_by_all_networks(kind: str, frozen: bool) -> None:
+def test_the_first_networks_compare_the_styles_of_frozen_encoders(kind: str, frozen: bool) -> None:
     disclosed = SimpleNamespace(styles=SimpleNamespace(frozen_encoder=frozen))
-    evaluator: Any = SimpleNamespace(
-        method=SimpleNamespace(disclosure=lambda: disclosed),
-        metric_networks=SHIPPED,
-        frozen_metric_networks=PRETRAINED,
-    )
+    method = SimpleNamespace(disclosure=lambda: disclosed)
+    evaluator: Any = SimpleNamespace(method=method, metric_networks=(PRETRAINED, SHIPPED))
     target: Any = SimpleNamespace(kind=kind)
     expected = PRETRAINED if frozen and kind != ModelState.kind else SHIPPED
     assert Evaluator.networks_comparing(evaluator, target) is expected
@@ -189,16 +209,47 @@ def test_lpips_is_the_published_one_where_alexnets_file_is_there(alex: Path, pho
     assert min(wanted) > 1e-3
 
 
-def test_a_damaged_file_of_a_metric_is_refused_before_anything_trains(
-    alex: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    torch.save({"features.0.weight": torch.zeros(1)}, alex / "alexnet-owt-7be5be79.pth")
+@pytest.fixture
+def words(alex: Path, tmp_path: Path) -> list[str]:
+    """A quick audit of few small images, with the user's AlexNet."""
     for i in range(160):
         held = tmp_path / "images" / "ab"[i % 2] / "cd"[i // 2 % 2]
         held.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (32, 32), (i, 90, 200)).save(held / f"{i}.png")
+    method = ["--method", OWN_NETWORK, "--preset", "quick", "--clients", "2", "--set", "rounds=1"]
+    return [*method, "--weights", str(alex), "--dataset", "folder", "--data-root", str(tmp_path / "images")]
+
+
+def test_an_audit_compares_by_the_users_network_and_says_so(
+    words: list[str], alex: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
-    words = ["--method", "hfedf", "--preset", "quick", "--clients", "2", "--weights", str(alex), "--out", str(out)]
-    assert main([*words, "--dataset", "folder", "--data-root", str(tmp_path / "images"), "--image-size", "32"]) == 2
-    assert "want the tensors of alexnet-owt-7be5be79.pth" in capsys.readouterr().err
+    attack = ["--image-size", "32", "--attack", "gradient_inversion:steps=1"]
+    assert main([*words, *attack, "--out", str(out)]) == 0
+    told = f"lpips[alex]:{digest(alex / 'alexnet-owt-7be5be79.pth')[:8]}"
+    offline = LITE if efficientnet_lite.installed() else DIGITS
+    said = f"{OWN_NETWORK}: images that attacks draw are compared by {offline}, {told}"
+    assert said in capsys.readouterr().err
+    results = json.loads((out / "results.json").read_text())
+    assert results["config"]["setup"][OWN_NETWORK]["metrics"][-1] == told
+    (attack,) = results["runs"][0]["attacks"]
+    assert [name for name in attack["metrics"] if "lpips" in name] == ["lpips[alex]"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (["--image-size", "32", "--attack", "all"], "want the tensors of alexnet-owt-7be5be79.pth"),
+        (["--image-size", "28", "--attack", "all"], "compares images from 31 px on, got 28 px"),
+        (["--image-size", "32", "--attack", "none"], "--weights: has no effect"),
+        (["--image-size", "32", "--attack", "membership"], "--weights: has no effect"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_before_anything_trains(
+    wrong: list[str], told: str, words: list[str], alex: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save({"features.0.weight": torch.zeros(1)}, alex / "alexnet-owt-7be5be79.pth")
+    out = tmp_path / "out"
+    assert main([*words, *wrong, "--out", str(out)]) == 2
+    assert told in capsys.readouterr().err
     assert not out.exists()

@@ -128,7 +128,7 @@ def test_several_methods_in_one_call_have_each_its_own_federation_and_the_config
         assert len(population.clients) == clients
         assert config.federation(dataset, list(population.clients), 0, spec).clients == tuple(population.clients)
     told, own, random = config.as_config(3)["setup"], "the method's own", "random initialisation"
-    common = {"image_size": 32, "weights": random, "metrics": ["digits-extractor-1"]}
+    common = {"image_size": 32, "weights": random, "metrics": ["digits-extractor-1", "lpips[digits-extractor-1]"]}
     assert json.loads(json.dumps(told)) == {
         "ccst": {"clients": 3, "partition": "single", "backbone": "small_resnet", **common},
         "stablefdg": {"clients": 30, "partition": "single", "backbone": "small_resnet", **common},

@@ -38,7 +38,7 @@ def equal_numbers(evaluator: Evaluator) -> dict[str, float]:
     client's style is the paper's assumption, as none is sent one.
 
     Figures are ``ROLE_WHAT_METRIC``: psnr in decibels against the image, fid and kid against as many other images of the
-    same clients, in the features that the run's networks for metrics have; ``ROLE_n`` is the
+    same clients, in the features of `Evaluator.networks_comparing`; ``ROLE_n`` is the
     number of clients. ``ROLE_lead`` is the PSNR from the sample's style minus that from the client's, ``ROLE_lead_low`` and
     ``_high`` its 95 % interval over clients. {} if no interpolation style was shared.
     """

@@ -51,8 +51,7 @@ class Evaluator:
         per_client: By number of images of an artifact, how many such artifacts of each client.
         alternatives: Number of artifacts of each control.
         crossed: Whether every client's artifact is also read as every other client's, for the self test.
-        metric_networks: Which networks compare reconstructions with the truth: none that the federation trains.
-        frozen_metric_networks: The same of attacks on the styles of a frozen encoder, which optimise against no other.
+        metric_networks: What compares reconstructions with the truth: from styles of a frozen encoder, and from all else.
     """
 
     population: Population
@@ -64,8 +63,7 @@ class Evaluator:
     per_client: Mapping[int, int] = field(default_factory=lambda: ARTIFACTS_PER_CLIENT)
     alternatives: int = ALTERNATIVES
     crossed: bool = False
-    metric_networks: MetricNetworks = SHIPPED
-    frozen_metric_networks: MetricNetworks = SHIPPED
+    metric_networks: tuple[MetricNetworks, MetricNetworks] = (SHIPPED, SHIPPED)
     evidence: RecordedStyles | None = field(default=None, init=False)
     targets: Mapping[str, Target[Simulator]] = field(default_factory=dict, init=False)
 
@@ -119,10 +117,10 @@ class Evaluator:
         return self.targets[name]
 
     def networks_comparing(self, target: Target[Simulator]) -> MetricNetworks:
-        """Which networks compare reconstructions from this target: none that an attack on it optimises against."""
+        """What compares reconstructions from this target: no network that an attack on it optimises against."""
         styles = (StyleStatistics.kind, InterpolationStyle.kind)
         frozen = target.kind in styles and self.method.disclosure().styles.frozen_encoder
-        return self.frozen_metric_networks if frozen else self.metric_networks
+        return self.metric_networks[0 if frozen else 1]
 
     def adversaries(
         self,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from fdgpriv.metrics.perceptual import FILES, Perceptual, PublishedLpips, extractor_lpips
+from fdgpriv.metrics.perceptual import FILES, LEAST_SIDE, Perceptual, PublishedLpips, extractor_lpips
 from fdgpriv.metrics.realism import resized
 from fdgpriv.models import efficientnet_lite
 from fdgpriv.models.extractor import (
@@ -18,6 +18,7 @@ from fdgpriv.models.extractor import (
     imagenet_extractor,
     inception_extractor,
 )
+from fdgpriv.utils.checksum import digest
 
 # what a backbone's name contains if it is the network
 _NAMES = {"inception": "inception_v3", "alex": "alexnet", "vgg": "vgg16", "pretrained": efficientnet_lite.NAME}
@@ -50,15 +51,14 @@ class MetricNetworks:
         def usable(network: str) -> bool:
             return trained is None or _NAMES[network] not in trained
 
-        def of_user(network: str, files: tuple[str, ...]) -> Path | None:
-            if weights is None or not usable(network):
-                return None
-            return next((weights / file for file in files if (weights / file).is_file()), None)
+        def of_user(network: str, name: str) -> Path | None:
+            given = weights is not None and usable(network) and (weights / name).is_file()
+            return weights / name if weights is not None and given else None
 
-        lpips = {network: of_user(network, (file,)) for network, file in FILES.items()}
+        lpips = {network: of_user(network, file) for network, file in FILES.items()}
         return cls(
             efficientnet_lite.installed() and usable("pretrained"),
-            of_user("inception", INCEPTION_FILES),
+            of_user("inception", INCEPTION_FILES[0]),
             tuple((network, path) for network, path in lpips.items() if path is not None),
         )
 
@@ -69,23 +69,31 @@ class MetricNetworks:
 
     @property
     def distances(self) -> tuple[Perceptual, ...]:
-        """The perceptual distances, the first one for scoring; AlexNet's before VGG-16's."""
+        """The perceptual distances."""
         return tuple(_published(*one) for one in self.lpips) or (_formula(self.pretrained),)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all that compare, without their weights' hashes; none is loaded."""
+        """The names of all that compare, of the user's files with the first eight digits of their SHA-256; none is loaded."""
         offline = efficientnet_lite.NAME if self.pretrained else DIGITS_EXTRACTOR
-        return (offline if self.inception is None else INCEPTION, *(f"lpips[{name}]" for name, _ in self.lpips))
+        extractor = offline if self.inception is None else f"{INCEPTION}:{digest(self.inception)[:8]}"
+        published = [f"lpips[{network}]:{digest(file)[:8]}" for network, file in self.lpips]
+        return (extractor, *(published or [f"lpips[{offline}]"]))
 
     @property
     def of_user(self) -> bool:
         """Whether any is from the user's files."""
         return self.inception is not None or bool(self.lpips)
 
-    def load(self) -> None:
-        """Loads them; a ValueError names a file that has other tensors than its network's."""
-        _ = self.extractor, self.distances
+    def check(self, side: int) -> None:
+        """Loads the user's files; a ValueError tells of other tensors in them or of too small images, of `side` px."""
+        for network, file in self.lpips:
+            if side < LEAST_SIDE[network]:
+                raise ValueError(
+                    f"--weights: {file.name} compares images from {LEAST_SIDE[network]} px on, got {side} px"
+                )
+        if self.of_user:
+            _ = self.extractor, self.distances
 
     def fitted(self, images: Tensor) -> Tensor:
         """Images (N, 3, H, W) at the size that `extractor` sees: of any size, but for the digits extractor 32 px."""

@@ -17,6 +17,7 @@ from fdgpriv.utils.warnings_filter import warnings_ignored
 
 _SOURCE = "comes from https://download.pytorch.org/models/"
 FILES = {"alex": "alexnet-owt-7be5be79.pth", "vgg": "vgg16-397923af.pth"}
+LEAST_SIDE = {"alex": 31, "vgg": 16}  # pixels; of smaller images the networks' pooling leaves nothing
 
 
 class Perceptual(nn.Module, ABC):

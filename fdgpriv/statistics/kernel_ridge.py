@@ -1,4 +1,4 @@
-"""Kernel ridge regression whose kernel width and penalty are chosen by the error on inputs left out."""
+"""Kernel ridge regression whose kernel width and penalty are chosen by a loss on inputs left out, by default the error."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,9 +20,9 @@ Loss = Callable[[Tensor, Tensor], Tensor]  # of predictions and targets (M, P): 
 
 
 class KernelRidge:
-    """Kernel ridge regression from vectors (D,) to targets (P,); width and penalty by leave-one-out error.
+    """Kernel ridge regression from vectors (D,) to targets (P,); width and penalty by the loss on inputs left out.
 
-    Both are chosen on at most `CHOSEN_ON` of the inputs; on all, the penalty is moved as long as the error falls.
+    Both are chosen on at most `CHOSEN_ON` of the inputs; on all, the penalty is moved as long as the loss falls.
 
     Args:
         inputs: (M, D) standardised vectors of simulated artifacts.
@@ -30,10 +30,11 @@ class KernelRidge:
         kernel: ``linear`` (ridge regression), or ``rbf`` with a width around the median distance.
         groups: (M,) of inputs that are left out together: those of one look, where the observed artifacts will have yet
             another, or of one image. Then width and penalty stay as they were chosen.
-        loss: What width and penalty are to make small; None for the mean squared error.
+        loss: What width and penalty are to make small; None for the mean squared error, of at most `_CHECKED` or twice as
+            many targets. Of equal ones the larger penalty is chosen.
 
     Attributes:
-        error: The loss on inputs left out, each by itself or with its group.
+        loss: The loss on inputs left out, each by itself or with its group.
         left_out: (M, P) the prediction for each input by the regression on all others; in a file if it is large.
     """
 
@@ -48,12 +49,12 @@ class KernelRidge:
         self.inputs, self.kernel = inputs, kernel
         self.center = targets.mean(0)
         every = max(1, targets.shape[1] // _CHECKED) if loss is None else 1
-        judge = _LeftOut(targets[:, ::every].double(), self.center[::every].double(), groups, loss or _mean_square)
+        left_out = _LeftOut(targets[:, ::every].double(), self.center[::every].double(), groups, loss or _mean_square)
         few = slice(None, None, -(-len(inputs) // CHOSEN_ON) or 1)
-        fit = self._chosen(inputs[few], judge.among(few))
+        fit = self._chosen(inputs[few], left_out.among(few))
         if len(inputs) > CHOSEN_ON:
-            fit = self._refitted(fit, judge)
-        self.width, self.penalty, self.error = fit.width, fit.penalty, fit.error
+            fit = self._refitted(fit, left_out)
+        self.width, self.penalty, self.loss = fit.width, fit.penalty, fit.loss
         diagonal = fit.inverse.diagonal()[:, None]
         self.left_out, self.weights = (empty_in_file(*targets.shape) for _ in range(2))
         for first in range(0, targets.shape[1], _AT_ONCE):
@@ -67,30 +68,30 @@ class KernelRidge:
         found: Tensor = self._gram(inputs, self.inputs, self.width) @ self.weights + self.center
         return found
 
-    def _chosen(self, inputs: Tensor, judge: "_LeftOut") -> "_Fit":
-        """The fit to these inputs whose width and penalty err least; all penalties by one eigendecomposition."""
+    def _chosen(self, inputs: Tensor, left_out: "_LeftOut") -> "_Fit":
+        """The fit to these inputs whose width and penalty lose least; all penalties by one eigendecomposition."""
         found = []
         for width in self._widths(inputs):
             gram = self._gram(inputs.double(), inputs.double(), width)
             values, vectors = torch.linalg.eigh(gram)
             for penalty in PENALTIES:
                 inverse = (vectors / (values.clamp_min(0) + penalty * _mean_eigenvalue(gram))) @ vectors.T
-                found.append(_Fit(judge.loss(inverse), width, penalty, inverse))
-        return min(found, key=lambda fit: fit.error)
+                found.append(_Fit(left_out.measured(inverse), width, penalty, inverse))
+        return min(found, key=lambda fit: (fit.loss, -fit.penalty))
 
-    def _refitted(self, chosen: "_Fit", judge: "_LeftOut") -> "_Fit":
-        """The fit to all inputs with the chosen width; its penalty the next smaller or larger while that errs less."""
+    def _refitted(self, chosen: "_Fit", left_out: "_LeftOut") -> "_Fit":
+        """The fit to all inputs with the chosen width; its penalty the next smaller or larger while that loses less."""
         gram = self._gram(self.inputs.double(), self.inputs.double(), chosen.width)
 
         def at(place: int) -> _Fit:
             penalty = PENALTIES[place]
             inverse = self._inverse(gram, penalty * _mean_eigenvalue(gram))
-            return _Fit(judge.loss(inverse), chosen.width, penalty, inverse)
+            return _Fit(left_out.measured(inverse), chosen.width, penalty, inverse)
 
         place = PENALTIES.index(chosen.penalty)
         best = at(place)
-        for step in (1, -1) if judge.groups is None else ():
-            while 0 <= place + step < len(PENALTIES) and (fit := at(place + step)).error < best.error:
+        for step in (1, -1) if left_out.groups is None else ():
+            while 0 <= place + step < len(PENALTIES) and (fit := at(place + step)).loss < best.loss:
                 best, place = fit, place + step
             if best.penalty != chosen.penalty:
                 break  # the other way lies where it came from
@@ -145,9 +146,9 @@ class _LowRank(NamedTuple):
 
 
 class _Fit(NamedTuple):
-    """A width and a penalty, their error on inputs left out, and the inverse (M, M) of the penalised kernel matrix."""
+    """A width and a penalty, their loss on inputs left out, and the inverse (M, M) of the penalised kernel matrix."""
 
-    error: float
+    loss: float
     width: float
     penalty: float
     inverse: Tensor | _LowRank
@@ -161,29 +162,30 @@ class _LeftOut:
         targets: (M, P).
         center: (P,) that the regression adds.
         groups: (M,) of inputs that are left out together, or None.
-        of: Gives the loss from predictions and targets.
+        loss: Of predictions and targets.
     """
 
     targets: Tensor
     center: Tensor
     groups: Tensor | None
-    of: Loss
+    loss: Loss
 
     def among(self, few: slice) -> "_LeftOut":
         """The same on some of the inputs."""
         return replace(self, targets=self.targets[few], groups=None if self.groups is None else self.groups[few])
 
-    def loss(self, inverse: Tensor | _LowRank) -> float:
+    def measured(self, inverse: Tensor | _LowRank) -> float:
         """The loss of the regression with this inverse (M, M) of the penalised kernel matrix."""
         weights = inverse @ (self.targets - self.center)
-        return float(self.of(self.targets - self._errors(inverse, weights), self.targets))
+        return float(self.loss(self.targets - self._errors(inverse, weights), self.targets))
 
     def _errors(self, inverse: Tensor | _LowRank, weights: Tensor) -> Tensor:
         """(M, P): each target minus its prediction by the regression on the inputs of other groups."""
+        errors = weights / inverse.diagonal()[:, None]
         if self.groups is None:
-            return weights / inverse.diagonal()[:, None]
-        errors = torch.empty_like(weights)
-        for group in self.groups.unique():
+            return errors
+        groups, counts = self.groups.unique(return_counts=True)
+        for group in groups[counts > 1]:
             own = (self.groups == group).nonzero().flatten()
             block = inverse.block(own) if isinstance(inverse, _LowRank) else inverse[own[:, None], own]
             errors[own] = torch.linalg.solve(block, weights[own])

@@ -44,6 +44,10 @@ def as_shares(predicted: Tensor, n_images: Tensor) -> Tensor:
     """Distributions (M, K) from predicted shares: cut at 0, of sum 1, and whole images where there are fewer than labels.
 
     Of a single image that is the most likely label.
+
+    Args:
+        predicted: (M, K) real numbers.
+        n_images: (M,) how many images each is of.
     """
     found = predicted.clamp_min(0)
     found = found / found.sum(1, keepdim=True).clamp_min(1e-9)

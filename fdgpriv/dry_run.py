@@ -1,0 +1,60 @@
+"""Builds what an audit will train and compare with, so that invalid settings fail before anything is written."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from fdgpriv.config import AuditConfig
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.defense import defended
+from fdgpriv.models.backbone import Backbone
+from fdgpriv.utils.seeds import generator
+
+
+def dry_run(config: AuditConfig, dataset: Dataset) -> None:
+    """Builds every partition, model and metric's network once; ValueError if one cannot be, or if an option has no effect."""
+    for attack in config.attacks:
+        config.attack(attack).check(dataset.image_size)
+    built = _built(config, dataset)
+    if not built and config.backbone is not None:
+        raise ValueError(f"--backbone: has no effect: {', '.join(config.methods)}: each trains its own network")
+    compared = _compared_by_users_networks(config, dataset)
+    if config.weights is not None and not (built or compared or any(map(config.transfers_styles, config.methods))):
+        raise ValueError(f"--weights: has no effect: {', '.join(config.methods)} use other networks")
+
+
+def _built(config: AuditConfig, dataset: Dataset) -> bool:
+    """Whether any method trains a backbone, after all were built and all settings checked."""
+    built = []
+
+    def recorded(build: Callable[[torch.Generator], Backbone], rng: torch.Generator) -> Backbone:
+        built.append(rng)
+        return build(rng)
+
+    for target in config.targets:
+        for seed in config.seeds:
+            for spec in config.methods:
+                clients = config.populate(dataset, spec, target, seed).clients
+                method = config.method(spec)
+                federation = config.federation(dataset, list(clients), seed, spec)
+                federation = replace(federation, backbone=partial(recorded, federation.backbone))
+                method.check(method.model(federation, generator(seed)))
+                for client_data in clients.values():
+                    method.check_data(client_data)
+                for defense in config.defenses:
+                    own, protecting = defended(method, defense, config.inject_bug)
+                    protecting.check_sizes({name: len(held) for name, held in clients.items()})
+                    own.check(own.model(federation, generator(seed)))
+    return bool(built)
+
+
+def _compared_by_users_networks(config: AuditConfig, dataset: Dataset) -> bool:
+    """Whether images that attacks draw are compared by networks from the user's files, after all of these were checked."""
+    if not any(config.attack(spec).task.draws_images for spec in config.attacks):
+        return False
+    networks = [one for spec in config.methods for one in config.metric_networks(spec, len(dataset.domains) - 1)]
+    for one in networks:
+        one.check(dataset.image_size)
+    return any(one.of_user for one in networks)
