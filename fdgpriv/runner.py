@@ -14,9 +14,11 @@ from fdgpriv.cell_runner import CellRunner, CompletedCell, in_process
 from fdgpriv.claims import Case, claims
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
+from fdgpriv.defense import defended
 from fdgpriv.evaluation.attack_evaluation import scores_file
 from fdgpriv.evaluation.comparison import RunComparison, compared, settings_of
 from fdgpriv.evaluation.verdicts import judge
+from fdgpriv.method import Method
 from fdgpriv.models.style_codec import digits_codec, photo_codec
 from fdgpriv.privacy.release import privacies
 from fdgpriv.registry import registered
@@ -160,7 +162,7 @@ class Runner:
         """
         if one.trained.failed is not None:
             return ()
-        attacks, method = [findings[key] for key in one.scores], self.config.method(one.cell.method)
+        attacks, method = [findings[key] for key in one.scores], self._trained(one.cell)
         shortfall = method.shortfall(one.trained.log)
         others = [run for run in completed if run is not one and replace(run.cell, method=one.cell.method) == one.cell]
         comparisons = [
@@ -172,12 +174,16 @@ class Runner:
                 compared(one.scores, other.scores, findings),
             )
             for other in others
-            for part in (self.config.method(other.cell.method),)
+            for part in (self._trained(other.cell),)
         ]
         known = one.trained.log | one.facts
         return claims(
             method.name(), Case(attacks, one.records, known, method.name(), settings_of(method), comparisons, shortfall)
         )
+
+    def _trained(self, cell: Cell) -> Method:
+        """The method of the cell, with the settings that its defense changes."""
+        return defended(self.config.method(cell.method), cell.defense, self.config.inject_bug)[0]
 
     def _codec_figure(self) -> tuple[RunFigure, ...]:
         path = Path("figures") / "style_encoder.png"

@@ -12,6 +12,8 @@ from fdgpriv.results.finding import Claim
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.multiplicity import holm, simes
 
+_MODELS = ("model_state", "model_update")
+
 Word = Literal["supported", "refuted", "undecided"]
 FALSE_CLAIMS = 0.05  # family-wise, over the claims of one paper
 
@@ -114,7 +116,12 @@ def needs(what: str) -> Rule:
 
 
 def no_leak_by(
-    *attacks: str, image: bool = False, leak: Word = "refuted", on: Sequence[str] = (), by: Sequence[str] = ()
+    *attacks: str,
+    image: bool = False,
+    leak: Word = "refuted",
+    on: Sequence[str] = (),
+    by: Sequence[str] = (),
+    level: str | None = None,
 ) -> Rule:
     """Rule for the claim that an artifact leaks nothing: a leak found by one of `attacks` refutes it.
 
@@ -126,6 +133,7 @@ def no_leak_by(
         leak: Verdict if there is a leak; "supported" for a claim that the artifact is informative.
         on: Artifact kinds to include; none for all.
         by: Adversaries to include; none for all.
+        level: Of the artifacts to include, image, client or group; None for all.
     """
 
     def decide(case: Case) -> Decision:
@@ -136,6 +144,7 @@ def no_leak_by(
             and not refused(row)
             and (not on or row.kind in on)
             and (not by or row.threat.role in by)
+            and level in (None, row.level)
         ]
         verdicts = [(row, _image_verdict(row)) if image else (row, wire_verdict(row)) for row in rows]
         p = together(_p(row, image) for row in rows)
@@ -227,17 +236,24 @@ def _rounded(value: float) -> float:
     return 0.0 if abs(value) < 1e-12 else value
 
 
+_FROZEN = {"freeze": ("",), "freeze_backbone": ("backbone.",)}  # by `buffers`, how the names of frozen layers begin
+_HEAD = "head."  # a head sent by itself has its tensors' names without this
+
+
 def statistics_layers(case: Case) -> int:
-    """Number of BatchNorm layers whose running statistics clients share with the server, over all rounds."""
-    return len(
-        {
-            name.rpartition(".")[0]
-            for record in case.records
-            if record.receiver == SERVER
-            for name in record.shapes
-            if name.endswith("running_mean")
-        }
-    )
+    """Number of BatchNorm layers whose running statistics, computed from images, clients share with the server.
+
+    Over all rounds; frozen statistics are nobody's.
+    """
+    frozen = _FROZEN.get(str(case.settings.get("buffers")), ())
+    names = {
+        name.rpartition(".")[0]
+        for record in case.records
+        if record.receiver == SERVER
+        for name in record.shapes
+        if name.endswith("running_mean") and not (record.kind in _MODELS and name.startswith(frozen))
+    }
+    return len({name.removeprefix(_HEAD) for name in names})
 
 
 def bytes_per_client_round(case: Case, kinds: Sequence[str]) -> float:

@@ -159,7 +159,7 @@ HYPOTHESES = (
     Hypothesis(
         "H-L4",
         "better client privacy",
-        "label histogram, domain and size from the head and its statistics",
+        "label histogram and domain from the head and its statistics",
         _where_trained(no_leak_by("label_histogram", "domain_inference", on=("classifier_head",))),
     ),
     Hypothesis(

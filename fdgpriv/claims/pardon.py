@@ -4,10 +4,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, interval, needs, no_leak_by
+from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, interval, needs, no_leak_by, wire_verdict
 
 _STYLE = ("style_statistics",)
 _OF_ALL = ("interpolation_style",)
+_MODELS = ("model_state", "global_model")
+_OF_STYLE = ("style_membership", "identification", "domain_inference")
+_RELEVANT = 0.1  # of AUC, as for membership
 
 
 def _cross_sharing(case: Case) -> Decision:
@@ -37,12 +40,50 @@ def _conceals(case: Case) -> Decision:
         for m in counts
     )
     few, most = counts[0], counts[-1]
-    if case.facts.get(f"presence_{most}_low", 0.0) > 0.5:
+    if case.facts.get(f"presence_{most}_low", 0.0) > max(0.5, case.facts.get(f"absent_{most}", 0.5)):
         return Decision("refuted", f"with {most} clients, the global style reveals that one took part", evidence)
-    if case.facts.get(f"presence_{few}_low", 0.0) > 0.5:
-        reason = f"with {most} clients, a client's presence is not found, by an attack that finds it with {few}"
-        return Decision("supported", reason, evidence)
-    return Decision("undecided", f"inconclusive: not even with {few} clients is a client's presence found", evidence)
+    if case.facts.get(f"presence_{few}_low", 0.0) <= 0.5:
+        return Decision(
+            "undecided", f"inconclusive: not even with {few} clients is a client's presence found", evidence
+        )
+    if case.facts.get(f"presence_{most}_high", 1.0) > 0.5 + _RELEVANT:
+        reason = f"inconclusive: with {most} clients, an AUC above {0.5 + _RELEVANT} is not excluded"
+        return Decision("undecided", reason, evidence)
+    reason = (
+        f"with {most} clients, an AUC above {0.5 + _RELEVANT} is excluded, by an attack that finds a client with {few}"
+    )
+    return Decision("supported", reason, evidence)
+
+
+def _labels_concealed(case: Case) -> Decision:
+    """Decided for the claim where a client's style tells no labels: the global style is computed from such styles."""
+    found = no_leak_by("label_histogram", on=_STYLE)(case)
+    if found.verdict != "refuted":
+        return found
+    reason = (
+        "a client's style tells its labels; whether the global style, computed from all of them, does is not measured"
+    )
+    return replace(found, verdict="undecided", reason=reason, leak=False)
+
+
+def _no_additional_risk(case: Case) -> Decision:
+    """Decided against the claim by a leak of the style where the same adversary finds none of this secret in the model."""
+    found = no_leak_by(*_OF_STYLE, on=_STYLE)(case)
+    if found.verdict != "refuted":
+        return found
+    by_model = {
+        (row.secret, row.threat.role) for row in case.attacks if row.kind in _MODELS and wire_verdict(row) == "leak"
+    }
+    by_style = {
+        (row.secret, row.threat.role)
+        for row in case.attacks
+        if row.attack in _OF_STYLE and row.kind in _STYLE and wire_verdict(row) == "leak"
+    }
+    if by_style - by_model:
+        listed = ", ".join(f"{secret} by {role}" for secret, role in sorted(by_style - by_model))
+        return replace(found, reason=f"the style leaks what no attack on the model finds: {listed}")
+    reason = "the model alone leaks the same secrets to the same adversaries"
+    return replace(found, verdict="undecided", reason=reason, leak=False)
 
 
 def _abstract(case: Case) -> Decision:
@@ -91,8 +132,8 @@ HYPOTHESES = (
     Hypothesis(
         "H-P3",
         "the global style conceals client-specific data and class-level information",
-        "the label histogram from the client style",
-        no_leak_by("label_histogram", on=_STYLE),
+        "the label histogram from the client styles that the global style is computed from",
+        _labels_concealed,
     ),
     Hypothesis(
         "H-P4",
@@ -109,13 +150,13 @@ HYPOTHESES = (
     Hypothesis(
         "H-P5",
         "does not introduce additional security risks; instead, it mitigates",
-        "any attack on model and style, compared with the model alone",
-        no_leak_by("style_membership", "identification", "domain_inference", on=_STYLE),
+        "attacks on the style, beside those on the model alone",
+        _no_additional_risk,
     ),
     Hypothesis(
         "H-P6",
         "the style is sent once",
-        "membership in the client style, by client and cluster size",
+        "membership in the client style",
         no_leak_by("style_membership", on=_STYLE),
     ),
     Hypothesis(
