@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 import torch
 from conftest import Fitted, fit
+from sklearn.metrics import r2_score
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.statistics.kernel_ridge import KernelRidge
-from fdgpriv.tasks.label_shares import as_shares
+from fdgpriv.tasks.label_shares import as_shares, r2
 from fdgpriv.threat import threat
 
 histogram: Any = import_module("fdgpriv.attacks.label_histogram")
@@ -78,3 +79,19 @@ def test_regressions_on_single_images_are_chosen_by_wrong_labels(
 def test_real_numbers_become_shares() -> None:
     found = as_shares(torch.tensor([[0.4, -3.0, 0.4], [0.6, 0.25, 0.15], [0.2, 0.5, 0.1]]), torch.tensor([30, 2, 1]))
     assert found.tolist() == [[0.5, 0, 0.5], [pytest.approx(0.5), pytest.approx(0.5), 0], [0, 1, 0]]
+
+
+def test_r2_is_scikit_learns_over_all_shares_with_the_recomputed_jackknife(rng: torch.Generator) -> None:
+    true = torch.rand(12, 4, generator=rng).double()
+    predicted = true + 0.2 * torch.randn(12, 4, generator=rng)
+
+    def plain(rows: Tensor) -> float:
+        return float(r2_score(true[rows].numpy(), predicted[rows].numpy(), multioutput="variance_weighted"))
+
+    every = torch.arange(12)
+    without = torch.tensor([plain(every[every != i]) for i in range(12)])
+    error = float((11 / 12 * (without - without.mean()).square().sum()).sqrt())
+    found = r2(predicted, true)
+    assert found.value == pytest.approx(plain(every))
+    assert found.ci95 == pytest.approx((plain(every) - 1.96 * error, plain(every) + 1.96 * error), abs=1e-3)
+    assert r2(predicted, true[:1].expand(12, -1)).value is None

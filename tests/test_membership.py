@@ -118,7 +118,7 @@ def test_auc_is_sklearn_s_with_ties_for_candidates_and_for_the_pool(rng: torch.G
 @pytest.mark.parametrize("rate", [0.01, 0.05])
 def test_hits_at_few_false_accusations_are_those_of_the_roc_curve(rng: torch.Generator, rate: float) -> None:
     members, others = torch.randint(60, (200,), generator=rng) + 20, torch.randint(60, (700,), generator=rng)
-    found = members_task.tpr_at_fpr(members.double(), others.double(), rate)
+    found = members_task.tpr_at_fpr(members.double(), others.double(), rate, len(others))
     labels = [1] * len(members) + [0] * len(others)
     fpr, tpr, _ = roc_curve(labels, torch.cat([members, others]).numpy(), drop_intermediate=False)
     assert found.value == pytest.approx(max(tpr[fpr <= rate]))
@@ -129,13 +129,20 @@ def test_hits_at_few_false_accusations_are_those_of_the_roc_curve(rng: torch.Gen
 def test_a_rate_below_three_false_accusations_is_refused() -> None:
     """None of 299 says nothing of 1 %."""
     members = torch.ones(5)
-    refused = members_task.tpr_at_fpr(members, torch.zeros(299), 0.01)
+    refused = members_task.tpr_at_fpr(members, torch.zeros(600), 0.01, 299)
     assert refused.value is None
     assert "300" in str(refused.reason)
-    assert members_task.tpr_at_fpr(members, torch.zeros(300), 0.01).value == 1
-    few = members_task.at_few_false_accusations([torch.rand(40)] * 10, [truth_of(torch.arange(40) < 5)] * 10)
-    assert few["tpr_at_fpr_0.01"].value is not None  # 350 others together
-    assert few["tpr_at_fpr_0.001"].value is None
+    assert members_task.tpr_at_fpr(members, torch.zeros(600), 0.01, 300).value == 1
+    alike = [truth_of(torch.arange(40) < 5)] * 10  # 350 times one of 35 images
+    apart = [
+        dataclasses.replace(one, membership_candidates=one.membership_candidates + 40 * i)
+        for i, one in enumerate(alike)
+    ]
+    for truths, told in ((alike, "got 35"), (apart, None)):
+        found = members_task.at_few_false_accusations([torch.rand(40)] * 10, truths)
+        assert (found["tpr_at_fpr_0.01"].value is None) == (told is not None)
+        assert (told or "") in str(found["tpr_at_fpr_0.01"].reason)
+        assert found["tpr_at_fpr_0.001"].value is None
 
 
 # Shadows

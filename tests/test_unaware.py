@@ -147,3 +147,17 @@ def test_which_kinds_a_defense_changes() -> None:
     own = {name: Defense.named(name) for name in Defense.names()}
     for name in ("none", "bn_local", "bn_frozen", "secure_aggregation", "send_once", "min_clients"):
         assert not own[name]().alters(STYLES), name
+
+
+def test_the_positive_control_of_attacks_on_layers_is_undefended_at_the_deepest(tiny: Dataset, tmp_path: Path) -> None:
+    evaluator = fit(tiny, clients=6, defense="gaussian:epsilon=0.05").evaluator()
+    attack = AttackTrials(evaluator, Attack.named("layout_probe")(), threat("server"))
+    found = AttackEvaluation(attack, "layout_probe", STYLES, True, tmp_path, "c").run()
+    deepest = list(found.ablations.values())[-1]
+    assert found.ablation == "layer"
+    assert found.positive() == found.undefended != deepest
+    bare = replace(attack, evaluator=evaluator.undefended)
+    target = bare.evaluator.target(STYLES)
+    plain = bare.scores(target.at(target.simulator.layers()[-1]), (1,), generator(0))[1]
+    assert mean(found.undefended) == pytest.approx(mean(plain), abs=0.01)
+    assert mean(plain) > mean(deepest) + 0.02  # at which it has learned to say little

@@ -79,7 +79,8 @@ def undefended(
 ) -> Scores | None:
     """The positive control: the same attack and budget on single images without defense; None where there is no defense.
 
-    Attacks on whole clients only are evaluated on artifacts of these clients, simulated again without defense; joint
+    Attacks on layers are evaluated at the deepest one. Attacks on whole clients only are evaluated on artifacts of these
+    clients, simulated again without defense; joint
     artifacts of an undefended run are used as they are.
 
     Args:
@@ -99,6 +100,8 @@ def undefended(
         return bare.scores(replace(own, wire={}), (None,), rng)[None]
     if no_defense:
         return None
+    if "layer" in trials.attack.ablations and (layers := own.simulator.layers()):
+        own = own.at(layers[-1])  # at the deepest layer, as without a defense
     return bare.scores(own, sizes if trials.attack.task.hides_size else (1,), rng)[1]
 
 

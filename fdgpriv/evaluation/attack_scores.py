@@ -56,7 +56,8 @@ class AttackScores(Entry):
         ablations: Scores on single images by ``layer``, or by ``variant`` of the attack, the strongest last.
         ablation: Which of the two.
         by_rounds: By number of rounds and of images, ascending, scores on that many rounds' artifacts combined.
-        undefended: On single images without the defense, by the same attack with the same budget.
+        undefended: On single images without the defense, at the deepest layer where it attacks layers, by the same attack
+            with the same budget.
         unaware: On the artifacts on the wire, by an adversary that does not know the defense; None where there is nothing
             to know.
         planted: By scope, how often a leak of relevant size planted in these artifacts is found.
@@ -211,6 +212,6 @@ class AttackScores(Entry):
 
     def positive(self) -> Scores | None:
         """The positive control's scores: of undefended single images (or whole clients), or at the deepest layer."""
-        if self.ablations and self.ablation == "layer":
+        if self.undefended is None and self.ablations and self.ablation == "layer":
             return list(self.ablations.values())[-1]
         return self.undefended or self.by_size.get(1)

@@ -13,6 +13,11 @@ from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.questions import Absent, Evidence, Verdict, absence
 from fdgpriv.statistics.rule import Test
 
+_NO_IMAGES = "this attack draws no images, so it has no decoder to measure against"
+_EXPENSIVE = (
+    "simulating an artifact is expensive here, so that no decoder was shown each image's own to measure against"
+)
+
 
 def alone(evidence: Evidence | Absent) -> tuple[Verdict, str | None]:
     """The verdict of one test by itself, without any correction, and the reason where it is not a leak."""
@@ -67,9 +72,7 @@ def leakage_entry(
     }
     ceiling = scores.headline.get("autoencoder")
     if ceiling is None:
-        return Leakage(
-            value=None, reason="this attack draws no images, so it has no decoder to measure against", **shared
-        )
+        return Leakage(value=None, reason=_EXPENSIVE if "nearest_own" in scores.headline else _NO_IMAGES, **shared)
     own, control, top = (
         attack.sign * np.asarray(values)
         for values in (scores.headline["attack"], scores.headline[test.strongest_control], ceiling)

@@ -7,10 +7,13 @@ import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Prediction
+from fdgpriv.metrics.score import jackknife
+from fdgpriv.statistics.measured import Measured
 from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Predictions, Task
 
 _NOISES = 10
+_LEAST_SPREAD = 1e-9
 
 
 class LabelShares(Task):
@@ -30,6 +33,10 @@ class LabelShares(Task):
             [(p.double() - t.histogram).abs().sum().clamp_max(2) for p, t in zip(predictions, truths, strict=True)]
         )
 
+    def of_set(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Measured]:
+        true = torch.stack([truth.histogram for truth in truths]).double()
+        return {"r2": r2(torch.stack(list(predictions)).double(), true)}
+
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
         """Random shares, and those of the public images."""
         noise = torch.rand(_NOISES, adversary.classes, generator=rng)
@@ -38,6 +45,21 @@ class LabelShares(Task):
     def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The share of each class among its own images."""
         return adversary.public_shares
+
+
+def r2(predicted: Tensor, true: Tensor) -> Measured:
+    """The share of the variance of `true` (M, K) between artifacts that the predictions (M, K) explain, at most 1.
+
+    The interval is the jackknife's; null where all have the same shares.
+    """
+    wrong, n = (predicted - true).square().sum(1), len(true)
+    centred = true - true.mean(0)
+    spread, without = centred.square().sum(), centred.square().sum() - centred.square().sum(1) * n / max(1, n - 1)
+    if n < 3 or not without.min() > _LEAST_SPREAD:
+        return Measured(value=None, reason="the label shares hardly differ", n=n, direction="higher_leaks")
+    value = float(1 - wrong.sum() / spread)
+    ends = jackknife(value, [1 - (wrong.sum() - wrong) / without])
+    return Measured(value=value, ci95=ends, n=n, direction="higher_leaks")
 
 
 def as_shares(predicted: Tensor, n_images: Tensor) -> Tensor:

@@ -71,18 +71,22 @@ def at_few_false_accusations(predictions: Sequence[Prediction], truths: Sequence
     """The true positive rate at low false positive rates, with one threshold over all targets.
 
     The interval is Clopper and Pearson's. Null where fewer than three false positives are allowed: even none would not
-    show that the rate is met.
+    show that the rate is met. An image that is a non-member of several targets counts once for this.
     """
     groups = list(_members_and_others(predictions, truths))
+    distinct = torch.cat([truth.membership_candidates[~truth.members] for truth in truths]).unique().numel()
     members = torch.cat([inside.flatten() for _, inside, _ in groups])
     others = torch.cat([out.flatten() for _, _, out in groups])
-    return {f"tpr_at_fpr_{rate}": tpr_at_fpr(members, others, rate) for rate in FALSE_ACCUSATIONS}
+    return {f"tpr_at_fpr_{rate}": tpr_at_fpr(members, others, rate, distinct) for rate in FALSE_ACCUSATIONS}
 
 
-def tpr_at_fpr(members: Tensor, others: Tensor, rate: float) -> Measured:
-    """The share of members (N,) above a threshold that at most `rate` of the others (M,) exceed; `rate` is chance."""
-    if not len(members) or rate * len(others) < 3 - 1e-9:
-        reason = f"a false positive rate of {rate} wants at least {round(3 / rate):,} non-members, got {len(others):,}"
+def tpr_at_fpr(members: Tensor, others: Tensor, rate: float, distinct: int) -> Measured:
+    """The share of members (N,) above a threshold that at most `rate` of the others (M,) exceed; `rate` is chance.
+
+    Refused where the others are too few different images, of which there are `distinct`.
+    """
+    if not len(members) or rate * distinct < 3 - 1e-9:
+        reason = f"a false positive rate of {rate} wants at least {round(3 / rate):,} non-members, got {distinct:,}"
         return Measured(value=None, reason=reason, n=len(members), direction="higher_leaks")
     threshold = others.sort(descending=True).values[int(rate * len(others) + 1e-9)]
     found = clopper_pearson(int((members > threshold).sum()), len(members))
