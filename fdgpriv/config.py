@@ -19,6 +19,7 @@ from fdgpriv.federation.partition import Population, populate
 from fdgpriv.federation.setup import Federated, Setup
 from fdgpriv.method import Method
 from fdgpriv.metrics.networks import SHIPPED, MetricNetworks
+from fdgpriv.models.adain_vgg import has_adain_vgg
 from fdgpriv.models.architecture import RANDOM
 from fdgpriv.models.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone, backbone, origin
 from fdgpriv.threat import THREATS
@@ -124,10 +125,11 @@ class AuditConfig(Options):
         part, named = Method.described(spec)
         preset = "default" if self.preset == "thorough" else self.preset  # thorough attacks on the same training
         given = {**part.presets[preset], **self.settings, **named}
-        if self.weights is not None and self.weights.is_dir() and self.transfers_styles(spec):
-            given.setdefault("codec_weights", self.weights)
+        folder = self.weights if self.weights is not None and self.weights.is_dir() else None
+        if folder is not None and self.transfers_styles(spec):
+            given.setdefault("codec_weights", folder)
         if self.photographs and self.transfers_styles(spec):
-            given.setdefault("codec", "photo")
+            given.setdefault("codec", "adain_vgg" if folder is not None and has_adain_vgg(folder) else "photo")
         return part.configured(given)
 
     @staticmethod

@@ -11,6 +11,7 @@ import torch
 from conftest import pretrained
 from torch import Tensor, nn
 
+from fdgpriv.models.architectures import architecture
 from fdgpriv.models.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone, Classifier, backbone
 from fdgpriv.models.names import BACKBONES
 from fdgpriv.utils.seeds import generator
@@ -176,6 +177,15 @@ def test_the_same_rng_draws_the_same_tensors_and_the_global_state_stays(name: st
     same, again, other = (torch.cat([p.flatten() for p in network.parameters()]) for network in networks)
     assert torch.equal(same, again)
     assert not torch.equal(same, other)
+
+
+def test_a_folder_of_other_networks_files_leaves_the_small_network_at_random(tmp_path: Path) -> None:
+    """Nobody publishes its file, so that a folder may be meant for a codec or for metrics."""
+    assert architecture("small_resnet").find(tmp_path) is None
+    (tmp_path / "small_resnet.pth").touch()
+    assert architecture("small_resnet").find(tmp_path) == tmp_path / "small_resnet.pth"
+    with pytest.raises(FileNotFoundError, match=r"resnet18"):
+        architecture("resnet18").find(tmp_path)
 
 
 class Bomb(nn.Module):

@@ -480,6 +480,19 @@ def test_the_folder_of_weights_reaches_the_codec_and_no_result_names_it(tmp_path
     assert own.codec_weights == Path("elsewhere")
 
 
+@pytest.mark.parametrize("method", ["pardon", "ccst"])
+def test_photographs_are_encoded_by_adains_networks_where_both_files_are_there(method: str, tmp_path: Path) -> None:
+    def codec(**given: Any) -> tuple[str, Path | None]:
+        found: Any = AuditConfig(methods=(method,), dataset="pacs", weights=tmp_path, **given).method(method)
+        return found.codec, found.codec_weights
+
+    (tmp_path / "vgg_normalised.pth").touch()
+    assert codec() == ("photo", tmp_path)
+    (tmp_path / "decoder.safetensors").touch()
+    assert codec() == ("adain_vgg", tmp_path)
+    assert codec(settings={"codec": "photo"}) == ("photo", tmp_path)
+
+
 # The evaluation, and the defense
 
 

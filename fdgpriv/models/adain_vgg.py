@@ -37,6 +37,11 @@ def adain_vgg(encoder: Path | None = None, decoder: Path | None = None) -> Style
     return codec.eval().requires_grad_(False)
 
 
+def has_adain_vgg(folder: Path) -> bool:
+    """Whether both files are in this folder."""
+    return all(any((folder / name).is_file() for name in names) for names in (ENCODER_FILES, DECODER_FILES))
+
+
 def encoder_layers() -> nn.Sequential:
     """The 31 layers: a 1x1 convolution on the colours, then VGG-19 up to relu4_1."""
     layers: list[nn.Module] = [nn.Conv2d(3, 3, 1)]

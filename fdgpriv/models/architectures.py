@@ -42,6 +42,12 @@ class SmallResNet(Architecture):
     widths: ClassVar[dict[str, int]] = {"stem": 32, "layer1": 32, "layer2": 48, "layer3": 64, "layer4": 96}
     strides: ClassVar[dict[str, int]] = {"layer1": 1, "layer2": 2, "layer3": 2, "layer4": 1}
 
+    def find(self, weights: Path | None) -> Path | None:
+        """As nobody publishes the file, a folder may be of other networks' files: without this one, None."""
+        if weights is None or not weights.is_dir():
+            return super().find(weights)
+        return next((weights / file for file in self.files if (weights / file).is_file()), None)
+
     def build(self) -> nn.Module:
         width = self.widths["stem"]
         first = nn.Sequential(nn.Conv2d(3, width, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
