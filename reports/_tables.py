@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from fdgpriv.results.finding import ArtifactRow, Claim, Run
+from fdgpriv.results.finding import ArtifactRow, Claim, Privacy, Run
 
 from ._numbers import plain, rounded_bytes
 from ._words import VERDICTS, defense, joined, role, spoken, title
@@ -114,20 +114,27 @@ def privacy(runs: Sequence[Run]) -> Table:
     """What is proved and what is measured about epsilon, by defense."""
     seen: dict[tuple[str, str, str], tuple[Cell, ...]] = {}
     for run in runs:
-        told, bounds = run.privacy, run.privacy.epsilon_measured
-        figures = (("Clopper-Pearson", bounds.clopper_pearson), ("GDP", bounds.gdp), ("one run", bounds.one_run))
-        best = [f"{plain(value)} ({name})" for name, value in figures if value is not None]
-        ceiling = f"at most {plain(told.ceiling)} could have been shown" if told.ceiling is not None else ""
+        told, most = run.privacy, run.privacy.ceiling
         cells = (
             text(f"{run.method}, {defense(run.defense)}"),
             number("none" if told.epsilon_proved is None else f"({plain(told.epsilon_proved)}, {plain(told.delta)})"),
-            text(", ".join(best) or "not measured", ceiling),
+            text(_bounds(told), "" if most is None else f"at most {plain(most)} could have been shown"),
             verdict(told.verdict),
             text(told.statement),
         )
         seen.setdefault((run.method, run.defense, told.model_dump_json()), cells)
     heads = ("Method, defense", "Proved (ε, δ)", "Measured, at least", "Verdict", "Statement")
     return Table(heads, tuple(seen.values()))
+
+
+def _bounds(told: Privacy) -> str:
+    """The measured bounds on epsilon; of one run with what it could have shown, where that is another number."""
+    found, most = told.epsilon_measured, told.epsilon_measured.one_run_ceiling
+    one_run = (
+        "one run" if most in (None, told.ceiling) else f"one run, where at most {plain(most)} could have been shown"
+    )
+    figures = (("Clopper-Pearson", found.clopper_pearson), ("GDP", found.gdp), (one_run, found.one_run))
+    return ", ".join(f"{plain(value)} ({name})" for name, value in figures if value is not None) or "not measured"
 
 
 def claims(found: Sequence[Claim]) -> Table:

@@ -27,6 +27,7 @@ class Measurement:
         gaussian: The GDP bound; None unless all noise is Gaussian.
         most: The bound of a perfect attack with the same number of samples.
         one_run: Lower bound at 95 % from canaries in one run, without assumptions; None if there was none.
+        one_run_most: The bound of a perfect attack with as many canaries.
         p: p-value of "epsilon is at most the proved one": from the exact bound, and where all noise is Gaussian from the
             smaller of both bounds' with Bonferroni's correction.
     """
@@ -36,6 +37,7 @@ class Measurement:
     gaussian: Bound | None = None
     most: float | None = None
     one_run: Bound | None = None
+    one_run_most: float | None = None
     p: float | None = None
 
 
@@ -56,13 +58,14 @@ def measure(
     if epsilon is None or delta is None:
         return Measurement(proved)
     audit, worlds = trained(), defense.worlds(min(dim, ENTRIES), draws, generator(seed, 6))
-    one_run = None if audit is None else audit.bound
+    one_run, one_run_most = (None, None) if audit is None else (audit.bound, audit.most)
     if worlds is not None:
         inside, outside = (world.double().numpy() for world in worlds)
         rng = np.random.default_rng(seed)
         counts = held_out_counts(inside, outside, delta, rng)
         exact, p = counting_bound(counts, delta), violation(lambda error: counting_bound(counts, delta, error), epsilon)
-        found = Measurement(proved, exact, most=ceiling(counts.n_in, delta), one_run=one_run, p=p)
+        most = ceiling(counts.n_in, delta)
+        found = Measurement(proved, exact, most=most, one_run=one_run, one_run_most=one_run_most, p=p)
         if not proved.gaussian:
             return found
         counts = held_out_counts(inside, outside, delta, rng, lower=gdp)
@@ -71,7 +74,8 @@ def measure(
     if audit is None:
         return Measurement(proved)
     p = _smaller(audit.p, audit.gaussian_p) if proved.gaussian else audit.p
-    return Measurement(proved, gaussian=audit.gaussian, most=audit.most, one_run=one_run, p=p)
+    most = audit.most
+    return Measurement(proved, gaussian=audit.gaussian, most=most, one_run=one_run, one_run_most=most, p=p)
 
 
 def privacies(measurements: Sequence[Measurement]) -> list[Privacy]:
@@ -95,7 +99,10 @@ def _privacy(found: Measurement, p: float | None) -> Privacy:
         delta=proved.delta,
         statement=proved.statement,
         epsilon_measured=EpsilonMeasured(
-            clopper_pearson=_epsilon(found.exact), gdp=_epsilon(found.gaussian), one_run=_epsilon(found.one_run)
+            clopper_pearson=_epsilon(found.exact),
+            gdp=_epsilon(found.gaussian),
+            one_run=_epsilon(found.one_run),
+            one_run_ceiling=found.one_run_most,
         ),
         ceiling=found.most,
         verdict="violation" if p <= LEVEL else ("saturated" if main.saturated else "consistent"),

@@ -38,11 +38,16 @@ class ArtifactRow(Entry):
 
 
 class EpsilonMeasured(Entry):
-    """Lower bounds on epsilon that attacks established; null where the bound was not computed."""
+    """Lower bounds on epsilon that attacks established; null where the bound was not computed.
+
+    `one_run_ceiling` is what a perfect attack would have established with as many canaries in one run; `Privacy.ceiling` that
+    with as many runs of two worlds, where there were any.
+    """
 
     clopper_pearson: Amount | None = None
     gdp: Amount | None = None
     one_run: Amount | None = None
+    one_run_ceiling: Amount | None = None
 
 
 class Privacy(Entry):

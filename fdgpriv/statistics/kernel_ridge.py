@@ -30,8 +30,7 @@ class KernelRidge:
         kernel: ``linear`` (ridge regression), or ``rbf`` with a width around the median distance.
         groups: (M,) of inputs that are left out together: those of one look, where the observed artifacts will have yet
             another, or of one image. Then width and penalty stay as they were chosen.
-        loss: What width and penalty are to make small; None for the mean squared error, of at most `_CHECKED` or twice as
-            many targets. Of equal ones the larger penalty is chosen.
+        loss: What is to be small, and of equal ones the larger penalty; None for the mean squared error, of some targets.
 
     Attributes:
         loss: The loss on inputs left out, each by itself or with its group.

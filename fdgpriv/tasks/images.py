@@ -129,11 +129,10 @@ def lpips(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> d
 
 def identified(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
     """Whether (M,) the true image is the one of the first line-up that is nearest to the prediction by squared error."""
-    hits = [
-        float(_nearest(truth.line_up, _counted(prediction, truth)) == truth.positions[0])
-        for prediction, truth in zip(predictions, truths, strict=True)
+    found = [
+        _nearest(t.line_up, _counted(p, t)) == int(t.positions[0]) for p, t in zip(predictions, truths, strict=True)
     ]
-    return torch.tensor(hits)
+    return torch.tensor(found).float()
 
 
 def _nearest(candidates: Tensor, images: Tensor) -> int:
