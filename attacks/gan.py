@@ -144,7 +144,8 @@ def _draw(network: nn.Module, inputs: Tensor) -> Tensor:
 def distance(name: str) -> Distance:
     """The loss called `name`: one number for images and truth (B, 3, H, W) near [0, 1].
 
-    The perceptual part compares features of the style encoder, not of the network that scores reconstructions.
+    The perceptual part compares features of the shipped style encoder for digits, of photographs too, and not of a network
+    that scores reconstructions.
 
     Raises:
         ValueError: There is no such loss.
