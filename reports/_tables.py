@@ -176,15 +176,21 @@ def images(run: Run) -> Section | None:
 
 
 def networks(config: Mapping[str, JsonValue]) -> tuple[Section, ...]:
-    """Which network each method trained and from which weights, in one line each; nothing for results without it."""
+    """Which network each method trained, from which weights, and what compares images, in one line each; nothing without it."""
     setups = config.get("setup")
     told = setups.items() if isinstance(setups, Mapping) else ()
     lines = tuple(
-        f"Network of {spec}: {one['backbone']}; weights: {one['weights']}."
+        f"Network of {spec}: {one['backbone']}; weights: {one['weights']}." + _compared(one.get("metrics"), config)
         for spec, one in told
         if isinstance(one, Mapping) and "weights" in one
     )
     return (Section("", lines=lines),) if lines else ()
+
+
+def _compared(networks: JsonValue, config: Mapping[str, JsonValue]) -> str:
+    """What compares images that attacks draw, where there are attacks."""
+    named = [str(name) for name in networks] if isinstance(networks, list) and config.get("attacks") else []
+    return f" Images that attacks draw are compared by {joined(named)}." if named else ""
 
 
 def pictures(run: Run) -> Section | None:

@@ -232,6 +232,8 @@ def test_an_audit_compares_by_the_users_network_and_says_so(
     assert said in capsys.readouterr().err
     results = json.loads((out / "results.json").read_text())
     assert results["config"]["setup"][OWN_NETWORK]["metrics"][-1] == told
+    report = (out / "report.md").read_text(encoding="utf-8").replace("\\", "")
+    assert f"Images that attacks draw are compared by {offline} and {told}." in report
     (attack,) = results["runs"][0]["attacks"]
     assert [name for name in attack["metrics"] if "lpips" in name] == ["lpips[alex]"]
 
