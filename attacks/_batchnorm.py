@@ -14,7 +14,7 @@ from fdgpriv.artifacts.moments import Moments
 from fdgpriv.artifacts.parameters import running
 
 _COUNTER = "num_batches_tracked"
-_TOGETHER = 128
+TOGETHER = 128  # images computed at once
 
 
 def bn_layers(model: nn.Module) -> dict[str, _BatchNorm]:
@@ -141,7 +141,7 @@ def layer_inputs(model: nn.Module, layer: nn.Module, images: Tensor) -> Tensor:
 
     hook = layer.register_forward_pre_hook(look)
     try:
-        for part in images.split(_TOGETHER):
+        for part in images.split(TOGETHER):
             with suppress(_Enough):
                 model(part)
     finally:

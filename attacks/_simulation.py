@@ -14,15 +14,20 @@ from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.data.dataset import Domain
 from fdgpriv.statistics.discriminant import discriminant
 from fdgpriv.targets.bn_statistics import StatisticsSimulator
 from fdgpriv.threat import Capability
 from fdgpriv.utils.seeds import generator
 
-from ._batchnorm import bn_layers, layer_inputs
+from ._batchnorm import TOGETHER, bn_layers, layer_inputs
 
 ALPHAS = (0.5, 2.0, 10.0, 100.0)
-_TOGETHER = 128
+
+
+def _starts(domains: Sequence[Domain]) -> Tensor:
+    """(D + 1,): where each domain's images begin among all, and their number."""
+    return torch.tensor([0, *(len(domain) for domain in domains)]).cumsum(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +90,7 @@ def simulate(adversary: Adversary, per_size: int, received_model: ModelState | N
     every = -(-len(images) // per_size) if adversary.expensive else 1
     single = torch.arange(len(images) if 1 in adversary.sizes else 0)[::every, None]
     of_domain = torch.cat([torch.full((len(domain),), d) for d, domain in enumerate(domains)])
-    start = torch.tensor([0, *(len(domain) for domain in domains)]).cumsum(0)
+    start = _starts(domains)
 
     def made(index: Tensor, rng: torch.Generator) -> Tensor:
         d = int(of_domain[index[0]])
@@ -134,7 +139,7 @@ def single_image_styles(
     received_model.load_into(model)
     name, layer = next(iter(bn_layers(model).items()))
     rows = []
-    for part in images.split(_TOGETHER):
+    for part in images.split(TOGETHER):
         variance, mean = torch.var_mean(layer_inputs(model, layer, part), dim=(2, 3))
         rows.append(simulator.row({name: (mean, variance)}, received_model))
     return torch.cat(rows)
@@ -223,7 +228,7 @@ def simulated(
     one federation.
     """
     domains = adversary.practice
-    start = torch.tensor([0, *(len(domain) for domain in domains)]).cumsum(0)
+    start = _starts(domains)
 
     def drawn(turn: int) -> tuple[int, Tensor, torch.Generator]:
         rng = generator(adversary.seed, 16, size, turn)

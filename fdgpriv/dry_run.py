@@ -22,7 +22,7 @@ def dry_run(config: AuditConfig, dataset: Dataset) -> None:
     if not built and config.backbone is not None:
         raise ValueError(f"--backbone: has no effect: {', '.join(config.methods)}: each trains its own network")
     compared = _compared_by_users_networks(config, dataset)
-    loaded = built and any(config.network(spec, len(dataset.domains) - 1)[1] != RANDOM for spec in config.methods)
+    loaded = any(config.network(spec, len(dataset.domains) - 1)[1] != RANDOM for spec in config.methods)
     if config.weights is not None and not (loaded or compared or any(map(config.transfers_styles, config.methods))):
         raise ValueError(f"--weights: has no effect: {', '.join(config.methods)} use other networks")
 

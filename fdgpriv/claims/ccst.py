@@ -1,9 +1,17 @@
 """Privacy claims of the CCST paper (Chen et al., WACV 2023)."""
 
 import re
-from dataclasses import replace
 
-from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, interval, no_leak_by, statistics_layers, wire_verdict
+from fdgpriv.claims.hypothesis import (
+    Case,
+    Decision,
+    Hypothesis,
+    interval,
+    no_leak_by,
+    rows_of,
+    statistics_layers,
+    wire_verdict,
+)
 
 
 def _messages(case: Case) -> Decision:
@@ -29,17 +37,13 @@ def _harder(case: Case) -> Decision:
     found = no_leak_by("gan", level="client")(case)
     leads = [
         (row.main.lead.value or 0.0, row.positive_control.lead or 0.0)
-        for row in case.attacks
-        if (row.attack, row.level) == ("gan", "client") and wire_verdict(row) == "leak"
-        if row.main and row.main.lead and row.positive_control
+        for row in rows_of(case, ["gan"], level="client")
+        if wire_verdict(row) == "leak" and row.main and row.main.lead and row.positive_control
     ]
     if leads and all(own < single for own, single in leads):
         told = ", ".join(f"{own:.2g} against {single:.2g} dB" for own, single in leads)
-        return replace(
-            found,
-            verdict="undecided",
-            leak=False,
-            reason=f"the overall style leaks as well, but the attack leads by less than on single images' styles: {told}",
+        return found.undecided(
+            f"the overall style leaks as well, but the attack leads by less than on single images' styles: {told}"
         )
     return found
 

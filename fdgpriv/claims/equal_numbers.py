@@ -38,9 +38,9 @@ def equal_numbers(evaluator: Evaluator) -> dict[str, float]:
     client's style is the paper's assumption, as none is sent one.
 
     Figures are ``ROLE_WHAT_METRIC``: psnr in decibels against the image, fid and kid against as many other images of the
-    same clients, in the features of `Evaluator.networks_comparing`; ``ROLE_n`` is the
-    number of clients. ``ROLE_lead`` is the PSNR from the sample's style minus that from the client's, ``ROLE_lead_low`` and
-    ``_high`` its 95 % interval over clients. {} if no interpolation style was shared.
+    same clients, in the features of `Evaluator.networks_comparing`; ``ROLE_n`` is the number of clients. ``ROLE_lead`` is
+    the PSNR from the sample's style minus that from the client's, ``ROLE_lead_low`` and ``_high`` its 95 % interval over
+    clients. {} if no interpolation style was shared.
     """
     if not evaluator.transcript.crossed(InterpolationStyle.kind) or not evaluator.shares_styles:
         return {}

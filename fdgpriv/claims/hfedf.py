@@ -99,8 +99,9 @@ def _identifier(case: Case) -> Decision:
     found = no_leak_by("gradient_inversion")(case)
     if found.verdict != "supported":
         return found
-    reason = f"{found.reason}; embeddings are the reason only if FedAvg's update leaks, which is not compared"
-    return replace(found, verdict="undecided", reason=reason)
+    return found.undecided(
+        f"{found.reason}; embeddings are the reason only if FedAvg's update leaks, which is not compared"
+    )
 
 
 def _key(case: Case) -> Decision:

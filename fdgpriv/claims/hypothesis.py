@@ -12,8 +12,6 @@ from fdgpriv.results.finding import Claim
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.multiplicity import holm, simes
 
-_MODELS = ("model_state", "model_update")
-
 Word = Literal["supported", "refuted", "undecided"]
 FALSE_CLAIMS = 0.05  # family-wise, over the claims of one paper
 
@@ -60,6 +58,10 @@ class Decision:
     evidence: tuple[str, ...] = ()
     p: float | None = None
     leak: bool = False
+
+    def undecided(self, reason: str) -> "Decision":
+        """The same evidence, which does not decide the claim for this reason."""
+        return replace(self, verdict="undecided", reason=reason, leak=False)
 
 
 Rule = Callable[[Case], Decision]
@@ -137,15 +139,7 @@ def no_leak_by(
     """
 
     def decide(case: Case) -> Decision:
-        rows = [
-            row
-            for row in case.attacks
-            if row.attack in attacks
-            and not refused(row)
-            and (not on or row.kind in on)
-            and (not by or row.threat.role in by)
-            and level in (None, row.level)
-        ]
+        rows = rows_of(case, attacks, on, by, level)
         verdicts = [(row, _image_verdict(row)) if image else (row, wire_verdict(row)) for row in rows]
         p = together(_p(row, image) for row in rows)
         leaks = tuple(finding_text(row, image) for row, verdict in verdicts if verdict == "leak")
@@ -161,6 +155,21 @@ def no_leak_by(
         return Decision(other, reason, tuple(finding_text(row, image) for row, _ in verdicts), p)
 
     return decide
+
+
+def rows_of(
+    case: Case, attacks: Sequence[str], on: Sequence[str] = (), by: Sequence[str] = (), level: str | None = None
+) -> list[AttackFinding]:
+    """What these attacks found, arguments as of `no_leak_by`."""
+    return [
+        row
+        for row in case.attacks
+        if row.attack in attacks
+        and not refused(row)
+        and (not on or row.kind in on)
+        and (not by or row.threat.role in by)
+        and level in (None, row.level)
+    ]
 
 
 def together(ps: Iterable[float | None]) -> float | None:
@@ -236,6 +245,7 @@ def _rounded(value: float) -> float:
     return 0.0 if abs(value) < 1e-12 else value
 
 
+_MODELS = ("model_state", "model_update")
 _FROZEN = {"freeze": ("",), "freeze_backbone": ("backbone.",)}  # by `buffers`, how the names of frozen layers begin
 _HEAD = "head."  # a head sent by itself has its tensors' names without this
 

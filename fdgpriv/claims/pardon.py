@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, interval, needs, no_leak_by, wire_verdict
+from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, interval, needs, no_leak_by, rows_of, wire_verdict
 
 _STYLE = ("style_statistics",)
 _OF_ALL = ("interpolation_style",)
@@ -60,10 +60,9 @@ def _labels_concealed(case: Case) -> Decision:
     found = no_leak_by("label_histogram", on=_STYLE)(case)
     if found.verdict != "refuted":
         return found
-    reason = (
+    return found.undecided(
         "a client's style tells its labels; whether the global style, computed from all of them, does is not measured"
     )
-    return replace(found, verdict="undecided", reason=reason, leak=False)
 
 
 def _no_additional_risk(case: Case) -> Decision:
@@ -74,16 +73,12 @@ def _no_additional_risk(case: Case) -> Decision:
     by_model = {
         (row.secret, row.threat.role) for row in case.attacks if row.kind in _MODELS and wire_verdict(row) == "leak"
     }
-    by_style = {
-        (row.secret, row.threat.role)
-        for row in case.attacks
-        if row.attack in _OF_STYLE and row.kind in _STYLE and wire_verdict(row) == "leak"
-    }
+    rows = rows_of(case, _OF_STYLE, on=_STYLE)
+    by_style = {(row.secret, row.threat.role) for row in rows if wire_verdict(row) == "leak"}
     if by_style - by_model:
         listed = ", ".join(f"{secret} by {role}" for secret, role in sorted(by_style - by_model))
         return replace(found, reason=f"the style leaks what no attack on the model finds: {listed}")
-    reason = "the model alone leaks the same secrets to the same adversaries"
-    return replace(found, verdict="undecided", reason=reason, leak=False)
+    return found.undecided("the model alone leaks the same secrets to the same adversaries")
 
 
 def _abstract(case: Case) -> Decision:

@@ -80,8 +80,7 @@ def undefended(
     """The positive control: the same attack and budget on single images without defense; None where there is no defense.
 
     Attacks on layers are evaluated at the deepest one. Attacks on whole clients only are evaluated on artifacts of these
-    clients, simulated again without defense; joint
-    artifacts of an undefended run are used as they are.
+    clients, simulated again without defense; joint artifacts of an undefended run are used as they are.
 
     Args:
         trials: The attack and its adversary.

@@ -76,8 +76,8 @@ class MetricNetworks:
     def names(self) -> tuple[str, ...]:
         """The names of all that compare, of the user's files with the first eight digits of their SHA-256; none is loaded."""
         offline = efficientnet_lite.NAME if self.pretrained else DIGITS_EXTRACTOR
-        extractor = offline if self.inception is None else f"{INCEPTION}:{digest(self.inception)[:8]}"
-        published = [f"lpips[{network}]:{digest(file)[:8]}" for network, file in self.lpips]
+        extractor = offline if self.inception is None else f"{INCEPTION}:{_hash(self.inception)}"
+        published = [f"lpips[{network}]:{_hash(file)}" for network, file in self.lpips]
         return (extractor, *(published or [f"lpips[{offline}]"]))
 
     @property
@@ -101,6 +101,12 @@ class MetricNetworks:
 
 
 SHIPPED = MetricNetworks()  # the digits extractor alone
+
+
+@cache
+def _hash(file: Path) -> str:
+    """The first eight digits of its SHA-256; VGG-16's file has half a gigabyte."""
+    return digest(file)[:8]
 
 
 @cache

@@ -74,7 +74,7 @@ def measure(
     if audit is None:
         return Measurement(proved)
     p = _smaller(audit.p, audit.gaussian_p) if proved.gaussian else audit.p
-    most = audit.most
+    most = one_run_most
     return Measurement(proved, gaussian=audit.gaussian, most=most, one_run=one_run, one_run_most=most, p=p)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import torch
@@ -178,14 +179,18 @@ class _LeftOut:
         weights = inverse @ (self.targets - self.center)
         return float(self.loss(self.targets - self._errors(inverse, weights), self.targets))
 
+    @cached_property
+    def _together(self) -> list[Tensor]:
+        """The indices (m,) of each group of several inputs."""
+        if self.groups is None:
+            return []
+        groups, counts = self.groups.unique(return_counts=True)
+        return [(self.groups == group).nonzero().flatten() for group in groups[counts > 1]]
+
     def _errors(self, inverse: Tensor | _LowRank, weights: Tensor) -> Tensor:
         """(M, P): each target minus its prediction by the regression on the inputs of other groups."""
         errors = weights / inverse.diagonal()[:, None]
-        if self.groups is None:
-            return errors
-        groups, counts = self.groups.unique(return_counts=True)
-        for group in groups[counts > 1]:
-            own = (self.groups == group).nonzero().flatten()
+        for own in self._together:
             block = inverse.block(own) if isinstance(inverse, _LowRank) else inverse[own[:, None], own]
             errors[own] = torch.linalg.solve(block, weights[own])
         return errors

@@ -129,10 +129,8 @@ def lpips(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> d
 
 def identified(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
     """Whether (M,) the true image is the one of the first line-up that is nearest to the prediction by squared error."""
-    found = [
-        _nearest(t.line_up, _counted(p, t)) == int(t.positions[0]) for p, t in zip(predictions, truths, strict=True)
-    ]
-    return torch.tensor(found).float()
+    found = [t.positions[0] == _nearest(t.line_up, _counted(p, t)) for p, t in zip(predictions, truths, strict=True)]
+    return torch.stack(found).float()
 
 
 def _nearest(candidates: Tensor, images: Tensor) -> int:
