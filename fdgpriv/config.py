@@ -16,6 +16,7 @@ from fdgpriv.defense import defended
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, THOROUGH_SINGLES
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population, populate
+from fdgpriv.federation.reserve import ENOUGH, FEW
 from fdgpriv.federation.setup import Federated, Setup
 from fdgpriv.method import Method
 from fdgpriv.metrics.networks import SHIPPED, MetricNetworks
@@ -178,7 +179,16 @@ class AuditConfig(Options):
     def populate(self, dataset: Dataset, spec: str, target: str, seed: int) -> Population:
         """The partitioned dataset on which the method `spec` is trained."""
         setup = self.setup(spec, len(dataset.domains) - 1)
-        return populate(dataset, target, setup.partition, setup.clients, seed, attacked=bool(self.attacks))
+        return populate(
+            dataset,
+            target,
+            setup.partition,
+            setup.clients,
+            seed,
+            attacked=bool(self.attacks),
+            auxiliary=self.auxiliary,
+            enough=FEW if self.preset == "quick" else ENOUGH,
+        )
 
     def federation(self, dataset: Dataset, clients: Sequence[str], seed: int, spec: str | None = None) -> Federation:
         """The public facts of the federation of these clients for the method `spec`, by default the first."""
@@ -248,6 +258,7 @@ class AuditConfig(Options):
             "methods": list(self.methods),
             "dataset": self.dataset,
             "images": self.images,
+            "auxiliary": self.auxiliary,
             "targets": list(self.targets),
             "preset": self.preset,
             "setup": {spec: self._setup_as_config(spec, domains) for spec in self.methods},

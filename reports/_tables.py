@@ -170,9 +170,8 @@ def images(run: Run) -> Section | None:
     )
     if not used.public + used.shadow:
         return Section("", lines=(said + "none is withheld for attacks.",))
-    return Section(
-        "", lines=(said + f"{used.public:,} are public, for adversaries to hold, {used.shadow:,} are shadow clients'.",)
-    )
+    said += f"{used.public:,} are public, for adversaries to hold, {used.shadow:,} are shadow clients'"
+    return Section("", lines=(f"{said}, {used.unused:,} are not used." if used.unused else f"{said}.",))
 
 
 def networks(config: Mapping[str, JsonValue]) -> tuple[Section, ...]:

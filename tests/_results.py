@@ -268,8 +268,8 @@ def run(defense: str, seed: int = 0) -> Run:
     )
     return Run(
         method="stablefdg", dataset="digits", target="outline", seed=seed, defense=defense,
-        images=Images(train=1215, held_out=135, public=396, shadow=54, domains={
-            name: ImageCount(train=405, held_out=45, public=132, shadow=18) for name in ("scan", "blend", "type")}),
+        images=Images(train=1215, held_out=135, public=396, shadow=54, unused=12, domains={
+            name: ImageCount(train=405, held_out=45, public=132, shadow=18, unused=4) for name in ("scan", "blend", "type")}),
         utility=Utility(source_accuracy=measured(0.947 - lost + 0.004 * seed, 0.013, 331, "higher_better"),
                         target_accuracy=measured(0.672 - lost + 0.006 * seed, 0.031, 899, "higher_better"),
                         calibration_error=missing("fewer than 15 images in a bin", "lower_better"), rounds=tuple(rounds)),

@@ -60,6 +60,8 @@ sys.exit(code)
         ("audit --attack gan:colour=red", 2, "gan: want a field of steps"),
         ("audit --defense gaussian:epsilon=much", 2, "gaussian.epsilon: want"),
         ("audit --images 5", 2, "--images: want at least 20 images of each domain, got 5"),
+        ("audit --auxiliary 5", 2, "--auxiliary: want at least 20 images of each domain, got 5"),
+        ("audit --auxiliary 50 --attack none", 2, "--auxiliary: want an attack to run, got --attack none"),
         ("audit --clients many", 2, "--clients"),
         ("audit --partition pie", 2, "want a partition of"),
         ("audit --image-size 64", 2, "--image-size: has no effect"),

@@ -1,6 +1,7 @@
 """How samples are dealt: each one once, by each of the four partitions, and the same again for the same seed."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fdgpriv.data.dataset import Dataset, Domain
-from fdgpriv.federation.partition import AUXILIARY_SHARE, HELD_OUT_SHARE, Assignment, Population, partitioner, populate
-from fdgpriv.federation.shadow_clients import FEW, shadow_clients
+from fdgpriv.federation.partition import AUXILIARY_SHARE, HELD_OUT_SHARE, Population, populate
+from fdgpriv.federation.reserve import ENOUGH, FEW, reserve
+from fdgpriv.federation.schemes import Assignment, partitioner
 
 SIZES = st.lists(st.integers(30, 400), min_size=1, max_size=6)
 CLIENTS = st.integers(1, 24)
@@ -280,7 +282,7 @@ def test_shadows_never_cost_a_client_an_image(partition: str, clients: int, atta
         assert train + out == size - public
         assert len(population.auxiliary[name]) + apart == public
         assert vars(population.images(name)) == {
-            "train": train, "held_out": out, "public": public - apart, "shadow": apart,
+            "train": train, "held_out": out, "public": public - apart, "shadow": apart, "unused": 0,
         }  # fmt: skip
         assert bool(apart) is (attacked and clients == 3 and partition != "domains:2")
         assert partition == "domains:2" or abs(out - HELD_OUT_SHARE * (size - public)) <= clients
@@ -304,10 +306,73 @@ def test_shadows_are_of_public_images(
     public: int, clients: list[int], classes: int, kept: int, apart: list[int]
 ) -> None:
     domain = numbered([public]).domains[0]
-    left, parts = shadow_clients(domain, clients, classes)
-    assert (len(left), [len(part) for part in parts]) == (kept, apart)
-    together = numbers(torch.cat([left.images, *(part.images for part in parts)]))
+    found = reserve(domain, domain.part(0, 0), clients, classes, None, ENOUGH)
+    assert (len(found.public), [len(part) for part in found.shadows]) == (kept, apart)
+    together = numbers(torch.cat([found.public.images, *(part.images for part in found.shadows)]))
     assert sorted(together) == list(range(public))
+    assert found.unused == 0
+
+
+@pytest.mark.parametrize(
+    ("left_out", "clients", "auxiliary", "enough", "held", "apart", "unused"),
+    [
+        (300, [30, 31], None, 10, 100, [30] * 8, 60),  # as large as the smallest client, up to ten in the domain
+        (70, [30, 31], None, 10, 100, [30] * 2, 10),  # four with the clients: the public images stay
+        (40, [30, 31], None, 10, 70, [30, 30], 10),  # three with the clients: a fourth one of public images
+        (300, [30] * 12, None, 10, 100, [], 300),
+        (300, [30], None, 4, 100, [30] * 3, 210),
+        (300, [30, 31], 250, 10, 250, [30] * 5, 0),  # adversaries come first
+        (300, [30, 31], 40, 10, 40, [30] * 8, 120),  # public images that they do not hold are left over
+        (0, [300, 300], 100, 10, 100, [], 0),  # what they are said to hold is not taken for shadow clients
+        (300, [], 150, 10, 150, [], 250),  # clients of several domains
+    ],
+)
+def test_images_left_out_serve_attacks(
+    left_out: int, clients: list[int], auxiliary: int | None, enough: int, held: int, apart: list[int], unused: int
+) -> None:
+    every = numbered([100 + left_out]).domains[0]
+    found = reserve(every.part(0, 100), every.part(100, 100 + left_out), clients, 10, auxiliary, enough)
+    assert (len(found.public), [len(part) for part in found.shadows], found.unused) == (held, apart, unused)
+    together = numbers(torch.cat([found.public.images, *(part.images for part in found.shadows)]))
+    assert len(together) == len(set(together)) == 100 + left_out - unused
+    assert together[: min(held, 70)] == list(range(min(held, 70)))  # public ones first, whatever is left out
+
+
+def test_no_more_auxiliary_images_than_there_are() -> None:
+    few = numbered([50, 200, 200, 300]).few(80)
+    with pytest.raises(
+        ValueError, match=r"--auxiliary: want at most the 140 images of d1 that no client holds, got 141"
+    ):
+        populate(few, "d0", "single", 3, 0, auxiliary=141)
+    assert len(populate(few, "d0", "single", 3, 0, auxiliary=140).auxiliary["d1"]) == 140
+
+
+@pytest.mark.parametrize("partition", PARTITIONS)
+@pytest.mark.parametrize("auxiliary", [None, 90])
+def test_clients_are_the_same_with_and_without_images_left_out(partition: str, auxiliary: int | None) -> None:
+    sizes = [120, 200, 240, 280]
+    small = numbered(sizes).few(100)
+    alone = populate(replace(small, whole=None), "d0", partition, 6, 5)
+    population = populate(small, "d0", partition, 6, 5, auxiliary=auxiliary)
+    for name, data in alone.clients.items():
+        assert numbers(population.clients[name].images) == numbers(data.images)
+        assert numbers(population.clients[name].held_out_images) == numbers(data.held_out_images)
+    placed = [number for held in everybody(population).values() for number in held]
+    assert len(placed) == len(set(placed))
+    for d, name in enumerate(population.sources):
+        counts = vars(population.images(name))
+        assert sum(counts.values()) == sizes[d + 1]
+        assert counts["public"] == len(population.auxiliary[name]) == (auxiliary or 25)
+    own = [population.main_domain(name) for name in (*population.clients, *population.shadows)]
+    with_shadows = [4, 5, 6] if auxiliary is None else [2, 4, 5]  # of 100, 140, 180 (35, 75, 115) images, 37 each
+    assert partition != "single" or [own.count(d) for d in range(3)] == with_shadows
+    assert partition == "single" or not population.shadows
+
+
+def test_what_is_left_out_is_not_used_without_attacks() -> None:
+    population = populate(numbered([50, 200, 200, 200]).few(80), "d0", "single", 3, 0, attacked=False)
+    assert not population.shadows
+    assert population.images("d1").unused == 120
 
 
 @pytest.mark.parametrize("partition", PARTITIONS[1:])

@@ -154,7 +154,8 @@ def test_results_count_images_and_no_attacks_are_resumed_with_some(
     written = json.loads((out / "results.json").read_text(encoding="utf-8"))
     each = {"train": 180, "held_out": 20, "public": 0, "shadow": 0}
     assert written["runs"][0]["images"] == {
-        "train": 540, "held_out": 60, "public": 0, "shadow": 0, "domains": dict.fromkeys(("outline", "scan", "type"), each),
+        "train": 540, "held_out": 60, "public": 0, "shadow": 0, "unused": 1198,
+        "domains": {name: each | {"unused": unused} for name, unused in (("outline", 399), ("scan", 399), ("type", 400))},
     }  # fmt: skip
     assert "none is withheld for attacks" in (out / "report.md").read_text(encoding="utf-8")
     assert written["config"]["setup"]["fedavg"]["clients"] == 3

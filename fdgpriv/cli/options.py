@@ -39,7 +39,9 @@ class Options:
         dataset, data_root, weights: Dataset name, its folder, and the folder of pretrained weights.
         clients, partition, backbone, image_size: Of all federations; None for the preset's values, which with the preset
             ``paper`` are those of each method's paper.
-        images: Maximum number of images of each domain; None for the preset's.
+        images: Maximum number of images of each domain that the federation has; None for the preset's. What is left over
+            serves attacks, as shadow clients and auxiliary images.
+        auxiliary: Number of public images of each source domain that adversaries hold; None for a quarter of `images`.
         preset, settings: For all methods.
         device: auto, cpu or cuda.
         keep: The transcript's keep rule.
@@ -53,6 +55,7 @@ class Options:
     data_root: Path | None = None
     image_size: int | None = None
     images: int | None = None
+    auxiliary: int | None = None
     targets: tuple[str, ...] = ()
     preset: str = "default"
     clients: int | None = None
@@ -117,6 +120,8 @@ class Options:
     def _check_data(self) -> None:
         if self.images is not None and self.images < LEAST_IMAGES:
             raise BadUsage(f"--images: want at least {LEAST_IMAGES} images of each domain, got {self.images}")
+        if self.auxiliary is not None and self.auxiliary < LEAST_IMAGES:
+            raise BadUsage(f"--auxiliary: want at least {LEAST_IMAGES} images of each domain, got {self.auxiliary}")
         if self.image_size is not None:
             data.check_size(self.image_size)
         for target in self.targets:
@@ -165,6 +170,7 @@ OPTIONS = {  # by the name of the parsed value
     "data_root": "--data-root",
     "image_size": "--image-size",
     "images": "--images",
+    "auxiliary": "--auxiliary",
     "targets": "--target",
     "preset": "--preset",
     "clients": "--clients",
@@ -201,7 +207,11 @@ WITHOUT_EFFECT = (
         _digits,
         f"has no effect: the images of digits have {data.DEFAULT_SIZE} pixels; want --dataset with it",
     ),
-    Rule({"threats"}, lambda given: given.get("attacks") == ["none"], "want an attack to run, got --attack none"),
+    Rule(
+        {"threats", "auxiliary"},
+        lambda given: given.get("attacks") == ["none"],
+        "want an attack to run, got --attack none",
+    ),
     Rule(
         {"inject_bug"},
         lambda given: set(given.get("defenses", ["none"])) == {"none"},

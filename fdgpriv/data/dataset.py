@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fdgpriv.data.pixels import Images
+from fdgpriv.data.pixels import Images, joined
 from fdgpriv.utils.seeds import generator
 
 
@@ -43,6 +43,10 @@ class Domain:
         """The samples from `start` to `stop`, as views of the same memory."""
         return Domain(self.name, self.pixels[start:stop], self.labels[start:stop])
 
+    def followed_by(self, other: "Domain") -> "Domain":
+        """These samples and then those of `other`."""
+        return Domain(self.name, joined([self.pixels, other.pixels]), torch.cat([self.labels, other.labels]))
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -57,6 +61,7 @@ class Dataset:
         limits: Limits of the conclusions that results on it allow, for reports.
         flip: Whether a horizontal flip keeps the class (true for photographs, false for digits).
         translate: Largest random translation in training, as a fraction of the side.
+        whole: The dataset of which `few` made this one.
     """
 
     name: str
@@ -67,6 +72,7 @@ class Dataset:
     limits: str
     flip: bool = False
     translate: float = 0.0
+    whole: "Dataset | None" = None
 
     @property
     def image_size(self) -> int:
@@ -87,9 +93,21 @@ class Dataset:
 
     def few(self, count: int) -> "Dataset":
         """A fixed random subset of at most `count` images of each domain, in the original order."""
-        chosen = (torch.randperm(len(domain), generator=generator(0, 20))[:count] for domain in self.domains)
-        domains = tuple(domain.take(index.sort().values) for domain, index in zip(self.domains, chosen, strict=True))
-        return replace(self, domains=domains, about=f"{self.about} Here at most {count} images of each domain.")
+        domains = tuple(domain.take(_random_order(domain)[:count].sort().values) for domain in self.domains)
+        about = f"{self.about} Here at most {count} images of each domain."
+        return replace(self, domains=domains, about=about, whole=self)
+
+    def left_out(self, name: str) -> Domain:
+        """The images of this domain that `few` left out, in random order."""
+        kept = self.domain(name)
+        if self.whole is None:
+            return kept.part(0, 0)
+        every = self.whole.domain(name)
+        return every.take(_random_order(every)[len(kept) :])
+
+
+def _random_order(domain: Domain) -> Tensor:
+    return torch.randperm(len(domain), generator=generator(0, 20))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,38 +1,36 @@
 """Partitions a dataset into clients, held-out data, public images and shadow clients.
 
-For attacks, a share of each source domain is reserved as public images: auxiliary data of adversaries, and data of
-shadow clients where a domain has few clients. The rest is partitioned among the clients by one of the schemes below;
-each client holds out a share for validation. All random numbers come from one generator seeded by (seed, 1).
+For attacks, a share of each source domain is reserved as public images. The rest is partitioned among the clients by
+one of the schemes of `fdgpriv.federation.schemes`; each client holds out a share for validation. Public images, and those
+that the dataset leaves out, are divided among adversaries and shadow clients (see `fdgpriv.federation.reserve`). All
+random numbers come from one generator seeded by (seed, 1).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fdgpriv.data.dataset import ClientData, Dataset, Domain
 from fdgpriv.data.pixels import as_images, joined
-from fdgpriv.federation.setup import partition_named
-from fdgpriv.federation.shadow_clients import shadow_clients
+from fdgpriv.federation.reserve import ENOUGH, reserve
+from fdgpriv.federation.schemes import partitioner
 from fdgpriv.utils.file_memory import in_file
 from fdgpriv.utils.seeds import generator
 
-Assignment = list[list[Tensor]]  # by domain, by client: indices into the domain
 AUXILIARY_SHARE = 0.25
 HELD_OUT_SHARE = 0.1
-_ATTEMPTS = 1000
 
 
 @dataclass(frozen=True)
 class ImageCounts:
-    """Numbers of images by use: clients' training and held-out data, public images, shadow clients."""
+    """Numbers of images by use: clients' training and held-out data, public images, shadow clients, none."""
 
     train: int
     held_out: int
     public: int
     shadow: int
+    unused: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +45,7 @@ class Population:
         domain_of: By client or shadow, (n,) index into `sources` of each training sample.
         shadows: Shadow clients, which do not train; additional units of evaluation.
         auxiliary: By source domain, the public images of adversaries.
+        unused: By source domain, the number of images in none of these.
     """
 
     dataset: Dataset
@@ -56,6 +55,7 @@ class Population:
     domain_of: dict[str, Tensor]
     shadows: dict[str, ClientData]
     auxiliary: dict[str, Domain]
+    unused: dict[str, int]
     _pools: dict[tuple[str, ...], Tensor] = field(default_factory=dict, init=False)
 
     def main_domain(self, client: str) -> int:
@@ -68,12 +68,13 @@ class Population:
 
     def images(self, name: str) -> ImageCounts:
         """Numbers of images of the source domain `name` by use."""
-        d, whole = self.sources.index(name), len(self.dataset.domain(name))
+        d, whole = self.sources.index(name), len((self.dataset.whole or self.dataset).domain(name))
         train = sum(int((self.domain_of[client] == d).sum()) for client in self.clients)
         shadows = [data for shadow, data in self.shadows.items() if self.main_domain(shadow) == d]
         shadow = sum(len(data) + len(data.held_out_labels) for data in shadows)
-        public = len(self.auxiliary[name])
-        return ImageCounts(train=train, held_out=whole - train - public - shadow, public=public, shadow=shadow)
+        public, unused = len(self.auxiliary[name]), self.unused[name]
+        held_out = whole - train - public - shadow - unused
+        return ImageCounts(train=train, held_out=held_out, public=public, shadow=shadow, unused=unused)
 
     def pool(self, names: tuple[str, ...]) -> Tensor:
         """(P, 3, H, W): all training images of these clients, then all their held-out images; cached."""
@@ -85,7 +86,14 @@ class Population:
 
 
 def populate(
-    dataset: Dataset, target: str, partition: str, clients: int, seed: int, attacked: bool = True
+    dataset: Dataset,
+    target: str,
+    partition: str,
+    clients: int,
+    seed: int,
+    attacked: bool = True,
+    auxiliary: int | None = None,
+    enough: int = ENOUGH,
 ) -> Population:
     """Partitions every domain of `dataset` but `target`.
 
@@ -96,9 +104,12 @@ def populate(
         clients: Number of clients.
         seed: Of the run.
         attacked: If false, no image is public and there are no shadows: clients get all images.
+        auxiliary: Number of public images of adversaries in each source domain; None for a quarter of the domain, less
+            what shadow clients need.
+        enough: Number of clients and shadow clients of each domain to aim at.
 
     Raises:
-        ValueError: The target, the partition or the number of clients is invalid.
+        ValueError: The target, the partition, the number of clients or of auxiliary images is invalid.
     """
     left_out = dataset.domain(target)
     if clients < 1:
@@ -116,15 +127,20 @@ def populate(
     for i in range(clients):
         parts = [domain.take(by_client[i]) for domain, by_client in zip(private, assignment, strict=True)]
         local[f"client-{i:02d}"] = _client_data(f"client-{i:02d}", parts, dataset, rng)
-    names = list(local)
-    if all(sum(len(by_client[i]) > 0 for by_client in assignment) == 1 for i in range(clients)):
-        for d, domain in enumerate(public):
-            sizes = [len(part) for part in assignment[d] if len(part)]
-            public[d], shadow_parts = shadow_clients(domain, sizes, len(dataset.classes))
-            for part in shadow_parts:
-                name = f"shadow-{len(local) - clients:02d}"
-                parts = [part if other == d else part.part(0, 0) for other in range(len(sources))]
-                local[name] = _client_data(name, parts, dataset, rng)
+    names, unused = list(local), {}
+    apart = all(sum(len(by_client[i]) > 0 for by_client in assignment) == 1 for i in range(clients))
+    for d, domain in enumerate(public):
+        spare = dataset.left_out(domain.name)
+        unused[domain.name] = len(spare)
+        if not attacked:
+            continue
+        sizes = [len(part) for part in assignment[d] if len(part)] if apart else []
+        held_back = reserve(domain, spare, sizes, len(dataset.classes), auxiliary, enough)
+        public[d], unused[domain.name] = held_back.public, held_back.unused
+        for part in held_back.shadows:
+            name = f"shadow-{len(local) - clients:02d}"
+            parts = [part if other == d else part.part(0, 0) for other in range(len(sources))]
+            local[name] = _client_data(name, parts, dataset, rng)
     return Population(
         dataset=dataset,
         target=left_out,
@@ -133,6 +149,7 @@ def populate(
         domain_of={name: domains for name, (_, domains) in local.items()},
         shadows={name: data for name, (data, _) in local.items() if name not in names},
         auxiliary={domain.name: domain for domain in public},
+        unused=unused,
     )
 
 
@@ -174,95 +191,3 @@ def held_out_for(trained_on: int) -> int:
     while count - held_out(count) < trained_on:
         count += 1
     return count - trained_on
-
-
-Partitioner = Callable[[list[int], int, torch.Generator], Assignment]
-
-
-def partitioner(spec: str) -> Partitioner:
-    """The partition scheme of this specification; a ValueError lists the known ones."""
-    name, value = partition_named(spec)
-    if name == "dirichlet":
-        return lambda sizes, clients, rng: dirichlet(sizes, clients, rng, value)
-    if name == "heterogeneity":
-        return lambda sizes, clients, rng: heterogeneity(sizes, clients, rng, value)
-    if name == "domains":
-        return lambda sizes, clients, rng: domains_per_client(sizes, clients, rng, int(value))
-    return single
-
-
-def single(sizes: list[int], clients: int, rng: torch.Generator) -> Assignment:
-    """Each client has one domain; domains have equally many clients, up to one, which share its samples evenly."""
-    if clients < len(sizes):
-        raise ValueError(f"want at least one client per source domain ({len(sizes)}), got {clients}")
-    owner = [i * len(sizes) // clients for i in range(clients)]
-    assignment: Assignment = []
-    for domain, size in enumerate(sizes):
-        parts = iter(torch.randperm(size, generator=rng).tensor_split(owner.count(domain)))
-        assignment.append(
-            [next(parts) if owner[i] == domain else torch.empty(0, dtype=torch.int64) for i in range(clients)]
-        )
-    return assignment
-
-
-def dirichlet(sizes: list[int], clients: int, rng: torch.Generator, alpha: float) -> Assignment:
-    """Divides each domain over all clients in Dirichlet(alpha) shares, resampled until each client has 2 samples."""
-    if sum(sizes) < 2 * clients:
-        raise ValueError(f"want at least 2 samples per client, got {sum(sizes)} for {clients} clients")
-    numpy_rng = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
-    for _ in range(_ATTEMPTS):
-        shares = numpy_rng.dirichlet([alpha] * clients, size=len(sizes))
-        cuts = np.rint(shares.cumsum(axis=1)[:, :-1] * np.array(sizes)[:, None]).astype(int)
-        counts = sum(np.diff(cut, prepend=0, append=size) for cut, size in zip(cuts, sizes, strict=True))
-        if np.min(counts) >= 2:
-            return [
-                list(torch.randperm(size, generator=rng).tensor_split(cut.tolist()))
-                for cut, size in zip(cuts, sizes, strict=True)
-            ]
-    raise ValueError(
-        f"want at least 2 samples for each of {clients} clients, got fewer in {_ATTEMPTS} draws of Dirichlet({alpha}); "
-        "use fewer clients"
-    )
-
-
-def heterogeneity(sizes: list[int], clients: int, rng: torch.Generator, share: float) -> Assignment:
-    """PARDON's split: client i has (1 - share) / k of its main domain, which k clients share, and share / N of every one.
-
-    Clients are assigned one at a time to the main domain with the most samples per client so far. Share 0 gives one
-    domain per client, 1 an even mixture. Counts are rounded down; the remainder goes to the domain's first clients.
-    """
-    if clients < len(sizes):
-        raise ValueError(f"want at least one client per source domain ({len(sizes)}), got {clients}")
-    shards = [1] * len(sizes)
-    while sum(shards) < clients:
-        shards[max(range(len(sizes)), key=lambda d: sizes[d] / shards[d])] += 1
-    main = [domain for domain, count in enumerate(shards) for _ in range(count)]
-    assignment: Assignment = []
-    for domain, size in enumerate(sizes):
-        wanted = [(1 - share) / shards[domain] * (main[i] == domain) + share / clients for i in range(clients)]
-        counts = [int(size * fraction + 1e-9) for fraction in wanted]
-        holders = [i for i in range(clients) if wanted[i] > 0]
-        for extra in range(size - sum(counts)):
-            counts[holders[extra % len(holders)]] += 1
-        assignment.append(list(torch.randperm(size, generator=rng).split(counts)))
-    return assignment
-
-
-def domains_per_client(sizes: list[int], clients: int, rng: torch.Generator, per_client: int) -> Assignment:
-    """hFedF's split (Alg. 5): each client has exactly `per_client` domains, assigned round-robin in shuffled order."""
-    if per_client > len(sizes):
-        raise ValueError(f"want at most {len(sizes)} domains per client, got {per_client}")
-    total = clients * per_client
-    if total < len(sizes):
-        raise ValueError(f"want clients x domains per client >= {len(sizes)} source domains, got {total}")
-    parts, extra = divmod(total, len(sizes))
-    largest = sorted(range(len(sizes)), key=lambda d: -sizes[d])[:extra]
-    counts = [parts + (d in largest) for d in range(len(sizes))]
-    client_order = torch.randperm(clients, generator=rng).tolist()
-    domain_order = torch.randperm(len(sizes), generator=rng).tolist()
-    slots = [(d, part) for d in domain_order for part in range(counts[d])]
-    pieces = [torch.randperm(n, generator=rng).tensor_split(k) for n, k in zip(sizes, counts, strict=True)]
-    assignment: Assignment = [[torch.empty(0, dtype=torch.int64) for _ in range(clients)] for _ in sizes]
-    for i, (domain, part) in enumerate(slots):
-        assignment[domain][client_order[i % clients]] = pieces[domain][part]
-    return assignment

@@ -95,12 +95,13 @@ class RunFigure(Entry):
 
 
 class ImageCount(Entry):
-    """Numbers of images: training, held out for validation, public (auxiliary data of adversaries), of shadow clients."""
+    """Numbers of images: training, held out for validation, public (adversaries'), of shadow clients, in no use."""
 
     train: Count
     held_out: Count
     public: Count
     shadow: Count
+    unused: Count = 0
 
 
 class Images(ImageCount):
