@@ -19,7 +19,8 @@ from fdgpriv.targets.bn_statistics import StatisticsSimulator
 from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.target import Target
 from fdgpriv.targets.training import TrainingSimulator
-from fdgpriv.tasks.images import Images, Labelled
+from fdgpriv.tasks.images import Images
+from fdgpriv.tasks.labelled import Labelled
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import Capability
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt, TwoOrMore

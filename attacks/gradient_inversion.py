@@ -19,7 +19,8 @@ from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
 from fdgpriv.attack import Attack
 from fdgpriv.metrics.pixels import psnr_per_image
 from fdgpriv.targets.training import TrainingSimulator
-from fdgpriv.tasks.images import Images, Labelled
+from fdgpriv.tasks.images import Images
+from fdgpriv.tasks.labelled import Labelled
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import Capability
 from fdgpriv.utils.fields import NonNegativeInt, PositiveFloat, PositiveInt, TwoOrMore

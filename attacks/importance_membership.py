@@ -3,8 +3,9 @@
 Importances are averages over the client's images, as styles are (see `style_membership.py`).
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -72,21 +73,41 @@ class ImportanceMembership(Attack):
             received_model = group[0].received_model
             assert received_model is not None
             own, found = simulator.last(group[0].artifact), {}
+            of_model = partial(
+                simulator.last_layer_gradients, artifact=group[0].artifact, received_model=received_model
+            )
             for n in {observation.n_images for observation in group}:
-                public, candidates = [], []
-                for images in some:
-                    both = torch.cat([images, adversary.candidates[index]])
-                    gradients = simulator.last_layer_gradients(
-                        both, group[0].artifact, received_model, images[:n]
-                    ).nan_to_num(0.0, 1e6, -1e6)
-                    public.append(gradients[: len(images)])
-                    candidates.append(gradients[len(images) :])
+                images = adversary.candidates[index]
+                public, candidates = _gradients(of_model, some, images, n if simulator.fresh_statistics else None)
                 found[n] = Simulated(simulator, public, n, self.draws, rng).log_ratio(own, candidates)
             for i, observation in zip(places, group, strict=True):
                 predictions[i] = found[observation.n_images][
                     torch.searchsorted(index, observation.membership_candidates)
                 ]
         return [predictions[i] for i in range(len(observations))]
+
+
+def _gradients(
+    of_model: Callable[..., Tensor], public: list[Tensor], candidates: Tensor, n: int | None
+) -> tuple[list[Tensor], list[Tensor]]:
+    """By domain, the gradients of its public images and those of the candidates.
+
+    Args:
+        of_model: See `ImportanceSimulator.last_layer_gradients`.
+        public: By domain, images.
+        candidates: Images.
+        n: Number of public images for the BatchNorm statistics; None if these are not recomputed.
+    """
+
+    def of(parts: list[Tensor], like: Tensor) -> list[Tensor]:
+        gradients = of_model(torch.cat(parts), like=like).nan_to_num(0.0, 1e6, -1e6)
+        return list(gradients.split([len(part) for part in parts]))
+
+    if n is None:
+        *by_domain, own = of([*public, candidates], candidates)
+        return by_domain, [own] * len(public)
+    both = [of([images, candidates], images[:n]) for images in public]
+    return [one for one, _ in both], [other for _, other in both]
 
 
 class Simulated:

@@ -200,9 +200,12 @@ class LSISettings(FederatedSGD):
         return last_layer_gradients(self._for_importances(model, like, device), images, self.importance_output, device)
 
     def _for_importances(self, model: LatentClassifier, images: Tensor, device: torch.device) -> LatentClassifier:
-        if self.importance_statistics == "running" or self.frozen:
-            return model
-        return with_fresh_statistics(model, images, self.batch_size, device)
+        return with_fresh_statistics(model, images, self.batch_size, device) if self.fresh_importances else model
+
+    @property
+    def fresh_importances(self) -> bool:
+        """Whether BatchNorm statistics are recomputed for the importances."""
+        return self.importance_statistics == "fresh" and not self.frozen
 
     def pooled(self, gradients: Tensor) -> Tensor:
         """The last layer's importances (..., D) for a client with these per-image gradients (..., n, D)."""

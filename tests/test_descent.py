@@ -71,6 +71,9 @@ def test_a_set_is_scored_in_the_order_that_suits_it_best(rng: torch.Generator) -
     assert float(image_task.psnr([prediction], [truth_of(truth)])) == pytest.approx(float(expected), abs=1e-5)
     shuffled = truth[torch.tensor([2, 0, 1])]
     assert float(image_task.psnr([shuffled], [truth_of(truth)])) == EXACT_DB
+    assert float(image_task.exact_matches([shuffled], [truth_of(truth)])) == 1
+    most = torch.cat([shuffled[:1], torch.full_like(shuffled[1:2], 0.5), shuffled[2:]])
+    assert float(image_task.exact_matches([most], [truth_of(truth)])) == pytest.approx(2 / 3)
     assert float(image_task.ssim([shuffled], [truth_of(truth)])) == pytest.approx(1)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -116,11 +117,30 @@ def training_simulator(method: Any, world: Federation, data: Any) -> ImportanceS
 def test_gradients_make_the_importances_of_the_wire(weighed: Fitted) -> None:
     """Under the model that crossed beside them, translator or not."""
     target, simulator = target_of(weighed)
+    assert simulator.fresh_statistics
     for name in target.clients[:3]:
         own, artifact = holding(weighed, name, KIND), target.wire[name]
         assert own.received_model is not None
         gradients = simulator.last_layer_gradients(own.images, artifact, own.received_model, own.images)
         torch.testing.assert_close(simulator.pooled(gradients), simulator.last(artifact), atol=1e-5, rtol=1e-4)
+
+
+def test_statistics_that_are_not_recomputed_need_the_candidates_once(digits: Dataset, rng: torch.Generator) -> None:
+    """As with the candidates once for each domain."""
+    target, simulator = target_of(fitted(shortened(digits, 60), importance_statistics="running", invariance=0))
+    assert not simulator.fresh_statistics
+    client = target.clients[0]
+    of_model = partial(
+        simulator.last_layer_gradients, artifact=target.wire[client], received_model=target.received_model[client]
+    )
+    public, candidates = [torch.rand(n, 3, 8, 8, generator=rng) for n in (5, 7)], torch.rand(9, 3, 8, 8, generator=rng)
+    for once, each in zip(
+        attack_module._gradients(of_model, public, candidates, None),
+        attack_module._gradients(of_model, public, candidates, 3),
+        strict=True,
+    ):
+        assert [len(part) for part in once] == [len(part) for part in each]
+        torch.testing.assert_close(torch.cat(once), torch.cat(each), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("output", ["logits", "paper"])

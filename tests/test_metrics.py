@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from factories import seeded
 from scipy.linalg import sqrtm
 from scipy.ndimage import correlate1d
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from fdgpriv.metrics.matching import hungarian, pairs
 from fdgpriv.metrics.perceptual import FormulaLpips, PublishedLpips, extractor_lpips
 from fdgpriv.metrics.pixels import psnr_per_image, ssim_per_image
 from fdgpriv.metrics.realism import FID_MINIMUM, features, fid, inception_score, kid
+from fdgpriv.metrics.score import jackknife
 from fdgpriv.models.extractor import Extractor, digits_extractor
 from fdgpriv.utils.torchvision_import import lpips
 
@@ -324,6 +326,28 @@ def test_calibration_error_of_known_confidences() -> None:
     found = calibration_error(logits, labels)
     assert found.value == pytest.approx(0.15, abs=1e-4)
     assert found.measured.n == 20
+
+
+def test_the_interval_of_the_calibration_error_is_a_jackknife_over_samples() -> None:
+    rng = seeded(3)
+    logits = 2 * torch.randn(60, 4, generator=rng)
+    labels = torch.randint(4, (60,), generator=rng)
+    found = calibration_error(logits, labels)
+    each = [calibration_error(logits[torch.arange(60) != i], labels[torch.arange(60) != i]).value for i in range(60)]
+    interval = jackknife(found.value or 0.0, [torch.tensor(each, dtype=torch.float64)])
+    assert found.measured.ci95 == pytest.approx(interval, abs=1e-5)
+    assert calibration_error(logits[:1], labels[:1]).measured.ci95 == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("samples", [200, 2000])
+def test_the_interval_of_the_calibration_error_holds_the_true_one(samples: int) -> None:
+    """Answers of confidence .75 that are right in half of the cases: the error is .25 for any number of samples."""
+    rng, inside = seeded(5), 0
+    logits = torch.tensor([math.log(3.0), 0.0]).expand(samples, 2)
+    for _ in range(100):
+        low, high = calibration_error(logits, torch.randint(2, (samples,), generator=rng)).measured.ci95 or (1, 0)
+        inside += low <= 0.25 <= high
+    assert 88 <= inside <= 100
 
 
 def test_calibration_of_nothing_or_of_nan_is_none() -> None:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from fdgpriv.metrics.score import Score, missing
+from fdgpriv.metrics.score import Score, jackknife, missing
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.utils.torchvision_import import torchmetrics
 
@@ -16,7 +16,8 @@ def calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Score:
         labels: (N,) int64 in [0, K).
         bins: Number of equal-width bins of [0, 1].
 
-    Returns: in [0, 1], lower is better; 0 for a calibrated classifier, 1 - accuracy if the confidence is always 1.
+    Returns: in [0, 1], lower is better; 0 for a calibrated classifier, 1 - accuracy if the confidence is always 1. The
+        interval is a jackknife over samples, from two on.
     Reference: Guo et al., "On calibration of modern neural networks", ICML 2017.
     """
     if logits.ndim != 2 or labels.shape != logits.shape[:1]:
@@ -29,4 +30,19 @@ def calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Score:
     error = torchmetrics.functional.classification.multiclass_calibration_error(
         logits.softmax(dim=1), labels, num_classes=logits.shape[1], n_bins=bins, norm="l1"
     )
-    return Score(name, Measured(value=float(error), n=n, direction="lower_better"))
+    value = float(error)
+    low, high = jackknife(value, [_left_out(logits, labels, bins)]) if n > 1 else (0.0, 1.0)
+    interval = (max(low, 0.0), min(high, 1.0))
+    return Score(name, Measured(value=value, ci95=interval, n=n, direction="lower_better"))
+
+
+def _left_out(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
+    """The error with each of the N samples left out, (N,)."""
+    confidence, answer = logits.double().softmax(dim=1).max(dim=1)
+    excess = confidence - (answer == labels).double()
+    edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64)[1:-1]
+    own_bin = torch.bucketize(confidence, edges)
+    sums = torch.zeros(bins, dtype=torch.float64).index_add_(0, own_bin, excess)
+    mine = sums[own_bin]
+    total = sums.abs().sum() - mine.abs() + (mine - excess).abs()
+    return total / (len(labels) - 1)

@@ -86,6 +86,11 @@ class ImportanceSimulator(DefendedSimulator):
         )
         return found
 
+    @property
+    def fresh_statistics(self) -> bool:
+        """Whether the gradients depend on BatchNorm statistics of the client's images (`like`)."""
+        return bool(self._method.fresh_importances)
+
     def pooled(self, gradients: Tensor) -> Tensor:
         """(..., D): the importances of a client whose images have these gradients (..., n, D)."""
         found: Tensor = self._method.pooled(gradients)

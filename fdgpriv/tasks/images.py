@@ -17,6 +17,7 @@ from fdgpriv.metrics.pixels import EXACT_DB, psnr_per_image, ssim_per_image
 from fdgpriv.metrics.realism import fid, inception_score, kid
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.tasks.labelled import Labelled, labels_right
 from fdgpriv.tasks.task import Baselines, Predictions, Task
 from fdgpriv.utils.seeds import generator
 
@@ -38,7 +39,8 @@ class Images(Task):
         return psnr(predictions, truths)
 
     def details(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Tensor]:
-        found = {"ssim": ssim(predictions, truths), "identified": identified(predictions, truths)}
+        found = {"ssim": ssim(predictions, truths), "exact_matches": exact_matches(predictions, truths)}
+        found["identified"] = identified(predictions, truths)
         found |= lpips(predictions, truths)
         if all(isinstance(prediction, Labelled) for prediction in predictions):
             found["labels_right"] = labels_right(predictions, truths)
@@ -88,30 +90,14 @@ def _as_sets(single: Baselines, many: int, rng: torch.Generator) -> Baselines:
     return found
 
 
-class Labelled(Tensor):
-    """Reconstructed images with inferred label shares; any computation with them gives plain tensors."""
-
-    shares: Tensor
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
-
-    @classmethod
-    def of(cls, images: Tensor, shares: Tensor) -> "Labelled":
-        """These images, with the inferred share of each label (K,) among the artifact's images."""
-        found = images.as_subclass(cls)
-        found.shares = shares
-        return found
-
-
-def labels_right(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
-    """The share (M,) of labels that the prediction has right: 1 minus half the L1 error of the label distribution."""
-    inferred = [prediction.shares for prediction in predictions if isinstance(prediction, Labelled)]
-    off = [(shares - truth.histogram).abs().sum() for shares, truth in zip(inferred, truths, strict=True)]
-    return 1 - torch.stack(off) / 2
-
-
 def psnr(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
     """Mean PSNR (M,) in decibels of each prediction against the artifact's images, at most EXACT_DB a pair."""
     return _paired(predictions, truths, None, lambda a, b: psnr_per_image(a, b).clamp_max(EXACT_DB))
+
+
+def exact_matches(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
+    """The share (M,) of each prediction's pairs that count with EXACT_DB in `psnr`: an RMS error of 1e-3 or less."""
+    return _paired(predictions, truths, None, lambda a, b: psnr_per_image(a, b) >= EXACT_DB)
 
 
 def ssim(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
