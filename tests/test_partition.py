@@ -344,7 +344,21 @@ def test_no_more_auxiliary_images_than_there_are() -> None:
         ValueError, match=r"--auxiliary: want at most the 140 images of d1 that no client holds, got 141"
     ):
         populate(few, "d0", "single", 3, 0, auxiliary=141)
-    assert len(populate(few, "d0", "single", 3, 0, auxiliary=140).auxiliary["d1"]) == 140
+    with pytest.raises(ValueError, match=r"--auxiliary: want at most the 50 images of d0 that no client holds, got 51"):
+        populate(few, "d0", "single", 3, 0, auxiliary=51)
+    assert len(populate(few, "d0", "single", 3, 0, auxiliary=50).auxiliary["d1"]) == 50
+
+
+@pytest.mark.parametrize(("auxiliary", "held"), [(None, 80), (30, 30), (120, 120)])
+def test_third_parties_hold_images_of_the_target_domain(auxiliary: int | None, held: int) -> None:
+    few = numbered([200, 200]).few(80)
+    population = populate(few, "d0", "single", 1, 0, auxiliary=auxiliary)
+    found = numbers(population.other_domain.images)
+    assert len(set(found)) == len(found) == held
+    assert set(found) <= set(range(200))
+    evaluated = set(numbers(population.target.images))
+    assert len(evaluated & set(found)) == min(held, 80)  # the evaluated ones first
+    assert held != 30 or set(found) != set(sorted(evaluated)[:30])  # at random: folders are sorted by class
 
 
 @pytest.mark.parametrize("partition", PARTITIONS)

@@ -41,7 +41,8 @@ class Options:
             ``paper`` are those of each method's paper.
         images: Maximum number of images of each domain that the federation has; None for the preset's. What is left over
             serves attacks, as shadow clients and auxiliary images.
-        auxiliary: Number of public images of each source domain that adversaries hold; None for a quarter of `images`.
+        auxiliary: Number of images of each domain that adversaries hold; None for a quarter of `images` of each source
+            domain, and for the target domain as evaluated.
         preset, settings: For all methods.
         device: auto, cpu or cuda.
         keep: The transcript's keep rule.

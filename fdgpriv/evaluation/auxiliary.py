@@ -23,7 +23,7 @@ class AuxiliaryData:
 
     Attributes:
         population: The ground truth.
-        seed: Of the order of the target domain's images.
+        seed: Of the order of the images of the target domain.
     """
 
     population: Population
@@ -47,9 +47,9 @@ class AuxiliaryData:
 
     @cached_property
     def _of_target(self) -> Domain:
-        """The target domain in random order."""
-        target = self.population.target
-        return target.take(torch.randperm(len(target), generator=generator(self.seed, 31)))
+        """Images of the target domain in random order."""
+        known = self.population.other_domain
+        return known.take(torch.randperm(len(known), generator=generator(self.seed, 31)))
 
     def _domains(self, auxiliary: Auxiliary, holder: str) -> Sequence[Domain]:
         public = self.population.auxiliary

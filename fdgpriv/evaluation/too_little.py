@@ -18,7 +18,7 @@ def too_little(population: Population, classes: int, target: Target[Simulator], 
         )
     domains = list(population.auxiliary.values())
     if threat.auxiliary is Auxiliary.OTHER_DOMAIN:
-        domains.append(population.target)
+        domains.append(population.other_domain)
     for domain in domains:
         if len(domain) <= classes:
             return (

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fdgpriv.data.dataset import ClientData, Dataset, Domain
 from fdgpriv.data.pixels import as_images, joined
-from fdgpriv.federation.reserve import ENOUGH, reserve
+from fdgpriv.federation.reserve import ENOUGH, of_third_parties, reserve
 from fdgpriv.federation.schemes import partitioner
 from fdgpriv.utils.file_memory import in_file
 from fdgpriv.utils.seeds import generator
@@ -45,6 +45,7 @@ class Population:
         domain_of: By client or shadow, (n,) index into `sources` of each training sample.
         shadows: Shadow clients, which do not train; additional units of evaluation.
         auxiliary: By source domain, the public images of adversaries.
+        other_domain: The images of the target domain that third parties hold.
         unused: By source domain, the number of images in none of these.
     """
 
@@ -55,6 +56,7 @@ class Population:
     domain_of: dict[str, Tensor]
     shadows: dict[str, ClientData]
     auxiliary: dict[str, Domain]
+    other_domain: Domain
     unused: dict[str, int]
     _pools: dict[tuple[str, ...], Tensor] = field(default_factory=dict, init=False)
 
@@ -104,14 +106,14 @@ def populate(
         clients: Number of clients.
         seed: Of the run.
         attacked: If false, no image is public and there are no shadows: clients get all images.
-        auxiliary: Number of public images of adversaries in each source domain; None for a quarter of the domain, less
-            what shadow clients need.
+        auxiliary: Number of images of each domain that adversaries hold; None for a quarter of each source domain, less
+            what shadow clients need, and the whole target domain.
         enough: Number of clients and shadow clients of each domain to aim at.
 
     Raises:
         ValueError: The target, the partition, the number of clients or of auxiliary images is invalid.
     """
-    left_out = dataset.domain(target)
+    unseen = dataset.domain(target)
     if clients < 1:
         raise ValueError(f"want at least 1 client, got {clients}")
     rng = generator(seed, 1)
@@ -143,12 +145,13 @@ def populate(
             local[name] = _client_data(name, parts, dataset, rng)
     return Population(
         dataset=dataset,
-        target=left_out,
+        target=unseen,
         sources=tuple(domain.name for domain in sources),
         clients={name: local[name][0] for name in names},
         domain_of={name: domains for name, (_, domains) in local.items()},
         shadows={name: data for name, (data, _) in local.items() if name not in names},
         auxiliary={domain.name: domain for domain in public},
+        other_domain=of_third_parties(unseen, dataset.left_out(target), auxiliary, rng),
         unused=unused,
     )
 

@@ -1,10 +1,12 @@
-"""Divides the images of a domain that no client holds among adversaries and shadow clients.
+"""Divides images that no client holds among adversaries and shadow clients.
 
 Shadow clients take no part in the federation. They are additional units of evaluation: the artifacts that they would
 have shared are attacked and scored like those of clients.
 """
 
 from dataclasses import dataclass
+
+import torch
 
 from fdgpriv.data.dataset import Domain
 
@@ -49,15 +51,7 @@ def reserve(
         ValueError: There are fewer than `auxiliary` images.
     """
     if auxiliary is not None:
-        known = len(public) + len(left_out)
-        if auxiliary > known:
-            raise ValueError(
-                f"--auxiliary: want at most the {known} images of {public.name} that no client holds, got {auxiliary}"
-            )
-        more = max(0, auxiliary - len(public))
-        rest = public.part(auxiliary, known)
-        public = public.part(0, auxiliary).followed_by(left_out.part(0, more))
-        left_out = rest.followed_by(left_out.part(more, known))
+        public, left_out = _held(public, left_out, auxiliary)
     if not clients:
         return Reserve(public, [], len(left_out))
     size = min(clients)
@@ -74,3 +68,33 @@ def reserve(
     kept = len(public) - count * size
     shadows += [public.part(kept + i * size, kept + (i + 1) * size) for i in range(count)]
     return Reserve(public.part(0, kept), shadows, unused)
+
+
+def of_third_parties(target: Domain, left_out: Domain, auxiliary: int | None, rng: torch.Generator) -> Domain:
+    """The images of the target domain that third parties hold: all evaluated ones by default.
+
+    Args:
+        target: The domain's images for evaluation.
+        left_out: Its other images.
+        auxiliary: Number of images; the evaluated ones come first, in random order.
+        rng: Of the order.
+
+    Raises:
+        ValueError: There are fewer than `auxiliary` images.
+    """
+    if auxiliary is None:
+        return target
+    shuffled = target.take(torch.randperm(len(target), generator=rng))
+    return _held(shuffled, left_out, auxiliary)[0]
+
+
+def _held(public: Domain, left_out: Domain, count: int) -> tuple[Domain, Domain]:
+    """The first `count` images of `public` and then `left_out`, and the others; ValueError if there are fewer."""
+    known = len(public) + len(left_out)
+    if count > known:
+        raise ValueError(
+            f"--auxiliary: want at most the {known} images of {public.name} that no client holds, got {count}"
+        )
+    more = max(0, count - len(public))
+    held = public.part(0, count).followed_by(left_out.part(0, more))
+    return held, public.part(count, known).followed_by(left_out.part(more, known))
