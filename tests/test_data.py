@@ -13,6 +13,7 @@ from PIL import Image
 
 from fdgpriv.data import load, names
 from fdgpriv.data.dataset import Dataset
+from fdgpriv.data.names import DOMAINS
 
 SIDE = 12
 COLOURS = {"dog": (200, 40, 40), "cat": (40, 200, 40), "owl": (40, 40, 200)}
@@ -205,6 +206,115 @@ def test_pacs_names_the_domain_or_class_that_is_missing(tmp_path: Path) -> None:
     (tmp_path / "cartoon").rename(tmp_path / "cartoons")
     with pytest.raises(FileNotFoundError, match=r"missing: cartoon$"):
         load("pacs", root=tmp_path)
+
+
+LAID_OUT = [  # dataset, folders of the domains, classes, default target, folder that it unpacks to, splits
+    ("office_home", ("Art", "Clipart", "Product", "Real World"), 65, "real_world", "OfficeHomeDataset_10072016", ()),
+    ("office_home", ("art", "clipart", "product", "real_world"), 65, "real_world", "office_home_dg", ("train", "val")),
+    ("vlcs", ("Caltech101", "LabelMe", "VOC2007", "SUN09"), 5, "sun", "VLCS", ()),
+    ("vlcs", ("CALTECH", "LABELME", "PASCAL", "SUN"), 5, "sun", "VLCS", ("train", "crossval", "test")),
+    ("digits_dg", ("mnist", "mnist_m", "svhn", "syn"), 10, "syn", "digits_dg", ("train", "val")),
+    ("domainnet", ("clipart", "infograph", "painting", "quickdraw", "real", "sketch"), 345, "sketch", "domainnet", ()),
+]
+
+
+@pytest.mark.parametrize(("name", "places", "classes", "target", "unpacked", "splits"), LAID_OUT)
+def test_benchmarks_are_read_as_they_are_laid_out(
+    name: str,
+    places: tuple[str, ...],
+    classes: int,
+    target: str,
+    unpacked: str,
+    splits: tuple[str, ...],
+    tmp_path: Path,
+) -> None:
+    """One image of each class and split, whose brightness says which split."""
+    sources = []
+    for value in (40, 120, 200):
+        Image.new("RGB", (8, 8), (value,) * 3).save(tmp_path / f"{value}.png")
+        sources.append(tmp_path / f"{value}.png")
+    for place in places:
+        for turn, split in enumerate(sorted(splits) or [""]):
+            for k in range(classes):
+                folder = tmp_path / unpacked / place / split / f"{k:03d}"
+                folder.mkdir(parents=True)
+                (folder / "a.png").hardlink_to(sources[turn])
+        if splits:
+            (tmp_path / unpacked / place / "full" / "000").mkdir(parents=True)  # VLCS repeats all its images there
+    for root in (tmp_path, tmp_path / unpacked):
+        found = load(name, root=root, image_size=8)
+        assert found.names == DOMAINS[name]
+        assert (found.name, found.default_target, found.flip) == (name, target, name != "digits_dg")
+        assert found.classes == tuple(f"{k:03d}" for k in range(classes))
+        for domain in found.domains:
+            assert domain.labels.tolist() == [k for k in range(classes) for _ in splits or ("",)]
+            assert domain.pixels[:, 0, 0, 0].tolist() == [40, 120, 200][: max(1, len(splits))] * classes
+
+
+def test_a_class_may_be_missing_from_a_split_but_not_from_a_domain(tmp_path: Path) -> None:
+    for place in ("CALTECH", "LABELME", "PASCAL", "SUN"):
+        for k in range(5):
+            picture(tmp_path / place / "train" / f"{k}" / "a.png")
+    picture(tmp_path / "SUN" / "test" / "3" / "a.png")
+    assert load("vlcs", root=tmp_path).domain("sun").labels.tolist() == [0, 1, 2, 3, 3, 4]
+    (tmp_path / "PASCAL" / "train" / "3" / "a.png").unlink()
+    (tmp_path / "PASCAL" / "train" / "3").rmdir()
+    with pytest.raises(ValueError, match=r"want the class 3 in .*PASCAL/train, as in the other domains"):
+        load("vlcs", root=tmp_path)
+    (tmp_path / "SUN").rename(tmp_path / "MOON")
+    with pytest.raises(
+        FileNotFoundError, match=r"want the folders caltech, labelme, pascal, sun of vlcs .*missing: sun$"
+    ):
+        load("vlcs", root=tmp_path)
+
+
+HEADER = "patient,node,x_coord,y_coord,tumor,slide,center,split"
+
+
+def patches(root: Path, rows: list[str]) -> None:
+    """A copy of Camelyon17-WILDS with these rows, and a file for each."""
+    root.mkdir(parents=True, exist_ok=True)
+    lines = [f",{HEADER}", *(f"{i},{row}" for i, row in enumerate(rows))]
+    (root / "metadata.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for row in rows:
+        patient, node, x, y, *_ = row.split(",")
+        stem = f"patient_{patient}_node_{node}"
+        picture(root / "patches" / stem / f"patch_{stem}_x_{x}_y_{y}.png")
+
+
+def test_hospitals_are_the_domains_of_camelyon17(tmp_path: Path) -> None:
+    rows = [f"{4 + i:03d},{i % 4},{3000 + i},{40 * i},{i % 2},{i},{(3 * i) % 5},0" for i in range(12)]
+    patches(tmp_path / "camelyon17_v1.0", rows)
+    for root in (tmp_path, tmp_path / "camelyon17_v1.0"):
+        found = load("camelyon17", root=root, image_size=8)
+        assert found.names == DOMAINS["camelyon17"]
+        assert found.classes == ("normal", "tumor")
+        assert found.default_target == "hospital_2"
+        for center, domain in enumerate(found.domains):
+            assert domain.labels.tolist() == [i % 2 for i in range(12) if (3 * i) % 5 == center]
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (["004,4,1,2,1,0,7,0"], "want center 0 to 4 and tumor 0 or 1 in line 2 of .*, got 7 and 1"),
+        (["004,4,1,2,5,0,3,0"], "want center 0 to 4 and tumor 0 or 1 in line 2 of .*, got 3 and 5"),
+        (
+            ["004,4,1,2,1,0,3,0"],
+            "want images of each hospital in .*, got none of hospital_0, hospital_1, hospital_2, hosp",
+        ),
+    ],
+)
+def test_a_damaged_table_of_camelyon17_is_named(rows: list[str], told: str, tmp_path: Path) -> None:
+    patches(tmp_path, rows)
+    with pytest.raises(ValueError, match=told):
+        load("camelyon17", root=tmp_path)
+    (tmp_path / "metadata.csv").write_text("patient,node\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="missing: x_coord, y_coord, tumor, center"):
+        load("camelyon17", root=tmp_path)
+    (tmp_path / "metadata.csv").unlink()
+    with pytest.raises(FileNotFoundError, match=r"want metadata\.csv of camelyon17"):
+        load("camelyon17", root=tmp_path)
 
 
 @pytest.mark.slow

@@ -16,8 +16,8 @@ from fdgpriv.attack import Attack
 from fdgpriv.audit import main
 from fdgpriv.cli import catalogue
 from fdgpriv.cli.options import OPTIONS, Options
+from fdgpriv.data.benchmarks import BENCHMARKS
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.data.folder import IN_FOLDERS, PACS
 from fdgpriv.defense import Defense
 from fdgpriv.method import Method
 from fdgpriv.models.architectures import ARCHITECTURES
@@ -104,11 +104,13 @@ def test_the_catalogue_knows_every_part_as_its_class_is(role: type[Method | Atta
 
 
 def test_names_known_without_torch_are_those_there_are(digits: Dataset) -> None:
-    assert set(data.names()) == {"digits", *IN_FOLDERS}
+    assert set(data.names()) == {"digits", "folder", "camelyon17", *(one.name for one in BENCHMARKS)}
     assert tuple(ARCHITECTURES) == BACKBONES
-    for dataset, domains in (("digits", digits.names), ("pacs", PACS.domains)):
-        for domain in domains:
-            data.check_domain(dataset, domain)
+    for domain in digits.names:
+        data.check_domain("digits", domain)
+    for one in BENCHMARKS:
+        assert one.default_target in one.domains
+        assert set(one.also) <= set(one.domains)
 
 
 def refused(words: str, capsys: pytest.CaptureFixture[str]) -> str:

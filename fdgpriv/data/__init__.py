@@ -44,6 +44,9 @@ def load(
         return digits(seed, image_size=size)
     if root is None:
         raise ValueError(f"want the folder of {name}, got none")
-    from fdgpriv.data.folder import IN_FOLDERS
+    from fdgpriv.data.benchmarks import BENCHMARKS
+    from fdgpriv.data.camelyon17 import camelyon17
+    from fdgpriv.data.folder import folder
 
-    return IN_FOLDERS[name](Path(root).expanduser(), size, progress, say)
+    loaders = {"folder": folder, "camelyon17": camelyon17, **{one.name: one.load for one in BENCHMARKS}}
+    return loaders[name](Path(root).expanduser(), size, progress, say)

@@ -6,6 +6,11 @@ DOMAINS: Mapping[str, tuple[str, ...]] = {
     "digits": ("scan", "blend", "type", "outline"),
     "folder": (),  # given by the user's folder
     "pacs": ("art_painting", "cartoon", "photo", "sketch"),
+    "office_home": ("art", "clipart", "product", "real_world"),
+    "vlcs": ("caltech", "labelme", "pascal", "sun"),
+    "digits_dg": ("mnist", "mnist_m", "svhn", "syn"),
+    "domainnet": ("clipart", "infograph", "painting", "quickdraw", "real", "sketch"),
+    "camelyon17": ("hospital_0", "hospital_1", "hospital_2", "hospital_3", "hospital_4"),
 }
 DEFAULT_SIZE = 32  # pixels
 SIZES = range(8, 1025)  # pixels
