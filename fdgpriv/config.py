@@ -154,9 +154,10 @@ class AuditConfig(Options):
             progress=None if log is None else log.counter("decoding images"),
             say=None if log is None else log.say,
         )
-        most = self.images or IMAGES.get(self.preset)
-        if most is not None:
-            dataset = dataset.few(most)
+        if self.images is not None:
+            dataset = dataset.few(self.images)
+        elif self.preset in IMAGES:
+            dataset = replace(dataset.few(IMAGES[self.preset]), whole=None)  # what is left out would take time
         targets = self.targets or (dataset.default_target,)
         targets = dataset.names if targets == ("all",) else targets
         for target in targets:

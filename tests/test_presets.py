@@ -145,6 +145,23 @@ def test_public_images_are_withheld_only_for_attacks(attacks: tuple[str, ...], w
         assert (count.train, count.held_out) == (90 - withheld - int(0.1 * (90 - withheld)), int(0.1 * (90 - withheld)))
 
 
+@pytest.mark.parametrize(
+    ("asked", "shadows", "public"),
+    [  # outline, scan and type have 599, 599 and 600 images; three clients have 150 or 75 of 200
+        ({"preset": "quick", "clients": 3}, 3 * 3, 3 * (50 - 3 * 8)),
+        ({"preset": "quick", "clients": 3, "images": 200}, 2 * 3 + 3, 3 * (50 - 25)),
+        ({"clients": 6, "images": 200}, 5 * 3, 3 * 50),
+        ({"clients": 6, "images": 200, "auxiliary": 180}, 3 * 3, 3 * 180),
+        ({"clients": 6}, 2 * 3, None),
+    ],
+)
+def test_what_images_leaves_out_serves_attacks(asked: dict[str, Any], shadows: int, public: int | None) -> None:
+    dataset, config = AuditConfig(targets=("blend",), **asked).load()
+    population = config.populate(dataset, "stablefdg", "blend", 0)
+    assert len(population.shadows) == shadows
+    assert public is None or sum(map(len, population.auxiliary.values())) == public
+
+
 def test_results_count_images_and_no_attacks_are_resumed_with_some(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -152,10 +169,10 @@ def test_results_count_images_and_no_attacks_are_resumed_with_some(
     words = ["--method", "fedavg", "--preset", "quick", "--clients", "3", "--set", "rounds=1", "--out", str(out)]
     assert main([*words, "--attack", "none"]) == 0
     written = json.loads((out / "results.json").read_text(encoding="utf-8"))
-    each = {"train": 180, "held_out": 20, "public": 0, "shadow": 0}
+    each = {"train": 180, "held_out": 20, "public": 0, "shadow": 0, "unused": 0}
     assert written["runs"][0]["images"] == {
-        "train": 540, "held_out": 60, "public": 0, "shadow": 0, "unused": 1198,
-        "domains": {name: each | {"unused": unused} for name, unused in (("outline", 399), ("scan", 399), ("type", 400))},
+        "train": 540, "held_out": 60, "public": 0, "shadow": 0, "unused": 0,
+        "domains": dict.fromkeys(("outline", "scan", "type"), each),
     }  # fmt: skip
     assert "none is withheld for attacks" in (out / "report.md").read_text(encoding="utf-8")
     assert written["config"]["setup"]["fedavg"]["clients"] == 3
