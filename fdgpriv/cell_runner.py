@@ -25,8 +25,8 @@ from fdgpriv.federation.transcript import Record
 from fdgpriv.privacy.release import DRAWS, ENTRIES, Measurement, measure
 from fdgpriv.privacy.training_audit import CanaryAudit, measured_by_training, measured_by_updates
 from fdgpriv.registry import Role
-from fdgpriv.results.finding import ArtifactRow, ImageCount, Images
 from fdgpriv.results.ledger import ledger
+from fdgpriv.results.run import ArtifactRow, ImageCount, Images
 from fdgpriv.threat import ThreatModel, threat
 from fdgpriv.training import Cell, Trained, train
 from fdgpriv.utils.console import ProgressLog

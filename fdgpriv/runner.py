@@ -24,7 +24,8 @@ from fdgpriv.privacy.release import privacies
 from fdgpriv.registry import registered
 from fdgpriv.results import figures
 from fdgpriv.results.attack_finding import AttackFinding
-from fdgpriv.results.finding import Claim, DatasetNote, Results, Run, RunFigure, Timing
+from fdgpriv.results.finding import DatasetNote, Results, Timing
+from fdgpriv.results.run import Claim, Run, RunFigure
 from fdgpriv.training import Cell, trained_file
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.environment import environment, usable_cores

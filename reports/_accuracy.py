@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fdgpriv.results.accuracy import RETURNED, RULES, Accuracy, accuracies, several_trainings
-from fdgpriv.results.finding import Results, Run
+from fdgpriv.results.finding import Results
+from fdgpriv.results.run import Run
 from fdgpriv.statistics.measured import Measured
 
 from ._advice import scores

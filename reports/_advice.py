@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fdgpriv.results.finding import Results, Run
+from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question
+from fdgpriv.results.run import Run
 
 from ._arms import Arm, arms
 from ._numbers import percent, pooled

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fdgpriv.results.finding import Run
+from fdgpriv.results.run import Run
 
 from ._words import defense
 

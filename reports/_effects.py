@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fdgpriv.results.finding import Run
 from fdgpriv.results.question import Question
+from fdgpriv.results.run import Run
 
 from ._numbers import number, percent, plain, pooled
 from ._words import metric

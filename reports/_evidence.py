@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fdgpriv.results.attack_finding import AttackFinding, Leakage, RoundsPoint
-from fdgpriv.results.finding import Run
 from fdgpriv.results.question import Question
+from fdgpriv.results.run import Run
 from fdgpriv.statistics.measured import Measured
 
 from ._effects import amount, bound, effect, of_questions

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fdgpriv.results.attack_finding import AttackFinding
-from fdgpriv.results.finding import Run
 from fdgpriv.results.question import Question
+from fdgpriv.results.run import Run
 from fdgpriv.statistics.measured import Measured
 
 from ._arms import Arm

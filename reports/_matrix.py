@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fdgpriv.results.finding import Run
 from fdgpriv.results.question import Question
+from fdgpriv.results.run import Run
 
 from ._arms import Arm, arms
 from ._effects import bound, effect, of_questions

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fdgpriv.results.attack_finding import AttackFinding, CurvePoint
-from fdgpriv.results.finding import Results, Run
+from fdgpriv.results.finding import Results
+from fdgpriv.results.run import Run
 
 from ._accuracy import each_run, over_rounds, over_trainings, worth
 from ._advice import Advice, Score, advice, scores, sentence

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from fdgpriv.results.finding import ArtifactRow, Claim, Privacy, Run
+from fdgpriv.results.run import ArtifactRow, Claim, Privacy, Run
 
 from ._numbers import plain, rounded_bytes
 from ._words import VERDICTS, defense, joined, role, spoken, title

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fdgpriv.results.accuracy import accuracies
-from fdgpriv.results.finding import Privacy, Results
+from fdgpriv.results.finding import Results
+from fdgpriv.results.run import Privacy
 from fdgpriv.statistics.measured import Measured
 
 from ._arms import Arm, arms

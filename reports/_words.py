@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
-from fdgpriv.results.finding import ArtifactRow, Run
+from fdgpriv.results.question import WORST_FIRST as WORST_FIRST
 from fdgpriv.results.question import Question
+from fdgpriv.results.run import ArtifactRow, Run
 
 VERDICTS = {
     "leak": "Leak",
@@ -23,7 +24,6 @@ VERDICTS = {
 
 OUTCOMES = {"worse": "Worse", "better": "Better", "not_shown": "No change shown", "not_tested": "Not tested"}
 
-WORST_FIRST = ("leak", "inconclusive", "no_leak_found", "not_applicable")
 
 NOT_ATTACKED = "Nothing was attacked; why not stands under “What was not measured”."
 

@@ -9,8 +9,9 @@ from typing import ClassVar
 from fdgpriv.report import Report
 from fdgpriv.results.accuracy import RULES, accuracies, several_trainings
 from fdgpriv.results.attack_finding import AttackFinding
-from fdgpriv.results.finding import Results, Run
+from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question
+from fdgpriv.results.run import Run
 from fdgpriv.statistics.measured import Measured
 
 COLUMNS = (

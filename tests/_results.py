@@ -16,20 +16,9 @@ from fdgpriv.results.attack_finding import (
     Unaware,
     Units,
 )
-from fdgpriv.results.finding import (
-    ArtifactRow,
-    Claim,
-    DatasetNote,
-    EpsilonMeasured,
-    ImageCount,
-    Images,
-    Privacy,
-    Results,
-    Run,
-    RunFigure,
-    Timing,
-)
+from fdgpriv.results.finding import DatasetNote, Results, Timing
 from fdgpriv.results.question import Question, Scope, Secret, Strongest
+from fdgpriv.results.run import ArtifactRow, Claim, EpsilonMeasured, ImageCount, Images, Privacy, Run, RunFigure
 from fdgpriv.results.utility_finding import RoundUtility, Utility
 from fdgpriv.statistics.measured import Direction, Measured
 from fdgpriv.statistics.questions import Verdict

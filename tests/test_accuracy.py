@@ -14,7 +14,8 @@ from fdgpriv.reports.markdown import Markdown
 from scipy import stats
 
 from fdgpriv.results.accuracy import ONE_SEED, RETURNED, RULES, Accuracy, accuracies, several_trainings
-from fdgpriv.results.finding import Results, Run
+from fdgpriv.results.finding import Results
+from fdgpriv.results.run import Run
 from fdgpriv.results.selection import chosen, rounds_to_try
 from fdgpriv.results.summary import verdicts
 from fdgpriv.results.utility_finding import ChosenUtility, ClientUtility, PersonalUtility, Utility

@@ -13,7 +13,8 @@ from PIL import Image
 
 from fdgpriv.audit import main
 from fdgpriv.method import Method
-from fdgpriv.results.finding import Results, Run
+from fdgpriv.results.finding import Results
+from fdgpriv.results.run import Run
 from fdgpriv.runner import Runner
 
 Counts = Mapping[str, Mapping[str, int]]  # images by domain and class

@@ -30,7 +30,8 @@ from fdgpriv.evaluation.comparison import Compared, RunComparison, difference, s
 from fdgpriv.evaluation.scores import Scores
 from fdgpriv.federation.transcript import Record
 from fdgpriv.results.attack_finding import AttackFinding, Threat
-from fdgpriv.results.finding import Claim, Results
+from fdgpriv.results.finding import Results
+from fdgpriv.results.run import Claim
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.questions import Verdict
 from fdgpriv.targets.ground_truth import GroundTruth

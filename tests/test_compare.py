@@ -27,7 +27,7 @@ from fdgpriv.report import Report
 from fdgpriv.results.attack_finding import Threat
 from fdgpriv.results.change import Change
 from fdgpriv.results.comparison import Comparison, LaterAudit
-from fdgpriv.results.finding import ArtifactRow, Privacy, Run
+from fdgpriv.results.run import ArtifactRow, Privacy, Run
 from fdgpriv.results.utility_finding import Utility
 from fdgpriv.statistics.change import difference_of_intervals, p_of_few, p_of_pairs
 from fdgpriv.statistics.measured import Measured

@@ -19,8 +19,9 @@ from pydantic import ValidationError
 
 from fdgpriv.results import finding
 from fdgpriv.results.attack_finding import AttackFinding, CurvePoint, Leakage
-from fdgpriv.results.finding import Privacy, Results, Run, RunFigure, schema_text
+from fdgpriv.results.finding import Results, schema_text
 from fdgpriv.results.question import Question
+from fdgpriv.results.run import Privacy, Run, RunFigure
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.questions import Verdict
 
@@ -324,3 +325,42 @@ def test_a_save_that_fails_leaves_the_old_file_whole(tmp_path: Path, monkeypatch
         results(seeds=2).save(path)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_the_matrix_has_the_worst_verdict_of_each_place() -> None:
+    made_up = results(seeds=2)
+    rows = made_up.matrix()
+    asked = [(run, question) for run in made_up.runs for question in run.questions]
+    key = ("method", "target", "seed", "defense", "adversary", "artifact", "secret")
+    assert len({tuple(one[name] for name in key) for one in rows}) == len(rows)
+    for found in rows:
+        same = [
+            q for run, q in asked
+            if [run.method, run.target, run.seed, run.defense, q.adversary, q.artifact, q.secret] == [found[n] for n in key]
+        ]  # fmt: skip
+        verdicts = {q.verdict for q in same}
+        for verdict in ("leak", "inconclusive", "no_leak_found", "not_applicable"):
+            if verdict in verdicts:
+                break
+        assert found["verdict"] == verdict
+        assert any((q.scope, q.verdict) == (found["scope"], verdict) for q in same)
+    assert sum(1 for _ in rows) == len({(id(run), q.adversary, q.artifact, q.secret) for run, q in asked})
+
+
+def test_the_frontier_has_a_row_for_each_run() -> None:
+    made_up = results(seeds=2)
+    rows = made_up.frontier()
+    assert [(one["defense"], one["seed"]) for one in rows] == [(run.defense, run.seed) for run in made_up.runs]
+    for found, run in zip(rows, made_up.runs, strict=True):
+        assert found["epsilon_proved"] == run.privacy.epsilon_proved
+        assert found["target_accuracy"] == (run.utility.target_accuracy.value if run.utility else None)
+        assert found["leak"] == sum(q.verdict == "leak" for q in run.questions)
+        for secret in {q.secret for q in run.questions}:
+            asked = [q for q in run.questions if q.secret == secret]
+            leaks = [q for q in asked if q.verdict == "leak"]
+            if leaks:
+                leads = [max(0.0, (q.strongest.lead.value or 0.0) / (q.relevant or 1.0)) for q in leaks if q.strongest]
+                assert found[f"verdict_{secret}"] == "leak"
+                assert found[f"leakage_{secret}"] == pytest.approx(max(leads))
+    assert any(one["leak"] for one in rows)
+    assert all(set(one) == set(rows[0]) for one in rows)

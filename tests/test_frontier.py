@@ -16,7 +16,8 @@ from fdgpriv.reports.html import Html
 from fdgpriv.reports.markdown import Markdown
 
 from fdgpriv.results.accuracy import accuracies
-from fdgpriv.results.finding import Results, Run
+from fdgpriv.results.finding import Results
+from fdgpriv.results.run import Run
 
 NONE = protected("none", (0.67, 0.68, 0.66), {"domain": 3.0, "membership": 1.5})
 Runs = tuple[Run, ...]

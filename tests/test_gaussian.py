@@ -23,7 +23,7 @@ from fdgpriv.privacy.accounting import noise_multiplier
 from fdgpriv.privacy.measured import Bound
 from fdgpriv.privacy.release import Measurement, measure, privacies
 from fdgpriv.privacy.vectors import image_moments
-from fdgpriv.results.finding import Privacy
+from fdgpriv.results.run import Privacy
 
 # z of one release at delta = 1e-5, by epsilon
 CALIBRATED = {9.997: 0.5, 4.377: 1.0, 1.993: 2.0, 0.926: 4.0, 0.434: 8.0}

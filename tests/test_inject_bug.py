@@ -12,7 +12,8 @@ from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense, defended
 from fdgpriv.method import Method
 from fdgpriv.privacy.release import measure, privacies
-from fdgpriv.results.finding import Privacy, Results
+from fdgpriv.results.finding import Results
+from fdgpriv.results.run import Privacy
 from fdgpriv.utils.defaults import BUGS, Bug
 
 

@@ -13,7 +13,7 @@ from fdgpriv.claims.ccst import HYPOTHESES
 from fdgpriv.claims.hypothesis import Case
 from fdgpriv.claims.leaked_share import SHARES, leaked_share
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.results.finding import Claim
+from fdgpriv.results.run import Claim
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Baselines, Predictions
 from fdgpriv.threat import threat

@@ -8,8 +8,9 @@ from fdgpriv.reports import _advice, _arms, _matrix
 from fdgpriv.reports._effects import Effect, bound, effect
 from fdgpriv.reports._matrix import matrix
 
-from fdgpriv.results.finding import Results, Run
+from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question
+from fdgpriv.results.run import Run
 
 
 def plain() -> Run:

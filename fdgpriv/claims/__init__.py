@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from fdgpriv.claims.hypothesis import Case, Hypothesis, decided
-from fdgpriv.results.finding import Claim
+from fdgpriv.results.run import Claim
 
 PAPERS = ("stablefdg", "ccst", "hfedf", "lsi", "pardon")
 

@@ -8,7 +8,7 @@ from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.evaluation.comparison import RunComparison
 from fdgpriv.federation.transcript import Record
 from fdgpriv.results.attack_finding import AttackFinding
-from fdgpriv.results.finding import Claim
+from fdgpriv.results.run import Claim
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.multiplicity import holm, simes
 

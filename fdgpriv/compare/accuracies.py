@@ -6,7 +6,7 @@ import numpy as np
 
 from fdgpriv.compare.matching import Matched
 from fdgpriv.results.change import AccuracyChange, Change
-from fdgpriv.results.finding import Run
+from fdgpriv.results.run import Run
 from fdgpriv.statistics.change import difference_of_intervals, p_of_few
 from fdgpriv.statistics.interval import Interval, mean_interval, unit_means
 from fdgpriv.statistics.measured import Measured

@@ -10,7 +10,7 @@ from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.comparison import difference, pairs
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.change import AttackChange, Change
-from fdgpriv.results.finding import Run
+from fdgpriv.results.run import Run
 from fdgpriv.statistics.change import difference_of_intervals, p_of_pairs
 from fdgpriv.training import Cell
 from fdgpriv.utils.checksum import read_json

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from fdgpriv.results.finding import Results, Run
+from fdgpriv.results.finding import Results
+from fdgpriv.results.run import Run
 from fdgpriv.utils.file_names import check_name
 
 RESULTS = "results.json"

@@ -11,7 +11,7 @@ from fdgpriv.compare.questions import question_changes
 from fdgpriv.compare.shared import bytes_changes, epsilon_changes
 from fdgpriv.results.change import AccuracyChange, AttackChange, Change
 from fdgpriv.results.comparison import Comparison, LaterAudit, RunChange
-from fdgpriv.results.finding import Run
+from fdgpriv.results.run import Run
 from fdgpriv.statistics.multiplicity import holm
 
 

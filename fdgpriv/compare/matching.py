@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from fdgpriv.registry import split
-from fdgpriv.results.finding import Run
+from fdgpriv.results.run import Run
 
 AXES = ("method", "dataset", "target", "seed", "defense")
 MAY_DIFFER = ("defense", "seed", "method")  # runs on other images are not compared

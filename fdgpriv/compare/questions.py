@@ -4,8 +4,8 @@ from collections.abc import Collection
 
 from fdgpriv.compare.attacks import Name, named_attacks
 from fdgpriv.results.change import QuestionChange
-from fdgpriv.results.finding import Run
 from fdgpriv.results.question import Question
+from fdgpriv.results.run import Run
 
 Key = tuple[str, str, str, str, str]  # artifact, level, adversary, secret, scope
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from fdgpriv.results.change import BytesChange, EpsilonChange
-from fdgpriv.results.finding import Run
+from fdgpriv.results.run import Run
 
 Way = tuple[str, str, str]  # kind, sender, receiver
 

@@ -15,7 +15,8 @@ from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.scores import Scores
 from fdgpriv.evaluation.verdicts import judge
 from fdgpriv.external.styles import Array, ExternalStyles
-from fdgpriv.results.finding import ArtifactRow, DatasetNote, Privacy, Results, Run, Timing
+from fdgpriv.results.finding import DatasetNote, Results, Timing
+from fdgpriv.results.run import ArtifactRow, Privacy, Run
 from fdgpriv.tasks.domain_label import DomainLabel
 from fdgpriv.threat import Auxiliary, Capability, ThreatModel, threat
 

@@ -9,7 +9,7 @@ from fdgpriv.defense import Defense, Guarantee
 from fdgpriv.privacy.measured import Bound, ceiling, counting_bound, gdp, held_out_counts
 from fdgpriv.privacy.training_audit import CanaryAudit
 from fdgpriv.privacy.violation import LEVEL, violation
-from fdgpriv.results.finding import EpsilonMeasured, Privacy
+from fdgpriv.results.run import EpsilonMeasured, Privacy
 from fdgpriv.statistics.multiplicity import holm
 from fdgpriv.utils.seeds import generator
 

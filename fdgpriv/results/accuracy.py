@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fdgpriv.results.finding import Results, Run
+from fdgpriv.results.finding import Results
+from fdgpriv.results.run import Run
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.utils.defaults import BASELINE

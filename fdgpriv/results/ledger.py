@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.federation.transcript import Record
-from fdgpriv.results.finding import ArtifactRow
+from fdgpriv.results.run import ArtifactRow
 
 
 def ledger(records: Iterable[Record], sent_as: Mapping[str, str]) -> tuple[ArtifactRow, ...]:

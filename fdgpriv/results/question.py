@@ -11,6 +11,7 @@ from fdgpriv.utils.records import Amount, Count, Entry, Probability, Text, Word
 
 Secret = Literal["domain", "labels", "size", "membership", "content", "identity"]
 Scope = Literal["client", "domain"]
+WORST_FIRST: tuple[Verdict, ...] = ("leak", "inconclusive", "no_leak_found", "not_applicable")
 
 
 class Strongest(Entry):

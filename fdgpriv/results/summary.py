@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from fdgpriv.results.accuracy import accuracies, several_trainings
-from fdgpriv.results.finding import Results, Run
+from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question, Strongest
+from fdgpriv.results.run import Run
 from fdgpriv.statistics.measured import Measured
 
 

@@ -1,0 +1,113 @@
+"""Results as flat rows, for tables of one's own: by attack, by place in the matrix, and by run."""
+
+from collections.abc import Sequence
+
+from fdgpriv.results.question import WORST_FIRST, Question
+from fdgpriv.results.run import Run
+
+Record = dict[str, str | int | float | bool | None]
+
+
+def by_attack(runs: Sequence[Run]) -> list[Record]:
+    """One row for each attack of each run and each scope; an attack that was not evaluated has one without scope."""
+    return [
+        _run(run)
+        | {
+            "target_accuracy": run.utility.target_accuracy.value if run.utility else None,
+            "attack": found.attack,
+            "threat": found.threat.role,
+            "artifact": found.artifact,
+            "shared": found.shared,
+            "metric": found.headline,
+            "value": figure.value if figure else None,
+            "low": figure.ci95[0] if figure and figure.ci95 else None,
+            "high": figure.ci95[1] if figure and figure.ci95 else None,
+            "n": found.n,
+            "scope": scope,
+            "p": test.p if test else None,
+            "lead": test.lead.value if test and test.lead else None,
+            "marked": test is not None and test.marked,
+        }
+        for run in runs
+        for found in run.attacks
+        for figure in (found.metrics.get(found.headline),)
+        for scope, test in (found.leakage.items() or [(None, None)])
+    ]
+
+
+def by_place(runs: Sequence[Run]) -> list[Record]:
+    """One row for each run, adversary, artifact and secret: the worst verdict of its scopes, and what it rests on."""
+    found = []
+    for run in runs:
+        places: dict[tuple[str, str, str], list[Question]] = {}
+        for question in run.questions:
+            places.setdefault((question.adversary, question.artifact, question.secret), []).append(question)
+        for (adversary, artifact, secret), questions in places.items():
+            worst = min(questions, key=lambda one: WORST_FIRST.index(one.verdict))
+            best = worst.strongest
+            found.append(
+                _run(run)
+                | {
+                    "adversary": adversary,
+                    "artifact": artifact,
+                    "secret": secret,
+                    "verdict": worst.verdict,
+                    "scope": worst.scope,
+                    "beyond_doubt": worst.beyond_doubt,
+                    "attack": best.attack if best else None,
+                    "metric": best.metric if best else None,
+                    "value": best.value.value if best else None,
+                    "control": best.control if best else None,
+                    "control_value": best.control_value.value if best else None,
+                    "lead": best.lead.value if best else None,
+                    "relevant": worst.relevant,
+                    "upper_bound": worst.upper_bound,
+                    "q": worst.q,
+                }
+            )
+    return found
+
+
+def by_run(runs: Sequence[Run]) -> list[Record]:
+    """One row for each run, so each defense: its accuracy on the unseen domain, what is proved, and what leaks.
+
+    Of each secret `verdict_SECRET` is the worst verdict, and `leakage_SECRET` the largest lead among questions with that
+    verdict: of the strongest attack over its strongest control, in units of the least lead that matters; 0 where it does not
+    lead, None where nothing was tested.
+    """
+    secrets = list(dict.fromkeys(question.secret for run in runs for question in run.questions))
+    found = []
+    for run in runs:
+        accuracy = run.utility.target_accuracy if run.utility else None
+        row = _run(run) | {
+            "target_accuracy": accuracy.value if accuracy else None,
+            "low": accuracy.ci95[0] if accuracy and accuracy.ci95 else None,
+            "high": accuracy.ci95[1] if accuracy and accuracy.ci95 else None,
+            "epsilon_proved": run.privacy.epsilon_proved,
+            "delta": run.privacy.delta,
+            "proof": run.privacy.verdict,
+        }
+        row |= {verdict: sum(one.verdict == verdict for one in run.questions) for verdict in WORST_FIRST}
+        for secret in secrets:
+            asked = [one for one in run.questions if one.secret == secret]
+            worst = min((one.verdict for one in asked), key=WORST_FIRST.index, default=None)
+            leads = [lead for one in asked if one.verdict == worst for lead in (_lead(one),) if lead is not None]
+            row |= {f"verdict_{secret}": worst, f"leakage_{secret}": max(leads, default=None)}
+        found.append(row)
+    return found
+
+
+def _run(run: Run) -> Record:
+    return {
+        "method": run.method,
+        "dataset": run.dataset,
+        "target": run.target,
+        "seed": run.seed,
+        "defense": run.defense,
+    }
+
+
+def _lead(question: Question) -> float | None:
+    """The lead of the strongest attack in units of the least lead that matters, at least 0."""
+    lead = question.strongest.lead.value if question.strongest else None
+    return None if lead is None or not question.relevant else max(0.0, lead / question.relevant)

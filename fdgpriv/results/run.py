@@ -1,0 +1,153 @@
+"""What one run measured: its ledger, utility, questions, attacks, privacy and claims, as results.json has them."""
+
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from fdgpriv.results.attack_finding import AttackFinding
+from fdgpriv.results.question import Question
+from fdgpriv.results.utility_finding import Utility
+from fdgpriv.utils.records import Amount, Count, Entry, FileName, Probability, Table, Text, Word
+
+
+class ArtifactRow(Entry):
+    """One line of the ledger of shared artifacts: sender, receiver, size, frequency, and who observes it."""
+
+    kind: Word
+    level: Word | None = None
+    verb: Word
+    sender: Word = Field(alias="from")
+    to: Word
+    via: Word | None = None
+    per_client_per_round_bytes: Count
+    shape: Text
+    dtype: Text
+    times: Count
+    samples_behind: Count | None = None  # the fewest private samples behind one such artifact
+    visible_to: tuple[Word, ...]
+
+
+class EpsilonMeasured(Entry):
+    """Lower bounds on epsilon that attacks established; null where the bound was not computed.
+
+    `one_run_ceiling` is what a perfect attack would have established with as many canaries in one run; `Privacy.ceiling` that
+    with as many runs of two worlds, where there were any.
+    """
+
+    clopper_pearson: Amount | None = None
+    gdp: Amount | None = None
+    one_run: Amount | None = None
+    one_run_ceiling: Amount | None = None
+
+
+class Privacy(Entry):
+    """Proved and measured epsilon, with a statement of the guarantee."""
+
+    epsilon_proved: Amount | None
+    delta: Probability | None
+    statement: Word
+    epsilon_measured: EpsilonMeasured = EpsilonMeasured()
+    ceiling: Amount | None = None
+    verdict: Literal["consistent", "violation", "saturated", "no_guarantee", "not_measured"]
+
+    @model_validator(mode="after")
+    def _no_epsilon_without_a_proof(self) -> Self:
+        if (self.epsilon_proved is None) != (self.verdict == "no_guarantee"):
+            raise ValueError(f"want no_guarantee exactly where nothing is proved, got {self.verdict}")
+        measured = set(self.epsilon_measured.model_dump().values()) != {None}
+        if self.verdict in ("consistent", "violation", "saturated") and not measured:
+            raise ValueError(f"want a measured epsilon for the verdict {self.verdict}, got none")
+        return self
+
+
+class Claim(Entry):
+    """One privacy claim of a paper: quote, measurement, verdict and evidence."""
+
+    id: Word
+    quote: Text
+    measurement: Text
+    evidence: tuple[Text, ...] = ()
+    verdict: Literal["supported", "refuted", "undecided"]
+    reason: Text
+
+    @model_validator(mode="after")
+    def _decided_by_evidence(self) -> Self:
+        if self.verdict != "undecided" and not self.evidence:
+            raise ValueError(f"want evidence for the claim {self.id}, {self.verdict}, got none")
+        return self
+
+
+class RunFigure(Entry):
+    """A figure in the folder of the run."""
+
+    file: FileName
+    caption: Text
+
+
+class ImageCount(Entry):
+    """Numbers of images: training, held out for validation, public (adversaries'), of shadow clients, in no use."""
+
+    train: Count
+    held_out: Count
+    public: Count
+    shadow: Count
+    unused: Count = 0
+
+
+class Images(ImageCount):
+    """Numbers of images of all source domains and of each; only those of clients were trained on."""
+
+    domains: Table[ImageCount]
+
+
+class Run(Entry):
+    """One method, one target, one seed, one defense: utility, ledger, attacks, privacy, claims.
+
+    Attributes:
+        utility: Null where training diverged or failed.
+        failed: Why training ended early: the client, the round and the reason; null if it did not. The ledger then has the
+            artifacts shared before, and nothing was attacked.
+        training: Figures from the method's training log, by name; they were not shared.
+    """
+
+    method: Word
+    dataset: Word
+    target: Word | None
+    seed: int
+    defense: Word
+    images: Images | None = None
+    utility: Utility | None
+    failed: Text | None = None
+    artifacts: tuple[ArtifactRow, ...]
+    questions: tuple[Question, ...] = ()
+    attacks: tuple[AttackFinding, ...]
+    privacy: Privacy
+    claims: tuple[Claim, ...] = ()
+    figures: tuple[RunFigure, ...] = ()
+    not_measured: tuple[Text, ...] = ()
+    training: dict[Word, float] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _questions_are_about_its_attacks(self) -> Self:
+        beyond = max((i for question in self.questions for i in question.attacks), default=-1)
+        if beyond >= len(self.attacks):
+            raise ValueError(f"want questions about the run's {len(self.attacks)} attacks, got number {beyond}")
+        return self
+
+    @model_validator(mode="after")
+    def _nothing_of_a_failed_run(self) -> Self:
+        if self.failed is not None and (self.utility is not None or self.attacks):
+            raise ValueError(f"want no utility and no attacks of a run that failed, got some beside {self.failed!r}")
+        return self
+
+
+@dataclass(frozen=True)
+class AskedQuestion:
+    """One question, and the run that it is asked of."""
+
+    method: str
+    target: str | None
+    seed: int
+    defense: str
+    question: Question
