@@ -93,7 +93,25 @@ def matrix(runs: Sequence[Run], most: int = MOST_WORDS) -> tuple[Section, ...]:
     detail = ALL
     while _words(found := _sections(runs, detail)) > most and detail > BARE:
         detail -= 1
-    return found
+    return (*found, *_shadows(runs))
+
+
+def _shadows(runs: Sequence[Run]) -> tuple[Section, ...]:
+    """How many of the attacked clients are shadow clients, in one line; nothing where none are."""
+    units = [attack.units for run in runs for attack in run.attacks if attack.units and attack.units.shadows]
+    if not units:
+        return ()
+    most = max(units, key=lambda one: (one.federated or 0) + (one.shadows or 0))
+    return (
+        Section(
+            "",
+            lines=(
+                f"{most.shadows} of the {(most.federated or 0) + (most.shadows or 0)} clients that are attacked are shadow "
+                "clients: they did not train; what they would have shared is simulated, from images that nobody else holds, "
+                "so that more clients decide.",
+            ),
+        ),
+    )
 
 
 def _words(sections: Sequence[Section]) -> int:

@@ -85,8 +85,10 @@ def test_no_leak_found_says_what_is_excluded() -> None:
 def test_one_method_is_a_table_of_artifacts_and_secrets_for_each_adversary() -> None:
     sections = matrix([plain()])
     assert [section.title for section in sections] == [
-        f"What {who} learns" for who in ("the server", "a third party", "an insider")
-    ]
+        *(f"What {who} learns" for who in ("the server", "a third party", "an insider")), ""
+    ]  # fmt: skip
+    (said,) = sections[-1].lines
+    assert said.startswith("12 of the 24 clients that are attacked are shadow clients: they did not train")
     found = cells(plain())
     assert found["What it reads"] == ("text", "of one client, from 71 images")
     assert found["Which domain?"] == ("leak", "Names the domain of 23 of 24 clients; guessing: 8")

@@ -8,7 +8,7 @@ import numpy as np
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_tests import AttackTests
 from fdgpriv.evaluation.leakage import measured_lead
-from fdgpriv.evaluation.row_findings import measured_scores
+from fdgpriv.evaluation.row_units import measured_scores
 from fdgpriv.evaluation.scores import Scores
 from fdgpriv.results.question import Question, Strongest
 from fdgpriv.statistics.interval import clopper_pearson

@@ -7,6 +7,7 @@ import numpy as np
 from fdgpriv.evaluation.attack_scores import BOUNDS, CLIENT_CONTROLS, AttackScores
 from fdgpriv.evaluation.attack_tests import AttackTests
 from fdgpriv.evaluation.leakage import alone, leakage_entry
+from fdgpriv.evaluation.row_units import apart, counted, interval, measured_scores
 from fdgpriv.evaluation.scores import Scores
 from fdgpriv.results.attack_finding import (
     AttackFinding,
@@ -14,10 +15,9 @@ from fdgpriv.results.attack_finding import (
     PositiveControl,
     RoundsPoint,
     Unaware,
-    Units,
 )
-from fdgpriv.statistics.interval import clopper_pearson, mean_interval
-from fdgpriv.statistics.measured import Direction, Measured
+from fdgpriv.statistics.interval import mean_interval
+from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.questions import Evidence
 from fdgpriv.statistics.rule import Test
 
@@ -40,6 +40,7 @@ def finding(attack: AttackScores, tests: AttackTests, marked: Collection[str] = 
     bounds = {name: tables.pop(name) for name in BOUNDS if name in tables}
     for name, ablated in attack.ablations.items():
         metrics[f"{attack.metric}@{name}"] = measured_scores(attack, ablated.headline["attack"], ablated)
+    metrics |= apart(attack, scores)
     if (bare := attack.undefended or single) is not None and attack.size is None:
         bounds["single_image" if attack.single_images else "undefended"] = {
             attack.metric: measured_scores(attack, bare.headline["attack"], bare)
@@ -61,7 +62,7 @@ def finding(attack: AttackScores, tests: AttackTests, marked: Collection[str] = 
         curve=tuple(_point(attack, size, at) for size, at in attack.by_size.items()) if len(attack.by_size) > 1 else (),
         rounds=tuple(_over_rounds(attack, tests, *point) for point in attack.by_rounds),
         unaware=_unaware(attack, scores),
-        units=_units(attack, scores),
+        units=counted(attack, scores),
         trust=_trust(attack),
         leakage={
             scope: leakage_entry(attack, scores, scope, one, scope in marked)
@@ -73,27 +74,8 @@ def finding(attack: AttackScores, tests: AttackTests, marked: Collection[str] = 
     )
 
 
-def measured_scores(attack: AttackScores, values: Sequence[float], scores: Scores) -> Measured:
-    """The mean of some scores of the headline metric with its interval over units."""
-    return _interval(values, scores, attack.direction, attack.bounds)
-
-
 def _detail(metric: str, values: Sequence[float], scores: Scores) -> Measured:
-    return _interval(values, scores, "lower_leaks" if metric.startswith("lpips") else "higher_leaks", None)
-
-
-def _interval(
-    values: Sequence[float], scores: Scores, direction: Direction, bounds: tuple[float, float] | None
-) -> Measured:
-    """The mean with its interval: exact where each unit has one 0 or 1, else by Student's t over units, cut to the bounds."""
-    if set(values) <= {0.0, 1.0} and len(set(scores.units)) == len(values) > 0:
-        found = clopper_pearson(int(sum(values)), len(values))
-    else:
-        found = mean_interval(np.asarray(values), np.asarray(scores.units))
-    ends = found.ends
-    if ends is not None and bounds is not None:
-        ends = (max(bounds[0], ends[0]), min(bounds[1], ends[1]))
-    return Measured(value=found.value, ci95=ends, n=found.n, direction=direction)
+    return interval(values, scores, "lower_leaks" if metric.startswith("lpips") else "higher_leaks", None)
 
 
 def _trust(attack: AttackScores) -> dict[str, float]:
@@ -175,15 +157,3 @@ def _gain(attack: AttackScores, scores: Scores, base: Scores, cluster: Sequence[
     gain = np.asarray(scores.headline["attack"]) - np.asarray(base.headline["attack"])
     found = mean_interval(gain, np.asarray(cluster))
     return Measured(value=found.value, ci95=found.ends, n=found.n, direction=attack.direction)
-
-
-def _units(attack: AttackScores, scores: Scores) -> Units | None:
-    if not scores.units:
-        return None
-    clients = set(scores.clients)
-    return Units(
-        kind="client" if attack.size is None else "target",
-        n=len(set(scores.units)),
-        federated=len(clients - set(attack.shadows)),
-        shadows=len(clients & set(attack.shadows)),
-    )
