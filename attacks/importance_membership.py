@@ -76,9 +76,12 @@ class ImportanceMembership(Attack):
             of_model = partial(
                 simulator.last_layer_gradients, artifact=group[0].artifact, received_model=received_model
             )
-            for n in {observation.n_images for observation in group}:
-                images = adversary.candidates[index]
-                public, candidates = _gradients(of_model, some, images, n if simulator.fresh_statistics else None)
+            images, sizes = adversary.candidates[index], {observation.n_images for observation in group}
+            if simulator.fresh_statistics:
+                gradients = {n: _gradients(of_model, some, images, n) for n in sizes}
+            else:
+                gradients = dict.fromkeys(sizes, _gradients(of_model, some, images, None))
+            for n, (public, candidates) in gradients.items():
                 found[n] = Simulated(simulator, public, n, self.draws, rng).log_ratio(own, candidates)
             for i, observation in zip(places, group, strict=True):
                 predictions[i] = found[observation.n_images][

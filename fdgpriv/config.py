@@ -157,7 +157,9 @@ class AuditConfig(Options):
         if self.images is not None:
             dataset = dataset.few(self.images)
         elif self.preset in IMAGES:
-            dataset = replace(dataset.few(IMAGES[self.preset]), whole=None)  # what is left out would take time
+            dataset = dataset.few(IMAGES[self.preset])
+            if self.auxiliary is None:
+                dataset = replace(dataset, whole=None)  # what is left out would take time
         targets = self.targets or (dataset.default_target,)
         targets = dataset.names if targets == ("all",) else targets
         for target in targets:

@@ -127,6 +127,7 @@ def _figures(attack: AttackFinding, shown: bool) -> Figures:
         ("Adversary", f"{role(threat.role)}, holding {threat.auxiliary}"),
         ("May", joined([spoken(name) for name in threat.capabilities])),
         ("Units", f"{units.n} {units.kind}s{f', {of}' if of else ''}; {attack.n} scored" if units else ""),
+        ("Apart", "; ".join(f"{name} {measured(figure)}" for name, figure in attack.apart.items())),
         ("Guessing", measured(attack.chance) if attack.chance else ""),
         ("Not knowing the defense", _unaware(attack)),
         ("Trust in the artifact", ", ".join(f"{plain(weight)} at {images} images" for images, weight in trust)),

@@ -19,6 +19,7 @@ from ._words import (
     WORST_FIRST,
     asked_of,
     called,
+    joined,
     role,
     role_order,
     scope,
@@ -97,21 +98,24 @@ def matrix(runs: Sequence[Run], most: int = MOST_WORDS) -> tuple[Section, ...]:
 
 
 def _shadows(runs: Sequence[Run]) -> tuple[Section, ...]:
-    """How many of the attacked clients are shadow clients, in one line; nothing where none are."""
-    units = [attack.units for run in runs for attack in run.attacks if attack.units and attack.units.shadows]
-    if not units:
+    """How many of the attacked clients are shadow clients, by method where they differ; nothing where none are."""
+    told = {}
+    for run in runs:
+        units = [one.units for one in run.attacks if one.units and one.units.federated is not None]
+        shadows = max((one.shadows or 0 for one in units), default=0)
+        federated = max((one.federated or 0 for one in units), default=0)
+        told[run.method, shadows, federated] = (
+            f"{shadows} of {federated + shadows} attacked clients" if shadows else "none"
+        )
+    if set(told.values()) <= {"none"}:
         return ()
-    most = max(units, key=lambda one: (one.federated or 0) + (one.shadows or 0))
-    return (
-        Section(
-            "",
-            lines=(
-                f"{most.shadows} of the {(most.federated or 0) + (most.shadows or 0)} clients that are attacked are shadow "
-                "clients: they did not train; what they would have shared is simulated, from images that nobody else holds, "
-                "so that more clients decide.",
-            ),
-        ),
+    same = len(set(told.values())) == 1
+    each = joined(list(told.values())[:1] if same else [f"{method}: {said}" for (method, *_), said in told.items()])
+    line = (
+        f"Shadow clients: {each}. They did not train; what they would have shared is simulated, from images that no client "
+        "holds, so that more clients decide."
     )
+    return (Section("", lines=(line,)),)
 
 
 def _words(sections: Sequence[Section]) -> int:

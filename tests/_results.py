@@ -169,6 +169,7 @@ def inference(
         "task": task, "secret": secret, "artifact": "style_statistics:client", "shared": True, "n": 24,
         "threat": Threat(role="server", auxiliary=AUXILIARY["server"], capabilities=("sees_individual_artifact",)),
         "units": Units(kind="client", n=24, federated=12, shadows=12),
+        "apart": {"federated": measured(0.71, 0.1, 12), "shadows": measured(0.69, 0.1, 12)},
         "controls": {name: {headline: measured(chance + more, 0.05)}
                      for name, more in (("mean_image", 0.02), ("noise", 0.0), ("other_client", 0.01))},
         "chance": Measured(value=chance, direction="higher_leaks"),

@@ -215,6 +215,7 @@ LAID_OUT = [  # dataset, folders of the domains, classes, default target, folder
     ("vlcs", ("CALTECH", "LABELME", "PASCAL", "SUN"), 5, "sun", "VLCS", ("train", "crossval", "test")),
     ("digits_dg", ("mnist", "mnist_m", "svhn", "syn"), 10, "syn", "digits_dg", ("train", "val")),
     ("domainnet", ("clipart", "infograph", "painting", "quickdraw", "real", "sketch"), 345, "sketch", "domainnet", ()),
+    ("vlcs", ("CALTECH", "LABELME", "PASCAL", "SUN"), 5, "sun", "vlcs", ("Crossval", "Test", "TRAIN")),
 ]
 
 
@@ -241,11 +242,14 @@ def test_benchmarks_are_read_as_they_are_laid_out(
                 (folder / "a.png").hardlink_to(sources[turn])
         if splits:
             (tmp_path / unpacked / place / "full" / "000").mkdir(parents=True)  # VLCS repeats all its images there
+        elif name == "domainnet":  # a class there
+            (tmp_path / unpacked / place / "344").rename(tmp_path / unpacked / place / "train")
     for root in (tmp_path, tmp_path / unpacked):
         found = load(name, root=root, image_size=8)
         assert found.names == DOMAINS[name]
         assert (found.name, found.default_target, found.flip) == (name, target, name != "digits_dg")
-        assert found.classes == tuple(f"{k:03d}" for k in range(classes))
+        named = tuple(f"{k:03d}" for k in range(classes))
+        assert found.classes == (named if name != "domainnet" else (*named[:-1], "train"))
         for domain in found.domains:
             assert domain.labels.tolist() == [k for k in range(classes) for _ in splits or ("",)]
             assert domain.pixels[:, 0, 0, 0].tolist() == [40, 120, 200][: max(1, len(splits))] * classes
@@ -255,7 +259,7 @@ def test_a_class_may_be_missing_from_a_split_but_not_from_a_domain(tmp_path: Pat
     for place in ("CALTECH", "LABELME", "PASCAL", "SUN"):
         for k in range(5):
             picture(tmp_path / place / "train" / f"{k}" / "a.png")
-    picture(tmp_path / "SUN" / "test" / "3" / "a.png")
+    picture(tmp_path / "SUN" / "test" / "3" / "b.png")
     assert load("vlcs", root=tmp_path).domain("sun").labels.tolist() == [0, 1, 2, 3, 3, 4]
     (tmp_path / "PASCAL" / "train" / "3" / "a.png").unlink()
     (tmp_path / "PASCAL" / "train" / "3").rmdir()
@@ -264,6 +268,22 @@ def test_a_class_may_be_missing_from_a_split_but_not_from_a_domain(tmp_path: Pat
     (tmp_path / "SUN").rename(tmp_path / "MOON")
     with pytest.raises(
         FileNotFoundError, match=r"want the folders caltech, labelme, pascal, sun of vlcs .*missing: sun$"
+    ):
+        load("vlcs", root=tmp_path)
+
+
+def test_an_image_in_two_splits_is_refused(tmp_path: Path) -> None:
+    """It might be a client's and an adversary's."""
+    for place in ("CALTECH", "LABELME", "PASCAL", "SUN"):
+        for k in range(5):
+            picture(tmp_path / place / "train" / f"{k}" / "a.png")
+    (tmp_path / "SUN" / "test" / "3").mkdir(parents=True)
+    Image.new("RGB", (9, 9), (1, 2, 3)).save(tmp_path / "SUN" / "test" / "3" / "a.png")
+    assert len(load("vlcs", root=tmp_path).domain("sun")) == 6  # the same name, another image
+    source = tmp_path / "SUN" / "train" / "3" / "a.png"
+    (tmp_path / "SUN" / "test" / "3" / "a.png").write_bytes(source.read_bytes())
+    with pytest.raises(
+        ValueError, match=r"want each image in one split, got the same in .*SUN/test/3/a.* and .*SUN/train/3/a"
     ):
         load("vlcs", root=tmp_path)
 
@@ -300,6 +320,10 @@ def test_hospitals_are_the_domains_of_camelyon17(tmp_path: Path) -> None:
         (["004,4,1,2,1,0,7,0"], "want center 0 to 4 and tumor 0 or 1 in line 2 of .*, got 7 and 1"),
         (["004,4,1,2,5,0,3,0"], "want center 0 to 4 and tumor 0 or 1 in line 2 of .*, got 3 and 5"),
         (
+            ["004,4,1,2,1,0,3,0", "004,4,1,2,1,0,3,0"],
+            "want each patch once, got patch_patient_004_node_4_x_1_y_2.png again in line 3",
+        ),
+        (
             ["004,4,1,2,1,0,3,0"],
             "want images of each hospital in .*, got none of hospital_0, hospital_1, hospital_2, hosp",
         ),
@@ -308,6 +332,16 @@ def test_hospitals_are_the_domains_of_camelyon17(tmp_path: Path) -> None:
 def test_a_damaged_table_of_camelyon17_is_named(rows: list[str], told: str, tmp_path: Path) -> None:
     patches(tmp_path, rows)
     with pytest.raises(ValueError, match=told):
+        load("camelyon17", root=tmp_path)
+    for row, told in (
+        ("../../x,4,1,2,1,0,3,0", "want a number in each column in line 2 of "),
+        ("x" * 200_000, "field"),
+    ):
+        (tmp_path / "metadata.csv").write_text(f"{HEADER}\n{row}\n", encoding="utf-8")
+        with pytest.raises(ValueError, match=told):
+            load("camelyon17", root=tmp_path)
+    (tmp_path / "metadata.csv").write_bytes(f"{HEADER}\n004,4,1,2,1,0,3,".encode() + b"\xff\n")
+    with pytest.raises(ValueError, match=r"want a readable line .* of .*metadata\.csv, got: 'utf-8'"):
         load("camelyon17", root=tmp_path)
     (tmp_path / "metadata.csv").write_text("patient,node\n", encoding="utf-8")
     with pytest.raises(ValueError, match="missing: x_coord, y_coord, tumor, center"):

@@ -66,7 +66,7 @@ NAMES = {
     "runs.0.questions.0": "artifact level adversary secret scope verdict strongest p q p_holm beyond_doubt resolution"
     " upper_bound relevant inconclusive_because reason recovered attacks",
     "runs.0.attacks.0": "attack task secret artifact shared threat n headline chance metrics controls upper_bounds"
-    " positive_control curve rounds unaware units trust leakage reason figures",
+    " positive_control curve rounds unaware units apart trust leakage reason figures",
     "runs.0.attacks.0.leakage.client": "value ci95 p control lead resolution upper_bound relevant against planted marked"
     " verdict why reason",
     "runs.0.attacks.0.curve.0": "images units value controls",

@@ -341,7 +341,7 @@ def test_the_verdict_is_about_the_artifact_on_the_wire_and_shadows_are_counted()
         assert found.artifact == f"style_statistics:{level}"
         assert found.units is not None
         assert (found.units.kind, found.units.n, found.units.federated, found.units.shadows) == (kind, n, 7, 5)
-        federated, apart = (found.metrics[f"accuracy@{name}"] for name in ("federated", "shadows"))
+        federated, apart = (found.apart[name] for name in ("federated", "shadows"))
         assert (federated.n, apart.n) == (7 * n // 12, 5 * n // 12)
         at = scores(16, 0.0) if level == "client" else LEAKS
         own = [value for value, client in zip(at.headline["attack"], at.clients, strict=True) if client not in shadows]

@@ -8,6 +8,7 @@ from fdgpriv.reports import _advice, _arms, _matrix
 from fdgpriv.reports._effects import Effect, bound, effect
 from fdgpriv.reports._matrix import matrix
 
+from fdgpriv.results.attack_finding import Units
 from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question
 from fdgpriv.results.run import Run
@@ -88,7 +89,7 @@ def test_one_method_is_a_table_of_artifacts_and_secrets_for_each_adversary() -> 
         *(f"What {who} learns" for who in ("the server", "a third party", "an insider")), ""
     ]  # fmt: skip
     (said,) = sections[-1].lines
-    assert said.startswith("12 of the 24 clients that are attacked are shadow clients: they did not train")
+    assert said.startswith("Shadow clients: 12 of 24 attacked clients. They did not train")
     found = cells(plain())
     assert found["What it reads"] == ("text", "of one client, from 71 images")
     assert found["Which domain?"] == ("leak", "Names the domain of 23 of 24 clients; guessing: 8")
@@ -236,3 +237,26 @@ def test_an_attack_that_only_a_defense_makes_too_weak_is_told_so() -> None:
     assert said(weak, noised) == "Attack too weak to tell"
     assert said(run.model_copy(update={"defense": "clip"}), noised) == "Attack too weak to tell"
     assert said(run, noised.model_copy(update={"method": "another"})) == "Attack too weak to tell"
+
+
+def test_shadow_clients_are_told_by_method_where_they_differ() -> None:
+    """Fifteen of thirty, none of sixty, and an attack that does not ask about shadows beside one that does."""
+
+    def with_units(method: str, *units: Units) -> Run:
+        one = plain()
+        few = [attack.model_copy(update={"units": own}) for attack, own in zip(one.attacks, units, strict=False)]
+        return one.model_copy(update={"method": method, "attacks": (*few, *one.attacks[len(few) :])})
+
+    def line(*runs: Run) -> str:
+        (section,) = [section for section in matrix(runs) if not section.title]
+        return section.lines[0]
+
+    count = len(plain().attacks)
+    half = [Units(kind="client", n=30, federated=15, shadows=15)] * (count - 1) + [
+        Units(kind="client", n=15, federated=15)
+    ]
+    none = [Units(kind="client", n=60, federated=60, shadows=0)] * count
+    assert line(with_units("pardon", *half)).startswith("Shadow clients: 15 of 30 attacked clients. ")
+    both = line(with_units("pardon", *half), with_units("ccst", *none))
+    assert both.startswith("Shadow clients: pardon: 15 of 30 attacked clients and ccst: none. ")
+    assert all(section.title for section in matrix([with_units("ccst", *none)]))

@@ -330,7 +330,7 @@ def test_calibration_error_of_known_confidences() -> None:
 
 def test_the_interval_of_the_calibration_error_is_a_jackknife_over_samples() -> None:
     rng = seeded(3)
-    logits = 2 * torch.randn(60, 4, generator=rng)
+    logits = torch.cat([2 * torch.randn(50, 4, generator=rng), 100 * torch.eye(4)[:3], torch.eye(4)[[0] * 7]])
     labels = torch.randint(4, (60,), generator=rng)
     found = calibration_error(logits, labels)
     each = [calibration_error(logits[torch.arange(60) != i], labels[torch.arange(60) != i]).value for i in range(60)]
@@ -348,6 +348,20 @@ def test_the_interval_of_the_calibration_error_holds_the_true_one(samples: int) 
         low, high = calibration_error(logits, torch.randint(2, (samples,), generator=rng)).measured.ci95 or (1, 0)
         inside += low <= 0.25 <= high
     assert 88 <= inside <= 100
+
+
+@pytest.mark.parametrize(("samples", "most"), [(60, 0.15), (2000, 0.03)])
+def test_the_calibration_error_of_a_calibrated_classifier_is_biased_as_its_docstring_says(
+    samples: int, most: float
+) -> None:
+    rng = seeded(6)
+    found = []
+    for _ in range(30):
+        right = 0.5 + 0.5 * torch.rand(samples, generator=rng)
+        labels = (torch.rand(samples, generator=rng) > right).long()
+        logits = torch.stack([(right / (1 - right)).log(), torch.zeros(samples)], dim=1)
+        found.append(calibration_error(logits, labels).value or 0.0)
+    assert most / 2 < sum(found) / 30 < most
 
 
 def test_calibration_of_nothing_or_of_nan_is_none() -> None:

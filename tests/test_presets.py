@@ -150,6 +150,7 @@ def test_public_images_are_withheld_only_for_attacks(attacks: tuple[str, ...], w
     [  # outline, scan and type have 599, 599 and 600 images; three clients have 150 or 75 of 200
         ({"preset": "quick", "clients": 3}, 3 * 3, 3 * (50 - 3 * 8)),
         ({"preset": "quick", "clients": 3, "images": 200}, 2 * 3 + 3, 3 * (50 - 25)),
+        ({"preset": "quick", "clients": 3, "auxiliary": 60}, 2 * 3, 3 * 60),
         ({"clients": 6, "images": 200}, 5 * 3, 3 * 50),
         ({"clients": 6, "images": 200, "auxiliary": 180}, 3 * 3, 3 * 180),
         ({"clients": 6}, 2 * 3, None),

@@ -29,6 +29,7 @@ from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Wire
 from fdgpriv.method import Method
 from fdgpriv.training import Cell, train, trained_file
+from fdgpriv.utils import run_folder
 from fdgpriv.utils.checksum import DamagedFile, write_json
 from fdgpriv.utils.console import ProgressLog
 
@@ -385,3 +386,8 @@ def test_an_audit_that_is_killed_goes_on(
     if how == signal.SIGKILL:
         assert main([*words[2:], "--out", str(tmp_path / "whole")]) == 0
         assert told(tmp_path / "out") == told(tmp_path / "whole")
+
+
+def test_settings_that_another_version_did_not_have_are_named() -> None:
+    told = run_folder._difference(b'{"images": 600}', '{"images": 600, "auxiliary": null}')
+    assert told == "auxiliary: was absent, now None"

@@ -12,7 +12,7 @@ from fdgpriv.utils.file_names import check_name
 
 RESULTS = "results.json"
 SAME_CLIENTS = ("clients", "partition", "image_size")  # what, with dataset, target, seed and preset, fixes the clients
-MADE = ("preset", "settings", "attacks", "threats", "device")
+MADE = ("preset", "images", "auxiliary", "settings", "attacks", "threats", "device")
 
 
 @dataclass(frozen=True)

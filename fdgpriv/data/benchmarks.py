@@ -27,6 +27,8 @@ class Benchmark:
         default_target: The target domain when the user names none.
         about: Description, for reports.
         flip, translate: The augmentations that keep the class (see Dataset).
+        split: Whether folders may lie between domain and class, named as splits are; of DomainNet ``train`` is a class.
+        split: Whether a folder with the name of a split is one; of DomainNet ``train`` is a class.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Benchmark:
     about: str
     flip: bool = True
     translate: float = 0.1
+    split: bool = True
 
     @property
     def domains(self) -> tuple[str, ...]:
@@ -59,7 +62,7 @@ class Benchmark:
                 f"missing: {', '.join(missing)}"
             )
         domains, classes = read_domains(
-            {name: _splits(place) for name, place in found.items()}, image_size, progress, say
+            {name: self._splits(place) for name, place in found.items()}, image_size, progress, say
         )
         if len(classes) != self.classes:
             raise ValueError(f"want the {self.classes} classes of {self.name} in {root}, got {len(classes)}")
@@ -82,14 +85,13 @@ class Benchmark:
             name for name, entry in found.items() if not entry
         ]
 
+    def _splits(self, domain: Path) -> list[Path]:
+        """The folders that hold a domain's classes: its splits, or the domain itself."""
+        return [entry for entry in folders(domain) if self.split and _plain(entry.name) in SPLITS] or [domain]
+
 
 def _plain(name: str) -> str:
     return name.lower().replace(" ", "_").replace("-", "_")
-
-
-def _splits(domain: Path) -> list[Path]:
-    """The folders that hold a domain's classes: its splits, or the domain itself."""
-    return [entry for entry in folders(domain) if entry.name in SPLITS] or [domain]
 
 
 BENCHMARKS = (
@@ -136,5 +138,6 @@ BENCHMARKS = (
         default_target="sketch",
         about="DomainNet (Peng et al., ICCV 2019): some 590,000 images of 345 kinds of thing, as clipart, infographics, "
         "paintings, quick drawings, photographs and sketches.",
+        split=False,
     ),
 )

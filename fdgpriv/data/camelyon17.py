@@ -1,6 +1,7 @@
 """Camelyon17-WILDS: patches of lymph node sections, with or without tumour; each hospital is a domain."""
 
 import csv
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -38,20 +39,9 @@ def camelyon17(root: Path, image_size: int, progress: Progress | None = None, sa
         raise FileNotFoundError(f"want metadata.csv of camelyon17 in {root} or {root / _FOLDER}, got no such file")
     names = DOMAINS["camelyon17"]
     paths, labels = {name: list[Path]() for name in names}, {name: list[int]() for name in names}
-    with table.open(newline="", encoding="utf-8") as file:
-        rows = csv.DictReader(file)
-        if absent := [column for column in _COLUMNS if column not in (rows.fieldnames or ())]:
-            raise ValueError(f"want the columns {', '.join(_COLUMNS)} in {table}; missing: {', '.join(absent)}")
-        for row in rows:
-            name, label = f"hospital_{row['center']}", row["tumor"]
-            if name not in paths or label not in ("0", "1"):
-                raise ValueError(
-                    f"want center 0 to {len(names) - 1} and tumor 0 or 1 in line {rows.line_num} of {table}, "
-                    f"got {row['center']} and {label}"
-                )
-            patient, where = f"patient_{row['patient']}_node_{row['node']}", f"x_{row['x_coord']}_y_{row['y_coord']}"
-            paths[name].append(place / "patches" / patient / f"patch_{patient}_{where}.png")
-            labels[name].append(int(label))
+    for name, label, path in _rows(table):
+        paths[name].append(path)
+        labels[name].append(label)
     if empty := [name for name in names if not paths[name]]:
         raise ValueError(f"want images of each hospital in {table}, got none of {', '.join(empty)}")
     pixels = stored_images([path for name in names for path in paths[name]], image_size, progress, say)
@@ -64,3 +54,34 @@ def camelyon17(root: Path, image_size: int, progress: Progress | None = None, sa
     return Dataset(
         "camelyon17", ("normal", "tumor"), domains, names[2], about, limits(image_size), flip=True, translate=0.1
     )
+
+
+def _rows(table: Path) -> Iterator[tuple[str, int, Path]]:
+    """The domain, label and file of each row of metadata.csv; ValueError at the first damaged one."""
+    names, seen = DOMAINS["camelyon17"], set[Path]()
+    with table.open(newline="", encoding="utf-8") as file:
+        rows = csv.DictReader(file)
+        try:
+            if absent := [column for column in _COLUMNS if column not in (rows.fieldnames or ())]:
+                raise ValueError(f"want the columns {', '.join(_COLUMNS)} in {table}; missing: {', '.join(absent)}")
+            for row in rows:
+                values = [row[column] for column in _COLUMNS]
+                if not all(value and value.isdecimal() for value in values):
+                    raise ValueError(f"want a number in each column in line {rows.line_num} of {table}, got {values}")
+                name, label = f"hospital_{row['center']}", row["tumor"]
+                if name not in names or label not in ("0", "1"):
+                    raise ValueError(
+                        f"want center 0 to {len(names) - 1} and tumor 0 or 1 in line {rows.line_num} of {table}, "
+                        f"got {row['center']} and {label}"
+                    )
+                patient, where = (
+                    f"patient_{row['patient']}_node_{row['node']}",
+                    f"x_{row['x_coord']}_y_{row['y_coord']}",
+                )
+                path = table.parent / "patches" / patient / f"patch_{patient}_{where}.png"
+                if path in seen:
+                    raise ValueError(f"want each patch once, got {path.name} again in line {rows.line_num} of {table}")
+                seen.add(path)
+                yield name, int(label), path
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise ValueError(f"want a readable line {rows.line_num + 1} of {table}, got: {error}") from None

@@ -97,13 +97,13 @@ class Dataset:
         about = f"{self.about} Here at most {count} images of each domain."
         return replace(self, domains=domains, about=about, whole=self)
 
-    def left_out(self, name: str) -> Domain:
-        """The images of this domain that `few` left out, in random order."""
+    def left_out(self, name: str, most: int) -> Domain:
+        """At most `most` of the images of this domain that `few` left out, in random order."""
         kept = self.domain(name)
         if self.whole is None:
             return kept.part(0, 0)
         every = self.whole.domain(name)
-        return every.take(_random_order(every)[len(kept) :])
+        return every.take(_random_order(every)[len(kept) : len(kept) + most])
 
 
 def _random_order(domain: Domain) -> Tensor:

@@ -1,5 +1,6 @@
 """Loads images from folders ROOT/<domain>/<class>/*.jpg."""
 
+import filecmp
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -52,6 +53,7 @@ def read_domains(
     if not classes:
         raise ValueError(f"want a folder per class in {every[0]} ({LAYOUT}), got none")
     files = {domain: [_images_of(name, split, found) for name in classes] for domain, split in places.items()}
+    _check_disjoint(files)
     paths = [path for lists in files.values() for paths in lists for path in paths]
     pixels = stored_images(paths, image_size, progress, say)
     domains, start = [], 0
@@ -69,6 +71,17 @@ def _images_of(klass: str, places: Sequence[Path], found: Mapping[Path, Sequence
     if not with_it:
         raise ValueError(f"want the class {klass} in {places[0]}, as in the other domains; got no such folder")
     return [path for place in with_it for path in _images(place)]
+
+
+def _check_disjoint(files: Mapping[str, Sequence[Sequence[Path]]]) -> None:
+    """Raises ValueError if a class of a domain has the same file, by name and content, in two of its folders."""
+    for paths in (paths for lists in files.values() for paths in lists):
+        by_name: dict[str, list[Path]] = {}
+        for path in paths:
+            for other in by_name.get(path.name, ()):
+                if filecmp.cmp(path, other, shallow=False):
+                    raise ValueError(f"want each image in one split, got the same in {other} and {path}")
+            by_name.setdefault(path.name, []).append(path)
 
 
 def check_folder(root: Path) -> None:

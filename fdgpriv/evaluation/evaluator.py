@@ -251,7 +251,7 @@ class Evaluator:
         return self._typical(target)
 
     def _typical(self, target: Target[Simulator]) -> int:
-        sizes = sorted(len(self.population.data(name)) for name in (*target.clients, *self.population.shadows))
+        sizes = sorted(len(self.population.data(name)) for name in target.clients)
         return sizes[len(sizes) // 2]
 
     def _adversary(

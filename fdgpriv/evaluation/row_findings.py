@@ -40,7 +40,6 @@ def finding(attack: AttackScores, tests: AttackTests, marked: Collection[str] = 
     bounds = {name: tables.pop(name) for name in BOUNDS if name in tables}
     for name, ablated in attack.ablations.items():
         metrics[f"{attack.metric}@{name}"] = measured_scores(attack, ablated.headline["attack"], ablated)
-    metrics |= apart(attack, scores)
     if (bare := attack.undefended or single) is not None and attack.size is None:
         bounds["single_image" if attack.single_images else "undefended"] = {
             attack.metric: measured_scores(attack, bare.headline["attack"], bare)
@@ -63,6 +62,7 @@ def finding(attack: AttackScores, tests: AttackTests, marked: Collection[str] = 
         rounds=tuple(_over_rounds(attack, tests, *point) for point in attack.by_rounds),
         unaware=_unaware(attack, scores),
         units=counted(attack, scores),
+        apart=apart(attack, scores),
         trust=_trust(attack),
         leakage={
             scope: leakage_entry(attack, scores, scope, one, scope in marked)

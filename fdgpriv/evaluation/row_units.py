@@ -37,7 +37,7 @@ def apart(attack: AttackScores, scores: Scores) -> dict[str, Measured]:
         of = [i for i, client in enumerate(scores.clients) if (client in attack.shadows) is shadows]
         if 0 < len(of) < len(scores.clients):
             values, units = [scores.headline["attack"][i] for i in of], [scores.units[i] for i in of]
-            found[f"{attack.metric}@{name}"] = measured_scores(attack, values, Scores(units=units))
+            found[name] = measured_scores(attack, values, Scores(units=units))
     return found
 
 

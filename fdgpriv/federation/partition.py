@@ -46,7 +46,7 @@ class Population:
         shadows: Shadow clients, which do not train; additional units of evaluation.
         auxiliary: By source domain, the public images of adversaries.
         other_domain: The images of the target domain that third parties hold.
-        unused: By source domain, the number of images in none of these.
+        held: By source domain, the number of images that clients train on or hold out.
     """
 
     dataset: Dataset
@@ -57,7 +57,7 @@ class Population:
     shadows: dict[str, ClientData]
     auxiliary: dict[str, Domain]
     other_domain: Domain
-    unused: dict[str, int]
+    held: dict[str, int]
     _pools: dict[tuple[str, ...], Tensor] = field(default_factory=dict, init=False)
 
     def main_domain(self, client: str) -> int:
@@ -74,8 +74,8 @@ class Population:
         train = sum(int((self.domain_of[client] == d).sum()) for client in self.clients)
         shadows = [data for shadow, data in self.shadows.items() if self.main_domain(shadow) == d]
         shadow = sum(len(data) + len(data.held_out_labels) for data in shadows)
-        public, unused = len(self.auxiliary[name]), self.unused[name]
-        held_out = whole - train - public - shadow - unused
+        public, held_out = len(self.auxiliary[name]), self.held[name] - train
+        unused = whole - train - held_out - public - shadow
         return ImageCounts(train=train, held_out=held_out, public=public, shadow=shadow, unused=unused)
 
     def pool(self, names: tuple[str, ...]) -> Tensor:
@@ -129,17 +129,13 @@ def populate(
     for i in range(clients):
         parts = [domain.take(by_client[i]) for domain, by_client in zip(private, assignment, strict=True)]
         local[f"client-{i:02d}"] = _client_data(f"client-{i:02d}", parts, dataset, rng)
-    names, unused = list(local), {}
+    names = list(local)
     apart = all(sum(len(by_client[i]) > 0 for by_client in assignment) == 1 for i in range(clients))
-    for d, domain in enumerate(public):
-        spare = dataset.left_out(domain.name)
-        unused[domain.name] = len(spare)
-        if not attacked:
-            continue
+    for d, domain in enumerate(public if attacked else ()):
         sizes = [len(part) for part in assignment[d] if len(part)] if apart else []
-        held_back = reserve(domain, spare, sizes, len(dataset.classes), auxiliary, enough)
-        public[d], unused[domain.name] = held_back.public, held_back.unused
-        for part in held_back.shadows:
+        spare = dataset.left_out(domain.name, (auxiliary or 0) + enough * max(sizes, default=0))
+        public[d], shadow_parts = reserve(domain, spare, sizes, len(dataset.classes), auxiliary, enough)
+        for part in shadow_parts:
             name = f"shadow-{len(local) - clients:02d}"
             parts = [part if other == d else part.part(0, 0) for other in range(len(sources))]
             local[name] = _client_data(name, parts, dataset, rng)
@@ -151,8 +147,8 @@ def populate(
         domain_of={name: domains for name, (_, domains) in local.items()},
         shadows={name: data for name, (data, _) in local.items() if name not in names},
         auxiliary={domain.name: domain for domain in public},
-        other_domain=of_third_parties(unseen, dataset.left_out(target), auxiliary, rng),
-        unused=unused,
+        other_domain=of_third_parties(unseen, dataset.left_out(target, auxiliary or 0), auxiliary, rng),
+        held={domain.name: len(domain) for domain in private},
     )
 
 

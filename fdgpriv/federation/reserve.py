@@ -4,7 +4,7 @@ Shadow clients take no part in the federation. They are additional units of eval
 have shared are attacked and scored like those of clients.
 """
 
-from dataclasses import dataclass
+from itertools import cycle
 
 import torch
 
@@ -15,29 +15,15 @@ ENOUGH = 10  # clients and shadow clients of a domain, if images are left over
 LEAST = 8  # minimum images of a shadow client; with fewer, a client's artifact reveals almost as much as one image's
 
 
-@dataclass(frozen=True, eq=False)
-class Reserve:
-    """One domain's images that no client holds, by use.
-
-    Attributes:
-        public: The auxiliary data of adversaries.
-        shadows: The images of each shadow client.
-        unused: Number of images in neither.
-    """
-
-    public: Domain
-    shadows: list[Domain]
-    unused: int
-
-
 def reserve(
     public: Domain, left_out: Domain, clients: list[int], classes: int, auxiliary: int | None, enough: int
-) -> Reserve:
-    """Divides one domain's images that no client holds.
+) -> tuple[Domain, list[Domain]]:
+    """Divides one domain's images that no client holds: those of adversaries, and those of each shadow client.
 
-    Shadow clients have as many images as the domain's smallest client, and are made of what is left over, up to
-    `enough` clients and shadows. If these are fewer than `FEW` and `auxiliary` is None, more are made of at most half
-    of the public images: at least `LEAST` images each, and adversaries keep more images than there are classes.
+    Shadow clients are made of what is left over, up to `enough` clients and shadows, and are as large as the domain's
+    clients in turn: smaller ones reveal more. If there are fewer than `FEW` clients and shadows, and `auxiliary` is None,
+    more are made of at most half of the public images, as large as the smallest client or smaller; adversaries keep more
+    images than there are classes. No shadow client has fewer than `LEAST` images, unless the smallest client has.
 
     Args:
         public: The domain's public images.
@@ -53,21 +39,22 @@ def reserve(
     if auxiliary is not None:
         public, left_out = _held(public, left_out, auxiliary)
     if not clients:
-        return Reserve(public, [], len(left_out))
-    size = min(clients)
-    count = max(0, min(enough - len(clients), len(left_out) // size))
-    shadows = [left_out.part(i * size, (i + 1) * size) for i in range(count)]
-    unused = len(left_out) - count * size
-    if auxiliary is not None:
-        return Reserve(public, shadows, unused)
+        return public, []
+    shadows, start = list[Domain](), 0
+    for _, size in zip(range(enough - len(clients)), cycle(clients), strict=False):
+        if size >= LEAST and start + size <= len(left_out):
+            shadows.append(left_out.part(start, start + size))
+            start += size
     spare = min(len(public) // 2, len(public) - classes - 1)
-    count = min(FEW - len(clients) - count, spare // LEAST)
-    if count <= 0:
-        return Reserve(public, shadows, unused)
-    size = min(size, spare // count)
+    count = min(FEW - len(clients) - len(shadows), spare // LEAST)
+    if auxiliary is not None or count <= 0:
+        return public, shadows
+    size = min(*clients, spare // count)
     kept = len(public) - count * size
-    shadows += [public.part(kept + i * size, kept + (i + 1) * size) for i in range(count)]
-    return Reserve(public.part(0, kept), shadows, unused)
+    return public.part(0, kept), [
+        *shadows,
+        *(public.part(kept + i * size, kept + (i + 1) * size) for i in range(count)),
+    ]
 
 
 def of_third_parties(target: Domain, left_out: Domain, auxiliary: int | None, rng: torch.Generator) -> Domain:

@@ -17,7 +17,9 @@ def calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Score:
         bins: Number of equal-width bins of [0, 1].
 
     Returns: in [0, 1], lower is better; 0 for a calibrated classifier, 1 - accuracy if the confidence is always 1. The
-        interval is a jackknife over samples, from two on.
+        interval is a jackknife over samples, from two on. The estimate is biased upwards, by about the square root of
+        bins / N for a calibrated classifier (.1 for 60 samples, .02 for 2,000), and so is its interval: it covers a true
+        error of .05 and more, and misses 0 more often than not.
     Reference: Guo et al., "On calibration of modern neural networks", ICML 2017.
     """
     if logits.ndim != 2 or labels.shape != logits.shape[:1]:
@@ -37,12 +39,11 @@ def calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Score:
 
 
 def _left_out(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
-    """The error with each of the N samples left out, (N,)."""
-    confidence, answer = logits.double().softmax(dim=1).max(dim=1)
-    excess = confidence - (answer == labels).double()
-    edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64)[1:-1]
-    own_bin = torch.bucketize(confidence, edges)
-    sums = torch.zeros(bins, dtype=torch.float64).index_add_(0, own_bin, excess)
+    """The error with each of the N samples left out, (N,); bins as torchmetrics has them, one more for confidence 1."""
+    confidence, answer = logits.softmax(dim=1).max(dim=1)
+    excess = confidence.double() - (answer == labels).double()
+    own_bin = torch.bucketize(confidence, torch.linspace(0, 1, bins + 1), right=True) - 1
+    sums = torch.zeros(bins + 1, dtype=torch.float64).index_add_(0, own_bin, excess)
     mine = sums[own_bin]
     total = sums.abs().sum() - mine.abs() + (mine - excess).abs()
     return total / (len(labels) - 1)

@@ -10,6 +10,7 @@ from pathlib import Path
 from fdgpriv.utils.files import write_text
 
 CONFIG, LOCK = "config.json", ".lock"
+_ABSENT = "absent"  # a setting that another version of fdgpriv does not have
 
 
 def free(name: str) -> Path:
@@ -91,9 +92,9 @@ def _difference(old: bytes, new: str) -> str:
     """The settings that differ between two config.json."""
     try:
         before, after = json.loads(old), json.loads(new)
-        names = [name for name in {**after, **before} if before.get(name) != after.get(name)]
+        names = [name for name in {**after, **before} if before.get(name, _ABSENT) != after.get(name, _ABSENT)]
     except (ValueError, AttributeError, TypeError, RecursionError):
         names = []
     if not names:
         return f"its {CONFIG} is damaged"
-    return "; ".join(f"{name}: was {before.get(name)}, now {after.get(name)}" for name in names)
+    return "; ".join(f"{name}: was {before.get(name, _ABSENT)}, now {after.get(name, _ABSENT)}" for name in names)
