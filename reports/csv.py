@@ -30,7 +30,8 @@ class Csv(Report):
     """One row per run and question, and one per run, attack, metric and source.
 
     `source` is question (its row has the verdict, and the figure of its strongest attack), question_control,
-    question_lead, question_recovered; attack, control, upper_bound, chance, positive_control, positive_control_control,
+    question_lead, question_recovered; attack, control, upper_bound, apart (federated or shadow
+    clients alone), chance, positive_control, positive_control_control,
     test (one for each scope: its lead, p and verdict), share_of_the_way (that lead on the way to the upper bound), curve,
     curve_control, unaware (by an adversary that does not know the defense), unaware_control, knowing_minus_unaware, rounds,
     rounds_control, rise_over_rounds; or utility. `name` says which control or bound, or how many rounds and which
@@ -159,6 +160,8 @@ def _figures(finding: AttackFinding) -> Iterator[Row]:
         yield from _table("control", name, table)
     for name, table in finding.upper_bounds.items():
         yield from _table("upper_bound", name, table)
+    for name, figure in finding.apart.items():
+        yield from _table("apart", name, {head: figure})
     if finding.chance is not None:
         yield from _table("chance", "", {head: finding.chance})
     if finding.positive_control is not None:

@@ -167,7 +167,7 @@ SCORES = ("by_size", -1, 1, "headline", "attack")
         (FACTS, forged("a", to="1"), "a: "),
         (FACTS, bit, "another"),
         ("config.json", longer, "config.json is damaged"),
-        ("config.json", with_a_key, "colour: was red, now None"),
+        ("config.json", with_a_key, "colour: was red, now absent"),
         ("config.json", bit, "--resume: want the settings"),
     ],
     ids=lambda v: v if isinstance(v, str) else getattr(v, "__name__", ""),

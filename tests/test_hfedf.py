@@ -25,7 +25,7 @@ from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Diverged
 from fdgpriv.method import Method
 from fdgpriv.models.backbone import Backbone
-from fdgpriv.results.finding import Utility
+from fdgpriv.results.utility_finding import Utility
 from fdgpriv.targets.shared_model import last_sent
 from fdgpriv.training import Cell, train
 from fdgpriv.utils.console import ProgressLog

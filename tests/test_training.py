@@ -14,8 +14,8 @@ from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.federation.partition import populate
-from fdgpriv.results.finding import Utility
 from fdgpriv.results.utility import personal_utility, utility
+from fdgpriv.results.utility_finding import Utility
 from fdgpriv.training import Cell, train
 from fdgpriv.utils.console import ProgressLog
 
