@@ -11,6 +11,7 @@ from fdgpriv.results.accuracy import RULES, accuracies, several_trainings
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question
+from fdgpriv.results.records import Record, identity
 from fdgpriv.results.run import Run
 from fdgpriv.statistics.measured import Measured
 
@@ -22,8 +23,6 @@ COLUMNS = (
     *("verdict", "because", "p", "q", "p_holm", "beyond_doubt", "marked"),
     *("resolution", "upper_bound", "relevant", "planted", "units", "units_kind"),
 )
-
-Row = dict[str, str | int | float | bool | None]
 
 
 class Csv(Report):
@@ -67,14 +66,8 @@ def _plain(value: str | int | float | bool | None) -> str | int | float:
     return value
 
 
-def _rows(run: Run) -> Iterator[Row]:
-    where: Row = {
-        "method": run.method,
-        "dataset": run.dataset,
-        "target": run.target,
-        "seed": run.seed,
-        "defense": run.defense,
-    }
+def _rows(run: Run) -> Iterator[Record]:
+    where = identity(run)
     if run.utility is not None:
         for name in ("source_accuracy", "target_accuracy", "calibration_error"):
             yield {**where, "metric": name, "source": "utility", **_figure(getattr(run.utility, name))}
@@ -88,19 +81,19 @@ def _rows(run: Run) -> Iterator[Row]:
         for row in _question(question):
             yield {**where, "entry": entry, **row}
     for entry, finding in enumerate(run.attacks, start=1):
-        head: Row = {**where, "entry": entry, **_heading(finding)}
+        head: Record = {**where, "entry": entry, **_heading(finding)}
         if not finding.metrics:
             yield {**head, "source": "attack", "reason": finding.reason}
         for row in _figures(finding):
             yield {**head, "headline": row["metric"] == finding.headline, **row}
 
 
-def _question(question: Question) -> Iterator[Row]:
+def _question(question: Question) -> Iterator[Record]:
     artifact = f"{question.artifact}:{question.level}"
-    head: Row = {"artifact": artifact, "shared": True, "role": question.adversary, "secret": question.secret}
+    head: Record = {"artifact": artifact, "shared": True, "role": question.adversary, "secret": question.secret}
     head["scope"] = question.scope
     names = ("verdict", "p", "q", "p_holm", "beyond_doubt", "resolution", "upper_bound", "relevant")
-    answer: Row = {name: getattr(question, name) for name in names} | {"because": question.inconclusive_because}
+    answer: Record = {name: getattr(question, name) for name in names} | {"because": question.inconclusive_because}
     one = question.strongest
     head |= {"attack": one.attack, "metric": one.metric} if one else {}
     yield {**head, "source": "question", **(_figure(one.value) if one else {}), **answer, "reason": question.reason}
@@ -111,9 +104,9 @@ def _question(question: Question) -> Iterator[Row]:
         yield {**head, "metric": "recovered", "source": "question_recovered", **_figure(question.recovered)}
 
 
-def _over_seeds(results: Results) -> Iterator[Row]:
+def _over_seeds(results: Results) -> Iterator[Record]:
     for row in accuracies(results):
-        where: Row = {"method": row.method, "dataset": results.dataset.name, "defense": row.defense}
+        where: Record = {"method": row.method, "dataset": results.dataset.name, "defense": row.defense}
         lacking = f"missing: {'; '.join(row.missing)}" if row.missing else None
         means = {"target_accuracy": row.target, "source_accuracy": row.source}
         for line in _table("over_seeds", row.model, means):
@@ -126,7 +119,7 @@ def _over_seeds(results: Results) -> Iterator[Row]:
             yield {**where, **line}
 
 
-def _heading(finding: AttackFinding) -> Row:
+def _heading(finding: AttackFinding) -> Record:
     return {
         "attack": finding.attack,
         "secret": finding.secret,
@@ -139,20 +132,20 @@ def _heading(finding: AttackFinding) -> Row:
     }
 
 
-def _tests(finding: AttackFinding) -> Iterator[Row]:
+def _tests(finding: AttackFinding) -> Iterator[Record]:
     names = ("verdict", "p", "marked", "resolution", "upper_bound", "relevant", "planted")
     for scope, test in finding.leakage.items():
         lead = _figure(test.lead) if test.lead else {}
-        found: Row = {name: getattr(test, name) for name in names}
+        found: Record = {name: getattr(test, name) for name in names}
         yield {"metric": finding.headline, "scope": scope, "source": "test", "name": test.control, **lead, **found,
                "reason": test.why}  # fmt: skip
         if test.value is not None:
             low, high = test.ci95 or (None, None)
-            way: Row = {"source": "share_of_the_way", "value": test.value, "ci_low": low, "ci_high": high}
+            way: Record = {"source": "share_of_the_way", "value": test.value, "ci_low": low, "ci_high": high}
             yield {"metric": finding.headline, "scope": scope, **way}
 
 
-def _figures(finding: AttackFinding) -> Iterator[Row]:
+def _figures(finding: AttackFinding) -> Iterator[Record]:
     head = finding.headline
     yield from _tests(finding)
     yield from _table("attack", "", finding.metrics)
@@ -174,7 +167,7 @@ def _figures(finding: AttackFinding) -> Iterator[Row]:
             yield from _table("unaware_control", name, {head: figure})
         yield from _table("knowing_minus_unaware", "", {head: finding.unaware.difference})
     for point in finding.curve:
-        images: Row = {"images": "all" if point.images is None else point.images}
+        images: Record = {"images": "all" if point.images is None else point.images}
         for row in _table("curve", "", {head: point.value}):
             yield {**row, **images}
         for name, figure in point.controls.items():
@@ -191,12 +184,12 @@ def _figures(finding: AttackFinding) -> Iterator[Row]:
                 yield {**row, "images": few}
 
 
-def _table(source: str, name: str, table: Mapping[str, Measured]) -> Iterator[Row]:
+def _table(source: str, name: str, table: Mapping[str, Measured]) -> Iterator[Record]:
     for metric, figure in table.items():
         yield {"metric": metric, "source": source, "name": name, **_figure(figure)}
 
 
-def _figure(figure: Measured) -> Row:
+def _figure(figure: Measured) -> Record:
     low, high = figure.ci95 or (None, None)
     return {
         "value": figure.value,

@@ -28,7 +28,6 @@ class Benchmark:
         about: Description, for reports.
         flip, translate: The augmentations that keep the class (see Dataset).
         split: Whether folders may lie between domain and class, named as splits are; of DomainNet ``train`` is a class.
-        split: Whether a folder with the name of a split is one; of DomainNet ``train`` is a class.
     """
 
     name: str
@@ -55,8 +54,8 @@ class Benchmark:
         """
         check_folder(root)
         places = [root, *(place for place in folders(root) if _plain(place.name) in map(_plain, self.unpacked))]
-        found, missing = min(map(self._domains_in, places), key=lambda pair: len(pair[1]))
-        if missing:
+        found = max(map(self._domains_in, places), key=len)
+        if missing := [name for name in self.domains if name not in found]:
             raise FileNotFoundError(
                 f"want the folders {', '.join(self.domains)} of {self.name} in {root} or {root / self.unpacked[0]}; "
                 f"missing: {', '.join(missing)}"
@@ -77,13 +76,11 @@ class Benchmark:
             translate=self.translate,
         )
 
-    def _domains_in(self, place: Path) -> tuple[dict[str, Path], list[str]]:
-        """The folders of the domains in this one, and the domains without one."""
+    def _domains_in(self, place: Path) -> dict[str, Path]:
+        """The folders of the domains in this one; without those that are missing."""
         by_name = {_plain(entry.name): entry for entry in folders(place)}
         found = {name: by_name.get(name, by_name.get(self.also.get(name, ""))) for name in self.domains}
-        return {name: entry for name, entry in found.items() if entry}, [
-            name for name, entry in found.items() if not entry
-        ]
+        return {name: entry for name, entry in found.items() if entry}
 
     def _splits(self, domain: Path) -> list[Path]:
         """The folders that hold a domain's classes: its splits, or the domain itself."""

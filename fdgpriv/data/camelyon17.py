@@ -68,17 +68,15 @@ def _rows(table: Path) -> Iterator[tuple[str, int, Path]]:
                 values = [row[column] for column in _COLUMNS]
                 if not all(value and value.isdecimal() for value in values):
                     raise ValueError(f"want a number in each column in line {rows.line_num} of {table}, got {values}")
-                name, label = f"hospital_{row['center']}", row["tumor"]
+                patient, node, x, y, label, center = values
+                name = f"hospital_{center}"
                 if name not in names or label not in ("0", "1"):
                     raise ValueError(
                         f"want center 0 to {len(names) - 1} and tumor 0 or 1 in line {rows.line_num} of {table}, "
-                        f"got {row['center']} and {label}"
+                        f"got {center} and {label}"
                     )
-                patient, where = (
-                    f"patient_{row['patient']}_node_{row['node']}",
-                    f"x_{row['x_coord']}_y_{row['y_coord']}",
-                )
-                path = table.parent / "patches" / patient / f"patch_{patient}_{where}.png"
+                section = f"patient_{patient}_node_{node}"
+                path = table.parent / "patches" / section / f"patch_{section}_x_{x}_y_{y}.png"
                 if path in seen:
                     raise ValueError(f"want each patch once, got {path.name} again in line {rows.line_num} of {table}")
                 seen.add(path)

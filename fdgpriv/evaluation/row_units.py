@@ -1,4 +1,4 @@
-"""Figures of one attack with their intervals over units, and federated and shadow clients among these."""
+"""Means of an attack's scores with their intervals, of all clients and of federated and shadow clients apart."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Partition schemes: which images of which domain each client gets."""
+"""Assigns the images of each domain to clients, by one of four partition schemes."""
 
 from collections.abc import Callable
 

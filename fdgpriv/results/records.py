@@ -11,7 +11,7 @@ Record = dict[str, str | int | float | bool | None]
 def by_attack(runs: Sequence[Run]) -> list[Record]:
     """One row for each attack of each run and each scope; an attack that was not evaluated has one without scope."""
     return [
-        _run(run)
+        identity(run)
         | {
             "target_accuracy": run.utility.target_accuracy.value if run.utility else None,
             "attack": found.attack,
@@ -46,7 +46,7 @@ def by_place(runs: Sequence[Run]) -> list[Record]:
             worst = min(questions, key=lambda one: WORST_FIRST.index(one.verdict))
             best = worst.strongest
             found.append(
-                _run(run)
+                identity(run)
                 | {
                     "adversary": adversary,
                     "artifact": artifact,
@@ -79,7 +79,7 @@ def by_run(runs: Sequence[Run]) -> list[Record]:
     found = []
     for run in runs:
         accuracy = run.utility.target_accuracy if run.utility else None
-        row = _run(run) | {
+        row = identity(run) | {
             "target_accuracy": accuracy.value if accuracy else None,
             "low": accuracy.ci95[0] if accuracy and accuracy.ci95 else None,
             "high": accuracy.ci95[1] if accuracy and accuracy.ci95 else None,
@@ -97,7 +97,8 @@ def by_run(runs: Sequence[Run]) -> list[Record]:
     return found
 
 
-def _run(run: Run) -> Record:
+def identity(run: Run) -> Record:
+    """The columns that say which run a row belongs to."""
     return {
         "method": run.method,
         "dataset": run.dataset,
