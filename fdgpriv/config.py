@@ -158,7 +158,7 @@ class AuditConfig(Options):
             dataset = dataset.few(self.images)
         elif self.preset in IMAGES:
             dataset = dataset.few(IMAGES[self.preset])
-            if self.auxiliary is None:
+            if self.auxiliary is None and self.units_per_domain is None:
                 dataset = replace(dataset, whole=None)  # what is left out would take time
         targets = self.targets or (dataset.default_target,)
         targets = dataset.names if targets == ("all",) else targets
@@ -190,7 +190,7 @@ class AuditConfig(Options):
             seed,
             attacked=bool(self.attacks),
             auxiliary=self.auxiliary,
-            enough=FEW if self.preset == "quick" else ENOUGH,
+            enough=self.units_per_domain or (FEW if self.preset == "quick" else ENOUGH),
         )
 
     def federation(self, dataset: Dataset, clients: Sequence[str], seed: int, spec: str | None = None) -> Federation:
@@ -262,6 +262,7 @@ class AuditConfig(Options):
             "dataset": self.dataset,
             "images": self.images,
             "auxiliary": self.auxiliary,
+            "units_per_domain": self.units_per_domain,
             "targets": list(self.targets),
             "preset": self.preset,
             "setup": {spec: self._setup_as_config(spec, domains) for spec in self.methods},

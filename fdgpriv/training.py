@@ -88,6 +88,8 @@ def train(
     method, defense = defended(config.method(cell.method), cell.defense, config.inject_bug)
     file = trained_file(out, cell)
     folder = file.parent
+    if few := _few_units(population, config.units_per_domain):
+        progress.say(f"{cell.folder}: {few}")
 
     def evaluator(transcript: Transcript) -> Evaluator:
         arguments = (population, method, federation, defense, transcript, cell.seed)
@@ -149,6 +151,17 @@ def train(
     write_json(file, trained.model_dump_json().encode())
     checkpoints.remove()
     return trained, evaluator(wire.transcript)
+
+
+def _few_units(population: Population, wanted: int | None) -> str | None:
+    """Which domains have fewer clients and shadow clients than `--units-per-domain` asks for; None where none has."""
+    each = {name: population.units(name) for name in population.sources}
+    few = ", ".join(f"{name} {count}" for name, count in each.items() if count < (wanted or 0))
+    return (
+        f"--units-per-domain {wanted}: images left over, and clients of one domain each, make only {few}"
+        if few
+        else None
+    )
 
 
 def _described(

@@ -22,10 +22,11 @@ _DO = {
     "content": _IMAGES,
     "identity": "Removing names does not hide senders: share sums over clients, or add noise.",
 }
+_MORE = "test more clients (--clients, or --units-per-domain where images are left over)"
 _OPEN = {
     "weak_attack": "try stronger attacks or a larger preset",
-    "too_coarse": "test more clients",
-    "not_after_correction": "test more clients",
+    "too_coarse": _MORE,
+    "not_after_correction": _MORE,
 }
 
 

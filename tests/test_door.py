@@ -61,6 +61,8 @@ sys.exit(code)
         ("audit --defense gaussian:epsilon=much", 2, "gaussian.epsilon: want"),
         ("audit --images 5", 2, "--images: want at least 20 images of each domain, got 5"),
         ("audit --auxiliary 5", 2, "--auxiliary: want at least 20 images of each domain, got 5"),
+        ("audit --units-per-domain 0", 2, "--units-per-domain: want at least 1, got 0"),
+        ("audit --units-per-domain 9 --attack none", 2, "--units-per-domain: want an attack to run, got --attack none"),
         ("audit --auxiliary 50 --attack none", 2, "--auxiliary: want an attack to run, got --attack none"),
         ("audit --clients many", 2, "--clients"),
         ("audit --partition pie", 2, "want a partition of"),

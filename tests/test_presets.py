@@ -10,6 +10,8 @@ import torch
 from fdgpriv.audit import main
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset, Domain
+from fdgpriv.training import Cell, train
+from fdgpriv.utils.console import ProgressLog
 
 # Of PACS, three source domains. Federation: clients, partition, backbone, side of the images.
 FEDERATIONS = {
@@ -154,6 +156,11 @@ def test_public_images_are_withheld_only_for_attacks(attacks: tuple[str, ...], w
         ({"clients": 6, "images": 200}, 5 * 3, 3 * 50),
         ({"clients": 6, "images": 200, "auxiliary": 180}, 3 * 3, 3 * 180),
         ({"clients": 6}, 2 * 3, None),
+        ({"clients": 6, "units_per_domain": 3}, 1 * 3, None),
+        ({"clients": 6, "units_per_domain": 1}, 0, None),
+        ({"clients": 6, "images": 200, "units_per_domain": 7}, 5 * 3, None),
+        ({"clients": 6, "images": 200, "units_per_domain": 20}, 5 * 3, None),
+        ({"preset": "quick", "clients": 3, "units_per_domain": 3}, 2 * 3, 3 * 50),
     ],
 )
 def test_what_images_leaves_out_serves_attacks(asked: dict[str, Any], shadows: int, public: int | None) -> None:
@@ -161,6 +168,28 @@ def test_what_images_leaves_out_serves_attacks(asked: dict[str, Any], shadows: i
     population = config.populate(dataset, "stablefdg", "blend", 0)
     assert len(population.shadows) == shadows
     assert public is None or sum(map(len, population.auxiliary.values())) == public
+
+
+@pytest.mark.parametrize(
+    ("partition", "wanted", "few"),
+    [
+        ("single", 6, None),  # 69 images of each domain are left out; its two clients have 15 each
+        ("single", 7, "d1 6, d2 6, d3 6"),
+        ("domains:2", 7, "d1 "),
+        ("single", None, None),
+    ],
+)
+def test_units_that_the_images_do_not_reach_for_are_said(
+    partition: str, wanted: int | None, few: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = AuditConfig(
+        methods=("fedavg",), settings={"rounds": "1", "local_epochs": "1"}, clients=6, partition=partition,
+        units_per_domain=wanted, attacks=("membership",), device="cpu",
+    )  # fmt: skip
+    train(config, made_up(109).few(40), Cell("fedavg", "d0", 0, "none"), tmp_path, ProgressLog(), 1)
+    said = capsys.readouterr().err
+    assert ("--units-per-domain" in said) == (few is not None)
+    assert f"make only {few or ''}" in said or few is None
 
 
 def test_results_count_images_and_no_attacks_are_resumed_with_some(

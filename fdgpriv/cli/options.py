@@ -43,6 +43,7 @@ class Options:
             serves attacks, as shadow clients and auxiliary images.
         auxiliary: Number of images of each domain that adversaries hold; None for a quarter of `images` of each source
             domain, and for the target domain as evaluated.
+        units_per_domain: Number of clients and shadow clients of each source domain to aim at; None for the preset's.
         preset, settings: For all methods.
         device: auto, cpu or cuda.
         keep: The transcript's keep rule.
@@ -57,6 +58,7 @@ class Options:
     image_size: int | None = None
     images: int | None = None
     auxiliary: int | None = None
+    units_per_domain: int | None = None
     targets: tuple[str, ...] = ()
     preset: str = "default"
     clients: int | None = None
@@ -123,6 +125,8 @@ class Options:
             raise BadUsage(f"--images: want at least {LEAST_IMAGES} images of each domain, got {self.images}")
         if self.auxiliary is not None and self.auxiliary < LEAST_IMAGES:
             raise BadUsage(f"--auxiliary: want at least {LEAST_IMAGES} images of each domain, got {self.auxiliary}")
+        if self.units_per_domain is not None and self.units_per_domain < 1:
+            raise BadUsage(f"--units-per-domain: want at least 1, got {self.units_per_domain}")
         if self.image_size is not None:
             data.check_size(self.image_size)
         for target in self.targets:
@@ -172,6 +176,7 @@ OPTIONS = {  # by the name of the parsed value
     "image_size": "--image-size",
     "images": "--images",
     "auxiliary": "--auxiliary",
+    "units_per_domain": "--units-per-domain",
     "targets": "--target",
     "preset": "--preset",
     "clients": "--clients",
@@ -209,7 +214,7 @@ WITHOUT_EFFECT = (
         f"has no effect: the images of digits have {data.DEFAULT_SIZE} pixels; want --dataset with it",
     ),
     Rule(
-        {"threats", "auxiliary"},
+        {"threats", "auxiliary", "units_per_domain"},
         lambda given: given.get("attacks") == ["none"],
         "want an attack to run, got --attack none",
     ),

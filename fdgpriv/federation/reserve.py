@@ -21,9 +21,9 @@ def reserve(
     """Divides one domain's images that no client holds: those of adversaries, and those of each shadow client.
 
     Shadow clients are made of what is left over, up to `enough` clients and shadows, and are as large as the domain's
-    clients in turn: smaller ones reveal more. If there are fewer than `FEW` clients and shadows, and `auxiliary` is None,
-    more are made of at most half of the public images, as large as the smallest client or smaller; adversaries keep more
-    images than there are classes. No shadow client has fewer than `LEAST` images, unless the smallest client has.
+    clients in turn: smaller ones reveal more. If there are fewer than `FEW` and `enough` clients and shadows, and `auxiliary`
+    is None, more are made of at most half of the public images, as large as the smallest client or smaller; adversaries
+    keep more images than there are classes. No shadow client has fewer than `LEAST` images, unless the smallest client has.
 
     Args:
         public: The domain's public images.
@@ -46,7 +46,7 @@ def reserve(
             shadows.append(left_out.part(start, start + size))
             start += size
     spare = min(len(public) // 2, len(public) - classes - 1)
-    count = min(FEW - len(clients) - len(shadows), spare // LEAST)
+    count = min(min(FEW, enough) - len(clients) - len(shadows), spare // LEAST)
     if auxiliary is not None or count <= 0:
         return public, shadows
     size = min(*clients, spare // count)
