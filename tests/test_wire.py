@@ -208,6 +208,28 @@ def test_the_engine_asks_whom_the_server_names_and_each_client_draws_from_a_stre
     assert len(set(drawn.values())) == 3
 
 
+def test_the_largest_client_begins_and_answers_keep_the_order_of_clients(
+    tiny: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = populate(tiny, "blend", "single", 3, 0).clients
+    data = {
+        name: replace(held, pixels=held.pixels[:n], labels=held.labels[:n])
+        for (name, held), n in zip(whole.items(), (4, 9, 6), strict=True)
+    }
+    begun, echo = [], EchoClient.echo
+
+    def noted(self: EchoClient, message: Sequence[Artifact]) -> Outgoing:
+        begun.append(self.data.client)
+        return echo(self, message)
+
+    monkeypatch.setattr(EchoClient, "echo", noted)
+    method, federation = Echo(), AuditConfig(device="cpu").checked().federation(tiny, list(data), 0)
+    LocalEngine(1).run(method, federation, data, Wire({name: len(held) for name, held in data.items()}, Defense()))
+    first, second, third = federation.clients
+    assert begun == [second, third, first, second, third]  # of the second round all but the first client
+    assert [list(answers) for answers in method.answers] == [[first, second, third], [second, third]]
+
+
 def test_results_depend_on_the_seed_and_not_on_how_many_clients_work_at_once(tiny: Dataset) -> None:
     alone, together, other = (
         fit(tiny, clients=3, keep="all", workers=workers, seed=seed).transcript

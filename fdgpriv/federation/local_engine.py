@@ -1,6 +1,7 @@
 """Runs a server generator and its clients in one process.
 
 Clients run in parallel, one thread each: on few cores this trains more images per second than one client on all cores.
+Those with most images begin, so that none of them is left alone at the end of a round.
 Every client has its own random generator, so results do not depend on the number of threads.
 """
 
@@ -102,13 +103,14 @@ class LocalEngine(Resumable):
                     loops.on_ask()
                 self.log.update(ask.noted)
                 delivered = {name: self._down(wire, name, ask) for name in ask.messages}
+                largest_first = sorted(delivered, key=lambda name: len(data[name]), reverse=True)
                 futures = {
-                    name: pool.submit(_answer, clients[name], name, ask, message) for name, message in delivered.items()
+                    name: pool.submit(_answer, clients[name], name, ask, delivered[name]) for name in largest_first
                 }
                 self._evaluate(ask, pool)
                 outgoing = {}
-                for name, future in futures.items():
-                    outgoing[name] = future.result()
+                for name in delivered:
+                    outgoing[name] = futures[name].result()
                     if self.on_answer is not None:
                         self.on_answer(ask.verb, len(outgoing), len(futures))
                 answers = self._up(wire, ask, outgoing, noise)
