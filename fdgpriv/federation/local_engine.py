@@ -103,10 +103,8 @@ class LocalEngine(Resumable):
                     loops.on_ask()
                 self.log.update(ask.noted)
                 delivered = {name: self._down(wire, name, ask) for name in ask.messages}
-                largest_first = sorted(delivered, key=lambda name: len(data[name]), reverse=True)
-                futures = {
-                    name: pool.submit(_answer, clients[name], name, ask, delivered[name]) for name in largest_first
-                }
+                largest = sorted(delivered, key=lambda name: len(data[name]), reverse=True)
+                futures = {name: pool.submit(_answer, clients[name], name, ask, delivered[name]) for name in largest}
                 self._evaluate(ask, pool)
                 outgoing = {}
                 for name in delivered:
