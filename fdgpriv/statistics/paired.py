@@ -70,7 +70,11 @@ def compare(
     snapped = np.round(differences / scale, 12) * scale  # 0.7 - 0.2 and 0.6 - 0.1 are one difference
     units = len(snapped)
     near = _NEAR * (reach[1] - reach[0]) if reach is not None and hits else 0.0
-    tied = [_tied(d, tail) or (reach is not None and _mostly_one(d, near)) for d in snapped.T]
+    most = [int(np.unique(d, return_counts=True)[1].max()) for d in snapped.T]
+    tied = [
+        _tied(m, units, tail) or (reach is not None and _mostly_one(d, m, near))
+        for d, m in zip(snapped.T, most, strict=True)
+    ]
     booted = [b for b in range(len(tied)) if units >= BOOTSTRAP_FROM and not tied[b]]
     bootstraps = dict(zip(booted, _bootstrap(snapped[:, booted], tail, rng, resamples), strict=True))
     found = []
@@ -90,16 +94,14 @@ def compare(
     return found
 
 
-def _tied(d: Array, tail: float) -> bool:
-    """Whether a resample of the differences is constant with probability above `tail`."""
-    ties = int(np.unique(d, return_counts=True)[1].max())
-    return ties > 1 and (ties / len(d)) ** len(d) > tail
+def _tied(most: int, units: int, tail: float) -> bool:
+    """Whether a resample of differences of which `most` are one value is constant with probability above `tail`."""
+    return most > 1 and (most / units) ** units > tail
 
 
-def _mostly_one(d: Array, near: float) -> bool:
-    """Whether more than half of the differences are one value, or differ from their median by at most `near`."""
-    ties = int(np.unique(d, return_counts=True)[1].max())
-    return 2 * max(ties, int(np.count_nonzero(np.abs(d - np.median(d)) <= near))) > len(d)
+def _mostly_one(d: Array, most: int, near: float) -> bool:
+    """Whether more than half of the differences are one value (`most` are), or differ from their median by at most `near`."""
+    return 2 * most > len(d) or 2 * int(np.count_nonzero(np.abs(d - np.median(d)) <= near)) > len(d)
 
 
 def _student(d: Array, tail: float, bounded: bool) -> Comparison:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 from scipy import special
@@ -33,7 +34,7 @@ def resolution(attack: Array, controls: Mapping[str, Array], bounds: tuple[float
     if len(attack) < 2 or not any(np.ptp(attack - control) for control in controls.values()):
         return None
     if bounds == (0.0, 1.0) and np.isin(attack, bounds).mean() >= _HITS:
-        return max(_of_hits(control) for control in controls.values())
+        return max(_of_hits(tuple(control.tolist())) for control in controls.values())
     return _of_leads(np.stack([attack - control for control in controls.values()], axis=1))
 
 
@@ -53,12 +54,14 @@ def _of_leads(leads: Array) -> float:
     return max(0.0, float(least + np.quantile((needed - means - moved).max(1), POWER)))
 
 
-def _of_hits(control: Array) -> float:
+@lru_cache(maxsize=1000)  # the same controls are met with several attacks and adversaries
+def _of_hits(control: tuple[float, ...]) -> float:
     """The same for hits at this control's rate plus the lead, by bisection over leads; 1 where none is found."""
-    rate, low, high = float(control.mean()), 0, _STEPS
+    scores, low, high = np.array(control), 0, _STEPS
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _power(control, rate, middle / _STEPS) >= POWER else (middle, high)
+        found = _power(scores, float(scores.mean()), middle / _STEPS) >= POWER
+        low, high = (low, middle) if found else (middle, high)
     return high / _STEPS
 
 
