@@ -32,6 +32,7 @@ from fdgpriv.privacy.training_audit import CanaryAudit, audited, measured_by_tra
 from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.utils.global_rng import drawing_from
+from fdgpriv.utils.torchvision_import import torchvision
 
 DPSGD: Any = Defense.named("dpsgd")
 SURE = 1e-4
@@ -75,6 +76,19 @@ def resnet(rng: torch.Generator) -> nn.Module:
     return Classifier(backbone("resnet18", mean=(0.5,) * 3, std=(0.5,) * 3, rng=rng, small_input=True), 3, rng)
 
 
+def residual(rng: torch.Generator) -> nn.Module:
+    """The same in one block of a ResNet."""
+    with drawing_from(rng):
+        return nn.Sequential(
+            nn.Conv2d(3, 8, 3),
+            nn.BatchNorm2d(8),
+            nn.ReLU(inplace=True),
+            torchvision.models.resnet.BasicBlock(8, 8),
+            nn.Flatten(),
+            nn.Linear(288, 3),
+        )
+
+
 def inception(rng: torch.Generator) -> nn.Module:
     return small("fedavg", network="inception").model(federation(side=8), rng)  # type: ignore[no-any-return]
 
@@ -83,7 +97,7 @@ def plain(rng: torch.Generator) -> nn.Module:
     return Classifier(wide(8)(rng), 3, rng)
 
 
-@pytest.mark.parametrize("build", [plain, resnet, pytest.param(inception, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("build", mostly_slow([plain, residual, resnet, inception], [plain, residual]))
 @pytest.mark.parametrize("memory", mostly_slow([torch.contiguous_format, torch.channels_last], [torch.channels_last]))
 def test_gradients_of_images_are_those_of_a_loop_over_images(
     build: Callable[[torch.Generator], nn.Module], memory: torch.memory_format, rng: torch.Generator
@@ -249,7 +263,7 @@ def state_of(method: Any, defense: Any, workers: int, seed: int = 0) -> dict[str
     return dict(LocalEngine(workers).run(method, world, own, wire).state_dict())
 
 
-@pytest.mark.parametrize("name", ["fedavg", "ccst", "pfedhn"])
+@pytest.mark.parametrize("name", mostly_slow(["fedavg", "ccst", "pfedhn"], ["fedavg", "ccst"]))
 def test_the_same_seed_gives_the_same_model_with_one_and_two_workers(name: str) -> None:
     settings = {"side": 8, "codec": "small"} if name == "ccst" else {}
     method, defense = defended(small(name, **settings), "dpsgd")

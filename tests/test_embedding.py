@@ -21,7 +21,13 @@ from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
 
 NAME = ClientEmbedding.kind
-SETTINGS = {"embedding": "autoencoder", "embedding_dim": "6", "autoencoder_epochs": "4", "autoencoder_images": "20"}
+SETTINGS = {
+    "hidden": "8",
+    "embedding": "autoencoder",
+    "embedding_dim": "6",
+    "autoencoder_epochs": "4",
+    "autoencoder_images": "20",
+}
 
 
 @pytest.fixture(scope="module")
