@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fdgpriv.results.finding import Results
-from fdgpriv.results.question import Question
+from fdgpriv.results.question import WORST_FIRST, Question
 from fdgpriv.results.run import Run
 
 from ._arms import Arm, arms
 from ._numbers import percent, pooled
-from ._words import LEARNT, WORST_FIRST, artifact, asked_of, defense, joined, role, role_order, unique, upper
+from ._words import LEARNT, artifact, asked_of, defense, joined, role, role_order, unique, upper
 
 _IMAGES = "Compute it from more images, or add noise with a proved epsilon, before it leaves the client."
 _DO = {

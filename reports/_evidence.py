@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fdgpriv.results.attack_finding import AttackFinding, Leakage, RoundsPoint
-from fdgpriv.results.question import Question
+from fdgpriv.results.question import WORST_FIRST, Question
 from fdgpriv.results.run import Run
 from fdgpriv.statistics.measured import Measured
 
 from ._effects import amount, bound, effect, of_questions
 from ._numbers import decimals, measured, p_value, plain
 from ._tables import Cell, Picture, Table, count, number, text, verdict
-from ._words import SECRETS, VERDICTS, WORST_FIRST, artifact, asked_of, joined, metric, role, scope, spoken, upper
+from ._words import SECRETS, VERDICTS, artifact, asked_of, joined, metric, role, scope, spoken, upper
 
 Facts = tuple[tuple[str, str], ...]
 

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fdgpriv.results.attack_finding import AttackFinding
-from fdgpriv.results.question import Question
+from fdgpriv.results.question import WORST_FIRST, Question
 from fdgpriv.results.run import Run
 from fdgpriv.statistics.measured import Measured
 
 from ._arms import Arm
 from ._effects import Effect, of_questions
 from ._numbers import pooled
-from ._words import WORST_FIRST, asked_of
+from ._words import asked_of
 
 Asked = Sequence[tuple[Run, Question]]
 

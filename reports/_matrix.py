@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fdgpriv.results.question import Question
+from fdgpriv.results.question import WORST_FIRST, Question
 from fdgpriv.results.run import Run
 
 from ._arms import Arm, arms
@@ -16,7 +16,6 @@ from ._words import (
     LEVELS,
     SECRETS,
     VERDICTS,
-    WORST_FIRST,
     asked_of,
     called,
     joined,

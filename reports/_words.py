@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from fdgpriv.results.question import WORST_FIRST as WORST_FIRST
 from fdgpriv.results.question import Question
 from fdgpriv.results.run import ArtifactRow, Run
 
