@@ -22,6 +22,8 @@ from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.scores import evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation, Trial
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, SCORED
+from fdgpriv.evaluation.units import attacked_clients
+from fdgpriv.federation.reserve import FEW
 from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Baselines, Predictions, Task
@@ -406,6 +408,15 @@ def test_shadows_are_asked_about_beside_the_federated_where_these_are_few(digits
         assert torch.allclose(attacked(trial).artifact.mean, mean.mean(0), atol=1e-5)
     senders = set(found.population.shadows) & {r.sender for r in found.transcript.records}
     assert senders == set()  # a shadow takes no part in training
+
+
+def test_shadows_are_few_where_an_artifact_takes_a_training(digits: Dataset) -> None:
+    found = fit(digits.few(64), clients=3)
+    targets, domain = found.evaluator().targets, found.population.main_domain
+    units = {kind: attacked_clients(found.population, target) for kind, target in targets.items()}
+    assert set(units["style_statistics"]) == {*found.population.clients, *found.population.shadows}
+    assert len(units["style_statistics"]) > 3 * FEW
+    assert sorted(map(domain, units["model_state"])) == [0] * FEW + [1] * FEW + [2] * FEW
 
 
 def test_a_malicious_client_is_not_asked_about_shadows_and_the_last_style_with_its_model_is_evaluated(

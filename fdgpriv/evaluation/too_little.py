@@ -1,5 +1,6 @@
 """Whether a run's data suffice to evaluate an adversary."""
 
+from fdgpriv.evaluation.units import attacked_clients
 from fdgpriv.federation.partition import Population
 from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.target import Target
@@ -12,7 +13,7 @@ def too_little(population: Population, classes: int, target: Target[Simulator], 
     Required are a second client, and more public images than classes in each domain that the adversary simulates
     from.
     """
-    if len(target.clients) + len(population.shadows) < 2:
+    if len(attacked_clients(population, target)) < 2:
         return (
             f"only one client shared a {target.kind.replace('_', ' ')}, so there is no other client to compare it with"
         )

@@ -16,6 +16,7 @@ from fdgpriv.adversary import Observation
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.evaluation.candidates import CandidatePool, nearest_other
 from fdgpriv.evaluation.trial import ScoredObservation, Trial, TrialNeeds
+from fdgpriv.evaluation.units import attacked_clients
 from fdgpriv.federation.partition import Population
 from fdgpriv.metrics.networks import SHIPPED, MetricNetworks
 from fdgpriv.targets.cached_simulator import CachedSimulator
@@ -281,9 +282,8 @@ class TrialLayout:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """All clients that shared an artifact, and the shadow clients, except where artifacts depend on who took part."""
-        target = self.target
-        return (*target.clients, *(() if target.is_global or target.joint else self.population.shadows))
+        """The attacked clients and shadow clients."""
+        return attacked_clients(self.population, self.target)
 
     @cached_property
     def earlier(self) -> tuple[str, ...]:
