@@ -104,7 +104,7 @@ def _shadows(runs: Sequence[Run]) -> tuple[Section, ...]:
         shadows = max((one.shadows or 0 for one in units), default=0)
         federated = max((one.federated or 0 for one in units), default=0)
         told[run.method, shadows, federated] = (
-            f"{shadows} of {federated + shadows} attacked clients" if shadows else "none"
+            f"up to {shadows} of {federated + shadows} attacked clients" if shadows else "none"
         )
     if set(told.values()) <= {"none"}:
         return ()

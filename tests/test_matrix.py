@@ -89,7 +89,7 @@ def test_one_method_is_a_table_of_artifacts_and_secrets_for_each_adversary() -> 
         *(f"What {who} learns" for who in ("the server", "a third party", "an insider")), ""
     ]  # fmt: skip
     (said,) = sections[-1].lines
-    assert said.startswith("Shadow clients: 12 of 24 attacked clients. They did not train")
+    assert said.startswith("Shadow clients: up to 12 of 24 attacked clients. They did not train")
     found = cells(plain())
     assert found["What it reads"] == ("text", "of one client, from 71 images")
     assert found["Which domain?"] == ("leak", "Names the domain of 23 of 24 clients; guessing: 8")
@@ -256,7 +256,7 @@ def test_shadow_clients_are_told_by_method_where_they_differ() -> None:
         Units(kind="client", n=15, federated=15)
     ]
     none = [Units(kind="client", n=60, federated=60, shadows=0)] * count
-    assert line(with_units("pardon", *half)).startswith("Shadow clients: 15 of 30 attacked clients. ")
+    assert line(with_units("pardon", *half)).startswith("Shadow clients: up to 15 of 30 attacked clients. ")
     both = line(with_units("pardon", *half), with_units("ccst", *none))
-    assert both.startswith("Shadow clients: pardon: 15 of 30 attacked clients and ccst: none. ")
+    assert both.startswith("Shadow clients: pardon: up to 15 of 30 attacked clients and ccst: none. ")
     assert all(section.title for section in matrix([with_units("ccst", *none)]))
