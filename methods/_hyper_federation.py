@@ -79,6 +79,8 @@ class HyperFederation(FederatedSGD):
         local_steps: Mini-batches per round, each drawn independently; none for `local_epochs` passes.
         client_optimizer: sgd (momentum 0), sgd_momentum, or adam.
         embedding_dim: e; none for 1 + N // 4.
+        embedding_std: Standard deviation of the initial embeddings. The farther apart they are, the more the clients' models
+            differ: with 1, the default of torch's embeddings, they become models of each client's domain alone.
         hidden, depth, slope, init: Of the hypernetwork (`_hypernetwork.Hypernetwork`).
         server_optimizer, server_lr, server_momentum, server_weight_decay: Of the server's step.
         server_schedule: Of the server's learning rate over rounds: constant (as in the papers), cosine, or step20. With a
@@ -97,6 +99,7 @@ class HyperFederation(FederatedSGD):
     local_steps: PositiveInt | None = None
     client_optimizer: OptimizerName = "sgd_momentum"
     embedding_dim: PositiveInt | None = None
+    embedding_std: PositiveFloat = 1.0
     hidden: PositiveInt = 50
     depth: PositiveInt = 3
     slope: NonNegativeFloat = 0.01
@@ -161,6 +164,8 @@ class HyperFederation(FederatedSGD):
         e = self.embedding_dim or 1 + clients // 4
         network = self.model(federation, rng)
         generator = Hypernetwork(clients, e, self.hidden, self.depth, self.slope, network, self.init, rng)
+        with torch.no_grad():
+            generator.embeddings.mul_(self.embedding_std)
         return generator.to(federation.device)
 
     def embed(self, hypernetwork: Hypernetwork, federation: Federation, rng: torch.Generator) -> EmbeddingInit:

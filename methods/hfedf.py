@@ -113,7 +113,7 @@ class HFedF(HyperFederation):
     def after_step(self, hypernetwork: Hypernetwork, rng: torch.Generator) -> None:
         if self.embedding == "random":
             drawn = torch.randn(hypernetwork.embeddings.shape, generator=rng)
-            hypernetwork.embeddings.copy_(drawn)
+            hypernetwork.embeddings.copy_(self.embedding_std * drawn)
 
     def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> "HFedFClient":
         return HFedFClient(self, federation, data, rng)

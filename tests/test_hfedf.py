@@ -530,6 +530,18 @@ def test_every_option_trains_and_changes_the_outcome(settings: dict[str, Any]) -
     assert kinds == {"model_state", "model_update"} | told
 
 
+def test_the_nearer_embeddings_begin_the_nearer_the_models() -> None:
+    near, far = (small(embedding_std=std).hypernetwork(federation(), seeded(0)) for std in (0.01, 1.0))
+    torch.testing.assert_close(near.embeddings, 0.01 * far.embeddings)
+    apart = [torch.pdist(one(one.embeddings)).max() for one in (near, far)]
+    assert apart[0] < 0.05 * apart[1]
+    method, drawn = small(embedding="random", embedding_std=0.01), small(embedding="random")
+    for one, hypernetwork in ((method, near), (drawn, far)):
+        hypernetwork.embeddings.requires_grad_(False)
+        one.after_step(hypernetwork, seeded(1))
+    torch.testing.assert_close(near.embeddings, 0.01 * far.embeddings)
+
+
 def test_random_embeddings_are_drawn_anew_after_each_step() -> None:
     world = federation()
     method = small(embedding="random", server_lr=1e-9, ema="off")
