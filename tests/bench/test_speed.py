@@ -44,13 +44,12 @@ def world() -> World:
     return population, AuditConfig().checked().federation(dataset, list(population.clients), 0)
 
 
-@pytest.fixture(scope="module")
-def photographs() -> World:
-    """Three clients of digits as large as photographs, and the network that those are trained with."""
+def photographs(clients: int) -> World:
+    """Clients of digits as large as photographs, and the network that those are trained with."""
     dataset = data.load("digits").few(80)
     large = (replace(one, pixels=nn.functional.interpolate(one.pixels, PHOTOGRAPH)) for one in dataset.domains)
     dataset = replace(dataset, domains=tuple(large))
-    population = populate(dataset, dataset.default_target, "single", 3, 0)
+    population = populate(dataset, dataset.default_target, "single", clients, 0)
     config = AuditConfig(backbone="efficientnet_lite0").checked()
     return population, config.federation(dataset, list(population.clients), 0)
 
@@ -128,12 +127,14 @@ def test_training_speed(world: World, capsys: pytest.CaptureFixture[str], monkey
 
 
 @pretrained
-def test_training_speed_of_photographs(
-    photographs: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    against_a_plain_loop(photographs, capsys)
+def test_training_speed_of_photographs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three clients of one size, which two workers cannot share evenly, and four that they can: two of half the size."""
+    for clients in (3, 4):
+        with capsys.disabled():
+            print(f"\nphotographs, {clients} clients:", end="")
+        against_a_plain_loop(photographs(clients), capsys)
     with capsys.disabled():
-        print(stablefdg_operations(photographs, monkeypatch))
+        print(stablefdg_operations(photographs(3), monkeypatch))
 
 
 def against_a_plain_loop(world: World, capsys: pytest.CaptureFixture[str]) -> float:
