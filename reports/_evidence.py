@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from fdgpriv.results.attack_finding import AttackFinding, Leakage, RoundsPoint
 from fdgpriv.results.question import WORST_FIRST, Question
@@ -127,7 +128,7 @@ def _figures(attack: AttackFinding, shown: bool) -> Figures:
         ("Adversary", f"{role(threat.role)}, holding {threat.auxiliary}"),
         ("May", joined([spoken(name) for name in threat.capabilities])),
         ("Units", f"{units.n} {units.kind}s{f', {of}' if of else ''}; {attack.n} scored" if units else ""),
-        ("Apart", "; ".join(f"{name} {measured(figure)}" for name, figure in attack.apart.items())),
+        ("Apart", _apart(attack.apart)),
         ("Guessing", measured(attack.chance) if attack.chance else ""),
         ("Not knowing the defense", _unaware(attack)),
         ("Trust in the artifact", ", ".join(f"{plain(weight)} at {images} images" for images, weight in trust)),
@@ -144,6 +145,15 @@ def _figures(attack: AttackFinding, shown: bool) -> Figures:
         tuple(table for table in tables if table.rows),
         tuple(Picture(file, caption) for file in attack.figures if shown),
     )
+
+
+def _apart(found: Mapping[str, Measured]) -> str:
+    """The figures of federated and of shadow clients, and whether their intervals meet."""
+    told = "; ".join(f"{name} {measured(figure)}" for name, figure in found.items())
+    ends = sorted(figure.ci95 for figure in found.values() if figure.ci95 is not None)
+    if any(first[1] < second[0] for first, second in pairwise(ends)):
+        told += ". These intervals do not meet: what all of them show together need not hold for clients that train"
+    return told
 
 
 def _against(test: Leakage) -> str:

@@ -329,6 +329,19 @@ def test_the_evidence_has_test_resolution_and_what_would_decide(report: type[Htm
         assert said in re.sub(r"<.*?>", "", told).replace("&#39;", "'")
 
 
+@pytest.mark.parametrize(("shadows", "differ"), [(0.69, False), (0.52, False), (0.50, True), (0.93, True)])
+def test_it_is_said_where_shadow_clients_differ_from_federated_ones(
+    shadows: float, differ: bool, tmp_path: Path
+) -> None:
+    whole = json.loads(results(defenses=("none",)).text())
+    for attack in whole["runs"][0]["attacks"]:
+        for name, value in (("federated", 0.71), ("shadows", shadows)):  # each +- 0.1
+            if attack["apart"]:
+                attack["apart"][name] |= {"value": value, "ci95": [value - 0.1, value + 0.1]}
+    told = Html().render(Results.model_validate(whole), tmp_path)
+    assert ("These intervals do not meet" in told) == differ
+
+
 def rows(text: str) -> list[list[str]]:
     """The cells of every Markdown table, after checking that each row is as long as its heading."""
     found = []
