@@ -56,7 +56,7 @@ def parser() -> Parser:
     g = p.add_argument_group("attacks and defenses")
     g.add_argument("--attack", nargs="+", dest="attacks", metavar="SPEC", help="as for --method; all; none")
     g.add_argument("--auxiliary", type=int, metavar="N", help="images of each domain that adversaries hold")
-    g.add_argument("--units-per-domain", type=int, metavar="N", help="clients and shadow clients; 10, quick 4")
+    g.add_argument("--units-per-domain", type=int, metavar="N", help="clients and shadow clients to aim at (10)")
     g.add_argument("--threat", nargs="+", dest="threats", metavar="ROLE", help=", ".join(THREATS))
     g.add_argument("--defense", nargs="+", dest="defenses", metavar="SPEC", help="one run each")
     g.add_argument("--inject-bug", metavar="BUG", help=f"too little noise, as a test of the audit: {', '.join(BUGS)}")

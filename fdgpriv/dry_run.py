@@ -38,7 +38,11 @@ def _built(config: AuditConfig, dataset: Dataset) -> bool:
     for target in config.targets:
         for seed in config.seeds:
             for spec in config.methods:
-                clients = config.populate(dataset, spec, target, seed).clients
+                population = config.populate(dataset, spec, target, seed)
+                clients = population.clients
+                mixed = any(len(domains.unique()) > 1 for domains in population.domain_of.values())
+                if mixed and config.units_per_domain is not None:
+                    raise ValueError("--units-per-domain: has no effect: clients hold images of several domains")
                 method = config.method(spec)
                 federation = config.federation(dataset, list(clients), seed, spec)
                 federation = replace(federation, backbone=partial(recorded, federation.backbone))

@@ -88,8 +88,8 @@ def train(
     method, defense = defended(config.method(cell.method), cell.defense, config.inject_bug)
     file = trained_file(out, cell)
     folder = file.parent
-    if few := _few_units(population, config.units_per_domain):
-        progress.say(f"{cell.folder}: {few}")
+    if units := _units(population, config.units_per_domain):
+        progress.say(f"{cell.folder}: {units}")
 
     def evaluator(transcript: Transcript) -> Evaluator:
         arguments = (population, method, federation, defense, transcript, cell.seed)
@@ -153,15 +153,14 @@ def train(
     return trained, evaluator(wire.transcript)
 
 
-def _few_units(population: Population, wanted: int | None) -> str | None:
-    """Which domains have fewer clients and shadow clients than `--units-per-domain` asks for; None where none has."""
+def _units(population: Population, wanted: int | None) -> str | None:
+    """How many clients and shadow clients each domain has, where `--units-per-domain` asks for a number."""
+    if wanted is None:
+        return None
     each = {name: population.units(name) for name in population.sources}
-    few = ", ".join(f"{name} {count}" for name, count in each.items() if count < (wanted or 0))
-    return (
-        f"--units-per-domain {wanted}: images left over, and clients of one domain each, make only {few}"
-        if few
-        else None
-    )
+    told = ", ".join(f"{name} {count}" for name, count in each.items())
+    few = f"; the images that are left over make no {wanted}" if min(each.values()) < wanted else ""
+    return f"clients and shadow clients: {told}{few}"
 
 
 def _described(

@@ -72,6 +72,11 @@ class HFedF(HyperFederation):
     autoencoder_images: PositiveInt = 100
     autoencoder_epochs: PositiveInt = 50
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.embedding == "autoencoder" and self.embedding_std != 1:
+            raise ValueError("hfedf.embedding_std: has no effect with embedding=autoencoder")
+
     @property
     def coupling(self) -> str | None:
         if self.embedding == "autoencoder":

@@ -22,7 +22,7 @@ _DO = {
     "content": _IMAGES,
     "identity": "Removing names does not hide senders: share sums over clients, or add noise.",
 }
-_MORE = "test more clients (--clients, or --units-per-domain where images are left over)"
+_MORE = "test more clients (--clients; of what takes no training, also --units-per-domain)"
 _OPEN = {
     "weak_attack": "try stronger attacks or a larger preset",
     "too_coarse": _MORE,

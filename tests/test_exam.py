@@ -22,7 +22,7 @@ from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.scores import evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation, Trial
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, SCORED
-from fdgpriv.evaluation.units import attacked_clients
+from fdgpriv.evaluation.units import attacked_clients, candidate_pool
 from fdgpriv.federation.reserve import FEW
 from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.images import Images
@@ -417,6 +417,8 @@ def test_shadows_are_few_where_an_artifact_takes_a_training(digits: Dataset) -> 
     assert set(units["style_statistics"]) == {*found.population.clients, *found.population.shadows}
     assert len(units["style_statistics"]) > 3 * FEW
     assert sorted(map(domain, units["model_state"])) == [0] * FEW + [1] * FEW + [2] * FEW
+    pool = candidate_pool(found.population, targets["model_state"])
+    assert set(pool.names) == set(units["style_statistics"])  # a candidate's image needs no training
 
 
 def test_a_malicious_client_is_not_asked_about_shadows_and_the_last_style_with_its_model_is_evaluated(

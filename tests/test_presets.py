@@ -171,25 +171,24 @@ def test_what_images_leaves_out_serves_attacks(asked: dict[str, Any], shadows: i
 
 
 @pytest.mark.parametrize(
-    ("partition", "wanted", "few"),
+    ("wanted", "told"),
     [
-        ("single", 6, None),  # 69 images of each domain are left out; its two clients have 15 each
-        ("single", 7, "d1 6, d2 6, d3 6"),
-        ("domains:2", 7, "d1 "),
-        ("single", None, None),
+        (1, "d1 2, d2 2, d3 2\n"),
+        (6, "d1 6, d2 6, d3 6\n"),  # 69 images of each domain are left out; its two clients have 15 each
+        (7, "d1 6, d2 6, d3 6; the images that are left over make no 7\n"),
+        (None, None),
     ],
 )
-def test_units_that_the_images_do_not_reach_for_are_said(
-    partition: str, wanted: int | None, few: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_it_is_said_how_many_units_the_images_make(
+    wanted: int | None, told: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = AuditConfig(
-        methods=("fedavg",), settings={"rounds": "1", "local_epochs": "1"}, clients=6, partition=partition,
-        units_per_domain=wanted, attacks=("membership",), device="cpu",
+        methods=("fedavg",), settings={"rounds": "1", "local_epochs": "1"}, clients=6, units_per_domain=wanted,
+        attacks=("membership",), device="cpu",
     )  # fmt: skip
     train(config, made_up(109).few(40), Cell("fedavg", "d0", 0, "none"), tmp_path, ProgressLog(), 1)
     said = capsys.readouterr().err
-    assert ("--units-per-domain" in said) == (few is not None)
-    assert f"make only {few or ''}" in said or few is None
+    assert said.partition("clients and shadow clients: ")[2].startswith(told) if told else "shadow clients" not in said
 
 
 def test_results_count_images_and_no_attacks_are_resumed_with_some(

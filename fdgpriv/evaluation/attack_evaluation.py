@@ -20,6 +20,7 @@ from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.planted import planted_power, undecided
 from fdgpriv.evaluation.scores import averaged, evaluate_trials
 from fdgpriv.evaluation.too_little import too_little
+from fdgpriv.evaluation.units import attacked_clients
 from fdgpriv.metrics.matching import first_match
 from fdgpriv.results import figures
 from fdgpriv.targets.ground_truth import GroundTruth
@@ -104,6 +105,7 @@ class AttackEvaluation:
     def _of(self, **found: Any) -> AttackScores:
         """Scores with these fields and the target's level."""
         attack, target, population = self.trials.attack, self._target, self.trials.evaluator.population
+        attacked = tuple(population.clients) if target is None else attacked_clients(population, target)
         on_wire = target is not None and (target.level == "image" or None in attack.sizes(target))
         return AttackScores.of(
             attack,
@@ -111,11 +113,8 @@ class AttackEvaluation:
             self.kind,
             level=target.level if target is not None and on_wire else "image",
             shared=on_wire,
-            shadows=tuple(sorted(population.shadows)),
-            domains={
-                name: population.sources[population.main_domain(name)]
-                for name in (*population.clients, *population.shadows)
-            },
+            shadows=tuple(sorted(set(attacked) & set(population.shadows))),
+            domains={name: population.sources[population.main_domain(name)] for name in attacked},
             **found,
         )
 

@@ -16,7 +16,7 @@ from fdgpriv.adversary import Observation
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.evaluation.candidates import CandidatePool, nearest_other
 from fdgpriv.evaluation.trial import ScoredObservation, Trial, TrialNeeds
-from fdgpriv.evaluation.units import attacked_clients
+from fdgpriv.evaluation.units import attacked_clients, candidate_pool
 from fdgpriv.federation.partition import Population
 from fdgpriv.metrics.networks import SHIPPED, MetricNetworks
 from fdgpriv.targets.cached_simulator import CachedSimulator
@@ -294,4 +294,4 @@ class TrialLayout:
     @cached_property
     def pool(self) -> CandidatePool:
         """The images that candidates are drawn from."""
-        return CandidatePool(self.population, self.names)
+        return candidate_pool(self.population, self.target)

@@ -1,7 +1,8 @@
-"""Which clients and shadow clients are units of evaluation."""
+"""Which clients and shadow clients are attacked, and whose images the candidates are."""
 
 from collections import Counter
 
+from fdgpriv.evaluation.candidates import CandidatePool
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.reserve import FEW
 from fdgpriv.targets.simulator import Simulator
@@ -11,16 +12,26 @@ from fdgpriv.targets.target import Target
 def attacked_clients(population: Population, target: Target[Simulator]) -> tuple[str, ...]:
     """All clients that shared an artifact, and the shadow clients, except where artifacts depend on who took part.
 
-    Where an artifact takes a training, each domain has shadow clients only up to `FEW` units: they are expensive, and the
-    model that they train has not been trained on their images before, as a client's has, so that they reveal more.
+    Of artifacts that clients train, each domain has shadow clients only up to `FEW` units: each takes a training, and that
+    starts from a model that has not been trained on the shadow client's images before, as it has on a client's.
     """
-    if target.is_global or target.joint:
+    if _of_those_who_took_part(target):
         return tuple(target.clients)
     units = Counter(population.main_domain(client) for client in target.clients)
     chosen = []
     for shadow in population.shadows:
         domain = population.main_domain(shadow)
-        if not target.expensive or units[domain] < FEW:
+        if not target.trained or units[domain] < FEW:
             chosen.append(shadow)
             units[domain] += 1
     return (*target.clients, *chosen)
+
+
+def candidate_pool(population: Population, target: Target[Simulator]) -> CandidatePool:
+    """The images of all clients that shared an artifact, and of all shadow clients, attacked or not, where these may be."""
+    shadows = () if _of_those_who_took_part(target) else population.shadows
+    return CandidatePool(population, (*target.clients, *shadows))
+
+
+def _of_those_who_took_part(target: Target[Simulator]) -> bool:
+    return target.is_global or target.joint

@@ -107,11 +107,11 @@ class LocalEngine(Resumable):
                 futures = {name: pool.submit(_answer, clients[name], name, ask, delivered[name]) for name in largest}
                 self._evaluate(ask, pool)
                 outgoing = {}
-                for name in delivered:
+                for name in largest:
                     outgoing[name] = futures[name].result()
                     if self.on_answer is not None:
                         self.on_answer(ask.verb, len(outgoing), len(futures))
-                answers = self._up(wire, ask, outgoing, noise)
+                answers = self._up(wire, ask, {name: outgoing[name] for name in delivered}, noise)
                 large = any(sent.nbytes >= LARGE for message in answers.values() for sent in message)
                 del futures, outgoing  # what the clients sent: it is in the transcript
                 if large:

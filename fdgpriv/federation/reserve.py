@@ -21,7 +21,7 @@ def reserve(
     """Divides one domain's images that no client holds: those of adversaries, and those of each shadow client.
 
     Shadow clients are made of what is left over, up to `enough` clients and shadows, and are as large as the domain's
-    clients in turn: smaller ones reveal more. If there are fewer than `FEW` and `enough` clients and shadows, and `auxiliary`
+    clients in turn: smaller ones reveal more. If there are fewer than the smaller of `FEW` and `enough`, and `auxiliary`
     is None, more are made of at most half of the public images, as large as the smallest client or smaller; adversaries
     keep more images than there are classes. No shadow client has fewer than `LEAST` images, unless the smallest client has.
 

@@ -192,4 +192,5 @@ def importance_target(transcript: Transcript, trained: Target[Simulator] | None)
         earlier=recorded(trained.earlier),
         needs=frozenset({Capability.SEES_INDIVIDUAL_ARTIFACT, Capability.HAS_UPDATES}),
         expensive=True,
+        trained=True,
     )

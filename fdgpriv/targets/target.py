@@ -28,6 +28,7 @@ class Target(Generic[C]):
         earlier: By client, its artifact in the first recorded round, if that is another.
         needs: Capabilities that an adversary needs to observe them.
         expensive: Whether simulating or evaluating one is expensive, so that each control has fewer.
+        trained: Whether a client trains them, from a model that has been trained on its images before.
         name: Its name where that is not its kind.
         repeated: The artifacts of all recorded rounds combined, where clients shared in several.
     """
@@ -41,6 +42,7 @@ class Target(Generic[C]):
     earlier: Mapping[str, Artifact] = field(default_factory=dict)
     needs: frozenset[Capability] = frozenset()
     expensive: bool = False
+    trained: bool = False
     name: str = ""
     repeated: "Target[Simulator] | None" = None
     _at: "Cache[Target[Simulator]]" = field(default_factory=Cache, init=False)

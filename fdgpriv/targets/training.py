@@ -200,6 +200,7 @@ def training_target(
         earlier=uploads[first] if first != last else {},
         needs=frozenset({Capability.HAS_UPDATES}),
         expensive=True,
+        trained=True,
     )
 
 
