@@ -79,7 +79,7 @@ class HyperFederation(FederatedSGD):
         local_steps: Mini-batches per round, each drawn independently; none for `local_epochs` passes.
         client_optimizer: sgd (momentum 0), sgd_momentum, or adam.
         embedding_dim: e; none for 1 + N // 4.
-        embedding_std: Standard deviation of the initial embeddings, and of those drawn anew; 1 is torch's default. The farther
+        embedding_std: Standard deviation of embeddings that are drawn, at first or anew; 1 is torch's default. The farther
             apart they are, the more the clients' models differ.
         hidden, depth, slope, init: Of the hypernetwork (`_hypernetwork.Hypernetwork`).
         server_optimizer, server_lr, server_momentum, server_weight_decay: Of the server's step.

@@ -176,7 +176,6 @@ def test_a_repeated_option_extends(words: str, field: str, value: object, monkey
             "--units-per-domain 9 --partition domains:2 --preset quick",
             "--units-per-domain: has no effect: clients hold",
         ),
-        ("--method hfedf:embedding=autoencoder,embedding_std=2 --preset quick", "hfedf.embedding_std: has no effect"),
     ],
 )
 def test_what_has_no_effect_is_refused(words: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:

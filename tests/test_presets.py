@@ -57,6 +57,7 @@ TRAINING: dict[str, dict[str, Any]] = {
         "server_lr": 1e-3, "server_weight_decay": 1e-5, "ema_decay": 0.95, "image_changes": "none",
         "schedule": "constant", "server_schedule": "constant", "local_steps": None, "server_optimizer": "adam",
         "hidden": 50, "depth": 3, "slope": 0.01, "ema": "replace",
+        "embedding_std": 0.1,  # not given; "quasi-global" (section 5.2) wants them near each other
     },
     "pfedhn": {  # section 5.1 and Table 10, PACS
         "rounds": 200, "participants": None, "local_epochs": 2, "batch_size": 64, "lr": 1e-3, "weight_decay": 1e-5,
