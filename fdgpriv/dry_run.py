@@ -40,8 +40,9 @@ def _built(config: AuditConfig, dataset: Dataset) -> bool:
             for spec in config.methods:
                 population = config.populate(dataset, spec, target, seed)
                 clients = population.clients
-                mixed = any(len(domains.unique()) > 1 for domains in population.domain_of.values())
-                if mixed and config.units_per_domain is not None:
+                if config.units_per_domain is not None and any(
+                    len(d.unique()) > 1 for d in population.domain_of.values()
+                ):
                     raise ValueError("--units-per-domain: has no effect: clients hold images of several domains")
                 method = config.method(spec)
                 federation = config.federation(dataset, list(clients), seed, spec)

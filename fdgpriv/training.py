@@ -7,6 +7,7 @@ stores nothing and is repeated.
 
 import hashlib
 import json
+from collections import Counter
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -157,9 +158,10 @@ def _units(population: Population, wanted: int | None) -> str | None:
     """How many clients and shadow clients each domain has, where `--units-per-domain` asks for a number."""
     if wanted is None:
         return None
-    each = {name: population.units(name) for name in population.sources}
-    told = ", ".join(f"{name} {count}" for name, count in each.items())
-    few = f"; the images that are left over make no {wanted}" if min(each.values()) < wanted else ""
+    units = Counter(map(population.main_domain, population.domain_of))
+    counts = [units[d] for d in range(len(population.sources))]
+    told = ", ".join(f"{name} {count}" for name, count in zip(population.sources, counts, strict=True))
+    few = f"; the images that are left over make no {wanted}" if min(counts) < wanted else ""
     return f"clients and shadow clients: {told}{few}"
 
 

@@ -68,11 +68,6 @@ class Population:
         """The data of this client or shadow client."""
         return self.clients[client] if client in self.clients else self.shadows[client]
 
-    def units(self, name: str) -> int:
-        """Number of clients and shadow clients whose main domain is the source domain `name`."""
-        d = self.sources.index(name)
-        return sum(self.main_domain(client) == d for client in (*self.clients, *self.shadows))
-
     def images(self, name: str) -> ImageCounts:
         """Numbers of images of the source domain `name` by use."""
         d, whole = self.sources.index(name), len((self.dataset.whole or self.dataset).domain(name))
