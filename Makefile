@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup-full audit test test-slow bench lint clean
+.PHONY: setup-full audit test test-slow test-gpu bench lint clean
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -21,6 +21,9 @@ test: .venv/installed
 
 test-slow: .venv/installed
 	$(BIN)/python -m pytest -m slow
+
+test-gpu: .venv/installed
+	FDGPRIV_TEST_GPU=1 $(BIN)/python -m pytest -m gpu
 
 bench: .venv/installed
 	$(BIN)/python -m pytest -m bench -s tests/bench

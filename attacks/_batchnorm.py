@@ -88,7 +88,7 @@ def watched(model: nn.Module, groups: int, own: bool) -> Iterator[dict[str, Mome
             values = flat.transpose(1, 2).flatten(2)  # (G, C, pixels of all its images)
             count = values.shape[2]
             variance, mean = torch.var_mean(values, dim=2, correction=0)
-            seen[name] = mean, variance * (count / max(1, count - 1))
+            seen[name] = mean.cpu(), (variance * (count / max(1, count - 1))).cpu()
             if not own or count == 1:
                 return None
             assert isinstance(layer, _BatchNorm)
@@ -136,7 +136,7 @@ def layer_inputs(model: nn.Module, layer: nn.Module, images: Tensor) -> Tensor:
     seen: list[Tensor] = []
 
     def look(layer: nn.Module, inputs: tuple[Tensor]) -> None:
-        seen.append(inputs[0])
+        seen.append(inputs[0].cpu())
         raise _Enough
 
     hook = layer.register_forward_pre_hook(look)

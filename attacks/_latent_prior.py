@@ -134,7 +134,7 @@ class _FirstLayer(_Reader):
 
     def __init__(self, layer: tuple[str, ...], classes: int, model: nn.Module, inputs: Tensor) -> None:
         super().__init__(layer, classes)
-        self.weight, self.bias = (model.get_parameter(name).detach().clone() for name in layer)
+        self.weight, self.bias = (model.get_parameter(name).detach().to("cpu", copy=True) for name in layer)
         self.least = _ZERO * float(inputs.abs().mean())
         used = inputs.abs() > self.least
         self.cut = 1 - used.float().mean(0)  # (D,) share of images for which ReLU cuts a unit

@@ -17,6 +17,7 @@ from fdgpriv.adversary import Adversary
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import Domain
+from fdgpriv.models.from_cpu import device_of
 from fdgpriv.targets.shared_model import SharedModelSimulator
 from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.training import TrainingSimulator
@@ -138,8 +139,9 @@ def train_together(
     Only for elementwise optimisers (`PlainTraining.elementwise_optimizer`). BatchNorm uses each shadow model's own
     batch statistics, and updates its own running ones.
     """
-    device = simulator.federation.device
     network = simulator.network()
+    if device_of(network).type != "cpu":  # there vmap knows no channels-last BatchNorm
+        network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     assert holdings[0].received_model is not None
     holdings[0].received_model.load_into(network)
     simulator.plain.ready(network, min(len(holding.labels) for holding in holdings))
@@ -157,8 +159,7 @@ def train_together(
         for holding, seed in zip(holdings, seeds, strict=True)
     ]
     for step in zip(*drawn, strict=True):
-        images = torch.stack([images for images, _ in step]).to(device)
-        labels = torch.stack([labels for _, labels in step]).to(device)
+        images, labels = (torch.stack(parts) for parts in zip(*step, strict=True))
         values = {name: parameter.detach() for name, parameter in parameters.items()}
         for name, gradient in gradients(values, buffers, images, labels).items():
             parameters[name].grad = gradient

@@ -110,7 +110,7 @@ def recomputed_statistics(
         names = [name for name in revealed_moments[0] if name not in kept][layers]
         moments = {name: stacked([one[name] for one in revealed_moments]) for name in names}
         prior = adversary.cache.get((ImagePrior, received_model), partial(ImagePrior, adversary, model))
-        shares = prior.shares(moments)
+        shares = prior.shares(moments) if moments else adversary.public_shares.expand(len(places), -1)
         labels = torch.stack([labels_of(share, min(most, n_images)) for share in shares])
         yield Uploads(places, [], list(shares), labels, moments, prior(moments, labels), True)
 

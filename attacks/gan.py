@@ -15,6 +15,7 @@ from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.metrics.perceptual import FormulaLpips, Perceptual
+from fdgpriv.models.from_cpu import from_cpu
 from fdgpriv.models.generator import Generator, SmallGenerator
 from fdgpriv.models.style_codec import digits_codec
 from fdgpriv.tasks.images import Images
@@ -69,15 +70,16 @@ class Gan(Attack):
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
         regression = ImageRegression.of(adversary, self.regression)
-        network = self._trained(regression, adversary.image_size, rng)
+        network = self._trained(regression, adversary, rng)
         drawn = _draw(network, regression.simulated.standardised(adversary.vectors(observations)))
         some = torch.randint(len(regression.inputs), (3,), generator=rng)
         own = list(_draw(network, regression.inputs[some]))
         return Predictions(list(drawn), {"unconditional": own})
 
-    def _trained(self, regression: ImageRegression, image_size: int, rng: torch.Generator) -> nn.Module:
+    def _trained(self, regression: ImageRegression, adversary: Adversary, rng: torch.Generator) -> nn.Module:
         simulated, inputs, expected = regression.simulated, regression.inputs, regression.left_out
-        network = _WarmStarted(regression, self._generator(inputs.shape[1], image_size, rng))
+        generator = self._generator(inputs.shape[1], adversary.image_size, rng)
+        network = _WarmStarted(regression, from_cpu(generator.to(adversary.device)))
         optimizer = torch.optim.Adam(network.generator.parameters(), self.lr, betas=(0.9, 0.99))
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
         loss = distance(self.loss)

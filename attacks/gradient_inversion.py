@@ -18,6 +18,7 @@ from fdgpriv.artifacts.moments import Moments
 from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
 from fdgpriv.attack import Attack
 from fdgpriv.metrics.pixels import psnr_per_image
+from fdgpriv.models.from_cpu import device_of
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.labelled import Labelled
@@ -151,14 +152,14 @@ class GradientInversion(Attack):
             own: Whether BatchNorm layers normalise by the batch's own statistics; else by their buffers.
             rng: Of the starts.
         """
-        target = _flattened([change[name] for name, _ in model.named_parameters()])
+        target = _flattened([change[name] for name, _ in model.named_parameters()]).to(device_of(model))
         length = target.norm().clamp_min(1e-12)
 
         def objective(images: Tensor) -> Tensor:
             (batch,) = images
             made = _flattened(self._change(model, batch, labels))
             cosine = made @ target / (length * (made @ made + 1e-12).sqrt())
-            value: Tensor = 1 - cosine + self.tv * total_variation(batch).mean()
+            value: Tensor = 1 - cosine.cpu() + self.tv * total_variation(batch).mean()
             if prior:
                 value = value + prior * (batch - prior_images).square().mean()
             if moments:

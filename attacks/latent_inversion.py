@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.parameters import ClassifierHead, ModelState
 from fdgpriv.attack import Attack
+from fdgpriv.models.from_cpu import latents_of
 from fdgpriv.statistics.ridge import ridge_regression
 from fdgpriv.targets.head import HeadSimulator
 from fdgpriv.targets.simulator import HeldImages
@@ -153,8 +154,7 @@ class PublicDecoder:
         index = torch.randperm(len(self.labels), generator=self.rng)[: self.adversary.typical]
         held = HeldImages(self.pixels, self.labels, self.received_model)
         head, model = self.simulator.trained(held, index, self.rng)
-        with torch.no_grad():
-            latents = torch.cat([model.embedding(part) for part in self.pixels.split(256)])
+        latents = latents_of(model, self.pixels)
         normal = (latents - latents.mean(0)) / (latents.std(0) + 1e-6)
         moved = head_change(head.tensors(), self.received_model)["linear.weight"]
         means = class_means(normal, self.labels, self.adversary.classes)

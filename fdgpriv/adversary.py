@@ -75,6 +75,7 @@ class Adversary:
         looks: How many other looks it practises on where it has none of its targets' domains, and of how many images each.
         look_cache: Its images in other looks, shared by adversaries with the same images.
         plant: Hides the artifacts that it makes in those of whole clients, as a leak that is planted is; None elsewhere.
+        device: Where networks that it trains belong. All tensors that it has are on the CPU.
     """
 
     threat: ThreatModel
@@ -96,6 +97,7 @@ class Adversary:
     looks: tuple[int, int] = LOOKS
     look_cache: Cache[tuple[Domain, ...]] = field(default_factory=Cache)
     plant: Plant | None = None
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @property
     def auxiliary(self) -> tuple[Domain, ...]:

@@ -13,6 +13,7 @@ from fdgpriv.artifacts.moments import Moments, StyleRule
 from fdgpriv.federation.disclosure import StyleSource
 from fdgpriv.models.backbone import Backbone
 from fdgpriv.models.copied import copied
+from fdgpriv.models.from_cpu import device_of
 
 from ._federation import FederatedSGD, batch_count
 
@@ -75,6 +76,6 @@ def _ready_copy(model: nn.Module, n: int, layer: str, settings: FederatedSGD) ->
 
 def _batches(backbone: Backbone, images: Tensor, settings: FederatedSGD) -> Iterator[Tensor]:
     """All images in order, in as many batches as an epoch has; none smaller than the batch size unless it is the only one."""
-    device = next(backbone.parameters()).device
+    device = device_of(backbone)
     for part in images.tensor_split(batch_count(len(images), settings.batch_size)):
         yield part.to(device, memory_format=torch.channels_last)

@@ -23,6 +23,7 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.setup import Setup
 from fdgpriv.federation.upload import Wanted
 from fdgpriv.models.backbone import Backbone
+from fdgpriv.models.from_cpu import device_of
 from fdgpriv.utils.fields import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from . import _expected_answers
@@ -145,7 +146,7 @@ class Pardon(FederatedAveraging):
         """Style transfer for this classifier."""
         backbone = model.backbone
         assert isinstance(backbone, Backbone)
-        codec = codec_on(next(model.parameters()).device, self.codec, self.codec_weights)
+        codec = codec_on(device_of(model), self.codec, self.codec_weights)
         return StyleTransfer(codec, self.alpha, (backbone.mean, backbone.std), self.code_compat)
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:

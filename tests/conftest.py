@@ -12,6 +12,8 @@ from typing import Any
 # Side by side, each worker and what it starts has one core. Libraries read this when they are first imported.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+if "FDGPRIV_TEST_GPU" not in os.environ:  # `make test-gpu`; all else gives the same results everywhere
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import pytest
 import torch

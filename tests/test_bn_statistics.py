@@ -9,12 +9,14 @@ import torch
 from conftest import Fitted, shortened
 from factories import fitted_once, holding, in_one_row_and_back, mean, only_the_server_sees
 
-from fdgpriv.artifacts.parameters import BatchNormStatistics, ModelState
+from fdgpriv.adversary import Observation
+from fdgpriv.artifacts.parameters import STATISTICS, BatchNormStatistics, ModelState
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.scores import Scores
 from fdgpriv.targets.bn_statistics import StatisticsSimulator
 from fdgpriv.targets.target import Target
+from fdgpriv.tasks.labelled import Labelled
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
 
@@ -145,6 +147,19 @@ def test_one_image_is_drawn_from_them_and_nothing_from_anybody_else_s(renewed: F
     scores = evaluated(renewed, "deep_inversion", {1: 1}, steps=10)
     assert mean(scores[1]) > 1 + max(mean(scores[1], name) for name in CONTROLS)
     assert mean(scores[1], "random_style") < mean(scores[1], "mean_image") + 0.5
+
+
+def test_where_no_statistics_were_recomputed_the_most_frequent_public_label_is_drawn(renewed: Fitted) -> None:
+    (trials,) = renewed.evaluator().adversaries(renewed.evaluator().target(KIND), threat("server"), (1,))
+    received_model = renewed.transcript.model_sent(1, "recalibrate")
+    assert received_model is not None
+    state = {name: t for name, t in received_model.state.items() if name.rpartition(".")[2] in STATISTICS}
+    none = torch.zeros(0, dtype=torch.int64)
+    unchanged = Observation(BatchNormStatistics(client="c", round=1, state=state), 1, none[None], none, received_model)
+    attack = Attack.named("deep_inversion").configured({"steps": 2})
+    (drawn,) = attack.infer(trials.adversary, [unchanged], generator(0))
+    assert isinstance(drawn, Labelled)
+    torch.testing.assert_close(drawn.shares, trials.adversary.public_shares)
 
 
 def test_one_image_is_found_among_a_hundred_and_by_nobody_else_s_statistics(renewed: Fitted) -> None:

@@ -1,13 +1,13 @@
 """Precision and recall of latents synthesised from shared heads, relative to real latents (LSI, stage 2)."""
 
 from statistics import fmean
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from fdgpriv.artifacts.parameters import ClassifierHead
 from fdgpriv.evaluation.evaluator import Evaluator
+from fdgpriv.models.from_cpu import latents_of
 from fdgpriv.targets.head import HeadSimulator
 from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.utils.seeds import generator
@@ -51,12 +51,6 @@ def latent_space(evaluator: Evaluator) -> dict[str, float]:
             }
         )
     return {name: fmean(row[name] for row in rows) for name in rows[0]} if rows else {}
-
-
-@torch.no_grad()
-def latents_of(model: Any, images: Tensor) -> Tensor:
-    """Latents (N, p) of images (N, 3, H, W)."""
-    return torch.cat([model.embedding(part) for part in images.split(256)])
 
 
 def precision_recall(made: Tensor, real: Tensor, neighbours: int = NEIGHBOURS) -> tuple[float, float]:

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.parameters import ModelState, RepresentationTranslator
-from fdgpriv.claims.latent_space import latents_of
 from fdgpriv.evaluation.evaluator import Evaluator
+from fdgpriv.models.from_cpu import latents_of
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.utils.seeds import generator
 

@@ -285,4 +285,5 @@ class Evaluator:
             cache=self._learned.get((target.simulator, threat.auxiliary, holder, laid_out.share), Cache),
             output_cache=laid_out.output_cache,
             look_cache=self._learned.get((threat.auxiliary, holder, laid_out.share), Cache),
+            device=self.federation.device,
         )

@@ -16,6 +16,7 @@ from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.ask import Server
 from fdgpriv.federation.federation import Federation
 from fdgpriv.models.backbone import Backbone
+from fdgpriv.models.from_cpu import device_of
 
 
 class PlainTraining(Protocol):
@@ -65,7 +66,7 @@ class StyleSource:
 
     def of_client(self, model: nn.Module, images: Tensor, layer: str, rule: StyleRule) -> Moments:
         """Mean and std (n, C) of the features of each of one client's images (n, 3, H, W); `model` is not changed."""
-        device = next(model.parameters()).device
+        device = device_of(model)
         encoder = self.features(model, layer)
         mean, std = styles_of(images, lambda part: encoder(part.to(device)), rule)
         return mean.cpu(), std.cpu()

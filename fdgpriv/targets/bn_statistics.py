@@ -16,6 +16,7 @@ from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
+from fdgpriv.models.from_cpu import from_cpu
 from fdgpriv.targets.answer import answered
 from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, InRound, Simulator, like_any
 from fdgpriv.targets.target import Target
@@ -61,8 +62,9 @@ class StatisticsSimulator(DefendedSimulator):
         return None if self.first is None else InRound(self, self.first)
 
     def network(self) -> nn.Module:
-        """A new copy of the initial network."""
-        return self.method.model(self.federation, generator(self.federation.seed, 4)).to(self.federation.device)
+        """A new copy of the initial network, which takes images from the CPU and returns its output there."""
+        model = self.method.model(self.federation, generator(self.federation.seed, 4))
+        return from_cpu(model.to(self.federation.device))
 
     def batches(self, n: int) -> int:
         """The number of batches of n images."""

@@ -51,11 +51,11 @@ class HeadSimulator(DefendedSimulator):
         return head, client.model.eval()
 
     def synthesised(self, head: ClassifierHead, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Latents (N, p) and their classes (N,) that the method's server synthesises from this head."""
+        """Latents (N, p) and their classes (N,) that the method's server synthesises from this head; on the CPU."""
         method: Any = self.method
         single = replace(self.federation, clients=(head.client,))
         found, _, _ = method.synthesised(single, {head.client: [head]}, rng)
-        return found.latents, found.labels
+        return found.latents.cpu(), found.labels.cpu()
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """Differences of its statistics and its layer from the received head, concatenated."""

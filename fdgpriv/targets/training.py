@@ -16,6 +16,7 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.models.copied import copied
+from fdgpriv.models.from_cpu import from_cpu
 from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, InRound, Simulator, like_any
 from fdgpriv.targets.target import Target
 from fdgpriv.threat import Capability
@@ -64,8 +65,8 @@ class TrainingSimulator(DefendedSimulator):
         return training
 
     def network(self) -> nn.Module:
-        """A new copy of the initial network."""
-        return copied(self._network)
+        """A new copy of the initial network, which takes images from the CPU and returns its output there."""
+        return from_cpu(copied(self._network))
 
     @cached_property
     def _network(self) -> nn.Module:
@@ -98,7 +99,7 @@ class TrainingSimulator(DefendedSimulator):
     def trained(self, held: HeldImages, index: Tensor, rng: torch.Generator) -> ModelState:
         """The undefended model that a client with the images at `index` (m,) trains from the one it received."""
         assert held.received_model is not None
-        model = self.network()
+        model = copied(self._network)
         held.received_model.load_into(model)
         self.plain.train_plainly(model, self._data(held, index), self.round, rng, self.federation.device)
         return ModelState.of(model, SERVER, self.round)

@@ -15,6 +15,7 @@ from fdgpriv.defense import Defense
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.transcript import Transcript
+from fdgpriv.models.from_cpu import device_of
 from fdgpriv.targets.simulator import HeldImages, Simulator, like_any
 from fdgpriv.targets.target import Target
 from fdgpriv.utils.seeds import generator
@@ -81,7 +82,7 @@ class TranslatorSimulator(Simulator):
         """The translator's output for each of `clients` clients."""
         method: Any = self.method
         latents = torch.randn(_LATENTS, method.latent_dim, generator=generator(self.federation.seed, 21))
-        latents = latents.to(self.federation.device)
+        latents = latents.to(device_of(translator))
         source = torch.arange(_LATENTS, device=latents.device) % clients
         outputs = [translator(latents, source, torch.full_like(source, to)) for to in range(clients)]
         moments = torch.stack([torch.cat([one.mean(0), one.std(0, correction=0)]) for one in outputs]).cpu()

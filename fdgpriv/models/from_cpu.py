@@ -1,0 +1,40 @@
+"""Networks on a GPU that take images from the CPU, as attacks keep them, and give back what they compute there."""
+
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def from_cpu(model: M) -> M:
+    """`model`, which from now on takes tensors from the CPU, whatever its device, and returns its output on the CPU.
+
+    Gradients pass through both ways. A network on the CPU is left as it is.
+    """
+    if device_of(model).type != "cpu":
+        model.register_forward_pre_hook(_to_network)
+        model.register_forward_hook(_to_cpu)
+    return model
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """The device of a network's parameters."""
+    return next(model.parameters()).device
+
+
+@torch.no_grad()
+def latents_of(model: Any, images: Tensor) -> Tensor:
+    """Latents (N, p) of images (N, 3, H, W), both on the CPU, of a network with `embedding`, in the mode that it is in."""
+    device = device_of(model)
+    return torch.cat([model.embedding(part.to(device)).cpu() for part in images.split(256)])
+
+
+def _to_network(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    device = device_of(model)
+    return tuple(one.to(device) if isinstance(one, Tensor) else one for one in inputs)
+
+
+def _to_cpu(model: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+    return output.cpu()
