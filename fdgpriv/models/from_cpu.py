@@ -20,8 +20,8 @@ def from_cpu(model: M) -> M:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """The device of a network's parameters."""
-    return next(model.parameters()).device
+    """The device of a network's parameters; the CPU for a network without any."""
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
 @torch.no_grad()
