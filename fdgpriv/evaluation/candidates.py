@@ -12,6 +12,9 @@ from fdgpriv.federation.partition import Population
 LINE_UPS = 12  # at most so many of an artifact's images are placed among others, each in a line-up of its own
 CANDIDATES = 100  # images in a line-up
 MOST_MEMBERS = 24  # at most so many of an artifact's images are among the membership candidates
+NON_MEMBERS = (
+    24  # so many others beside the members of an artifact of few images, whose own number limits the precision
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +39,21 @@ class CandidatePool:
         """By client, its main domain."""
         return {name: self.population.main_domain(name) for name in self.names}
 
-    def membership_candidates(self, client: str, index: Tensor) -> tuple[Tensor, Tensor]:
+    def membership_candidates(self, client: str, index: Tensor, number: int | None = None) -> tuple[Tensor, Tensor]:
         """Membership candidates (N,): the client's images at `index`, then held-out images of its domain; and which are
         members.
+
+        Args:
+            client: Whose artifact it is.
+            index: Of its images.
+            number: Of an artifact of few images, its number among the client's: then at most 24 held-out images, evenly
+                spread over the clients that held them out; all of them for None.
         """
-        return self._with_members(client, index, self.held_out(self.domain[client]))
+        outside = self.held_out(self.domain[client])
+        if number is not None and len(outside) > NON_MEMBERS:
+            first = number + self.names.index(client)
+            outside = outside[(first + torch.arange(NON_MEMBERS) * len(outside) // NON_MEMBERS) % len(outside)]
+        return self._with_members(client, index, outside)
 
     def own_membership_candidates(self, client: str, index: Tensor) -> tuple[Tensor, Tensor]:
         """The same with only the images that the client itself held out, where clients may hold the same images."""

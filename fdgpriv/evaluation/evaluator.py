@@ -16,7 +16,7 @@ from fdgpriv.evaluation.auxiliary import AuxiliaryData, leaks
 from fdgpriv.evaluation.calibration import CalibrationLayout
 from fdgpriv.evaluation.laid_out import LaidOut
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial, TrialNeeds
-from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, CHEAP_SINGLES, TrialLayout
+from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, MANY_SINGLES, TrialLayout
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
@@ -200,7 +200,8 @@ class Evaluator:
         choices = (self.alternatives, self.crossed, self.networks_comparing(target))
         layout = TrialLayout(self.population, target, self._maker, rng, needs, *choices)
         leaked = {} if share is None else self._leak(layout.names, share, rng)
-        times = CHEAP_SINGLES if needs.many_singles and not target.expensive else 1
+        many = needs.many_singles == "everywhere" or (needs.many_singles == "cheap" and not target.expensive)
+        times = MANY_SINGLES if many else 1
         per_client = {size: count * (times if size == 1 else 1) for size, count in self.per_client.items()}
         groups = layout.groups(sizes, per_client, leaked)
         # no random artifacts around a global model, which would contain the secret; training a federation for a random

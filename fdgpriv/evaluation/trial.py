@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.tasks.task import Task
+from fdgpriv.tasks.task import ManySingles, Task
 
 
 class TrialNeeds(NamedTuple):
@@ -17,20 +17,20 @@ class TrialNeeds(NamedTuple):
             fewer.
         hidden_size: The number of images of an artifact is hidden, and controls are of any number.
         contributions: Ground truth contains each image's contribution to the artifact.
-        many_singles: More artifacts of one image are evaluated where that is cheap.
+        many_singles: Where more artifacts of one image are evaluated (see `Task`).
     """
 
     image_bounds: bool = False
     hidden_size: bool = False
     contributions: bool = False
-    many_singles: bool = False
+    many_singles: ManySingles = "nowhere"
 
     @classmethod
     def of(cls, task: Task | None) -> "TrialNeeds":
         """What this task needs; nothing for None."""
         if task is None:
             return cls()
-        return cls(task.draws_images, task.hides_size, task.needs_contributions, task.right_or_wrong)
+        return cls(task.draws_images, task.hides_size, task.needs_contributions, task.many_singles)
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from fdgpriv.targets.target import Target
 
 ARTIFACTS_PER_CLIENT = {1: 3, 2: 2, 5: 1, 20: 1}  # by number of images of an artifact
 THOROUGH_SINGLES = 5  # of one image, in a thorough audit
-CHEAP_SINGLES = 2  # times as many of one image, where its score is right or wrong and artifacts are cheap
+MANY_SINGLES = 2  # times as many of one image, where the score of one says little
 ALTERNATIVES = 3  # artifacts of each control by default
 RANDOM_ARTIFACTS = 4  # random artifacts, where evaluating one is cheap
 SCORED = 12  # at most so many of an artifact's images are scored
@@ -131,7 +131,8 @@ class TrialLayout:
     def _trial(self, group: Group, groups: Sequence[Group], public: Tensor | None) -> Trial:
         of_all = self.target.is_global and group.size is None
         candidates, positions = self.pool.line_ups(group.client, group.index, self.rng, of_all)
-        membership_candidates, members = self.pool.membership_candidates(group.client, group.index)
+        number = None if group.size is None else group.number
+        membership_candidates, members = self.pool.membership_candidates(group.client, group.index, number)
         mine = self._truth(group, group.index, candidates, positions, membership_candidates, members)
         domain = self.pool.domain[group.client]
 

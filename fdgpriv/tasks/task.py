@@ -14,6 +14,7 @@ from fdgpriv.statistics.measured import Measured
 from fdgpriv.targets.ground_truth import GroundTruth
 
 Secret = Literal["domain", "labels", "size", "membership", "content", "identity"]
+ManySingles = Literal["nowhere", "cheap", "everywhere"]
 Baselines = dict[str, list[Prediction]]
 
 
@@ -64,8 +65,8 @@ class Task(ABC):
         hides_size: Whether the number of images of an artifact is the secret, so that observations hide it.
         draws_images: Whether predictions are images, which are shown in the report and have bounds of their own.
         needs_contributions: Whether ground truth must contain each image's contribution to the artifact.
-        right_or_wrong: Whether the score of one image has two values, so that more of them are evaluated where that is
-            cheap.
+        many_singles: Where more artifacts of one image are evaluated, since the score of one says little: nowhere, where
+            artifacts are cheap, or everywhere.
     """
 
     secret: ClassVar[Secret]
@@ -80,7 +81,7 @@ class Task(ABC):
     hides_size: ClassVar[bool] = False
     draws_images: ClassVar[bool] = False
     needs_contributions: ClassVar[bool] = False
-    right_or_wrong: ClassVar[bool] = False
+    many_singles: ClassVar[ManySingles] = "nowhere"
 
     @classmethod
     def name(cls) -> str:
