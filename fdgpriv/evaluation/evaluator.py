@@ -200,8 +200,7 @@ class Evaluator:
         choices = (self.alternatives, self.crossed, self.networks_comparing(target))
         layout = TrialLayout(self.population, target, self._maker, rng, needs, *choices)
         leaked = {} if share is None else self._leak(layout.names, share, rng)
-        many = needs.many_singles == "everywhere" or (needs.many_singles == "cheap" and not target.expensive)
-        times = MANY_SINGLES if many else 1
+        times = MANY_SINGLES if needs.many_singles and not target.expensive else 1
         per_client = {size: count * (times if size == 1 else 1) for size, count in self.per_client.items()}
         groups = layout.groups(sizes, per_client, leaked)
         # no random artifacts around a global model, which would contain the secret; training a federation for a random

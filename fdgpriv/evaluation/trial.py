@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.tasks.task import ManySingles, Task
+from fdgpriv.tasks.task import Task
 
 
 class TrialNeeds(NamedTuple):
@@ -17,13 +17,13 @@ class TrialNeeds(NamedTuple):
             fewer.
         hidden_size: The number of images of an artifact is hidden, and controls are of any number.
         contributions: Ground truth contains each image's contribution to the artifact.
-        many_singles: Where more artifacts of one image are evaluated (see `Task`).
+        many_singles: More artifacts of one image are evaluated where that is cheap.
     """
 
     image_bounds: bool = False
     hidden_size: bool = False
     contributions: bool = False
-    many_singles: ManySingles = "nowhere"
+    many_singles: bool = False
 
     @classmethod
     def of(cls, task: Task | None) -> "TrialNeeds":

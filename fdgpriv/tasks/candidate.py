@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.tasks.task import Baselines, ManySingles, Predictions, Task
+from fdgpriv.tasks.task import Baselines, Predictions, Task
 
 COPIES = ("recompressed", "cropped", "flipped")
 _NOISES = 5
@@ -26,7 +26,7 @@ class Candidate(Task):
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     relevant = 0.1
     weighed = False
-    many_singles: ClassVar[ManySingles] = "cheap"
+    many_singles = True
     scopes: ClassVar[tuple[str, ...]] = ("client",)
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:

@@ -10,7 +10,7 @@ from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.metrics.score import jackknife
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.tasks.task import Baselines, ManySingles, Predictions, Task
+from fdgpriv.tasks.task import Baselines, Predictions, Task
 
 _NOISES = 10
 _LEAST_SPREAD = 1e-9
@@ -24,7 +24,7 @@ class LabelShares(Task):
     higher_leaks = False
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 2.0)
     relevant = 0.1
-    many_singles: ClassVar[ManySingles] = "cheap"
+    many_singles = True
     relative = True
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:

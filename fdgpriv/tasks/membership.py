@@ -10,7 +10,7 @@ from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.statistics.interval import clopper_pearson
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.tasks.task import Baselines, ManySingles, Predictions, Task
+from fdgpriv.tasks.task import Baselines, Predictions, Task
 
 FALSE_ACCUSATIONS = (0.01, 0.001)
 NOISES = 30  # random orders of the pool: targets share non-members, so one order affects many scores jointly
@@ -25,7 +25,7 @@ class Members(Task):
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     relevant = 0.1
     weighed = False
-    many_singles: ClassVar[ManySingles] = "everywhere"
+    many_singles = True
     scopes: ClassVar[tuple[str, ...]] = ("client",)
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:

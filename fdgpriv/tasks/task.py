@@ -14,7 +14,6 @@ from fdgpriv.statistics.measured import Measured
 from fdgpriv.targets.ground_truth import GroundTruth
 
 Secret = Literal["domain", "labels", "size", "membership", "content", "identity"]
-ManySingles = Literal["nowhere", "cheap", "everywhere"]
 Baselines = dict[str, list[Prediction]]
 
 
@@ -65,8 +64,7 @@ class Task(ABC):
         hides_size: Whether the number of images of an artifact is the secret, so that observations hide it.
         draws_images: Whether predictions are images, which are shown in the report and have bounds of their own.
         needs_contributions: Whether ground truth must contain each image's contribution to the artifact.
-        many_singles: Where more artifacts of one image are evaluated, since the score of one says little: nowhere, where
-            artifacts are cheap, or everywhere.
+        many_singles: Whether the score of one image says little, so that more of them are evaluated where that is cheap.
     """
 
     secret: ClassVar[Secret]
@@ -81,7 +79,7 @@ class Task(ABC):
     hides_size: ClassVar[bool] = False
     draws_images: ClassVar[bool] = False
     needs_contributions: ClassVar[bool] = False
-    many_singles: ClassVar[ManySingles] = "nowhere"
+    many_singles: ClassVar[bool] = False
 
     @classmethod
     def name(cls) -> str:
