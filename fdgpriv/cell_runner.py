@@ -30,6 +30,7 @@ from fdgpriv.results.run import ArtifactRow, ImageCount, Images
 from fdgpriv.threat import ThreatModel, threat
 from fdgpriv.training import Cell, Trained, train
 from fdgpriv.utils.console import ProgressLog
+from fdgpriv.utils.gpu_precision import whole_precision
 from fdgpriv.utils.memory import much_freed_returned, release_memory, reuse_freed
 from fdgpriv.utils.seeds import generator
 from fdgpriv.utils.work_queue import WorkQueue
@@ -77,7 +78,8 @@ class CellRunner:
         for number, cell in enumerate(cells):
             if number:  # of the one before
                 release_memory()
-            self._run_cell(cell, completed)
+            with whole_precision():
+                self._run_cell(cell, completed)
 
     def failed(self, cell: Cell, why: str) -> CompletedCell:
         """What stands for the results of a cell that ended early without any."""
