@@ -6,6 +6,7 @@ Reference: Carlini et al., "Membership inference attacks from first principles",
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 
@@ -46,6 +47,12 @@ class Shadows:
         self.domains = torch.cat([torch.full((len(domain),), d) for d, domain in enumerate(domains)])
         self.least = min(len(domain) for domain in domains)
         self.count = len(domains)
+
+    def drawn_by(self, rng: torch.Generator) -> "Shadows":
+        """The same with other draws."""
+        other = copy(self)
+        other.rng = rng
+        return other
 
     def draw(self, size: int, turn: int) -> Tensor:
         """Indices of the public images of one shadow model: `size` of one domain, domains taking turns.

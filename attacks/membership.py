@@ -5,6 +5,7 @@ References: as in `_membership.py`.
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -20,10 +21,12 @@ from fdgpriv.targets.target import Target
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks.membership import Members
 from fdgpriv.utils.fields import Fraction, PositiveFloat, TwoOrMore
+from fdgpriv.utils.seeds import generator
 
 from ._membership import (
     Logits,
     ModelOutputs,
+    all_membership_candidates,
     likelihood,
     log_odds,
     offline,
@@ -104,7 +107,8 @@ class _Inference:
         self.simulator = self.adversary.simulator(TrainingSimulator)
         self.shadows = Shadows(self.simulator, self.adversary.held, self.rng)
         self.halves: dict[object, tuple[Tensor, Tensor]] = {}
-        self.public = torch.randperm(len(self.shadows.labels), generator=self.rng)[:_PUBLIC]
+        order = torch.randperm(len(self.shadows.labels), generator=generator(self.adversary.seed, 56))
+        self.public = order[:_PUBLIC]
         public = self.shadows.images[self.public], self.shadows.labels[self.public]
         self.outputs = ModelOutputs(
             self.simulator.network(),
@@ -157,11 +161,28 @@ class _Inference:
         """Logits of shadow models trained without these observations' membership candidates; None where not needed."""
         if self.statistic in ("change", "loss") or self.attack.online:
             return None
-        size = self._start(observations[0])[1]
-        drawn = [self.shadows.draw(size, turn) for turn in range(count)]
-        received_model = received_model_of(observations[0])
-        output = self._candidate_logits(self.shadows.of(drawn, received_model), observations, received_model)
+        cache, received_model = self.adversary.cache, received_model_of(observations[0])
+        what = self.rng.initial_seed(), count, self._start(observations[0])[1], received_model
+        drawn, states = cache.get((Shadows, *what), partial(self._trained, *what))
+
+        def evaluated() -> Logits:
+            return self._candidate_logits(states, observations, received_model)
+
+        known = cache.get((Logits, self.statistic, *what), evaluated)
+        output = known if bool(torch.isin(all_membership_candidates(observations), known.index).all()) else evaluated()
         return self._unseen(output, torch.stack([torch.isin(self.public, index) for index in drawn]))
+
+    def _trained(
+        self, seed: int, count: int, size: int, received_model: ModelState
+    ) -> tuple[list[Tensor], list[ModelState]]:
+        """The public images of so many shadow models of this size, and the models.
+
+        They depend on the seed of the attack's generator and not on its state, so that whatever is asked with it is
+        compared with the same ones, which are trained once.
+        """
+        shadows = self.shadows.drawn_by(generator(self.adversary.seed, 57, seed, size))
+        drawn = [shadows.draw(size, turn) for turn in range(count)]
+        return drawn, [state.in_file() for state in shadows.of(drawn, received_model)]
 
     def _federations(self, observations: Sequence[Observation]) -> Logits:
         """Logits of shadow federations, none of which was trained on a membership candidate."""

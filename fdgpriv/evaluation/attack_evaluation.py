@@ -137,7 +137,8 @@ class AttackEvaluation:
         if not adversaries:
             return {"not_applicable": f"no client was sent another client's {self.kind.replace('_', ' ')}"}
         scores, predicted = evaluate_trials(attack, adversaries, (1, None), rng)
-        more = [evaluate_trials(attack, adversaries, (1, None), rng)[0] for _ in range(self.repeats - 1)]
+        again = [generator(evaluator.seed, 8, i) for i in range(1, self.repeats)]
+        more = [evaluate_trials(attack, adversaries, (1, None), own)[0] for own in again]
         scores = {size: averaged([at, *(one[size] for one in more)]) for size, at in scores.items()}
         adversary, first = adversaries[0].adversary, adversaries[0].trials[0]
         layers = by_layer(trials, target, scores, self.few, rng)
