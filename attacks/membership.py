@@ -168,7 +168,7 @@ class _Inference:
         def evaluated() -> Logits:
             return self._candidate_logits(states, observations, received_model)
 
-        known = cache.get((Logits, self.statistic, *what), evaluated)
+        known = cache.get((Logits, self.statistic, self.adversary.candidates, *what), evaluated)
         output = known if bool(torch.isin(all_membership_candidates(observations), known.index).all()) else evaluated()
         return self._unseen(output, torch.stack([torch.isin(self.public, index) for index in drawn]))
 

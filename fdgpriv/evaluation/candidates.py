@@ -12,9 +12,7 @@ from fdgpriv.federation.partition import Population
 LINE_UPS = 12  # at most so many of an artifact's images are placed among others, each in a line-up of its own
 CANDIDATES = 100  # images in a line-up
 MOST_MEMBERS = 24  # at most so many of an artifact's images are among the membership candidates
-NON_MEMBERS = (
-    24  # so many others beside the members of an artifact of few images, whose own number limits the precision
-)
+NON_MEMBERS = 24  # at most so many others beside an artifact of few images, whose number limits the precision anyway
 
 
 @dataclass(frozen=True, eq=False)
