@@ -75,7 +75,7 @@ class Membership(Attack):
 
     statistic: Literal["auto", "lira", "rmia", "change", "loss"] = "auto"
     online: bool = False
-    shadows: TwoOrMore = 4
+    shadows: TwoOrMore = 8
     gamma: PositiveFloat = 1.0
     a: Fraction = 0.3
 
