@@ -161,28 +161,23 @@ class _Inference:
         """Logits of shadow models trained without these observations' membership candidates; None where not needed."""
         if self.statistic in ("change", "loss") or self.attack.online:
             return None
-        cache, received_model = self.adversary.cache, received_model_of(observations[0])
-        what = self.rng.initial_seed(), count, self._start(observations[0])[1], received_model
-        drawn, states = cache.get((Shadows, *what), partial(self._trained, *what))
+        what = self.rng.initial_seed(), count, self._start(observations[0])[1], received_model_of(observations[0])
+        evaluated = partial(self._of_shadows, observations, *what)
+        known = self.adversary.cache.get((Logits, self.statistic, self.adversary.candidates, *what), evaluated)
+        return known if bool(torch.isin(all_membership_candidates(observations), known.index).all()) else evaluated()
 
-        def evaluated() -> Logits:
-            return self._candidate_logits(states, observations, received_model)
+    def _of_shadows(
+        self, observations: Sequence[Observation], seed: int, count: int, size: int, received_model: ModelState
+    ) -> Logits:
+        """Logits of so many shadow models of this size on these observations' candidates.
 
-        known = cache.get((Logits, self.statistic, self.adversary.candidates, *what), evaluated)
-        output = known if bool(torch.isin(all_membership_candidates(observations), known.index).all()) else evaluated()
-        return self._unseen(output, torch.stack([torch.isin(self.public, index) for index in drawn]))
-
-    def _trained(
-        self, seed: int, count: int, size: int, received_model: ModelState
-    ) -> tuple[list[Tensor], list[ModelState]]:
-        """The public images of so many shadow models of this size, and the models.
-
-        They depend on the seed of the attack's generator and not on its state, so that whatever is asked with it is
-        compared with the same ones, which are trained once.
+        The models depend on the seed of the attack's generator and not on its state, so that whatever is asked with it is
+        compared with the same ones.
         """
         shadows = self.shadows.drawn_by(generator(self.adversary.seed, 57, seed, size))
         drawn = [shadows.draw(size, turn) for turn in range(count)]
-        return drawn, [state.in_file() for state in shadows.of(drawn, received_model)]
+        output = self._candidate_logits(shadows.of(drawn, received_model), observations, received_model)
+        return self._unseen(output, torch.stack([torch.isin(self.public, index) for index in drawn]))
 
     def _federations(self, observations: Sequence[Observation]) -> Logits:
         """Logits of shadow federations, none of which was trained on a membership candidate."""
