@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fdgpriv.attack import Attack
-from fdgpriv.models.generator import Generator, GlobalContext, SmallGenerator, channels_of_maps
+from fdgpriv.models.generator import Generator, GlobalContext, SmallGenerator, UpBlock, channels_of_maps
 
 
 def _bias(layer: nn.Module) -> Tensor:
@@ -25,6 +25,18 @@ def test_it_has_exactly_the_published_number_of_parameters(rng: torch.Generator,
 def test_it_makes_images_of_its_size(rng: torch.Generator, size: int) -> None:
     generator = Generator(10, size, rng=rng, width=1 / 64)
     assert generator(torch.randn(2, 10, generator=rng), rng).shape == (2, 3, size, size)
+
+
+def test_a_map_is_doubled_as_published(rng: torch.Generator) -> None:
+    """Step by step: nearest neighbour, the blur (1, 2, 1) / 4 each way, 4x4 convolution, batch norm, gated linear unit."""
+    block, features = UpBlock(5, 4).eval(), torch.randn(2, 5, 7, 6, generator=rng)
+    doubled = functional.pad(
+        functional.interpolate(features, scale_factor=2, mode="nearest"), (1, 1, 1, 1), mode="reflect"
+    )
+    line = torch.tensor([1.0, 2.0, 1.0]) / 4
+    blurred = functional.conv2d(doubled, torch.outer(line, line).expand(5, 1, 3, 3), groups=5)
+    convolved = functional.conv2d(functional.pad(blurred, (2, 1, 2, 1)), block.conv.weight, _bias(block.conv))
+    torch.testing.assert_close(block(features, None), functional.glu(block.norm(convolved), dim=1))
 
 
 def test_width_scales_every_map() -> None:
