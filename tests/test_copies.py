@@ -1,13 +1,17 @@
-"""Degraded copies of images: as large as the images, of the same things, and no image itself."""
+"""Degraded copies of images, and what identification tells: of copies, and as a bound on epsilon."""
+
+import math
 
 import pytest
 import torch
 from conftest import Fitted
+from factories_core import truth
 
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.scores import evaluate_trials
-from fdgpriv.tasks.candidate import COPIES
+from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.tasks.candidate import COPIES, Candidate, epsilon_shown
 from fdgpriv.tasks.copies import copies, cropped, recompressed
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
@@ -51,3 +55,34 @@ def test_identification_tells_how_well_copies_do(fitted: Fitted) -> None:
     for name in names:
         found, baselines = (sum(scores.details[name][who]) / len(scores.units) for who in ("attack", "mean_image"))
         assert baselines < found <= exact
+
+
+def of_one_image(candidates: int, images: int = 1) -> GroundTruth:
+    """The truth of an artifact whose first image is the last of so many candidates."""
+    rows = torch.arange(candidates)[None]
+    return truth(torch.zeros(images, 3, 2, 2), candidates=rows, positions=torch.tensor([candidates - 1]))
+
+
+def test_images_that_are_ranked_first_bound_epsilon() -> None:
+    """Of 20 right of 20 the share is at least 0.05 ** (1 / 20) at 95 %; nobody shows more than ln N."""
+    truths = [of_one_image(50)] * 20
+    right, wrong = torch.arange(50.0), -torch.arange(50.0)
+    found = epsilon_shown([right] * 20, truths)
+    assert (found.n, found.value) == (20, pytest.approx(math.log(50 * (0.05 ** (1 / 20) - 1e-5))))
+    assert epsilon_shown([wrong] * 20, truths).value == 0
+    assert epsilon_shown([torch.zeros(50)] * 20, truths).value == 0  # who cannot tell candidates apart shows nothing
+    some = [right] * 12 + [wrong] * 8
+    assert 0 < (epsilon_shown(some, truths).value or 0) < math.log(50 * 12 / 20)
+    assert epsilon_shown([right[:1]], [of_one_image(1)]).value is None
+
+
+def test_guessing_seldom_shows_an_epsilon_above_0(rng: torch.Generator) -> None:
+    truths = [of_one_image(10)] * 30
+    shown = [epsilon_shown(list(torch.rand(30, 10, generator=rng)), truths).value or 0 for _ in range(300)]
+    assert sum(value > 0 for value in shown) <= 24  # 5 % are 15; 24 or fewer in .99 of such tests
+
+
+def test_no_epsilon_follows_from_artifacts_of_several_images() -> None:
+    ranked = [torch.arange(50.0)] * 3
+    assert set(Candidate().of_set(ranked, [of_one_image(50)] * 3)) == {"epsilon_at_least"}
+    assert Candidate().of_set(ranked, [of_one_image(50, images=2)] * 3) == {}

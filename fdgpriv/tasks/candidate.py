@@ -7,11 +7,14 @@ import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Prediction
+from fdgpriv.privacy.identification import identification
+from fdgpriv.statistics.measured import Measured
 from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Predictions, Task
 
 COPIES = ("recompressed", "cropped", "flipped")
 _NOISES = 5
+_DELTA = 1e-5  # as defenses' by default
 
 
 class Candidate(Task):
@@ -41,12 +44,31 @@ class Candidate(Task):
             **{f"top1_{name}": _of_copies(predictions, truths, row) for row, name in enumerate(COPIES)},
         }
 
+    def of_set(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Measured]:
+        """Of artifacts of one image: the epsilon that the number of images ranked first shows."""
+        if any(len(truth.index) != 1 for truth in truths):
+            return {}
+        return {"epsilon_at_least": epsilon_shown(predictions, truths)}
+
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
         """Random scores; an attack adds the ranking by distance from the mean image."""
         return {"noise": list(torch.rand(_NOISES, len(adversary.candidates), generator=rng))}
 
     def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
         return 1 / truth.candidates.shape[1]
+
+
+def epsilon_shown(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Measured:
+    """Lower bound at 95 % on the epsilon of a release of one image, at delta = 1e-5; at most ln N of N candidates.
+
+    Every artifact is a release of its own, whose image lies at a random place among others of its domain.
+    """
+    firsts = sum(bool((_ranks(p, t) == 0).all()) for p, t in zip(predictions, truths, strict=True))
+    candidates = min(truth.candidates.shape[1] for truth in truths)
+    if candidates < 2:
+        return Measured(value=None, reason="no other candidates", n=len(truths), direction="higher_leaks")
+    bound = identification(firsts, len(truths), candidates, _DELTA)
+    return Measured(value=bound.epsilon, n=len(truths), direction="higher_leaks", reason=f"at most ln {candidates}")
 
 
 def _ranks(scores: Prediction, truth: GroundTruth) -> Tensor:
