@@ -108,6 +108,8 @@ _METRICS = {
     "mrr": "mean reciprocal rank",
     "top1": "top-1",
     "top5": "top-5",
+    "over_own_colour": "PSNR above its own mean colour's, dB",
+    "epsilon_at_least": "epsilon at least (95 %, delta 1e-5)",
 }
 
 

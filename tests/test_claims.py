@@ -29,7 +29,7 @@ from fdgpriv.claims.hypothesis import (
 from fdgpriv.claims.style_space import style_space
 from fdgpriv.federation.transcript import Record
 from fdgpriv.method import Method
-from fdgpriv.results.attack_finding import AttackFinding
+from fdgpriv.results.attack_finding import OVER_OWN_COLOUR, AttackFinding
 from fdgpriv.statistics.questions import Verdict
 
 NUMBERS = {
@@ -124,6 +124,24 @@ def test_a_leak_refutes_and_no_leak_supports_where_every_row_says_so(
     rule: Callable[[Case], Decision], rows: list[AttackFinding], verdict: str
 ) -> None:
     assert rule(case(*rows)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("lead", "verdict"),
+    [
+        (figure(1.2, 0.5), "refuted"),
+        (figure(0.2, 0.5), "undecided"),
+        (figure(-1.0, 0.5), "supported"),
+        (None, "undecided"),
+    ],
+)
+def test_reconstructions_refute_that_styles_tell_colour_alone_only_if_they_are_nearer_than_it(
+    lead: Any, verdict: str
+) -> None:
+    row = LEAK.model_copy(update={"metrics": {**LEAK.metrics, **({} if lead is None else {OVER_OWN_COLOUR: lead})}})
+    (found,) = (one for one in claims("ccst", case(row)) if one.id == "H-C1")
+    assert found.verdict == verdict
+    assert "dB over the best image of one colour" in found.evidence[-1]
 
 
 def test_evidence_names_the_row_and_what_is_needed_is_said() -> None:

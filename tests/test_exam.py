@@ -354,6 +354,16 @@ def test_the_nearest_own_image_is_the_nearest_and_another_one(by_role: ByRole, e
             assert float((prediction - own_truth.images[0]).square().mean()) == pytest.approx(distances[1], rel=1e-5)
 
 
+def test_the_own_colour_is_the_best_image_of_one_colour(by_role: ByRole, rng: torch.Generator) -> None:
+    for trial in trials(by_role["server"], 1)[::6]:
+        for prediction, own_truth in trial.given["own_colour"]:
+            errors = (prediction - own_truth.images[0]).square().mean()
+            other = prediction + 0.1 * torch.randn(3, 1, 1, generator=rng)
+            assert errors < (other - own_truth.images[0]).square().mean()
+            scored = float(Images().score([prediction], [own_truth]))
+            assert scored == pytest.approx(-10 * float(errors.log10()), abs=1e-3)
+
+
 @EACH_ROLE
 def test_every_artifact_is_a_unit_of_its_own(by_role: ByRole, evaluator: Evaluator, role: str) -> None:
     found = trials(by_role[role])

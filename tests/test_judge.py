@@ -16,7 +16,7 @@ from fdgpriv.attack import Attack
 from fdgpriv.evaluation.attack_scores import CLIENT_CONTROLS, DOMAIN_CONTROLS, AttackScores
 from fdgpriv.evaluation.scores import Scores, ScoresByName
 from fdgpriv.evaluation.verdicts import judge
-from fdgpriv.results.attack_finding import AttackFinding, Leakage
+from fdgpriv.results.attack_finding import OVER_OWN_COLOUR, AttackFinding, Leakage
 from fdgpriv.results.question import Question
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.rule import NO_OTHER_CLIENT
@@ -373,6 +373,16 @@ def test_the_tables_hold_the_scores() -> None:
     )  # half way from the controls to the autoencoder
     assert found.threat.role == "server"
     assert found.headline == "accuracy"
+
+
+def test_reconstructions_are_compared_with_their_own_colour_image_by_image() -> None:
+    single = scores(17, 2.0, {**CHANCE, "own_colour": 1.5}, per_client=3, spread=0.2)
+    found = judged(attack_scores(scores(16, 0.0), single)).finding
+    lead = found.metrics[OVER_OWN_COLOUR]
+    each = np.asarray(single.headline["attack"]) - np.asarray(single.headline["own_colour"])
+    ends = stats.t.interval(0.95, len(each) - 1, each.mean(), stats.sem(each))
+    assert (lead.value, lead.n, lead.ci95) == (pytest.approx(each.mean()), len(each), pytest.approx(ends))
+    assert OVER_OWN_COLOUR not in judged(attack_scores(scores(16, 0.0))).finding.metrics
 
 
 def test_an_attack_on_every_layer_is_proved_on_the_deepest() -> None:

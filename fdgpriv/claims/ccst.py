@@ -1,17 +1,25 @@
 """Privacy claims of the CCST paper (Chen et al., WACV 2023)."""
 
+import math
 import re
+from dataclasses import replace
 
 from fdgpriv.claims.hypothesis import (
     Case,
     Decision,
     Hypothesis,
+    figure,
+    image_verdict,
     interval,
     no_leak_by,
     rows_of,
     statistics_layers,
     wire_verdict,
 )
+from fdgpriv.results.attack_finding import OVER_OWN_COLOUR
+from fdgpriv.statistics.measured import Measured
+
+_NOT_COMPARED = Measured(value=None, reason="not compared with an image of one colour", direction="higher_leaks")
 
 
 def _messages(case: Case) -> Decision:
@@ -30,6 +38,28 @@ def _messages(case: Case) -> Decision:
     if accuracies:
         return Decision("refuted", "figures of private images, their accuracies, are shared besides models", evidence)
     return Decision("supported", "only parameters and pooled styles are shared", evidence)
+
+
+def _beyond_colour(case: Case) -> Decision:
+    """Decided by reconstruction from a single image's style, which must also be nearer than the best image of one colour."""
+    found = no_leak_by("gan", image=True)(case)
+    if found.verdict != "refuted":
+        return found
+    leads = [
+        row.metrics.get(OVER_OWN_COLOUR, _NOT_COMPARED)
+        for row in rows_of(case, ["gan"])
+        if image_verdict(row) == "leak"
+    ]
+    told = f"dB over the best image of one colour: {', '.join(map(figure, leads))}"
+    beyond = replace(found, evidence=(*found.evidence, told))
+    ends = [lead.ci95 or (-math.inf, math.inf) for lead in leads]
+    if any(low > 0 for low, _ in ends):
+        return beyond
+    if all(high < 0 for _, high in ends):
+        return replace(
+            beyond, verdict="supported", leak=False, reason="reconstructions tell less than overall colour does"
+        )
+    return beyond.undecided("an attack beats every control, but not the best image of one colour")
 
 
 def _harder(case: Case) -> Decision:
@@ -86,8 +116,8 @@ HYPOTHESES = (
     Hypothesis(
         "H-C1",
         "can hardly be used to reconstruct the dataset",
-        "a generator's reconstruction from a single image's style, compared with noise and mean images",
-        no_leak_by("gan", image=True),
+        "a generator's reconstruction from a single image's style, compared with noise, mean images and its own colour",
+        _beyond_colour,
     ),
     Hypothesis(
         "H-C2",

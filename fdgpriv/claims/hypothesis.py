@@ -140,7 +140,7 @@ def no_leak_by(
 
     def decide(case: Case) -> Decision:
         rows = rows_of(case, attacks, on, by, level)
-        verdicts = [(row, _image_verdict(row)) if image else (row, wire_verdict(row)) for row in rows]
+        verdicts = [(row, image_verdict(row)) if image else (row, wire_verdict(row)) for row in rows]
         p = together(_p(row, image) for row in rows)
         leaks = tuple(finding_text(row, image) for row, verdict in verdicts if verdict == "leak")
         if leaks:
@@ -207,7 +207,7 @@ def _own_verdict(row: AttackFinding) -> str:
     return row.main.verdict if row.main else "not_applicable"
 
 
-def _image_verdict(row: AttackFinding) -> str:
+def image_verdict(row: AttackFinding) -> str:
     """The verdict on a single-image artifact: the finding's own if it attacks one, otherwise its positive control's."""
     if not row.shared or row.level == "image":
         return _own_verdict(row)

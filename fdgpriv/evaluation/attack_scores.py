@@ -22,7 +22,7 @@ from fdgpriv.utils.records import Amount, Count, Entry, FileName, Probability, T
 
 DOMAIN_CONTROLS = ("noise", "mean_image", "domain_mean", "random_style", "other_domain")
 CLIENT_CONTROLS = (*DOMAIN_CONTROLS, "unconditional", "other_client")
-BOUNDS = ("nearest_own", "autoencoder")
+BOUNDS = ("nearest_own", "own_colour", "autoencoder")
 ROUNDING = 1e-6
 
 Images = Annotated[int, Field(ge=1)]

@@ -10,6 +10,7 @@ from fdgpriv.evaluation.leakage import alone, leakage_entry
 from fdgpriv.evaluation.row_units import apart, counted, interval, measured_scores
 from fdgpriv.evaluation.scores import Scores
 from fdgpriv.results.attack_finding import (
+    OVER_OWN_COLOUR,
     AttackFinding,
     CurvePoint,
     PositiveControl,
@@ -38,6 +39,8 @@ def finding(attack: AttackScores, tests: AttackTests, marked: Collection[str] = 
         tables.setdefault(name, {}).update(figures)
     metrics = tables.pop("attack", {})
     bounds = {name: tables.pop(name) for name in BOUNDS if name in tables}
+    if single and "own_colour" in single.headline:
+        metrics[OVER_OWN_COLOUR] = _over_own_colour(attack, single)
     for name, ablated in attack.ablations.items():
         metrics[f"{attack.metric}@{name}"] = measured_scores(attack, ablated.headline["attack"], ablated)
     if (bare := attack.undefended or single) is not None and attack.size is None:
@@ -76,6 +79,12 @@ def finding(attack: AttackScores, tests: AttackTests, marked: Collection[str] = 
 
 def _detail(metric: str, values: Sequence[float], scores: Scores) -> Measured:
     return interval(values, scores, "lower_leaks" if metric.startswith("lpips") else "higher_leaks", None)
+
+
+def _over_own_colour(attack: AttackScores, scores: Scores) -> Measured:
+    """How much nearer reconstructions are than the best image of one colour, which takes the truth to know."""
+    lead = attack.sign * (np.asarray(scores.headline["attack"]) - np.asarray(scores.headline["own_colour"]))
+    return interval(lead.tolist(), scores, "higher_leaks", None)
 
 
 def _trust(attack: AttackScores) -> dict[str, float]:

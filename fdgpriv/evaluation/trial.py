@@ -13,8 +13,8 @@ class TrialNeeds(NamedTuple):
     """What trials must contain besides artifacts and controls, for a task.
 
     Attributes:
-        image_bounds: The bounds of reconstructed images, ``nearest_own`` and ``autoencoder``; random artifacts are
-            fewer.
+        image_bounds: The bounds of reconstructed images, ``nearest_own``, ``own_colour`` and ``autoencoder``; random
+            artifacts are fewer.
         hidden_size: The number of images of an artifact is hidden, and controls are of any number.
         contributions: Ground truth contains each image's contribution to the artifact.
         many_singles: More artifacts of one image are evaluated where that is cheap.

@@ -170,6 +170,7 @@ class TrialLayout:
             ]
             held = self.holding(group.client)
             given["nearest_own"] = [(nearest_other(held.images, i), truth) for i, truth in few]
+            given["own_colour"] = [(held.images[i].mean((1, 2), keepdim=True), truth) for i, truth in few]
             if not self.target.expensive:
                 by_name["autoencoder"] = [
                     ScoredObservation(

@@ -9,6 +9,8 @@ from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.questions import Verdict
 from fdgpriv.utils.records import Amount, Count, Entry, FileName, Interval, Probability, Table, Text, Word
 
+OVER_OWN_COLOUR = "single_image over_own_colour"  # a metric: the lead over the true image's mean colour everywhere
+
 
 class Threat(Entry):
     """The adversary: role, auxiliary data and capabilities."""
