@@ -45,14 +45,12 @@ class ModelOutputs:
 
     Attributes:
         network: The network that the states belong to.
-        device: Where to run it.
         pool: (P, 3, H, W) the images that contain all membership candidates.
         images, labels_of_images: Public, (M, 3, H, W) and (M,).
         output_cache: Outputs of artifacts' models on this pool, shared by adversaries.
     """
 
     network: nn.Module
-    device: torch.device
     pool: Tensor
     images: Tensor
     labels_of_images: Tensor
@@ -125,7 +123,7 @@ class ModelOutputs:
         output = []
         for state in states:
             replace(state, state=state.state | theirs).load_into(self.network)
-            output.append(logits(self.network, images, self.device))
+            output.append(logits(self.network, images))
         return torch.stack(output).nan_to_num(0.0, 1e6, -1e6)
 
 

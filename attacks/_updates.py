@@ -183,7 +183,7 @@ def _shares(labels: Tensor, classes: int) -> Tensor:
 def _pull(adversary: Adversary, model: nn.Module) -> Tensor:
     """(K, K): column a is the mean of p - y over public images of class a; uniform p where there are none."""
     images, labels = (whole[:: -(-len(whole) // _LOOKED_AT)] for whole in adversary.public_images)
-    probabilities = logits(model, images, images.device).softmax(1)
+    probabilities = logits(model, images).softmax(1)
     rows = [
         probabilities[labels == label].mean(0)
         if (labels == label).any()

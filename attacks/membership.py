@@ -112,7 +112,6 @@ class _Inference:
         public = self.shadows.images[self.public], self.shadows.labels[self.public]
         self.outputs = ModelOutputs(
             self.simulator.network(),
-            self.simulator.federation.device,
             self.adversary.candidates,
             *public,
             self.adversary.output_cache,

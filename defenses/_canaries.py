@@ -44,7 +44,7 @@ def canary_scores(
     scores = torch.zeros(count)
     for round in range(method.rounds):
         before = _values(parameters, places)
-        audited.train_plainly(model, data, round, rng, federation.device)
+        audited.train_plainly(model, data, round, rng)
         scores += (before - _values(parameters, places)) * signs / audited.lr_at(round)
     return scores, included
 

@@ -120,10 +120,10 @@ def train(
     task = observer.task
     try:
         model = engine.run(method, federation, population.clients, wire).to(federation.device)
-        final, own = utility(model, population, federation.device, own_statistics), None
+        final, own = utility(model, population, own_statistics), None
         if personal:
             names = list(population.clients)
-            own = personal_utility(lambda name: method.model_of(model, name), names, population, federation.device)
+            own = personal_utility(lambda name: method.model_of(model, name), names, population)
         evaluated = observer.evaluated
         evaluated.setdefault(method.rounds, own or final)  # already present if the final model was sent to clients
         rounds = tuple(_round(round, found) for round, found in sorted(evaluated.items()))

@@ -127,7 +127,7 @@ class AveragingClient(Resumable):
         (state,) = (artifact for artifact in message if isinstance(artifact, ModelState))
         validation = self.validate(message) if self.method.selection == "validation" and state.round > 0 else []
         state.load_into(self.model)
-        train(self.model, self._loss, self.data, self.method, state.round, self.rng, self.device)
+        train(self.model, self._loss, self.data, self.method, state.round, self.rng)
         answer: Message = [shared_state(self.model, self.data.client, state.round, self.method)]
         if self.method.weighting == "samples":
             count = torch.tensor(len(self.data))
@@ -138,7 +138,7 @@ class AveragingClient(Resumable):
         """Accuracy of the received model on the client's held-out images."""
         (state,) = (artifact for artifact in message if isinstance(artifact, ModelState))
         state.load_into(self.model)
-        found = logits(self.model, self.data.held_out_pixels, self.device).argmax(1)
+        found = logits(self.model, self.data.held_out_pixels).argmax(1)
         accuracy = (found == self.data.held_out_labels).float().mean()
         return [ValidationMetrics(client=self.data.client, round=state.round, accuracy=accuracy)]
 

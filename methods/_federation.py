@@ -16,6 +16,7 @@ from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.local_training import PLAIN, LocalTraining, Loss, Workload
 from fdgpriv.federation.local_training import Batch as Batch
 from fdgpriv.method import Method
+from fdgpriv.models.from_cpu import device_of
 from fdgpriv.utils.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from ._augmentation import ImageChanges, augmented
@@ -124,15 +125,13 @@ class FederatedSGD(Method):
         """A new client optimiser for this round."""
         return torch.optim.SGD(model.parameters(), self.lr_at(round), self.momentum, weight_decay=self.weight_decay)
 
-    def train_plainly(
-        self, model: nn.Module, data: ClientData, round: int, rng: torch.Generator, device: torch.device
-    ) -> None:
+    def train_plainly(self, model: nn.Module, data: ClientData, round: int, rng: torch.Generator) -> None:
         """Trains `model` in place as a client does in this round, with cross-entropy only."""
 
         def loss(batch: Batch) -> Tensor:
             return nn.functional.cross_entropy(model(batch.images), batch.labels)
 
-        train(model, loss, data, self, round, rng, device)
+        train(model, loss, data, self, round, rng)
 
     def plain_batches(self, data: ClientData, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """The augmented batches of `train_plainly`, one per step: images (B, 3, H, W) and labels (B,)."""
@@ -169,7 +168,6 @@ def train(
     settings: FederatedSGD,
     round: int,
     rng: torch.Generator,
-    device: torch.device,
     optimizer: torch.optim.Optimizer | None = None,
 ) -> None:
     """Local training: E epochs of SGD on `loss(batch)`.
@@ -181,7 +179,6 @@ def train(
         settings: E, B and the optimiser's hyperparameters.
         round: Sets the learning rate.
         rng: For the mini-batches, augmentation and, under some defenses, noise.
-        device: Device of the model.
         optimizer: Keeps its state from earlier rounds; None for a new one.
     """
     settings.ready(model, len(data))
@@ -190,7 +187,7 @@ def train(
         optimizer = settings.new_optimizer(model, round)
     for group in optimizer.param_groups:
         group["lr"] = settings.lr_at(round)
-    work = settings.workload(data)
+    work, device = settings.workload(data), device_of(model)
     for batch in mini_batches(data, settings, rng):
         images = batch.images.to(device, memory_format=torch.channels_last)
         optimizer.zero_grad()

@@ -26,7 +26,7 @@ class HyperClient(Resumable):
     def fit(self, message: Message) -> Message:
         """The update Delta: received minus trained model."""
         received = self._load(message)
-        train(self.model, self._loss, self.data, self.method, received.round, self.rng, self.device)
+        train(self.model, self._loss, self.data, self.method, received.round, self.rng)
         return [ModelUpdate.between(received, ModelState.of(self.model, self.data.client, received.round))]
 
     def use(self, message: Message) -> Message:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fdgpriv.artifacts.parameters import STATISTICS
+from fdgpriv.models.from_cpu import device_of
 
 from ._federation import average
 from ._latent_classifier import LatentClassifier
@@ -20,7 +21,7 @@ Named = Mapping[str, Tensor]
 
 
 def importance(
-    model: LatentClassifier, images: Tensor, batch_size: int, output: Output, sign: Sign, device: torch.device
+    model: LatentClassifier, images: Tensor, batch_size: int, output: Output, sign: Sign
 ) -> dict[str, Tensor]:
     """By parameter, the mean gradient over images of the output's norm, in evaluation mode.
 
@@ -31,9 +32,8 @@ def importance(
         output: ``logits``: squared norm of the logits, for all parameters (MAS, the released code). ``paper``: Eq. 17, norm
             of the latent for the encoder's parameters and of the logits for the head's, not squared.
         sign: ``absolute``, or ``signed`` as in Eq. 17.
-        device: Device of the model.
     """
-    model.eval()
+    device = device_of(model.eval())
     named = dict(model.named_parameters())
     head = [f"head.{name}" for name, _ in model.head.named_parameters()]
     encoder = [name for name in named if name not in head]
@@ -55,19 +55,17 @@ def importance(
 
 
 @torch.no_grad()
-def last_layer_gradients(model: LatentClassifier, images: Tensor, output: Output, device: torch.device) -> Tensor:
+def last_layer_gradients(model: LatentClassifier, images: Tensor, output: Output) -> Tensor:
     """Per-image gradients of the output's norm by the last layer's weight (K, p) and bias (K,), flattened.
 
     Args:
         model: Left in evaluation mode.
         images: (N, 3, H, W).
         output: As in `importance`.
-        device: Device of the model.
 
     Returns: (N, K (p + 1)), signed.
     """
-    model.eval()
-    found = []
+    found, device = [], device_of(model.eval())
     for part in images.split(_AT_ONCE):
         inputs = model.head.norm(model.embedding(part.to(device)))
         logits = model.head.linear(inputs)

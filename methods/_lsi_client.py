@@ -71,7 +71,7 @@ class LSIClient(Resumable):
             self.model.reinitialise(self.rng)
             self.model.to(self.device)
         settings = replace(self.method, local_epochs=self.method.pretrain_epochs)
-        train(self.model, self._entropy, self.data, settings, 0, self.rng, self.device)
+        train(self.model, self._entropy, self.data, settings, 0, self.rng)
         self._log_stage1()
         name, answer = self.data.client, Message()
         if self.method.invariance:
@@ -100,11 +100,9 @@ class LSIClient(Resumable):
             self.start.load_into(self.model)
         if self.optimizer is None or not self.method.keep_momentum:
             self.optimizer = self.method.new_optimizer(self.model, self.round)
-        train(
-            self.model, self._loss, self.data, self.method, self.round, self.rng, self.device, optimizer=self.optimizer
-        )
+        train(self.model, self._loss, self.data, self.method, self.round, self.rng, optimizer=self.optimizer)
         if self.method.aggregation != "mean":
-            self.importance = self.method.importances(self.model, as_images(self.data.pixels), self.device)
+            self.importance = self.method.importances(self.model, as_images(self.data.pixels))
             answer.append(ImportanceWeights(client=self.data.client, round=self.round, state=self.importance))
         if self.method.normaliser == "server":
             answer.append(self._shared())
@@ -122,7 +120,7 @@ class LSIClient(Resumable):
         """BatchNorm statistics of the aggregated model, recomputed on local data."""
         self._receive(message)
         index = batches(len(self.data), self.method.batch_size, self.rng)
-        statistics = recalibrate(self.model, [self.data.pixels[i] for i in index], self.device)
+        statistics = recalibrate(self.model, [self.data.pixels[i] for i in index])
         return [BatchNormStatistics(client=self.data.client, round=self.round, state=statistics)]
 
     def validate(self, message: Message) -> Message:
@@ -143,12 +141,12 @@ class LSIClient(Resumable):
         images, labels = self.data.held_out_pixels, self.data.held_out_labels
         if self.method.select != "validation" or not len(labels):
             return []
-        accuracy = (logits(self.model, images, self.device).argmax(1) == labels).double().mean()
+        accuracy = (logits(self.model, images).argmax(1) == labels).double().mean()
         return [ValidationMetrics(client=self.data.client, round=self.round, accuracy=accuracy)]
 
     def _log_stage1(self) -> None:
         """Logs the accuracy of the stage-1 model on the client's own training images, in evaluation mode."""
-        correct = logits(self.model, self.data.pixels, self.device).argmax(1) == self.data.labels
+        correct = logits(self.model, self.data.pixels).argmax(1) == self.data.labels
         accuracy = float(correct.float().mean())
         self.log |= {"stage1_accuracy": (accuracy, 1), "stage1_accuracy_min": (accuracy, 1)}
 

@@ -181,26 +181,23 @@ class LSISettings(FederatedSGD):
         sent.load_into(translator)
         return translator.eval().requires_grad_(False)
 
-    def importances(self, model: LatentClassifier, images: Tensor, device: torch.device) -> dict[str, Tensor]:
+    def importances(self, model: LatentClassifier, images: Tensor) -> dict[str, Tensor]:
         """Importances that a client with these images (N, 3, H, W) shares in stage 5, for its trained model."""
-        model = self._for_importances(model, images, device)
-        return importance(model, images, self.importance_batch, self.importance_output, self.importance_sign, device)
+        model = self._for_importances(model, images)
+        return importance(model, images, self.importance_batch, self.importance_output, self.importance_sign)
 
-    def last_layer_gradients(
-        self, model: LatentClassifier, images: Tensor, like: Tensor, device: torch.device
-    ) -> Tensor:
+    def last_layer_gradients(self, model: LatentClassifier, images: Tensor, like: Tensor) -> Tensor:
         """Per-image gradients (N, K (p + 1)) by the last layer: see `_importance.last_layer_gradients`.
 
         Args:
             model: The client's trained model.
             images: (N, 3, H, W).
             like: The client's images (M, 3, H, W) or substitutes, for fresh BatchNorm statistics.
-            device: Device of the model.
         """
-        return last_layer_gradients(self._for_importances(model, like, device), images, self.importance_output, device)
+        return last_layer_gradients(self._for_importances(model, like), images, self.importance_output)
 
-    def _for_importances(self, model: LatentClassifier, images: Tensor, device: torch.device) -> LatentClassifier:
-        return with_fresh_statistics(model, images, self.batch_size, device) if self.fresh_importances else model
+    def _for_importances(self, model: LatentClassifier, images: Tensor) -> LatentClassifier:
+        return with_fresh_statistics(model, images, self.batch_size) if self.fresh_importances else model
 
     @property
     def fresh_importances(self) -> bool:

@@ -75,15 +75,7 @@ class StableFDGClient(Resumable):
         self._receive(message)
         received = [artifact for artifact in message if isinstance(artifact, StyleStatistics)]
         styles = received if self.round > 0 or self.method.style_mode == "eval" else []
-        train(
-            self.model,
-            lambda batch: self._loss(batch, styles),
-            self.data,
-            self.method,
-            self.round,
-            self.rng,
-            self.device,
-        )
+        train(self.model, lambda batch: self._loss(batch, styles), self.data, self.method, self.round, self.rng)
         return [shared_state(self.model, self.data.client, self.round, self.method)]
 
     def _receive(self, message: Message) -> None:

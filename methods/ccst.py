@@ -145,10 +145,8 @@ class CCST(FederatedAveraging):
     def steps(self, n: int) -> int:
         return super().steps(self.augmentation * n)
 
-    def train_plainly(
-        self, model: nn.Module, data: ClientData, round: int, rng: torch.Generator, device: torch.device
-    ) -> None:
-        super().train_plainly(model, self._copied(data), round, rng, device)
+    def train_plainly(self, model: nn.Module, data: ClientData, round: int, rng: torch.Generator) -> None:
+        super().train_plainly(model, self._copied(data), round, rng)
 
     def plain_batches(self, data: ClientData, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         return super().plain_batches(self._copied(data), rng)

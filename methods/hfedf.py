@@ -20,7 +20,7 @@ from fdgpriv.utils.fields import NonNegativeFloat, NonNegativeInt, PositiveFract
 
 from ._autoencoder import Autoencoder
 from ._client_network import ClientNetwork
-from ._federation import train
+from ._federation import Batch, train
 from ._hyper_client import HyperClient
 from ._hyper_federation import DEFAULT, QUICK, EmbeddingInit, HyperFederation
 from ._hypernetwork import Hypernetwork, Pullback
@@ -137,15 +137,11 @@ class HFedFClient(HyperClient):
         chosen = replace(self.data, pixels=self.data.pixels[index], labels=self.data.labels[index])
         epochs = self.method.autoencoder_epochs
         settings = replace(self.method, local_epochs=epochs, local_steps=None, **_AUTOENCODER)
-        train(
-            autoencoder,
-            lambda batch: nn.functional.mse_loss(autoencoder(batch.images), batch.images),
-            chosen,
-            settings,
-            start.round,
-            self.rng,
-            self.device,
-        )
+
+        def loss(batch: Batch) -> Tensor:
+            return nn.functional.mse_loss(autoencoder(batch.images), batch.images)
+
+        train(autoencoder, loss, chosen, settings, start.round, self.rng)
         with torch.no_grad():
             vector = autoencoder.encoder(as_images(self.data.held_out_pixels).to(self.device)).mean(0).cpu()
         return [ClientEmbedding(client=self.data.client, round=start.round, vector=vector)]

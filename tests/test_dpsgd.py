@@ -240,7 +240,7 @@ def test_steps_and_epsilon_are_those_of_the_library_on_what_was_done(
     monkeypatch.setattr(PrivateSGD, "backward", backward)
     network = method.model(federation(), seeded(0))
     for round in range(3):
-        method.train_plainly(network, data, round, seeded(round), torch.device("cpu"))
+        method.train_plainly(network, data, round, seeded(round))
     assert sum(steps for _, _, steps in counted.history) == 3 * 2 * 3 == 3 * method.steps(14)
     assert {rate for _, rate, _ in counted.history} == {4 / 14}
     given = {"alphas": ORDERS} if accountant == "rdp" else {}

@@ -147,8 +147,8 @@ def test_statistics_that_are_not_recomputed_need_the_candidates_once(digits: Dat
 def test_gradients_of_one_image_are_its_gradient(output: str, rng: torch.Generator) -> None:
     method = lsi(importance_output=output, importance_sign="signed")
     model, images = method.model(federation(), rng), torch.rand(1, 3, 8, 8, generator=rng)
-    gradients = method.last_layer_gradients(model, images, images, torch.device("cpu"))[0]
-    found = method.importances(model, images, torch.device("cpu"))
+    gradients = method.last_layer_gradients(model, images, images)[0]
+    found = method.importances(model, images)
     last = torch.cat([found["head.linear.weight"].flatten(), found["head.linear.bias"]])
     torch.testing.assert_close(gradients, last, atol=1e-5, rtol=1e-4)
 
@@ -164,7 +164,7 @@ def test_where_clients_divide_the_model_that_was_sent_stands_in(digits: Dataset)
     model = simulator.training.network()
     own.received_model.load_into(model)
     assert set(artifact.tensors()) == {name for name, _ in model.named_parameters()}
-    gradients = simulator.training.method.last_layer_gradients(model, own.images, own.images, torch.device("cpu"))  # type: ignore[attr-defined]
+    gradients = simulator.training.method.last_layer_gradients(model, own.images, own.images)  # type: ignore[attr-defined]
     assert torch.equal(simulator.last_layer_gradients(own.images, artifact, own.received_model, own.images), gradients)
     back = simulator.unflat(simulator.flat(artifact, own.received_model), own.received_model)
     assert set(back.tensors()) == set(artifact.tensors())

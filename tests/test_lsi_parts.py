@@ -405,7 +405,7 @@ def test_importance_is_what_finite_differences_give(output: str, sign: str, size
     model = classifier.LatentClassifier(network(seeded(0)), 5, 3, seeded(1)).double()
     model.unused = nn.Parameter(torch.ones(2, dtype=torch.float64))
     images = torch.rand(5, 3, 6, 6, generator=seeded(2), dtype=torch.float64)
-    found = importance.importance(model, images, size, output, sign, torch.device("cpu"))
+    found = importance.importance(model, images, size, output, sign)
     assert set(found) == {name for name, _ in model.named_parameters()}
     for name, parameter in model.named_parameters():
         flat, reads_latent = parameter.data.view(-1), output == "paper" and not name.startswith("head.")
@@ -463,7 +463,7 @@ def test_fresh_statistics_are_of_one_pass_of_the_images_and_the_model_keeps_its_
     model(torch.rand(4, 3, 6, 6, generator=seeded(3)))
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     images = torch.rand(11, 3, 6, 6, generator=seeded(2))
-    fresh = with_fresh_statistics(model, images, size, torch.device("cpu"))
+    fresh = with_fresh_statistics(model, images, size)
     assert equal(before, model.state_dict())
     assert all(torch.equal(before[name], tensor) for name, tensor in fresh.named_parameters())
     parts = [images[0::2], images[1::2]] if size <= 5 else [images]
@@ -487,7 +487,7 @@ def test_fresh_statistics_are_of_one_pass_of_the_images_and_the_model_keeps_its_
 
 def test_one_image_gives_no_fresh_statistics() -> None:
     model = classifier.LatentClassifier(network(seeded(0)), 5, 3, seeded(1))
-    fresh = with_fresh_statistics(model, torch.rand(1, 3, 6, 6, generator=seeded(2)), 4, torch.device("cpu"))
+    fresh = with_fresh_statistics(model, torch.rand(1, 3, 6, 6, generator=seeded(2)), 4)
     assert equal(model.state_dict(), fresh.state_dict())
 
 
@@ -506,7 +506,7 @@ def test_importances_are_taken_under_the_statistics_that_were_asked_for(settings
     method = part.LSI(latent_dim=5, batch_size=4, importance_per="sample", **settings)
     model = classifier.LatentClassifier(network(seeded(0)), 5, 3, seeded(1))
     images = torch.rand(7, 3, 6, 6, generator=seeded(2))
-    found = method.importances(model, images, torch.device("cpu"))
+    found = method.importances(model, images)
     slow = classifier.LatentClassifier(network(seeded(0)), 5, 3, seeded(1))
     if fresh:
         for layer in (slow.backbone.body["layer1"][1], slow.head.norm):
@@ -552,7 +552,7 @@ def test_recalibration_gives_the_mean_over_batches_of_their_moments_and_nothing_
     model = classifier.LatentClassifier(network(seeded(0)), 5, 3, seeded(1))
     parameters = {name: tensor.clone() for name, tensor in model.named_parameters()}
     images = torch.rand(8, 3, 6, 6, generator=seeded(2))
-    found = recalibrate(model, [images[:4], images[4:]], torch.device("cpu"))
+    found = recalibrate(model, [images[:4], images[4:]])
     before = [model.backbone.body["layer1"][0]((part - 0.5) / 0.5) for part in (images[:4], images[4:])]
     mean = torch.stack([part.mean((0, 2, 3)) for part in before]).mean(0)
     variance = torch.stack([part.var((0, 2, 3)) for part in before]).mean(0)
@@ -566,6 +566,6 @@ def test_recalibration_gives_the_mean_over_batches_of_their_moments_and_nothing_
 def test_a_layer_that_sees_no_batch_keeps_its_statistics() -> None:
     model = classifier.LatentClassifier(network(seeded(0)), 5, 3, seeded(1))
     model.head.norm.running_mean.fill_(2)
-    found = recalibrate(model, [torch.rand(1, 3, 6, 6, generator=seeded(2))], torch.device("cpu"))
+    found = recalibrate(model, [torch.rand(1, 3, 6, 6, generator=seeded(2))])
     assert found["head.norm.running_mean"].tolist() == [2] * 5
     assert int(found["backbone.body.layer1.1.num_batches_tracked"]) == 1

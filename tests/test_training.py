@@ -89,7 +89,7 @@ def test_models_that_are_tried_on_every_third_image_try_each_image(clients: int,
         held[name] = replace(data, held_out_pixels=own)
     world = replace(population, target=replace(population.target, pixels=images), clients=held)
     models = {name: Fixed(wrong[i]) for i, name in enumerate(names)}
-    found = personal_utility(models.__getitem__, names, world, torch.device("cpu"), every)
+    found = personal_utility(models.__getitem__, names, world, every)
     step = min(every, clients)
     by_image = [np.mean([not wrong[i, j] for i in range(clients) if i % step == j % step]) for j in range(n)]
     assert found.target_accuracy.value == pytest.approx(np.mean(by_image))
@@ -129,7 +129,7 @@ def test_without_shared_statistics_each_domain_has_its_own(tiny: Dataset) -> Non
         clients[name] = replace(data, pixels=images, labels=labels, **held)
     world = replace(population, clients=clients, target=replace(population.target, pixels=target[0], labels=target[1]))
     model = Sign()
-    own, initial = (utility(model, world, torch.device("cpu"), own) for own in (True, False))
+    own, initial = (utility(model, world, own) for own in (True, False))
     assert own.source_accuracy.value == own.target_accuracy.value == 1
     assert initial.target_accuracy.value == pytest.approx(0.5, abs=0.01)
     assert torch.equal(model.norm.running_mean, torch.zeros(1))

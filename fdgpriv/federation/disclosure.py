@@ -26,9 +26,7 @@ class PlainTraining(Protocol):
     def elementwise_optimizer(self) -> bool:
         """Whether the optimiser is elementwise, so that several models can be trained as one."""
 
-    def train_plainly(
-        self, model: nn.Module, data: ClientData, round: int, rng: torch.Generator, device: torch.device
-    ) -> None:
+    def train_plainly(self, model: nn.Module, data: ClientData, round: int, rng: torch.Generator) -> None:
         """Trains `model` in place as a client does in this round, on cross-entropy alone."""
 
     def plain_batches(self, data: ClientData, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:

@@ -8,11 +8,12 @@ from torch import Tensor, nn
 
 from fdgpriv.data.pixels import as_images
 from fdgpriv.models.copied import copied
+from fdgpriv.models.from_cpu import device_of
 
 M = TypeVar("M", bound=nn.Module)
 
 
-def with_fresh_statistics(model: M, images: Tensor, batch_size: int, device: torch.device) -> M:
+def with_fresh_statistics(model: M, images: Tensor, batch_size: int) -> M:
     """A copy of `model` with BatchNorm statistics recomputed in one pass over these images.
 
     Image i of N is in batch i mod k, with k = max(1, N // batch_size), so no batch is smaller than `batch_size` unless N is.
@@ -22,17 +23,16 @@ def with_fresh_statistics(model: M, images: Tensor, batch_size: int, device: tor
         model: Not modified.
         images: (N, 3, H, W), uint8 or float32.
         batch_size: Smallest batch size.
-        device: Device of the model.
     """
     copy = copied(model)
     count = max(1, len(images) // batch_size)
     if len(images) > 1:
-        recalibrate(copy, [images[i::count] for i in range(count)], device)
+        recalibrate(copy, [images[i::count] for i in range(count)])
     return copy
 
 
 @torch.no_grad()
-def recalibrate(model: nn.Module, batches: Sequence[Tensor], device: torch.device) -> dict[str, Tensor]:
+def recalibrate(model: nn.Module, batches: Sequence[Tensor]) -> dict[str, Tensor]:
     """Recomputes the BatchNorm statistics of `model` in place, as means over batches of images, and returns them.
 
     A layer that received no large enough batch keeps its statistics.
@@ -43,6 +43,7 @@ def recalibrate(model: nn.Module, batches: Sequence[Tensor], device: torch.devic
     for layer in layers.values():
         layer.reset_running_stats()
         layer.momentum = None  # a plain mean over batches
+    device = device_of(model)
     model.train()
     for images in batches:
         model(as_images(images).to(device))

@@ -93,8 +93,8 @@ class RoundEvaluation(Resumable):
 
     def _utility(self, models: Mapping[str, ModelState]) -> Utility | PersonalUtility:
         if not self.personal:
-            return utility(self._sent(models, next(iter(models))), self.population, self.device, self.own_statistics)
-        arguments = (list(models), self.population, self.device)
+            return utility(self._sent(models, next(iter(models))), self.population, self.own_statistics)
+        arguments = (list(models), self.population)
         return personal_utility(lambda name: self._sent(models, name), *arguments, every=SHARE)
 
     def _sent(self, models: Mapping[str, ModelState], client: str) -> nn.Module:

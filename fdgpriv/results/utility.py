@@ -10,6 +10,7 @@ from fdgpriv.federation.partition import Population
 from fdgpriv.federation.wire import Diverged
 from fdgpriv.metrics.calibration import calibration_error
 from fdgpriv.models.batchnorm import with_fresh_statistics
+from fdgpriv.models.from_cpu import device_of
 from fdgpriv.results.utility_finding import ClientUtility, PersonalUtility, Utility
 from fdgpriv.statistics.interval import clopper_pearson, mean_interval
 from fdgpriv.statistics.measured import Measured
@@ -18,17 +19,17 @@ BATCH = 64  # images
 
 
 @torch.no_grad()
-def logits(model: nn.Module, images: Tensor, device: torch.device) -> Tensor:
+def logits(model: nn.Module, images: Tensor) -> Tensor:
     """Logits (N, K) of images (N, 3, H, W), uint8 or float32, with the model in evaluation mode.
 
     Small batches in channels-last format are up to three times as fast on a CPU.
     """
-    model.eval()
+    device = device_of(model.eval())
     parts = (as_images(part).to(device, memory_format=torch.channels_last) for part in images.split(BATCH))
     return torch.cat([model(part).cpu() for part in parts])
 
 
-def utility(model: nn.Module, population: Population, device: torch.device, own_statistics: bool = False) -> Utility:
+def utility(model: nn.Module, population: Population, own_statistics: bool = False) -> Utility:
     """Utility of the global model: source accuracy over all held-out images, target accuracy and calibration error.
 
     Accuracies have Clopper-Pearson intervals over images for one trained model, not over seeds.
@@ -36,7 +37,6 @@ def utility(model: nn.Module, population: Population, device: torch.device, own_
     Args:
         model: The global model.
         population: The evaluation data.
-        device: Device for the evaluation.
         own_statistics: For a federation that shares no BatchNorm statistics: each client recomputes those of the global
             model on its training images, and the target domain on its images.
 
@@ -46,8 +46,8 @@ def utility(model: nn.Module, population: Population, device: torch.device, own_
     clients, target = population.clients.values(), population.target
 
     def evaluated(images: Tensor, like: Tensor | None) -> Tensor:
-        adapted = model if like is None else with_fresh_statistics(model, like, BATCH, device)
-        return _finite_logits(adapted, images, device, "the global model")
+        adapted = model if like is None else with_fresh_statistics(model, like, BATCH)
+        return _finite_logits(adapted, images, "the global model")
 
     if own_statistics:
         source = torch.cat(
@@ -67,7 +67,6 @@ def personal_utility(
     model_of: Callable[[str], nn.Module],
     clients: Sequence[str],
     population: Population,
-    device: torch.device,
     every: int = 1,
 ) -> PersonalUtility:
     """Utility of the clients' personal models.
@@ -76,7 +75,6 @@ def personal_utility(
         model_of: Returns a client's model; called once per client, and used before the next call.
         clients: Names of the clients to evaluate.
         population: The evaluation data.
-        device: Device for the evaluation.
         every: Client i's model is evaluated on target images i, i + `every`, ... only; with fewer clients than `every` on
             more images, so that every image is used at least once.
 
@@ -92,8 +90,8 @@ def personal_utility(
     for place, name in enumerate(clients):
         model, data, some = model_of(name), population.clients[name], slice(place % step, None, step)
         whose = f"the model of {name}"
-        own = _finite_logits(model, data.held_out_pixels, device, whose).argmax(1) == data.held_out_labels
-        there = _finite_logits(model, images[some], device, whose).argmax(1) == labels[some]
+        own = _finite_logits(model, data.held_out_pixels, whose).argmax(1) == data.held_out_labels
+        there = _finite_logits(model, images[some], whose).argmax(1) == labels[some]
         held_out.append(own)
         correct[some] += there
         evaluations[some] += 1
@@ -108,8 +106,8 @@ def personal_utility(
     )
 
 
-def _finite_logits(model: nn.Module, images: Tensor, device: torch.device, whose: str) -> Tensor:
-    found = logits(model, images, device)
+def _finite_logits(model: nn.Module, images: Tensor, whose: str) -> Tensor:
+    found = logits(model, images)
     if not bool(torch.isfinite(found).all()):
         raise Diverged(f"{whose} gives logits that are not finite: training diverged; try a smaller lr")
     return found

@@ -46,8 +46,7 @@ class ImportanceSimulator(DefendedSimulator):
     def answer(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
         simulator = self.training
         trained = simulator.trained_once(held, index, rng)
-        device = simulator.federation.device
-        state = self._method.importances(self._under(trained), held.images[index], device)
+        state = self._method.importances(self._under(trained), held.images[index])
         return [ImportanceWeights(client=SERVER, round=simulator.round, state=state), trained]
 
     def read(self, shared: Message, held: HeldImages) -> Artifact:
@@ -81,9 +80,7 @@ class ImportanceSimulator(DefendedSimulator):
         """
         tensors = {n.removeprefix(_MODEL): t for n, t in artifact.tensors().items() if n.startswith(_MODEL)}
         model = ModelState(client=SERVER, round=received_model.round, state=received_model.state | tensors)
-        found: Tensor = self._method.last_layer_gradients(
-            self._under(model), images, like, self.training.federation.device
-        )
+        found: Tensor = self._method.last_layer_gradients(self._under(model), images, like)
         return found
 
     @property

@@ -101,7 +101,7 @@ class TrainingSimulator(DefendedSimulator):
         assert held.received_model is not None
         model = copied(self._network)
         held.received_model.load_into(model)
-        self.plain.train_plainly(model, self._data(held, index), self.round, rng, self.federation.device)
+        self.plain.train_plainly(model, self._data(held, index), self.round, rng)
         return ModelState.of(model, SERVER, self.round)
 
     def batches(self, held: HeldImages, index: Tensor, rng: torch.Generator) -> list[tuple[Tensor, Tensor]]:
