@@ -182,9 +182,10 @@ def _leak(one: Mapping[str, Evidence], p: float, q: float, by_holm: float, selec
     test = one[best].test
     named = [name for name in one if one[name].p is not None]
     within = dict(zip(named, holm([_p(one[name]) for name in named]), strict=True))
+    control = test.strongest_control.replace("_", " ")
     return Answer(
         "leak",
-        f"beats every control, the strongest ({test.strongest_control}) by {test.difference:.3g}, over {test.units} units "
+        f"beats every control, the strongest ({control}) by {test.difference:.3g}, over {test.units} units "
         f"(p = {p:.2g}, q = {q:.2g})",
         speaker=best,
         p=p,
