@@ -1,7 +1,7 @@
 """Python interface of the audit: `run_audit` for scripts, `audit` for the command line."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,16 +12,19 @@ from fdgpriv.config import AuditConfig
 from fdgpriv.defense import Defense
 from fdgpriv.dry_run import dry_run
 from fdgpriv.method import Method
-from fdgpriv.registry import Role
+from fdgpriv.registry import Role, check_field
 from fdgpriv.report import Report
 from fdgpriv.results.finding import Results
 from fdgpriv.runner import Runner
 from fdgpriv.utils import run_folder
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.defaults import METHOD
+from fdgpriv.utils.fields import kinds
 from fdgpriv.utils.file_names import check_files, slug
 from fdgpriv.utils.files import write_text
 from fdgpriv.utils.memory import reuse_freed
+
+_OWN = ("methods", "attacks", "defenses", "seeds")  # arguments of `run_audit` by themselves
 
 
 def run_audit(
@@ -47,7 +50,8 @@ def run_audit(
         out: A new folder for transcript, scores, figures and reports; None to store nothing.
         resume: Continue the run in `out`.
         progress: Print progress on stderr.
-        options: Any other field of `fdgpriv.cli.options.Options`: ``preset="quick"``, ``targets=("scan",)``, ...
+        options: Any other field of `fdgpriv.cli.options.Options`: ``preset="quick"``, ``targets="scan"``, ... Paths may be
+            text, and one target or threat model stands for itself.
 
     Raises:
         ValueError: An option is invalid.
@@ -57,7 +61,7 @@ def run_audit(
         attacks=_specs(attacks),
         defenses=_specs(defenses),
         seeds=(seeds,) if isinstance(seeds, int) else tuple(seeds),
-        **options,
+        **_read(options),
     )
     if out is not None:
         return audit(audit_options, Path(out), resume=resume, progress=progress)[0]
@@ -119,6 +123,18 @@ def write(results: Results, out: Path) -> list[Path]:
 def _specs(parts: str | Role | Sequence[str | Role]) -> tuple[str, ...]:
     several = [parts] if isinstance(parts, str | Role) else parts
     return tuple(part if isinstance(part, str) else part.spec() for part in several)
+
+
+def _read(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with text in place of paths and single names converted; settings are checked with the methods'.
+
+    Raises:
+        ValueError: There is no such option, or its value is of another type.
+    """
+    known = {name: kind for name, kind in kinds(Options).items() if name not in _OWN}
+    for name in options:
+        check_field("run_audit", name, known)
+    return {name: one if name == "settings" else known[name].read(one, name) for name, one in options.items()}
 
 
 def _folder_name(config: AuditConfig) -> str:

@@ -66,11 +66,28 @@ def test_a_folder_holds_what_the_command_line_leaves_there(digits: Dataset, tmp_
         ({"preset": "slow"}, "--preset: want one of"),
         ({"resume": True}, "resume: want out"),
         ({"defenses": [Doubling(), Doubling()]}, "--defense: want each value once"),
+        ({"dataset": "pacs", "data_root": "no/where"}, "--data-root: want the folder of pacs, got no/where"),
+        ({"target": "scan"}, "run_audit: want a field of .*got 'target', did you mean targets"),
+        ({"clients": "many"}, "clients: want a whole number or none, got 'many'"),
+        ({"seed": 1}, "run_audit: want a field of"),
     ],
 )
 def test_what_cannot_be_asked_is_one_line(asked: dict[str, object], told: str) -> None:
     with pytest.raises(ValueError, match=f"^{told}[^\n]*$"):
         fdgpriv.run_audit(**asked)  # type: ignore[arg-type]
+
+
+def test_text_stands_for_paths_and_one_name_for_several(digits: Dataset, tmp_path: Path) -> None:
+    with audits_of(shortened(digits, 32)):
+        results = fdgpriv.run_audit(
+            "fedavg", attacks="none", targets="scan", out=str(tmp_path / "run"), **{**SHORT, "settings": {"rounds": 1}}
+        )
+    assert [run.target for run in results.runs] == ["scan"]
+    assert fdgpriv.api._read({"data_root": "some/where", "threats": "server", "weights": None}) == {
+        "data_root": Path("some/where"),
+        "threats": ("server",),
+        "weights": None,
+    }
 
 
 def test_the_example_runs(digits: Dataset, capsys: pytest.CaptureFixture[str]) -> None:
