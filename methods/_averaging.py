@@ -24,6 +24,7 @@ from ._federation import Batch, FederatedSGD, load_average, model_state, shared_
 
 Weighting = Literal["samples", "uniform"]
 Selection = Literal["last", "validation"]
+ClientOptimizer = Literal["adam", "sgd"]
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,17 @@ class FederatedAveraging(FederatedSGD):
         selection: The server returns the ``last`` global model, or the one with the best mean accuracy on the clients'
             held-out images (``validation``). Clients then share the accuracy of each global model they receive, and
             the last global model is sent once more for validation.
+        optimizer: Of clients: ``sgd`` with `momentum`, or ``adam``.
     """
 
     weighting: Weighting = "samples"
     selection: Selection = "last"
+    optimizer: ClientOptimizer = "sgd"
+
+    def new_optimizer(self, model: nn.Module, round: int) -> torch.optim.Optimizer:
+        if self.optimizer == "sgd":
+            return super().new_optimizer(model, round)
+        return torch.optim.Adam(model.parameters(), self.lr_at(round), weight_decay=self.weight_decay)
 
     def disclosure(self) -> Disclosure:
         common = super().disclosure()

@@ -28,7 +28,7 @@ from fdgpriv.utils.fields import Fraction, NonNegativeFloat, PositiveFloat, Posi
 
 from . import _expected_answers
 from ._augmentation import augmented
-from ._averaging import AveragingClient, FederatedAveraging
+from ._averaging import AveragingClient, ClientOptimizer, FederatedAveraging
 from ._codec import EncodedStyles, codec_on
 from ._contrastive import EmbeddingClassifier, contrast, embedding_penalty
 from ._federation import Batch, Buffers, FederatedSGD, Schedule, answered
@@ -43,7 +43,6 @@ class Pardon(FederatedAveraging):
     """The defaults are the paper's, or the released code's where the paper gives none.
 
     Attributes:
-        optimizer: ``adam``, or ``sgd`` with `momentum`.
         contrastive_weight, regulariser_weight: gamma_1 and gamma_2 of Eq. 9.
         margin: Of the triplet loss (Eq. 7).
         alpha: Style transfer strength in [0, 1].
@@ -80,7 +79,7 @@ class Pardon(FederatedAveraging):
     weight_decay: NonNegativeFloat = 0.0
     schedule: Schedule = "constant"
     buffers: Buffers = "freeze"
-    optimizer: Literal["adam", "sgd"] = "adam"
+    optimizer: ClientOptimizer = "adam"
     contrastive_weight: NonNegativeFloat = 0.75
     regulariser_weight: NonNegativeFloat = 0.2
     margin: PositiveFloat = 0.3
@@ -103,11 +102,6 @@ class Pardon(FederatedAveraging):
     @property
     def coupling(self) -> str:
         return "its triplet loss compares the images of a mini-batch"
-
-    def new_optimizer(self, model: nn.Module, round: int) -> torch.optim.Optimizer:
-        if self.optimizer == "sgd":
-            return super().new_optimizer(model, round)
-        return torch.optim.Adam(model.parameters(), self.lr_at(round), weight_decay=self.weight_decay)
 
     def style_rule(self) -> StyleRule | None:
         """How styles are computed and pooled; None if none are shared."""

@@ -162,28 +162,34 @@ def test_the_learning_rate_follows_its_schedule() -> None:
 # The local step
 
 
-def plain_fit(state: Mapping[str, Tensor], data: ClientData, epochs: int, lr: float) -> dict[str, Tensor]:
-    """SGD with momentum 0.9 and weight decay 5e-4 over the whole batch, written out."""
+def plain_fit(
+    state: Mapping[str, Tensor], data: ClientData, epochs: int, lr: float, adam: bool = False
+) -> dict[str, Tensor]:
+    """SGD with momentum 0.9, or Adam, and weight decay 5e-4 over the whole batch, written out."""
     model = nn.Module()
     model.backbone = network(1)(seeded(0))
     model.head = nn.Linear(4, 3)
     model.load_state_dict(dict(state))
     model.train()
-    velocity = {name: torch.zeros_like(value) for name, value in model.named_parameters()}
-    for _ in range(epochs):
+    velocity, square = ({name: torch.zeros_like(v) for name, v in model.named_parameters()} for _ in range(2))
+    for t in range(1, epochs + 1):
         logits = model.head(model.backbone(data.images).mean((2, 3)))
         loss = -logits.log_softmax(1)[torch.arange(len(data)), data.labels].mean()
         gradients = torch.autograd.grad(loss, list(model.parameters()))
         with torch.no_grad():
             for (name, value), gradient in zip(model.named_parameters(), gradients, strict=True):
-                velocity[name] = 0.9 * velocity[name] + gradient + 5e-4 * value
-                value.sub_(lr * velocity[name])
+                slope = gradient + 5e-4 * value
+                velocity[name] = 0.9 * velocity[name] + (0.1 if adam else 1) * slope
+                square[name] = 0.999 * square[name] + 0.001 * slope**2
+                size = (square[name] / (1 - 0.999**t)).sqrt() + 1e-8
+                value.sub_(lr * (velocity[name] / (1 - 0.9**t) / size if adam else velocity[name]))
     return model.state_dict()
 
 
-@pytest.mark.parametrize("round_", [0, 3])
-def test_the_local_step_is_plain_sgd_from_the_model_that_was_sent(round_: int) -> None:
-    method, data = fedavg(rounds=4, local_epochs=4, batch_size=6, schedule="cosine"), held("client-0", 6)
+@pytest.mark.parametrize(("optimizer", "round_"), [("sgd", 0), ("sgd", 3), ("adam", 3)])
+def test_the_local_step_is_plain_and_from_the_model_that_was_sent(optimizer: str, round_: int) -> None:
+    method = fedavg(rounds=4, local_epochs=4, batch_size=6, schedule="cosine", optimizer=optimizer)
+    data = held("client-0", 6)
     state = dict(next(method.server(federation(), seeded(5))).messages["client-0"][0].state)
     client = method.client(federation(), data, seeded(1))
     for _ in range(2):  # the second time from a fresh optimiser, and from the same model
@@ -191,7 +197,7 @@ def test_the_local_step_is_plain_sgd_from_the_model_that_was_sent(round_: int) -
             a for a in client.fit([ModelState(client=SERVER, round=round_, state=state)]) if isinstance(a, ModelState)
         )
         lr = 0.05 * (1 + math.cos(math.pi * round_ / 4))
-        for name, value in plain_fit(state, data, 4, lr).items():
+        for name, value in plain_fit(state, data, 4, lr, optimizer == "adam").items():
             torch.testing.assert_close(trained.state[name], value, rtol=1e-4, atol=1e-5)
 
 
