@@ -197,8 +197,9 @@ def test_the_local_step_is_plain_and_from_the_model_that_was_sent(optimizer: str
             a for a in client.fit([ModelState(client=SERVER, round=round_, state=state)]) if isinstance(a, ModelState)
         )
         lr = 0.05 * (1 + math.cos(math.pi * round_ / 4))
+        tolerance = 1e-3 if optimizer == "adam" else 1e-5  # Adam divides gradients that are rounding by their own size
         for name, value in plain_fit(state, data, 4, lr, optimizer == "adam").items():
-            torch.testing.assert_close(trained.state[name], value, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(trained.state[name], value, rtol=1e-4, atol=tolerance)
 
 
 @pytest.mark.parametrize(("n", "size", "steps"), [(5, 2, 2), (3, 8, 1), (8, 8, 1)])
