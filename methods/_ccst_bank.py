@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fdgpriv.artifacts.artifact import Artifact, Message
+from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 
 ApplyStyles = Callable[[Tensor, Sequence[Artifact]], Tensor]  # images (N, 3, H, W), and one style for each
 _ROWS = 512  # stylised at once
@@ -18,7 +18,8 @@ class Bank:
 
     Attributes:
         domains: Styles by domain: one overall style, or several single-image styles.
-        own: Index of the client's own domain; None if it is not in the bank.
+        own: Index of the client's own domain, whose styles are never applied, so that it may have none; None if it is not
+            in the bank.
     """
 
     domains: Sequence[Sequence[Artifact]]
@@ -26,17 +27,23 @@ class Bank:
 
     @classmethod
     def of(cls, message: Message, client: str, own: bool) -> "Bank":
-        """Builds the bank from a message to `client`, with or without its own styles."""
+        """Builds the bank from a message to `client`, with or without its own domain.
+
+        Each style that a defense made the server's stands for one client; the client's own may have been withheld.
+        """
         domains: dict[str, list[Artifact]] = {}
-        for style in message:
+        for number, style in enumerate(message):
             if own or style.client != client:
-                domains.setdefault(style.client, []).append(style)
-        return cls(list(domains.values()), list(domains).index(client) if client in domains else None)
+                whose = f"{SERVER} {number}" if style.client == SERVER else style.client
+                domains.setdefault(whose, []).append(style)
+        if own:
+            domains.setdefault(client, [])
+        return cls(list(domains.values()), list(domains).index(client) if own else None)
 
     def draw(
         self, n: int, k: int, block: int, rng: torch.Generator, keep_original: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """For each of n images, k domains without replacement and one style index in each: both (n, k).
+        """For each of n images, k domains (or all, if fewer) without replacement and one style index in each: both (n, k).
 
         `block` consecutive images share the style drawn for each domain. With `keep_original` the first of each image's k
         domains is the client's own, and the others are drawn.
@@ -47,7 +54,7 @@ class Bank:
             order[:, self.own] = -1.0
         domains = order.argsort(dim=1)[:, :k]
         blocks = -(-n // block)
-        drawn = [torch.randint(len(styles), (blocks,), generator=rng) for styles in self.domains]
+        drawn = [torch.randint(max(1, len(styles)), (blocks,), generator=rng) for styles in self.domains]
         styles = torch.stack(drawn, dim=1).repeat_interleave(block, dim=0)[:n]
         return domains, styles.gather(1, domains)
 

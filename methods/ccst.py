@@ -109,6 +109,10 @@ class CCST(FederatedAveraging):
             raise ValueError(f"ccst.augmentation: want at most as many as {whose} ({domains}), got {self.augmentation}")
         step, least = CODECS[self.codec]
         side = federation.image_size if self.side is None else self.side
+        if self.style_of == "amplitude" and self.side is not None:
+            raise ValueError(
+                f"ccst.side: want none with style_of=amplitude, whose spectra have the images' size, got {side}"
+            )
         if self.style_of == "features" and (side % step or side < least):
             valid = f"at least {least} px" + (f" and a multiple of {step}" if step > 1 else "")
             raise ValueError(f"ccst.side: want {valid} for the codec {self.codec}, got {side}")
@@ -200,17 +204,16 @@ class CCSTClient(AveragingClient):
         return self.representation.share(self.data.client, images, drawn.split(1), "image")
 
     def stylise(self, message: Message) -> Message:
-        """Algorithm 1; shares nothing."""
+        """Algorithm 1; shares nothing. Where fewer domains' styles arrive than copies are wanted, there is one of each."""
         self.bank, self.before = message, self.rng.get_state()
         how, data = self.how, self.data
         bank = Bank.of(message, data.client, how.own)
         domains, styles = bank.draw(len(data), how.augmentation, how.style_block, self.rng, how.keep_original)
         images = bank.transfer(as_images(data.pixels), domains, styles, self._apply)
-        self.data = replace(
-            data, pixels=images, labels=data.labels.repeat_interleave(how.augmentation), copies=how.augmentation
-        )
+        copies = domains.shape[1]
+        self.data = replace(data, pixels=images, labels=data.labels.repeat_interleave(copies), copies=copies)
         if how.split == "after":
-            self._split(how.augmentation * len(data.held_out_labels))
+            self._split(copies * len(data.held_out_labels))
         return []
 
     def resumed(self) -> None:

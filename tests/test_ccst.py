@@ -304,6 +304,38 @@ def stylised(method: Any, data: ClientData, message: Message, seed: int = 1) -> 
     return client
 
 
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize(
+    ("names", "copies"),
+    [
+        ([*[SERVER] * 4, "client-0"], 3),  # `interpolate` makes other clients' styles the server's
+        (["client-1"], 2),  # `min_clients` withholds the others', and the client's own
+        ([], 1),
+    ],
+)
+def test_copies_keep_their_labels_and_originals_whatever_styles_a_defense_leaves(
+    keep: bool, names: list[str], copies: int
+) -> None:
+    data = held(n=60)
+    method = ccst(augmentation=3, keep_original=keep)
+    client = method.client(federation(5), data, seeded(1))
+    assert client.stylise([style(name, 0.1 * i) for i, name in enumerate(names, start=1)]) == []
+    assert (len(client.data), client.data.copies) == (60 * copies, copies)
+    assert client.data.labels.tolist() == [label for label in data.labels.tolist() for _ in range(copies)]
+    same = (client.data.images.view(60, copies, 3, 8, 8) == data.images[:, None]).flatten(2).all(2).sum(1)
+    assert int(same.max()) == 1
+    if keep or copies < 3:
+        assert int(same.sum()) == 60
+    else:
+        assert stats.binomtest(int(same.sum()), 60, 3 / 5).pvalue > SURE
+
+
+def test_a_client_s_images_and_labels_are_equally_many() -> None:
+    data = held(n=5)
+    with pytest.raises(ValueError, match="^client-0: want a label for each image, got 5 and 4$"):
+        replace(data, labels=data.labels[:4])
+
+
 def test_a_copy_has_the_label_of_its_image_and_stands_beside_its_siblings() -> None:
     data = held(n=5)
     client = stylised(ccst(augmentation=3), data, [style(f"client-{i}", 0.1 * i) for i in range(3)])
@@ -582,6 +614,7 @@ def test_the_other_presets_train_as_fedavg_does() -> None:
         ({"augmentation": 4}, 3, r"ccst\.augmentation: want at most as many as clients \(3\), got 4"),
         ({"augmentation": 3, "own": False}, 3, r"ccst\.augmentation: .* other clients \(2\), got 3"),
         ({"augmentation": 1, "own": False}, 1, r"ccst\.augmentation: .*\(0\), got 1"),
+        ({"side": 16, "style_of": "amplitude"}, 3, r"ccst\.side: want none with style_of=amplitude.*got 16"),
         ({"side": 10}, 3, r"ccst\.side: want at least 8 px and a multiple of 4 for the codec small, got 10"),
         ({"side": 8, "codec": "adain_vgg"}, 3, r"ccst\.side: want at least 16 px for the codec adain_vgg, got 8"),
     ],

@@ -137,5 +137,10 @@ class ClientData:
 
     images, held_out_images = Images("pixels"), Images("held_out_pixels")
 
+    def __post_init__(self) -> None:
+        for pixels, labels in ((self.pixels, self.labels), (self.held_out_pixels, self.held_out_labels)):
+            if len(pixels) != len(labels):
+                raise ValueError(f"{self.client}: want a label for each image, got {len(pixels)} and {len(labels)}")
+
     def __len__(self) -> int:
         return len(self.pixels)
