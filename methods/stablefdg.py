@@ -44,7 +44,8 @@ class StableFDG(StableSettings):
                 }
             else:
                 message = {client: [state] for client in clients}
-            states = model_state((yield Ask("fit", message, reduce="mean", wanted=[Wanted(state)])))
+            fit = Ask("fit", message, reduce="mean", number=round, wanted=[Wanted(state)])  # a message may be empty
+            states = model_state((yield fit))
             load_average(model, list(states.values()))
         return model
 

@@ -332,7 +332,7 @@ def test_copies_keep_their_labels_and_originals_whatever_styles_a_defense_leaves
 
 def test_a_client_s_images_and_labels_are_equally_many() -> None:
     data = held(n=5)
-    with pytest.raises(ValueError, match="^client-0: want a label for each image, got 5 and 4$"):
+    with pytest.raises(ValueError, match=r"^client-0: want a label for each image, got 5 and 4$"):
         replace(data, labels=data.labels[:4])
 
 

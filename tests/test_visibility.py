@@ -1,6 +1,8 @@
 """Defenses in what others see: sums, anonymous answers, medians, thresholds; and what no longer leaves a client."""
 
+from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -281,3 +283,23 @@ def test_a_client_may_not_withhold_what_no_defense_withholds() -> None:
     wire = Wire({"a": 9}, Defense.parse("min_clients:samples=5"))
     with pytest.raises(ClientFailed, match="want 1 style_statistics, got 0"):
         wire.up("a", "style", [], seeded(0), 0, [Wanted(style("a"))])
+
+
+@pytest.mark.parametrize(
+    ("settings", "sizes", "defense"),
+    [
+        (
+            {"rounds": 6, "participants": 2},
+            (6, 4, 4, 9),
+            "min_clients:samples=5",
+        ),  # two may withhold theirs: none is sent
+        ({"rounds": 6, "participants": 2}, (6,) * 6, "send_once"),  # a style of an earlier round is all that is sent
+        ({"rounds": 6, "participants": 2, "resend_styles": False}, (6,) * 6, "none"),
+    ],
+)
+def test_stablefdg_s_clients_answer_in_their_round_whatever_styles_they_are_sent(
+    settings: dict[str, Any], sizes: tuple[int, ...], defense: str
+) -> None:
+    run = run_afresh(small("stablefdg", **settings), *sizes, build=network(1, 2, 1), defense=defense)
+    sent = [record.round for record, artifact in run.transcript.of_kind("model_state") if record.sender != SERVER]
+    assert Counter(sent) == dict.fromkeys(range(settings["rounds"]), settings.get("participants", len(sizes)))

@@ -21,6 +21,7 @@ class Ask:
         noted: Diagnostics of the server for the evaluator; never sent.
         after: Number of completed rounds of the model in the message, for the evaluator; None for the model's `round`: a
             model sent in round r is the one after r rounds.
+        number: Round of the answers; None for the latest round in each message.
         wanted: The artifacts that each answer must contain, checked on receipt; empty for none. None disables the
             checks of kinds, counts, tensor names, shapes and dtypes.
     """
@@ -30,10 +31,13 @@ class Ask:
     reduce: str | None = None
     noted: Mapping[str, float] = field(default_factory=dict)
     after: int | None = None
+    number: int | None = None
     wanted: Sequence[Wanted] | None = None
 
     def round(self, client: str) -> int:
-        """The round of this client's answer: the latest round in its message, 0 if the message is empty."""
+        """The round of this client's answer: `number`, or the latest round in its message, 0 if the message is empty."""
+        if self.number is not None:
+            return self.number
         return max((artifact.round for artifact in self.messages[client]), default=0)
 
 
