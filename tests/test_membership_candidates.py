@@ -1,12 +1,14 @@
 """Which images are asked about beside an artifact's own, and how many artifacts of one image."""
 
+import numpy as np
 import torch
-from conftest import TARGET, Fitted
+from conftest import TARGET, Fitted, shortened
+from scipy import stats
 
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.evaluation.candidates import NON_MEMBERS, CandidatePool
+from fdgpriv.evaluation.candidates import CANDIDATES, NON_MEMBERS, CandidatePool
 from fdgpriv.evaluation.trial_layout import ARTIFACTS_PER_CLIENT, MANY_SINGLES
 from fdgpriv.federation.partition import populate
 from fdgpriv.tasks.domain_label import DomainLabel
@@ -49,3 +51,38 @@ def test_more_single_images_are_asked_about_where_that_is_cheap(fitted: Fitted) 
     usual = ARTIFACTS_PER_CLIENT[1]
     assert singles(StyleStatistics.kind, DomainLabel()) == singles(ModelState.kind, Members()) == {usual}
     assert singles(StyleStatistics.kind, Members()) == {MANY_SINGLES * usual}
+
+
+def test_the_true_image_is_anywhere_in_a_line_up_that_has_all_others_where_they_are_few(tiny: Dataset) -> None:
+    """Two clients to a domain: the other's images, each time all of them, and each place as often."""
+    population = populate(shortened(tiny, 20), TARGET, "single", 6, 0)
+    names = tuple(population.clients)
+    pool, client, rng = CandidatePool(population, names), names[0], torch.Generator().manual_seed(0)
+    (near,) = [name for name in names[1:] if pool.domain[name] == pool.domain[client]]
+    count = len(population.data(near)) + 1
+    assert count < CANDIDATES
+    places = []
+    for _ in range(600):
+        rows, positions = pool.line_ups(client, torch.tensor([1]), rng)
+        assert len(set(rows[0].tolist())) == count
+        assert torch.equal(pool.images[rows[0, positions[0]]], population.data(client).images[1])
+        places.append(int(positions[0]))
+    assert stats.chisquare(np.bincount(places, minlength=count)).pvalue > 1e-4
+
+
+def test_without_another_client_of_the_domain_others_of_its_own_images_stand_in_a_line_up(tiny: Dataset) -> None:
+    population = populate(tiny, TARGET, "single", 3, 0)
+    names = tuple(population.clients)
+    pool, client, rng = CandidatePool(population, names), names[1], torch.Generator().manual_seed(0)
+    own = population.data(client).images
+    index = torch.tensor([2, 5])
+    rows, positions = pool.line_ups(client, index, rng)
+    for row, position, image in zip(rows, positions, index, strict=True):
+        images = pool.images[row]
+        assert torch.equal(images[position], own[image])
+        others = torch.cat([images[:position], images[position + 1 :]])
+        assert len(others) == len(own) - 2
+        assert all(any(torch.equal(one, mine) for mine in own) for one in others)
+    whole = torch.arange(len(own))
+    (row, *_), (position, *_) = pool.line_ups(client, whole, rng)
+    assert not any(torch.equal(one, mine) for one in pool.images[row[row != row[position]]] for mine in own)

@@ -1,6 +1,5 @@
 """The pool of candidate images: all that the clients hold, and the line-ups and membership candidates drawn from it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -70,27 +69,37 @@ class CandidatePool:
         return [some[torch.randperm(len(some), generator=rng)] for some in drawn if len(some) > 1]
 
     def line_ups(self, client: str, index: Tensor, rng: torch.Generator, of_all: bool = False) -> tuple[Tensor, Tensor]:
-        """Places each of the client's first images at `index` among images of other clients of its domain (of any if
-        too few); where the artifact is `of_all` clients' images, among those that clients of its domain held out.
+        """Places each of the client's first images at `index` among images of other clients of its domain; where the
+        artifact is `of_all` clients' images, among those that clients of its domain held out.
+
+        Where no other client has the domain, among the client's images that are not at `index`, which the artifact alone
+        tells from the true one; among any client's where it has no others.
 
         Returns: (T, N) line-ups, and the position (T,) of the client's image in each.
         """
-        others = self.held_out(self.domain[client]) if of_all else self._near(client)
+        others = self.held_out(self.domain[client]) if of_all else self._near(client, index)
         count = min(CANDIDATES, len(others) + 1)
         rows, positions = [], []
         for image in index[:LINE_UPS]:
             row = others[torch.randperm(len(others), generator=rng)[:count]]
-            position = min(int(torch.randint(count, (), generator=rng)), len(row) - 1)
-            row[position] = int(image) + self._place[client][0]
-            rows.append(row)
+            position = int(torch.randint(count, (), generator=rng))
+            own = image[None] + self._place[client][0]
+            rest = position + int(len(row) == count)  # the image stands in another's place where these are enough
+            rows.append(torch.cat([row[:position], own, row[rest:]]))
             positions.append(position)
         return torch.stack(rows), torch.tensor(positions)
 
-    def _near(self, client: str) -> Tensor:
-        """(N,): the images of other clients of its domain, of any if there are none."""
+    def _near(self, client: str, index: Tensor) -> Tensor:
+        """(N,): the images of other clients of its domain, else its own that are not at `index`, else those of any."""
         names = [name for name in self.names if name != client]
-        near: Sequence[str] = [name for name in names if self.domain[name] == self.domain[client]] or names
-        return torch.cat([torch.arange(len(self.population.data(name))) + self._place[name][0] for name in near])
+        near = [name for name in names if self.domain[name] == self.domain[client]]
+        held = torch.arange(len(self.population.data(client)))
+        rest = held[~torch.isin(held, index)]
+        if not near and len(rest):
+            return rest + self._place[client][0]
+        return torch.cat(
+            [torch.arange(len(self.population.data(name))) + self._place[name][0] for name in near or names]
+        )
 
     def line_ups_of_non_members(self, some: Tensor, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """`count` line-ups (T, N) of these images (M,) alone, and the position (T,) of an arbitrary one in each."""

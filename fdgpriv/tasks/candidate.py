@@ -61,14 +61,16 @@ class Candidate(Task):
 def epsilon_shown(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Measured:
     """Lower bound at 95 % on the epsilon of a release of one image, at delta = 1e-5; at most ln N of N candidates.
 
-    Every artifact is a release of its own, whose image lies at a random place among others of its domain.
+    Every artifact is a release of its own, whose image lies at a random place among others of its domain that are as
+    likely.
     """
     firsts = sum(bool((_ranks(p, t) == 0).all()) for p, t in zip(predictions, truths, strict=True))
     candidates = min(truth.candidates.shape[1] for truth in truths)
     if candidates < 2:
         return Measured(value=None, reason="no other candidates", n=len(truths), direction="higher_leaks")
     bound = identification(firsts, len(truths), candidates, _DELTA)
-    return Measured(value=bound.epsilon, n=len(truths), direction="higher_leaks", reason=f"at most ln {candidates}")
+    most = "saturated: all are ranked first" if bound.saturated else f"at most ln {candidates}"
+    return Measured(value=bound.epsilon, n=len(truths), direction="higher_leaks", reason=most)
 
 
 def _ranks(scores: Prediction, truth: GroundTruth) -> Tensor:
