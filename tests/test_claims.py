@@ -11,12 +11,14 @@ import torch
 from conftest import Fitted
 from factories_core import crossing, model_state, style
 from factories_findings import figure, finding, outcome
+from scipy import stats
 
 from fdgpriv.artifacts.artifact import SERVER, Artifact
 from fdgpriv.artifacts.parameters import ClassifierHead, ModelState
 from fdgpriv.artifacts.statistics import ValidationMetrics
 from fdgpriv.attack import Attack
 from fdgpriv.claims import PAPERS, Case, claims, hypotheses
+from fdgpriv.claims.colour import no_leak_beyond_colour, p_above_0
 from fdgpriv.claims.hypothesis import (
     Decision,
     Hypothesis,
@@ -30,6 +32,7 @@ from fdgpriv.claims.style_space import style_space
 from fdgpriv.federation.transcript import Record
 from fdgpriv.method import Method
 from fdgpriv.results.attack_finding import OVER_OWN_COLOUR, AttackFinding
+from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.questions import Verdict
 
 NUMBERS = {
@@ -102,6 +105,7 @@ UNSHARED = finding(
     "class_probe", "balanced_accuracy", 0.38, "leak", artifact="style_statistics:image", shared=False, secret="labels"
 )
 UNSURE = gan("server", 14.1, "inconclusive")
+SINGLE_LEAK = finding("identification", "top1", 0.9, "leak")
 SINGLE = finding("identification", "top-1", 0.02, "no_leak_found")
 
 
@@ -127,21 +131,66 @@ def test_a_leak_refutes_and_no_leak_supports_where_every_row_says_so(
 
 
 @pytest.mark.parametrize(
-    ("lead", "verdict"),
-    [
-        (figure(1.2, 0.5), "refuted"),
-        (figure(0.2, 0.5), "undecided"),
-        (figure(-1.0, 0.5), "supported"),
-        (None, "undecided"),
-    ],
+    ("lead", "nearer"), [(figure(1.2, 0.5), True), (figure(0.2, 0.5), False), (figure(-1.0, 0.5), False), (None, False)]
 )
-def test_reconstructions_refute_that_styles_tell_colour_alone_only_if_they_are_nearer_than_it(
-    lead: Any, verdict: str
+@pytest.mark.parametrize("changed", [{}, {"artifact": "style_statistics:image"}], ids=["client", "image"])
+def test_reconstructions_count_against_styles_that_tell_colour_only_if_they_are_nearer_than_it(
+    lead: Any, nearer: bool, changed: dict[str, Any]
 ) -> None:
-    row = LEAK.model_copy(update={"metrics": {**LEAK.metrics, **({} if lead is None else {OVER_OWN_COLOUR: lead})}})
-    (found,) = (one for one in claims("ccst", case(row)) if one.id == "H-C1")
-    assert found.verdict == verdict
-    assert "dB over the best image of one colour" in found.evidence[-1]
+    """In CCST's first claim and in PARDON's last, of the positive control of a client's style and of an image's own."""
+    metrics = {**LEAK.metrics, **({} if lead is None else {OVER_OWN_COLOUR: lead})}
+    row = LEAK.model_copy(update={"metrics": metrics, **changed})
+    for method, id, word in (("ccst", "H-C1", "refuted"), ("pardon", "H-P8", "supported")):
+        (found,) = (one for one in claims(method, case(row)) if one.id == id)
+        assert found.verdict == (word if nearer else "undecided")
+        assert any(line.startswith("gan by insider") for line in found.evidence)
+        assert any("dB over the best image of one colour" in line for line in found.evidence) == (lead is not None)
+        assert nearer or found.reason == "an attack beats every control, but not the best image of one colour"
+    (found,) = (one for one in claims("pardon", case(row, SINGLE_LEAK)) if one.id == "H-P8")
+    assert found.verdict == "supported"  # identification needs no colour
+
+
+def test_the_p_of_a_lead_over_colour_counts_in_the_claim() -> None:
+    """Student's t over the units of the interval, and the larger of both p."""
+    lead = figure(0.5, float(stats.t.ppf(0.975, 23)) * 0.2)  # 2.5 standard errors
+    expected = float(stats.t.sf(2.5, 23))
+    assert p_above_0(lead) == pytest.approx(expected)
+    row = LEAK.model_copy(update={"metrics": {**LEAK.metrics, OVER_OWN_COLOUR: lead}})
+    assert no_leak_beyond_colour("gan")(case(row)).p == pytest.approx(expected)
+    clear = LEAK.model_copy(update={"metrics": {**LEAK.metrics, OVER_OWN_COLOUR: figure(5.0, 0.1)}})
+    assert no_leak_beyond_colour("gan")(case(clear)).p == 0.0004
+    assert p_above_0(Measured(value=None, reason="x", direction="higher_leaks")) == 1
+    assert (p_above_0(figure(1.0, 0.0)), p_above_0(figure(-1.0, 0.0))) == (0, 1)
+
+
+def test_recovery_is_a_fact_and_being_near_is_no_evidence_of_a_leak() -> None:
+    near = finding("exact_recovery", "max_abs_error", 0.1, "no_leak_found", task="exact_styles")
+    near = near.model_copy(update={"leakage": {"client": outcome("no_leak_found", p=1e-4)}})
+    marginal = finding("style_membership", "auc", 0.6, "leak", leakage={"client": outcome("leak", p=0.02)})
+    rule = no_leak_by("exact_recovery", "style_membership")
+    assert rule(case(near, marginal)).p == pytest.approx(0.02)
+    recovered = near.model_copy(update={"leakage": {"client": outcome("leak", p=0.9)}})
+    found = rule(case(recovered))
+    assert (found.verdict, found.p) == ("refuted", None)  # no test that a correction could overturn
+
+
+def test_that_one_layer_tells_nothing_is_not_supported_where_all_layers_are_sent() -> None:
+    head = finding(
+        "latent_inversion", "psnr", 13.0, "no_leak_found", artifact="classifier_head:client", secret="content"
+    )
+    unsure, quiet = (
+        finding("deep_inversion", "psnr", 13.0, verdict, artifact="model_state:client", secret="content")
+        for verdict in ("inconclusive", "no_leak_found")
+    )
+    for rows, layers, verdict in (
+        ((head, unsure), 3, "undecided"),
+        ((head,), 3, "undecided"),
+        ((head, quiet), 3, "supported"),
+        ((head,), 1, "supported"),
+    ):
+        records = (crossing(state("a", layers), "a", SERVER),)
+        (found,) = (one for one in claims("lsi", case(*rows, records=records)) if one.id == "H-L1")
+        assert found.verdict == verdict
 
 
 def test_evidence_names_the_row_and_what_is_needed_is_said() -> None:

@@ -383,6 +383,13 @@ def test_reconstructions_are_compared_with_their_own_colour_image_by_image() -> 
     ends = stats.t.interval(0.95, len(each) - 1, each.mean(), stats.sem(each))
     assert (lead.value, lead.n, lead.ci95) == (pytest.approx(each.mean()), len(each), pytest.approx(ends))
     assert OVER_OWN_COLOUR not in judged(attack_scores(scores(16, 0.0))).finding.metrics
+    behind = scores(18, 0.0, {**CHANCE, "own_colour": 1.5}, per_client=3, spread=0.2)
+    defended = judged(
+        attack_scores(scores(16, 0.0), behind, undefended=single)
+    ).finding  # the positive control is undefended
+    assert defended.metrics[OVER_OWN_COLOUR] == lead
+    alone = judged(attack_scores(None, behind, undefended=single, level="image")).finding
+    assert (alone.metrics[OVER_OWN_COLOUR].value or 0) < -1  # the verdict is about what was sent
 
 
 def test_an_attack_on_every_layer_is_proved_on_the_deepest() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pytest
 import torch
 from conftest import Fitted, fit
@@ -11,9 +12,11 @@ from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.attack import Attack
 from fdgpriv.claims.ccst import HYPOTHESES
 from fdgpriv.claims.hypothesis import Case
-from fdgpriv.claims.leaked_share import SHARES, leaked_share
+from fdgpriv.claims.leaked_share import SHARES, _lead, leaked_share
 from fdgpriv.data.dataset import Dataset
+from fdgpriv.evaluation.scores import Scores
 from fdgpriv.results.run import Claim
+from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Baselines, Predictions
 from fdgpriv.threat import threat
@@ -72,7 +75,28 @@ def test_the_mean_image_leads_nobody(ccst: Fitted, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Attack, "named", lambda name: drawing)
     found = leaked_share(ccst.evaluator())
     assert {round(found[name], 9) for name in FIGURES} == {0.0}
+    assert max(found[f"{name}_low"] for name in FIGURES) <= 1e-9
     assert decided(found).verdict == "undecided"
+
+
+def test_a_lead_is_one_over_every_control_that_the_insider_is_granted() -> None:
+    """Nobody is granted the label, and the truth's neighbours are bounds."""
+    clients = ["a", "a", "b", "b", "c", "c"]
+    headline = {
+        "attack": [15.0, 15.2, 15.1, 14.9, 15.3, 15.0],
+        "mean_image": [13.5, 13.6, 13.4, 13.5, 13.6, 13.5],
+        "domain_mean": [14.0, 16.0, 13.0, 14.0, 15.0, 12.0],
+        "class_mean": [16.5] * 6,
+        "nearest_own": [17.0] * 6,
+    }
+    found = _lead(Scores(units=[str(i) for i in range(6)], clients=clients, headline=headline))
+    each = {
+        name: mean_interval(np.subtract(headline["attack"], headline[name]), np.asarray(clients))
+        for name in ("mean_image", "domain_mean")
+    }
+    assert found.value == each["domain_mean"].value == pytest.approx(1.083, abs=1e-3)
+    assert found.lower == min(one.lower or 0 for one in each.values()) == each["domain_mean"].lower
+    assert found.upper == min(one.upper or 0 for one in each.values()) == each["mean_image"].upper
 
 
 def test_who_knows_every_image_by_its_style_leads_at_every_share(ccst: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,16 +124,17 @@ def test_only_of_the_method_whose_claim_it_is(tiny: Dataset) -> None:
 
 
 def test_the_claim_is_decided_by_the_least_share_that_is_enough() -> None:
-    for *lows, verdict in (
-        (-1, -1, -1, -1, -1, "undecided"),
-        (-1, -1, 0.1, 0.2, 0.3, "refuted"),
-        (0.1, 0.1, 0.1, 0.2, 0.3, "refuted"),
-        (-1, -1, -1, 0.2, 0.3, "supported"),
+    for *lows, high, verdict in (
+        (-1, -1, -1, -1, -1, 0.9, "undecided"),
+        (-1, -1, 0.1, 0.2, 0.3, 2.0, "refuted"),
+        (0.1, 0.1, 0.1, 0.2, 0.3, 2.0, "refuted"),
+        (-1, -1, -1, 0.2, 0.3, 0.9, "supported"),
+        (-1, -1, -1, 0.2, 0.3, 2.0, "undecided"),  # at small shares a lead that matters is not excluded
     ):
         facts = {}
         for share, low in zip(SHARES, lows, strict=True):
             name = f"leaked_{100 * share:g}"
-            facts |= {f"{name}_count": 3.0, f"{name}_image": 1.0, f"{name}_image_low": low, f"{name}_image_high": 2.0}
+            facts |= {f"{name}_count": 3.0, f"{name}_image": 1.0, f"{name}_image_low": low, f"{name}_image_high": high}
         assert decided(facts).verdict == verdict
 
 

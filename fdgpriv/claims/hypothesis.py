@@ -142,9 +142,12 @@ def no_leak_by(
         rows = rows_of(case, attacks, on, by, level)
         verdicts = [(row, image_verdict(row)) if image else (row, wire_verdict(row)) for row in rows]
         p = together(_p(row, image) for row in rows)
-        leaks = tuple(finding_text(row, image) for row, verdict in verdicts if verdict == "leak")
-        if leaks:
-            return Decision(leak, "an attack beats every control that lacks the artifact", leaks, p, leak=True)
+        leaking = [row for row, verdict in verdicts if verdict == "leak"]
+        if leaking:
+            leaks = tuple(finding_text(row, image) for row in leaking)
+            recovered = any(row.recovers for row in leaking)  # a fact, and no test
+            reason = "an attack beats every control that lacks the artifact"
+            return Decision(leak, reason, leaks, None if recovered else p, leak=True)
         if not verdicts:
             return Decision("undecided", f"not measured: needs {' or '.join(attacks)} on this artifact")
         unsure = [row for row, verdict in verdicts if verdict != "no_leak_found"]
@@ -189,7 +192,9 @@ def refused(row: AttackFinding) -> bool:
 
 
 def _p(row: AttackFinding, image: bool) -> float | None:
-    """The p of the test that the verdict on this row rests on."""
+    """The p of the test that the verdict on this row rests on; None where it rests on none."""
+    if row.recovers:
+        return None
     if image and row.shared and row.level != "image":
         return row.positive_control.p if row.positive_control else None
     return row.main.p if row.main else None

@@ -1,17 +1,18 @@
 """Insider's reconstruction quality by the share of clients' images that leaked (CCST)."""
 
-from statistics import fmean, median
+from dataclasses import replace
+from statistics import median
 
 import numpy as np
 
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
-from fdgpriv.evaluation.attack_scores import BOUNDS
+from fdgpriv.evaluation.attack_scores import CLIENT_CONTROLS
 from fdgpriv.evaluation.auxiliary import leaks
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.scores import Scores, evaluate_trials
 from fdgpriv.evaluation.too_little import too_little
-from fdgpriv.statistics.interval import mean_interval
+from fdgpriv.statistics.interval import Interval, mean_interval
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
 
@@ -25,7 +26,7 @@ def leaked_share(evaluator: Evaluator) -> dict[str, float]:
     The insider also holds public images of the clients' domains; targets are never among the leaked images. Figures are
     ``leaked_PERCENT_WHOSE`` in decibels, for the style of an ``image`` or a ``client``; ``_low`` and ``_high`` are the
     95 % interval over clients; ``leaked_PERCENT_count`` is the median number of leaked images per client. The strongest
-    control has the highest mean among those that lack the artifact. {} for methods other than CCST.
+    control is the one over which the lead is least. {} for methods other than CCST.
     """
     if evaluator.method.name() != "ccst" or not evaluator.shares_styles:
         return {}
@@ -42,15 +43,19 @@ def leaked_share(evaluator: Evaluator) -> dict[str, float]:
         )
         for whose, size in SIZES.items():
             if size in scores:
-                lead, clients = _lead(scores[size])
-                found |= mean_interval(lead, clients).named(f"leaked_{100 * share:g}_{whose}")
+                found |= _lead(scores[size]).named(f"leaked_{100 * share:g}_{whose}")
     return found
 
 
-def _lead(scores: Scores) -> tuple[list[float], np.ndarray]:
-    """By target, the attack's score minus the strongest control's, and the client's number."""
-    values = {name: values for name, values in scores.headline.items() if name not in BOUNDS}
-    own = values.pop("attack")
-    strongest = max(values.values(), key=fmean)
-    _, clients = np.unique(scores.clients, return_inverse=True)
-    return [a - b for a, b in zip(own, strongest, strict=True)], clients
+def _lead(scores: Scores) -> Interval:
+    """The attack's mean lead over the strongest control that the insider is granted, with its interval over clients.
+
+    Both ends are the least over all controls: a lead above 0 is one over each, and larger leads than the upper are excluded.
+    """
+    own = np.asarray(scores.headline["attack"])
+    clients = np.asarray(scores.clients)
+    leads = [mean_interval(own - scores.headline[name], clients) for name in CLIENT_CONTROLS if name in scores.headline]
+    strongest = min(leads, key=lambda lead: lead.value or 0.0)
+    ends = [lead.ends for lead in leads if lead.ends is not None]
+    lower, upper = (min(end) for end in zip(*ends, strict=True)) if len(ends) == len(leads) else (None, None)
+    return replace(strongest, lower=lower, upper=upper)

@@ -90,6 +90,12 @@ def _insufficient(case: Case) -> Decision:
     if head.verdict != "refuted" and model.verdict == "refuted":
         reason = "statistics of all layers are sent as well, and their inversion leaks"
         return replace(model, reason=reason, evidence=evidence)
+    layers = statistics_layers(case)
+    if head.verdict == "supported" and layers > 1 and model.verdict != "supported":
+        reason = (
+            f"nothing leaks from one layer's statistics, but those of {layers} are sent, whose inversion is undecided"
+        )
+        return replace(head, evidence=evidence).undecided(reason)
     return replace(head, evidence=evidence)
 
 

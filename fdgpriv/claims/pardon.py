@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
+from fdgpriv.claims.colour import no_leak_beyond_colour
 from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, interval, needs, no_leak_by, rows_of, wire_verdict
 
 _STYLE = ("style_statistics",)
@@ -164,6 +165,6 @@ HYPOTHESES = (
         "H-P8",
         "can reconstruct the content",
         "reconstruction and identification from a single image's style (see H-C1 and H-C2)",
-        no_leak_by("gan", "identification", image=True, leak="supported", on=_STYLE),
+        no_leak_beyond_colour("gan", "identification", leak="supported", on=_STYLE),
     ),
 )

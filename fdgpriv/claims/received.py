@@ -42,7 +42,7 @@ def more_received(case: Case) -> Decision:
 
 def _decided(found: Sequence[Compared], evidence: tuple[str, ...]) -> Decision:
     """Decision from findings with three styles received, `mine`, and with one, `theirs`."""
-    p = together(row.main.p for one in found for row in (one.mine, one.theirs) if row.main)
+    p = together(row.main.p for one in found for row in (one.mine, one.theirs) if row.main and not row.recovers)
     if leaks := [one for one in found if wire_verdict(one.mine) == "leak"]:
         more = any(wire_verdict(one.theirs) != "leak" or one.rises for one in leaks)
         each = "more of each than with one" if more else "as much of each as with one"

@@ -39,13 +39,14 @@ def finding(attack: AttackScores, tests: AttackTests, marked: Collection[str] = 
         tables.setdefault(name, {}).update(figures)
     metrics = tables.pop("attack", {})
     bounds = {name: tables.pop(name) for name in BOUNDS if name in tables}
-    if single and "own_colour" in single.headline:
-        metrics[OVER_OWN_COLOUR] = _over_own_colour(attack, single)
+    proof = (attack.undefended or single) if attack.size is None else single  # what verdicts on single images rest on
+    if proof is not None and "own_colour" in proof.headline:
+        metrics[OVER_OWN_COLOUR] = _over_own_colour(attack, proof)
     for name, ablated in attack.ablations.items():
         metrics[f"{attack.metric}@{name}"] = measured_scores(attack, ablated.headline["attack"], ablated)
-    if (bare := attack.undefended or single) is not None and attack.size is None:
+    if proof is not None and attack.size is None:
         bounds["single_image" if attack.single_images else "undefended"] = {
-            attack.metric: measured_scores(attack, bare.headline["attack"], bare)
+            attack.metric: measured_scores(attack, proof.headline["attack"], proof)
         }
     return AttackFinding(
         attack=attack.attack,

@@ -9,6 +9,7 @@ from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.questions import Verdict
 from fdgpriv.utils.records import Amount, Count, Entry, FileName, Interval, Probability, Table, Text, Word
 
+EXACT = "exact_styles"  # the task of recovering artifacts exactly
 OVER_OWN_COLOUR = "single_image over_own_colour"  # a metric: the lead over the true image's mean colour everywhere
 
 
@@ -171,6 +172,11 @@ class AttackFinding(Entry):
     def main(self) -> Leakage | None:
         """Its test in the client scope, or in the domain scope where it has no other."""
         return self.leakage.get("client") or self.leakage.get("domain")
+
+    @property
+    def recovers(self) -> bool:
+        """Whether it recovers artifacts exactly or does not: being nearer than a control is then no leak."""
+        return self.task == EXACT
 
     @model_validator(mode="after")
     def _tests_are_carried(self) -> Self:

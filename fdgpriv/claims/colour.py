@@ -1,0 +1,66 @@
+"""Rules for claims that styles tell an image's overall colour at most: a reconstruction must be nearer than that colour."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from scipy import stats
+
+from fdgpriv.claims.hypothesis import Case, Decision, Rule, figure, image_verdict, no_leak_by, rows_of
+from fdgpriv.results.attack_finding import OVER_OWN_COLOUR, AttackFinding
+from fdgpriv.statistics.measured import Measured
+
+_DRAWS = "gan"
+_NO_NEARER = "an attack beats every control, but not the best image of one colour"
+
+
+def no_leak_beyond_colour(*attacks: str, **given: Any) -> Rule:
+    """As `no_leak_by` on single images, where a reconstruction counts that is also nearer than the best image of one colour."""
+    rule = no_leak_by(*attacks, image=True, **given)
+
+    def decide(case: Case) -> Decision:
+        plain, found = rule(case), rule(replace(case, attacks=[_beyond_colour(row) for row in case.attacks]))
+        leads = [
+            row.metrics[OVER_OWN_COLOUR]
+            for row in rows_of(case, [_DRAWS], given.get("on", ()))
+            if image_verdict(row) == "leak" and OVER_OWN_COLOUR in row.metrics
+        ]
+        told = (f"dB over the best image of one colour: {', '.join(map(figure, leads))}",) if leads else ()
+        if plain.leak and not found.leak:
+            return replace(plain, evidence=plain.evidence + told).undecided(_NO_NEARER)
+        return replace(found, evidence=found.evidence + told)
+
+    return decide
+
+
+def _beyond_colour(row: AttackFinding) -> AttackFinding:
+    """The same row; a reconstruction that is not nearer than its colour is no success any more."""
+    if row.attack != _DRAWS:
+        return row
+    lead = row.metrics.get(OVER_OWN_COLOUR)
+    p = 1.0 if lead is None else p_above_0(lead)
+    nearer = lead is not None and lead.ci95 is not None and lead.ci95[0] > 0
+    changed: dict[str, Any] = {}
+    if (control := row.positive_control) is not None and control.p is not None:
+        both = {"p": max(control.p, p), "succeeded": control.succeeded and nearer}
+        changed["positive_control"] = control.model_copy(update=both)
+    if row.level == "image" or not row.shared:
+        failed: dict[str, Any] = {} if nearer else {"verdict": "inconclusive", "why": _NO_NEARER}
+        changed["leakage"] = {
+            scope: one.model_copy(update={"p": max(one.p, p), **failed})
+            if one.verdict == "leak" and one.p is not None
+            else one
+            for scope, one in row.leakage.items()
+        }
+    return row.model_copy(update=changed)
+
+
+def p_above_0(figure: Measured) -> float:
+    """One-sided p of Student's t test that a mean is above 0, from its 95 % interval over n units; 1 without an interval."""
+    if figure.value is None or figure.ci95 is None or figure.n is None or figure.n < 2:
+        return 1.0
+    half = (figure.ci95[1] - figure.ci95[0]) / 2
+    if half == 0:
+        return 0.0 if figure.value > 0 else 1.0
+    error = half / float(stats.t.ppf(0.975, figure.n - 1))
+    return min(1.0, float(stats.t.sf(figure.value / error, figure.n - 1))) if math.isfinite(error) else 1.0
