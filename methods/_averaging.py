@@ -35,7 +35,7 @@ class FederatedAveraging(FederatedSGD):
         weighting: ``samples`` weights clients by their sample counts n_k, which they then share; ``uniform`` equally.
         selection: The server returns the ``last`` global model, or the one with the best mean accuracy on the clients'
             held-out images (``validation``). Clients then share the accuracy of each global model they receive, and
-            the last global model is sent once more for validation.
+            the last global model is sent once more for validation. It is returned where all accuracies are withheld.
         optimizer: Of clients: ``sgd`` with `momentum`, or ``adam``.
     """
 
@@ -73,7 +73,8 @@ class FederatedAveraging(FederatedSGD):
             expected = [_expected_answers.accuracy(torch.float32)]
             message: dict[str, Message] = {client: [state] for client in clients}
             best.update(state, (yield Ask("validate", message, reduce="mean", after=self.rounds, wanted=expected)))
-            best.state.load_into(model)
+            for state in best.states:  # none where a defense withheld all accuracies: the last model stays
+                state.load_into(model)
         return model
 
     def _expected_fit(self, state: ModelState) -> list[Wanted]:
@@ -102,10 +103,6 @@ class _Best(Resumable):
 
     accuracy: float = -1.0
     states: list[ModelState] = field(default_factory=list)
-
-    @property
-    def state(self) -> ModelState:
-        return self.states[0]
 
     def update(self, state: ModelState, answers: Mapping[str, Message]) -> None:
         """Keeps `state` if the accuracies in the answers, if any, have a higher mean."""

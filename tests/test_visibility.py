@@ -197,6 +197,17 @@ def test_stablefdg_trains_while_small_clients_withhold_their_style() -> None:
     assert {record.receiver for record in styles if record.sender == SERVER} == {"client-0", "client-1", "client-2"}
 
 
+def test_without_any_accuracy_the_last_model_is_selected() -> None:
+    """A client tells the accuracy of what it was sent: here nobody tells any."""
+    runs = [
+        run_afresh(small("fedavg", rounds=2, selection=how), 4, 4, 4, build=network(1, 2, 1), defense=defense)
+        for how, defense in (("validation", "min_clients:samples=5"), ("last", "none"))
+    ]
+    assert not [record for record in runs[0].transcript.records if record.kind == "validation_metrics"]
+    for one, other in zip(runs[0].model.state_dict().values(), runs[1].model.state_dict().values(), strict=True):
+        assert torch.equal(one, other)
+
+
 # What clients no longer share
 
 
