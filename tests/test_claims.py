@@ -384,9 +384,10 @@ def test_remark_1_needs_domains_apart_and_classes_mixed(given: dict[str, float],
     assert verdict_of("stablefdg", "H-S0", case(facts=facts(**given)))[0] == verdict
 
 
-def areas(few: float, many: float) -> dict[str, float]:
+def areas(few: float, many: float, other: float = 0.5) -> dict[str, float]:
     """Presence among 2 and among 10 clients, and of somebody else, with intervals 0.1 to either side."""
-    values = {"presence_2": few, "presence_10": many, "absent_2": 0.5, "absent_10": 0.5}
+    values = {"presence_2": few, "presence_10": many, "absent_2": 0.5, "absent_10": other}
+    values |= {"presence_lead_2": few - 0.5, "presence_lead_10": many - other}
     ends = {f"{name}_{end}": value + by for name, value in values.items() for end, by in (("low", -0.1), ("high", 0.1))}
     return values | ends
 
@@ -446,7 +447,7 @@ def test_the_style_of_all_conceals_where_a_reader_that_finds_one_of_two_finds_no
     assert verdict_of("pardon", "H-P2", case(facts=areas(few, many)))[0] == verdict
     assert verdict_of("pardon", "H-P2", case())[0] == "undecided"
     if verdict == "refuted":  # the same search finds a client who is not there as well
-        elsewhere = areas(few, many) | {"absent_10": 0.65}
+        elsewhere = areas(few, many, 0.65)
         assert verdict_of("pardon", "H-P2", case(facts=elsewhere))[0] == "undecided"
 
 

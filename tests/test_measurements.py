@@ -45,8 +45,12 @@ def test_of_two_clients_each_is_found_and_nobody_who_is_not_asked_for(pardon: Fi
     assert found["absent_2_low"] < 0.5 < found["absent_2_high"]
     assert found["presence_10"] < found["presence_2"]
     assert set(found) == {
-        f"{who}_{m}{end}" for who in ("presence", "absent") for m in (2, 10) for end in ("", "_low", "_high")
+        f"{who}_{m}{end}"
+        for who in ("presence", "absent", "presence_lead")
+        for m in (2, 10)
+        for end in ("", "_low", "_high")
     }
+    assert found["presence_lead_2"] == pytest.approx(found["presence_2"] - found["absent_2"])
 
 
 def test_a_style_that_hangs_on_nobody_tells_of_nobody_and_one_client_s_own_of_it_whatever_their_number(
@@ -54,7 +58,8 @@ def test_a_style_that_hangs_on_nobody_tells_of_nobody_and_one_client_s_own_of_it
 ) -> None:
     blending(monkeypatch, lambda rows: torch.zeros(rows.shape[1]))
     found = presence(pardon.evaluator())
-    assert {value for name, value in found.items() if not name.endswith(("low", "high"))} == {0.5}
+    plain = {name: value for name, value in found.items() if not name.endswith(("low", "high"))}
+    assert all(value == (0 if "lead" in name else 0.5) for name, value in plain.items())
     blending(monkeypatch, lambda rows: rows[-1])
     found = presence(pardon.evaluator())
     assert found["presence_10_low"] > 0.9

@@ -37,13 +37,14 @@ def _conceals(case: Case) -> Decision:
         return Decision("undecided", "not measured: no such style was shared, or too few clients shared one")
     evidence = tuple(
         f"whether a client is among {m}, from the global style: AUC {interval(case.facts, f'presence_{m}')}; "
-        f"control that looks for another client {interval(case.facts, f'absent_{m}')}"
+        f"control that looks for another client {interval(case.facts, f'absent_{m}')}; "
+        f"difference {interval(case.facts, f'presence_lead_{m}')}"
         for m in counts
     )
     few, most = counts[0], counts[-1]
-    if case.facts.get(f"presence_{most}_low", 0.0) > max(0.5, case.facts.get(f"absent_{most}", 0.5)):
+    if _present(case, most):
         return Decision("refuted", f"with {most} clients, the global style reveals that one took part", evidence)
-    if case.facts.get(f"presence_{few}_low", 0.0) <= 0.5:
+    if not _present(case, few):
         return Decision(
             "undecided", f"inconclusive: not even with {few} clients is a client's presence found", evidence
         )
@@ -54,6 +55,13 @@ def _conceals(case: Case) -> Decision:
         f"with {most} clients, an AUC above {0.5 + _RELEVANT} is excluded, by an attack that finds a client with {few}"
     )
     return Decision("supported", reason, evidence)
+
+
+def _present(case: Case, clients: int) -> bool:
+    """Whether one of so many clients is found, better than by guessing and than by who looks for another."""
+    return (
+        case.facts.get(f"presence_{clients}_low", 0.0) > 0.5 and case.facts.get(f"presence_lead_{clients}_low", 0.0) > 0
+    )
 
 
 def _labels_concealed(case: Case) -> Decision:

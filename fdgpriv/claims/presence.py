@@ -33,8 +33,8 @@ def presence(evaluator: Evaluator) -> dict[str, float]:
     that style, and fits a shrinkage linear discriminant to their interpolation styles; it is evaluated on federations of
     the other real clients. For m participating clients, ``presence_m`` is the mean AUC over the evaluated clients, and
     ``_low`` and ``_high`` its 95 % interval over them; ``absent_m`` is the control: the same for an adversary that looks
-    for another client of the domain, whose style does not distinguish these federations. {} if no interpolation style
-    was shared, or there are too few clients.
+    for another client of the domain, whose style does not distinguish these federations; ``presence_lead_m`` is the mean of
+    both's difference, by pairs of one client. {} if no interpolation style was shared, or there are too few clients.
     """
     blend: Blend | None = getattr(evaluator.method, "interpolation", None)
     if not evaluator.transcript.crossed(InterpolationStyle.kind) or blend is None or evaluator.evidence is None:
@@ -68,6 +68,7 @@ def presence(evaluator: Evaluator) -> dict[str, float]:
                 simulated = _federations(sought, public[domain[name]], everywhere, count, blend, rng)
                 areas.append(_area(simulated, tested))
         found |= mean_interval(present).named(f"presence_{count}") | mean_interval(absent).named(f"absent_{count}")
+        found |= mean_interval(np.subtract(present, absent)).named(f"presence_lead_{count}")
     return found
 
 
