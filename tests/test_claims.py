@@ -392,8 +392,16 @@ def areas(few: float, many: float, other: float = 0.5) -> dict[str, float]:
     return values | ends
 
 
-LATENTS = {"latent_precision": 0.0, "latent_recall": 0.5, "noise_precision": 0.0, "noise_recall": 1.0}
-MOMENTS = {"latent_mean_error": 0.1, "latent_var_error": 0.2}
+LATENTS = {"latent_precision": 0.0, "latent_recall": 0.5, "noise_precision": 0.0, "noise_recall": 1.0} | {
+    f"latent_gain{end}": 0.0 for end in ("", "_low", "_high")
+}
+MOMENTS = {
+    "latent_mean_error": 0.1,
+    "latent_var_error": 0.2,
+    "latent_mean_error_high": 0.15,
+    "latent_var_error_high": 0.22,
+}
+LATENTS |= {"latent_clients": 5.0}
 GAIN = {"translated_error": 1.0, "untranslated_error": 2.0, "elsewhere_error": 1.5} | {
     f"translation_gain{end}": 0.5 for end in ("", "_low", "_high")
 }

@@ -103,19 +103,30 @@ def test_precision_and_recall_against_a_loop(rng: torch.Generator) -> None:
 
 def test_the_evaluator_measures_latents_where_heads_are_shared(inverted: Fitted, fitted: Fitted) -> None:
     facts = latent_space(inverted.evaluator())
-    assert set(facts) == {
-        *("latent_precision", "latent_recall", "noise_precision", "noise_recall"),
-        *("latent_mean_error", "latent_var_error"),
+    names = ("latent_precision", "latent_recall", "noise_precision", "noise_recall", "latent_gain")
+    means = {
+        f"{name}{end}" for name in (*names, "latent_mean_error", "latent_var_error") for end in ("", "_low", "_high")
     }
+    assert set(facts) == {"latent_clients", *means}
+    assert facts["latent_gain"] == pytest.approx(facts["latent_precision"] - facts["noise_precision"])
     assert latent_space(fitted.evaluator()) == {}
 
 
 @pytest.mark.parametrize(
-    ("precision", "error", "resemble", "withheld"),
-    [(0.0, 0.1, "refuted", "refuted"), (0.9, 0.1, "undecided", "refuted"), (0.0, 0.9, "refuted", "undecided")],
+    ("precision", "error", "half", "resemble", "withheld"),
+    [
+        (0.0, 0.1, 0.01, "refuted", "refuted"),
+        (0.9, 0.1, 0.01, "undecided", "refuted"),
+        (0.0, 0.9, 0.01, "refuted", "undecided"),
+        (0.0, 0.1, 0.2, "undecided", "undecided"),  # five clients do not say
+    ],
 )
-def test_what_the_latents_say_of_the_claims(precision: float, error: float, resemble: str, withheld: str) -> None:
+def test_what_the_latents_say_of_the_claims(
+    precision: float, error: float, half: float, resemble: str, withheld: str
+) -> None:
     latents = {"latent_precision": precision, "latent_recall": 0.5, "noise_precision": 0.0, "noise_recall": 1.0}
-    facts = {**latents, "latent_mean_error": error, "latent_var_error": 0.2}
+    means = {**latents, "latent_gain": precision, "latent_mean_error": error, "latent_var_error": 0.2}
+    ends = {f"{name}_{end}": mean + by for name, mean in means.items() for end, by in (("low", -half), ("high", half))}
+    facts = {**means, **ends, "latent_clients": 5.0}
     rows = {row.id: row for row in claims("lsi", Case((), (), facts))}
     assert (rows["H-L3"].verdict, rows["H-L7"].verdict) == (resemble, withheld)

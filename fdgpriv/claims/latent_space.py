@@ -1,13 +1,12 @@
 """Precision and recall of latents synthesised from shared heads, relative to real latents (LSI, stage 2)."""
 
-from statistics import fmean
-
 import torch
 from torch import Tensor
 
 from fdgpriv.artifacts.parameters import ClassifierHead
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.models.from_cpu import latents_of
+from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.targets.head import HeadSimulator
 from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.utils.seeds import generator
@@ -17,11 +16,13 @@ NEIGHBOURS = 5
 
 
 def latent_space(evaluator: Evaluator) -> dict[str, float]:
-    """Means over clients with more than 5 images; {} if no heads are shared.
+    """Means over at most 5 clients with more than 5 images, with their intervals as ``_low`` and ``_high``; {} if no heads
+    are shared.
 
     Each client's stage 1 is repeated from the same model and images with other random draws, to obtain its encoder.
     ``latent_precision`` and ``latent_recall`` are those of the synthesised latents among the real ones
-    (Kynkäänniemi et al., NeurIPS 2019, k = 5), ``noise_precision`` and ``noise_recall`` of N(0, 1) in their place.
+    (Kynkäänniemi et al., NeurIPS 2019, k = 5), ``noise_precision`` and ``noise_recall`` of N(0, 1) in their place, and
+    ``latent_gain`` the difference of both precisions. ``latent_clients`` is the number of clients.
     ``latent_mean_error`` and ``latent_var_error`` are relative errors of the latents' moments, as estimated from the
     head's running statistics without their initial values.
     """
@@ -46,11 +47,15 @@ def latent_space(evaluator: Evaluator) -> dict[str, float]:
                 "latent_recall": recall,
                 "noise_precision": by_noise[0],
                 "noise_recall": by_noise[1],
+                "latent_gain": precision - by_noise[0],
                 "latent_mean_error": _relative(mean, real.mean(0)),
                 "latent_var_error": _relative(variance, real.var(0)),
             }
         )
-    return {name: fmean(row[name] for row in rows) for name in rows[0]} if rows else {}
+    found = {"latent_clients": float(len(rows))} if rows else {}
+    for name in rows[0] if rows else ():
+        found |= mean_interval([row[name] for row in rows]).named(name)
+    return found
 
 
 def precision_recall(made: Tensor, real: Tensor, neighbours: int = NEIGHBOURS) -> tuple[float, float]:

@@ -53,20 +53,31 @@ def _overhead(case: Case) -> Decision:
 
 
 _ACCURATE = 0.25  # relative error below which statistics count as accurate estimates of the moments
+_NEARER = 0.05  # precision above that of noise
 
 
 def _resemble(case: Case) -> Decision:
     if "latent_precision" not in case.facts:
         return Decision("undecided", "not measured: no classifier heads were shared")
-    f = case.facts
+    told = {
+        name: interval(case.facts, name)
+        for name in ("latent_precision", "latent_recall", "noise_precision", "noise_recall", "latent_gain")
+    }
     evidence = (
-        f"synthesised latents among real ones: precision {f['latent_precision']:.2f}, recall {f['latent_recall']:.2f}",
-        f"N(0, 1) among real ones: precision {f['noise_precision']:.2f}, recall {f['noise_recall']:.2f}",
+        f"synthesised latents among real ones, {case.facts['latent_clients']:g} clients: "
+        f"precision {told['latent_precision']}, recall {told['latent_recall']}",
+        f"N(0, 1) among real ones: precision {told['noise_precision']}, recall {told['noise_recall']}",
+        f"precision above N(0, 1)'s: {told['latent_gain']}",
     )
-    if f["latent_precision"] <= f["noise_precision"] + 0.05:
+    if case.facts.get("latent_gain_high", 1.0) <= _NEARER:
         return Decision(
             "refuted", "synthesised latents are no nearer to real ones than noise, at these settings", evidence
         )
+    if case.facts.get("latent_gain_low", 0.0) <= _NEARER:
+        reason = (
+            "inconclusive: whether synthesised latents are nearer to real ones than noise; more clients would decide"
+        )
+        return Decision("undecided", reason, evidence)
     found = no_leak_by("latent_inversion", on=("classifier_head",))(case)
     return replace(found, evidence=evidence + found.evidence)
 
@@ -74,10 +85,12 @@ def _resemble(case: Case) -> Decision:
 def _withheld(case: Case) -> Decision:
     if "latent_mean_error" not in case.facts:
         return Decision("undecided", "not measured: no classifier heads were shared")
-    f = case.facts
-    errors = f["latent_mean_error"], f["latent_var_error"]
-    evidence = (f"relative error of the statistics: mean {errors[0]:.2f}, variance {errors[1]:.2f}",)
-    if max(errors) < _ACCURATE:
+    errors = ("latent_mean_error", "latent_var_error")
+    mean, variance = (interval(case.facts, name) for name in errors)
+    evidence = (
+        f"relative error of the statistics, {case.facts['latent_clients']:g} clients: mean {mean}, variance {variance}",
+    )
+    if all(case.facts.get(f"{name}_high", 1.0) < _ACCURATE for name in errors):
         return Decision("refuted", "the uploaded statistics are accurate estimates of those moments", evidence)
     reason = "running averages lag behind an encoder that still changes; a larger pretrain_epochs would decide"
     return Decision("undecided", reason, evidence)
