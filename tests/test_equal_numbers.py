@@ -65,6 +65,7 @@ def test_whoever_draws_the_image_itself_leads_and_the_rest_does_not(
         for metric in ("fid", "kid", "log_is", "is_over_k"):
             assert found[f"{role}_sample_{metric}"] == pytest.approx(found[f"{role}_real_{metric}"])
             assert found[f"{role}_client_{metric}"] == pytest.approx(found[f"{role}_random_{metric}"])
+        assert found[f"{role}_client_kid_low"] < found[f"{role}_client_kid"] < found[f"{role}_client_kid_high"]
         assert found[f"{role}_client_log_is"] == pytest.approx(0, abs=1e-4)
         assert found[f"{role}_n"] == len(pardon.population.clients)
     held = {tuple(domain.name for domain in adversary.auxiliary) for adversary in oracle.adversaries}

@@ -6,7 +6,6 @@ generated from a random style as control.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -19,7 +18,7 @@ from fdgpriv.evaluation.trial import Trial
 from fdgpriv.metrics.networks import MetricNetworks
 from fdgpriv.metrics.pixels import EXACT_DB, psnr_per_image
 from fdgpriv.metrics.realism import inception_score, kid, small_fid
-from fdgpriv.statistics.interval import mean_interval
+from fdgpriv.statistics.interval import Interval, mean_interval
 from fdgpriv.targets.recorded_styles import each_halfway
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
@@ -39,8 +38,8 @@ def equal_numbers(evaluator: Evaluator) -> dict[str, float]:
 
     Figures are ``ROLE_WHAT_METRIC``: psnr in decibels against the image, fid and kid against as many other images of the
     same clients, in the features of `Evaluator.networks_comparing`; ``ROLE_n`` is the number of clients. ``ROLE_lead`` is
-    the PSNR from the sample's style minus that from the client's, ``ROLE_lead_low`` and ``_high`` its 95 % interval over
-    clients. {} if no interpolation style was shared.
+    the PSNR from the sample's style minus that from the client's. All but fid have their 95 % interval as ``_low`` and
+    ``_high``. {} if no interpolation style was shared.
     """
     if not evaluator.transcript.crossed(InterpolationStyle.kind) or not evaluator.shares_styles:
         return {}
@@ -106,9 +105,11 @@ def _figures(images_by_style: Mapping[str, Tensor], other: Tensor, networks: Met
             "kid": kid(generated, reference, extractor, generator(0)),
         }
         scores |= inception_score(generated, extractor)
-        found |= {f"{name}_{key}": value for key in METRICS if (value := scores[key].value) is not None}
+        for key in METRICS:
+            low, high = scores[key].measured.ci95 or (None, None)
+            found |= Interval(scores[key].value, low, high, len(images)).named(f"{name}_{key}")
         if name != "real":
             paired[name] = psnr_per_image(images, images_by_style["real"]).clamp_max(EXACT_DB).tolist()
-            found[f"{name}_psnr"] = fmean(paired[name])
+            found |= mean_interval(paired[name]).named(f"{name}_psnr")
     lead = [sample - client for sample, client in zip(paired["sample"], paired["client"], strict=True)]
     return found | mean_interval(lead).named("lead")

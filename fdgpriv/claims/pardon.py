@@ -104,8 +104,8 @@ def _table_iv(facts: Mapping[str, float]) -> tuple[str, ...]:
             continue
         who, n = role.replace("_", " "), f"{facts[f'{role}_n']:.0f}"
         for what, description in _GENERATED.items():
-            figures = {name: facts.get(f"{role}_{what}_{key}") for key, name in _METRIC_NAMES.items()}
-            known = ", ".join(f"{name} {value:.2f}" for name, value in figures.items() if value is not None)
+            keys = {f"{role}_{what}_{key}": name for key, name in _METRIC_NAMES.items()}
+            known = ", ".join(f"{name} {interval(facts, key)}" for key, name in keys.items() if key in facts)
             lines.append(f"{n} {description.format(who)}: {known}")
         lines.append(f"{who}: lead of a sample's style over its client's {interval(facts, f'{role}_lead')} dB")
     return tuple(lines)
