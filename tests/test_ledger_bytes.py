@@ -388,7 +388,7 @@ def test_embeddings_made_of_data_cross_once(e: int, down: int) -> None:
     world = federation(3)
     ask = next(method.server(world, generator(0)))
     assert (ask.verb, set(ask.messages)) == ("embed", set(world.clients))
-    data = replace(held("client-0", 5), held_out_pixels=torch.rand(2, 3, 32, 32))
+    data = replace(held("client-0", 5), held_out_pixels=torch.rand(2, 3, 32, 32), held_out_labels=torch.zeros(2).long())
     (embedding,) = method.client(world, data, generator(1)).embed(ask.messages["client-0"])
     assert [artifact.nbytes for artifact in ask.messages["client-0"]] == [down]
     assert embedding.nbytes == 4 * e
