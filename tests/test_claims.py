@@ -18,7 +18,7 @@ from fdgpriv.artifacts.parameters import ClassifierHead, ModelState
 from fdgpriv.artifacts.statistics import ValidationMetrics
 from fdgpriv.attack import Attack
 from fdgpriv.claims import PAPERS, Case, claims, hypotheses
-from fdgpriv.claims.colour import no_leak_beyond_colour, p_above_0
+from fdgpriv.claims.colour import no_leak_beyond_colour
 from fdgpriv.claims.hypothesis import (
     Decision,
     Hypothesis,
@@ -26,6 +26,7 @@ from fdgpriv.claims.hypothesis import (
     decided,
     needs,
     no_leak_by,
+    p_above,
     statistics_layers,
 )
 from fdgpriv.claims.style_space import style_space
@@ -154,13 +155,13 @@ def test_the_p_of_a_lead_over_colour_counts_in_the_claim() -> None:
     """Student's t over the units of the interval, and the larger of both p."""
     lead = figure(0.5, float(stats.t.ppf(0.975, 23)) * 0.2)  # 2.5 standard errors
     expected = float(stats.t.sf(2.5, 23))
-    assert p_above_0(lead) == pytest.approx(expected)
+    assert p_above(lead) == pytest.approx(expected)
     row = LEAK.model_copy(update={"metrics": {**LEAK.metrics, OVER_OWN_COLOUR: lead}})
     assert no_leak_beyond_colour("gan")(case(row)).p == pytest.approx(expected)
     clear = LEAK.model_copy(update={"metrics": {**LEAK.metrics, OVER_OWN_COLOUR: figure(5.0, 0.1)}})
     assert no_leak_beyond_colour("gan")(case(clear)).p == 0.0004
-    assert p_above_0(Measured(value=None, reason="x", direction="higher_leaks")) == 1
-    assert (p_above_0(figure(1.0, 0.0)), p_above_0(figure(-1.0, 0.0))) == (0, 1)
+    assert p_above(Measured(value=None, reason="x", direction="higher_leaks")) == 1
+    assert (p_above(figure(1.0, 0.0)), p_above(figure(-1.0, 0.0))) == (0, 1)
 
 
 def test_recovery_is_a_fact_and_being_near_is_no_evidence_of_a_leak() -> None:
@@ -389,7 +390,7 @@ def areas(few: float, many: float, other: float = 0.5) -> dict[str, float]:
     values = {"presence_2": few, "presence_10": many, "absent_2": 0.5, "absent_10": other}
     values |= {"presence_lead_2": few - 0.5, "presence_lead_10": many - other}
     ends = {f"{name}_{end}": value + by for name, value in values.items() for end, by in (("low", -0.1), ("high", 0.1))}
-    return values | ends
+    return values | ends | {f"{name}_n": 9.0 for name in values}
 
 
 LATENTS = {"latent_precision": 0.0, "latent_recall": 0.5, "noise_precision": 0.0, "noise_recall": 1.0} | {
@@ -405,6 +406,7 @@ LATENTS |= {"latent_clients": 5.0}
 GAIN = {"translated_error": 1.0, "untranslated_error": 2.0, "elsewhere_error": 1.5} | {
     f"translation_gain{end}": 0.5 for end in ("", "_low", "_high")
 }
+GAIN |= {"translation_gain_n": 5.0}
 
 
 @pytest.mark.parametrize(
@@ -538,7 +540,7 @@ def test_one_layer_and_all_stand_side_by_side_whoever_leaks() -> None:
 @pytest.mark.parametrize(("low", "verdict"), [(0.2, "refuted"), (-0.1, "undecided")])
 def test_a_translator_tells_where_it_gains_on_both_controls(low: float, verdict: str) -> None:
     errors = {"translated_error": 1.0, "untranslated_error": 2.0, "elsewhere_error": 1.5}
-    gain = {"translation_gain": 0.5, "translation_gain_low": low, "translation_gain_high": 0.8}
+    gain = {"translation_gain": 0.5, "translation_gain_low": low, "translation_gain_n": 5.0}
     assert verdict_of("lsi", "H-L8", case(facts=errors | gain))[0] == verdict
     assert verdict_of("lsi", "H-L8", case())[0] == "undecided"
 

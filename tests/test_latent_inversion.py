@@ -105,7 +105,9 @@ def test_the_evaluator_measures_latents_where_heads_are_shared(inverted: Fitted,
     facts = latent_space(inverted.evaluator())
     names = ("latent_precision", "latent_recall", "noise_precision", "noise_recall", "latent_gain")
     means = {
-        f"{name}{end}" for name in (*names, "latent_mean_error", "latent_var_error") for end in ("", "_low", "_high")
+        f"{name}{end}"
+        for name in (*names, "latent_mean_error", "latent_var_error")
+        for end in ("", "_low", "_high", "_n")
     }
     assert set(facts) == {"latent_clients", *means}
     assert facts["latent_gain"] == pytest.approx(facts["latent_precision"] - facts["noise_precision"])

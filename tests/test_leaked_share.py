@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import Fitted, fit
+from scipy import stats
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Observation
@@ -114,7 +115,7 @@ def test_who_knows_every_image_by_its_style_leads_at_every_share(ccst: Fitted, m
 def test_the_attack_itself_gives_every_figure_and_the_same_again(ccst: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fdgpriv.claims.leaked_share.SHARES", (0.1,))
     found = leaked_share(ccst.evaluator())
-    ends = {f"leaked_10_{whose}{end}" for whose in ("image", "client") for end in ("", "_low", "_high")}
+    ends = {f"leaked_10_{whose}{end}" for whose in ("image", "client") for end in ("", "_low", "_high", "_n")}
     assert set(found) == {"leaked_10_count", *ends}
     assert found == leaked_share(ccst.evaluator())
 
@@ -135,7 +136,21 @@ def test_the_claim_is_decided_by_the_least_share_that_is_enough() -> None:
         for share, low in zip(SHARES, lows, strict=True):
             name = f"leaked_{100 * share:g}"
             facts |= {f"{name}_count": 3.0, f"{name}_image": 1.0, f"{name}_image_low": low, f"{name}_image_high": high}
+            facts[f"{name}_image_n"] = 30.0
         assert decided(facts).verdict == verdict
+
+
+def test_the_claim_is_corrected_with_the_paper_s_others_for_the_small_shares_that_were_tried() -> None:
+    """Student's t over the clients for each share, then Simes' p over the three."""
+    half = float(stats.t.ppf(0.975, 29)) * 0.5  # of a standard error of 0.5 dB
+    facts = {f"leaked_{100 * share:g}_count": 3.0 for share in SHARES}
+    for share, lead in zip(SHARES, (0.2, 0.4, 1.5, 3.0, 3.0), strict=True):
+        name = f"leaked_{100 * share:g}_image"
+        facts |= {name: lead, f"{name}_low": lead - half, f"{name}_high": lead + half, f"{name}_n": 30.0}
+    (rule,) = (one.rule for one in HYPOTHESES if one.id == "H-C9")
+    found = rule(Case([], [], facts))
+    assert (found.verdict, found.leak) == ("refuted", True)
+    assert found.p == pytest.approx(3 * float(stats.t.sf(3.0, 29)))
 
 
 def decided(facts: Mapping[str, float]) -> Claim:

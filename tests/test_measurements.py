@@ -48,7 +48,7 @@ def test_of_two_clients_each_is_found_and_nobody_who_is_not_asked_for(pardon: Fi
         f"{who}_{m}{end}"
         for who in ("presence", "absent", "presence_lead")
         for m in (2, 10)
-        for end in ("", "_low", "_high")
+        for end in ("", "_low", "_high", "_n")
     }
     assert found["presence_lead_2"] == pytest.approx(found["presence_2"] - found["absent_2"])
 
@@ -58,7 +58,7 @@ def test_a_style_that_hangs_on_nobody_tells_of_nobody_and_one_client_s_own_of_it
 ) -> None:
     blending(monkeypatch, lambda rows: torch.zeros(rows.shape[1]))
     found = presence(pardon.evaluator())
-    plain = {name: value for name, value in found.items() if not name.endswith(("low", "high"))}
+    plain = {name: value for name, value in found.items() if not name.endswith(("low", "high", "_n"))}
     assert all(value == (0 if "lead" in name else 0.5) for name, value in plain.items())
     blending(monkeypatch, lambda rows: rows[-1])
     found = presence(pardon.evaluator())

@@ -9,8 +9,10 @@ from fdgpriv.claims.hypothesis import (
     Hypothesis,
     interval,
     no_leak_by,
+    p_of,
     rows_of,
     statistics_layers,
+    together,
     wire_verdict,
 )
 
@@ -72,15 +74,16 @@ def _only_when_much_leaked(case: Case) -> Decision:
     if not beaten:
         reason = "inconclusive: the insider beats its controls at none of these shares; a larger gan:steps may decide"
         return Decision("undecided", reason, evidence)
+    small = [name for share, name in found["image"].items() if share <= _SMALL_SHARE]
+    p = together(p_of(case.facts, name) for name in small)
     if beaten[0] <= _SMALL_SHARE:
         reason = f"{beaten[0]:g} % leaked ({_count(case, beaten[0])}) is enough for an insider to beat every control"
-        return Decision("refuted", reason + ", given public images of the domains", evidence)
-    small = [name for share, name in found["image"].items() if share <= _SMALL_SHARE]
+        return Decision("refuted", reason + ", given public images of the domains", evidence, p, leak=True)
     if any(case.facts.get(f"{name}_high", _MATTERS) >= _MATTERS for name in small):
         reason = f"inconclusive: at shares up to {_SMALL_SHARE:g} % a lead of {_MATTERS:g} dB is not excluded"
-        return Decision("undecided", reason, evidence)
+        return Decision("undecided", reason, evidence, p)
     return Decision(
-        "supported", f"no share below {beaten[0]:g} % leaked enables an insider to beat every control", evidence
+        "supported", f"no share below {beaten[0]:g} % leaked enables an insider to beat every control", evidence, p
     )
 
 

@@ -1,14 +1,10 @@
 """Rules for claims that styles tell an image's overall colour at most: a reconstruction must be nearer than that colour."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
-from scipy import stats
-
-from fdgpriv.claims.hypothesis import Case, Decision, Rule, figure, image_verdict, no_leak_by, rows_of
+from fdgpriv.claims.hypothesis import Case, Decision, Rule, figure, image_verdict, no_leak_by, p_above, rows_of
 from fdgpriv.results.attack_finding import OVER_OWN_COLOUR, AttackFinding
-from fdgpriv.statistics.measured import Measured
 
 _DRAWS = "gan"
 _NO_NEARER = "an attack beats every control, but not the best image of one colour"
@@ -38,7 +34,7 @@ def _beyond_colour(row: AttackFinding) -> AttackFinding:
     if row.attack != _DRAWS:
         return row
     lead = row.metrics.get(OVER_OWN_COLOUR)
-    p = 1.0 if lead is None else p_above_0(lead)
+    p = 1.0 if lead is None else p_above(lead)
     nearer = lead is not None and lead.ci95 is not None and lead.ci95[0] > 0
     changed: dict[str, Any] = {}
     if (control := row.positive_control) is not None and control.p is not None:
@@ -53,14 +49,3 @@ def _beyond_colour(row: AttackFinding) -> AttackFinding:
             for scope, one in row.leakage.items()
         }
     return row.model_copy(update=changed)
-
-
-def p_above_0(figure: Measured) -> float:
-    """One-sided p of Student's t test that a mean is above 0, from its 95 % interval over n units; 1 without an interval."""
-    if figure.value is None or figure.ci95 is None or figure.n is None or figure.n < 2:
-        return 1.0
-    half = (figure.ci95[1] - figure.ci95[0]) / 2
-    if half == 0:
-        return 0.0 if figure.value > 0 else 1.0
-    error = half / float(stats.t.ppf(0.975, figure.n - 1))
-    return min(1.0, float(stats.t.sf(figure.value / error, figure.n - 1))) if math.isfinite(error) else 1.0

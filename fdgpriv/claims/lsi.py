@@ -12,6 +12,7 @@ from fdgpriv.claims.hypothesis import (
     interval,
     needs,
     no_leak_by,
+    p_of,
     statistics_layers,
 )
 from fdgpriv.statistics.measured import Measured
@@ -149,7 +150,8 @@ def _translated(case: Case) -> Decision:
         f"gain over the better of the two controls: {interval(f, 'translation_gain')}",
     )
     if low is not None and low > 0:
-        return Decision("refuted", "translated latents are nearer to another client's than both controls", evidence)
+        reason = "translated latents are nearer to another client's than both controls"
+        return Decision("refuted", reason, evidence, p_of(f, "translation_gain"), leak=True)
     reason = (
         "translated latents are no nearer to the client's than the controls, but no positive control says they could be"
     )

@@ -5,7 +5,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fdgpriv.claims.colour import no_leak_beyond_colour
-from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, interval, needs, no_leak_by, rows_of, wire_verdict
+from fdgpriv.claims.hypothesis import (
+    Case,
+    Decision,
+    Hypothesis,
+    interval,
+    needs,
+    no_leak_by,
+    p_of,
+    rows_of,
+    wire_verdict,
+)
 
 _STYLE = ("style_statistics",)
 _OF_ALL = ("interpolation_style",)
@@ -42,8 +52,10 @@ def _conceals(case: Case) -> Decision:
         for m in counts
     )
     few, most = counts[0], counts[-1]
+    p = max(p_of(case.facts, f"presence_{most}", 0.5), p_of(case.facts, f"presence_lead_{most}"))
     if _present(case, most):
-        return Decision("refuted", f"with {most} clients, the global style reveals that one took part", evidence)
+        reason = f"with {most} clients, the global style reveals that one took part"
+        return Decision("refuted", reason, evidence, p, leak=True)
     if not _present(case, few):
         return Decision(
             "undecided", f"inconclusive: not even with {few} clients is a client's presence found", evidence

@@ -27,8 +27,8 @@ class Interval:
         return None if self.lower is None or self.upper is None else (self.lower, self.upper)
 
     def named(self, name: str) -> dict[str, float]:
-        """The figure under this name, and its ends under ``NAME_low`` and ``NAME_high``, as far as there are any."""
-        parts = {name: self.value, f"{name}_low": self.lower, f"{name}_high": self.upper}
+        """The figure under this name, as far as there are any its ends under ``NAME_low`` and ``NAME_high``, and ``NAME_n``."""
+        parts = {name: self.value, f"{name}_low": self.lower, f"{name}_high": self.upper, f"{name}_n": float(self.n)}
         return {key: value for key, value in parts.items() if value is not None}
 
 
