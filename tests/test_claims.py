@@ -26,14 +26,13 @@ from fdgpriv.claims.hypothesis import (
     decided,
     needs,
     no_leak_by,
-    p_above,
     statistics_layers,
 )
 from fdgpriv.claims.style_space import style_space
 from fdgpriv.federation.transcript import Record
 from fdgpriv.method import Method
 from fdgpriv.results.attack_finding import OVER_OWN_COLOUR, AttackFinding
-from fdgpriv.statistics.measured import Measured
+from fdgpriv.statistics.interval import Interval
 from fdgpriv.statistics.questions import Verdict
 
 NUMBERS = {
@@ -155,13 +154,17 @@ def test_the_p_of_a_lead_over_colour_counts_in_the_claim() -> None:
     """Student's t over the units of the interval, and the larger of both p."""
     lead = figure(0.5, float(stats.t.ppf(0.975, 23)) * 0.2)  # 2.5 standard errors
     expected = float(stats.t.sf(2.5, 23))
-    assert p_above(lead) == pytest.approx(expected)
+    assert lead.ci95 is not None
+    assert Interval(lead.value, *lead.ci95, 24).p_above() == pytest.approx(expected)
     row = LEAK.model_copy(update={"metrics": {**LEAK.metrics, OVER_OWN_COLOUR: lead}})
     assert no_leak_beyond_colour("gan")(case(row)).p == pytest.approx(expected)
     clear = LEAK.model_copy(update={"metrics": {**LEAK.metrics, OVER_OWN_COLOUR: figure(5.0, 0.1)}})
     assert no_leak_beyond_colour("gan")(case(clear)).p == 0.0004
-    assert p_above(Measured(value=None, reason="x", direction="higher_leaks")) == 1
-    assert (p_above(figure(1.0, 0.0)), p_above(figure(-1.0, 0.0))) == (0, 1)
+    assert Interval(None, None, None, 24, "x").p_above() == Interval(1.0, None, None, 1, "x").p_above() == 1
+    assert (Interval(1.0, 1.0, 1.0, 24).p_above(), Interval(-1.0, -1.0, -1.0, 24).p_above()) == (0, 1)
+    named = Interval(0.7, 0.6, 0.8, 9)
+    assert Interval.read(named.named("area") | {"other": 1.0}, "area") == named
+    assert named.p_above(0.5) == pytest.approx(float(stats.t.sf(0.2 / (0.1 / stats.t.ppf(0.975, 8)), 8)))
 
 
 def test_recovery_is_a_fact_and_being_near_is_no_evidence_of_a_leak() -> None:
@@ -401,8 +404,9 @@ MOMENTS = {
     "latent_var_error": 0.2,
     "latent_mean_error_high": 0.15,
     "latent_var_error_high": 0.22,
+    "latent_mean_error_n": 5.0,
 }
-LATENTS |= {"latent_clients": 5.0}
+LATENTS |= {"latent_precision_n": 5.0}
 GAIN = {"translated_error": 1.0, "untranslated_error": 2.0, "elsewhere_error": 1.5} | {
     f"translation_gain{end}": 0.5 for end in ("", "_low", "_high")
 }

@@ -109,7 +109,7 @@ def test_the_evaluator_measures_latents_where_heads_are_shared(inverted: Fitted,
         for name in (*names, "latent_mean_error", "latent_var_error")
         for end in ("", "_low", "_high", "_n")
     }
-    assert set(facts) == {"latent_clients", *means}
+    assert set(facts) == means
     assert facts["latent_gain"] == pytest.approx(facts["latent_precision"] - facts["noise_precision"])
     assert latent_space(fitted.evaluator()) == {}
 
@@ -129,6 +129,6 @@ def test_what_the_latents_say_of_the_claims(
     latents = {"latent_precision": precision, "latent_recall": 0.5, "noise_precision": 0.0, "noise_recall": 1.0}
     means = {**latents, "latent_gain": precision, "latent_mean_error": error, "latent_var_error": 0.2}
     ends = {f"{name}_{end}": mean + by for name, mean in means.items() for end, by in (("low", -half), ("high", half))}
-    facts = {**means, **ends, "latent_clients": 5.0}
+    facts = {**means, **ends, **{f"{name}_n": 5.0 for name in means}}
     rows = {row.id: row for row in claims("lsi", Case((), (), facts))}
     assert (rows["H-L3"].verdict, rows["H-L7"].verdict) == (resemble, withheld)

@@ -9,12 +9,12 @@ from fdgpriv.claims.hypothesis import (
     Hypothesis,
     interval,
     no_leak_by,
-    p_of,
     rows_of,
     statistics_layers,
     together,
     wire_verdict,
 )
+from fdgpriv.statistics.interval import Interval
 
 
 def _messages(case: Case) -> Decision:
@@ -75,7 +75,7 @@ def _only_when_much_leaked(case: Case) -> Decision:
         reason = "inconclusive: the insider beats its controls at none of these shares; a larger gan:steps may decide"
         return Decision("undecided", reason, evidence)
     small = [name for share, name in found["image"].items() if share <= _SMALL_SHARE]
-    p = together(p_of(case.facts, name) for name in small)
+    p = together(Interval.read(case.facts, name).p_above() for name in small)
     if beaten[0] <= _SMALL_SHARE:
         reason = f"{beaten[0]:g} % leaked ({_count(case, beaten[0])}) is enough for an insider to beat every control"
         return Decision("refuted", reason + ", given public images of the domains", evidence, p, leak=True)

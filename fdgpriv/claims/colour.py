@@ -3,10 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
-from fdgpriv.claims.hypothesis import Case, Decision, Rule, figure, image_verdict, no_leak_by, p_above, rows_of
+from fdgpriv.claims.hypothesis import Case, Decision, Rule, figure, image_verdict, no_leak_by, rows_of
 from fdgpriv.results.attack_finding import OVER_OWN_COLOUR, AttackFinding
+from fdgpriv.statistics.interval import Interval
+from fdgpriv.statistics.measured import Measured
+from fdgpriv.statistics.paired import LEVEL
 
 _DRAWS = "gan"
+_NOT_COMPARED = Measured(value=None, reason="not compared with one colour", direction="higher_leaks")
 _NO_NEARER = "an attack beats every control, but not the best image of one colour"
 
 
@@ -33,9 +37,10 @@ def _beyond_colour(row: AttackFinding) -> AttackFinding:
     """The same row; a reconstruction that is not nearer than its colour is no success any more."""
     if row.attack != _DRAWS:
         return row
-    lead = row.metrics.get(OVER_OWN_COLOUR)
-    p = 1.0 if lead is None else p_above(lead)
-    nearer = lead is not None and lead.ci95 is not None and lead.ci95[0] > 0
+    lead = row.metrics.get(OVER_OWN_COLOUR, _NOT_COMPARED)
+    low, high = lead.ci95 or (None, None)
+    p = Interval(lead.value, low, high, lead.n or 0).p_above()
+    nearer = p <= LEVEL
     changed: dict[str, Any] = {}
     if (control := row.positive_control) is not None and control.p is not None:
         both = {"p": max(control.p, p), "succeeded": control.succeeded and nearer}

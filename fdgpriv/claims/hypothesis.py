@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from scipy import stats
-
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.evaluation.comparison import RunComparison
 from fdgpriv.federation.transcript import Record
@@ -112,26 +110,6 @@ def interval(facts: Mapping[str, float], name: str) -> str:
     """The figure of this name with its interval, if any: 0.62 [0.55, 0.70]."""
     low, high = facts.get(f"{name}_low"), facts.get(f"{name}_high")
     return f"{facts[name]:.2f}" + (f" [{low:.2f}, {high:.2f}]" if low is not None and high is not None else "")
-
-
-def p_above(figure: Measured, least: float = 0.0) -> float:
-    """One-sided p of Student's t test that a mean is above `least`, from its 95 % interval over n units; 1 without one."""
-    if figure.value is None or figure.ci95 is None or figure.n is None or figure.n < 2:
-        return 1.0
-    half = (figure.ci95[1] - figure.ci95[0]) / 2
-    if half == 0:
-        return 0.0 if figure.value > least else 1.0
-    error = half / float(stats.t.ppf(0.975, figure.n - 1))
-    return float(stats.t.sf((figure.value - least) / error, figure.n - 1))
-
-
-def p_of(facts: Mapping[str, float], name: str, least: float = 0.0) -> float:
-    """The same of a figure of the facts, by the lower half of its interval."""
-    value, low, n = (facts.get(key) for key in (name, f"{name}_low", f"{name}_n"))
-    if value is None or low is None or n is None:
-        return 1.0
-    ends = low, 2 * value - low
-    return p_above(Measured(value=value, ci95=ends, n=int(n), direction="higher_leaks"), least)
 
 
 def needs(what: str) -> Rule:

@@ -16,13 +16,13 @@ NEIGHBOURS = 5
 
 
 def latent_space(evaluator: Evaluator) -> dict[str, float]:
-    """Means over at most 5 clients with more than 5 images, with their intervals as ``_low`` and ``_high``; {} if no heads
-    are shared.
+    """Means over at most 5 clients with more than 5 images, with their intervals as ``_low`` and ``_high`` and
+    the number of clients as ``_n``; {} if no heads are shared.
 
     Each client's stage 1 is repeated from the same model and images with other random draws, to obtain its encoder.
     ``latent_precision`` and ``latent_recall`` are those of the synthesised latents among the real ones
     (Kynkäänniemi et al., NeurIPS 2019, k = 5), ``noise_precision`` and ``noise_recall`` of N(0, 1) in their place, and
-    ``latent_gain`` the difference of both precisions. ``latent_clients`` is the number of clients.
+    ``latent_gain`` the difference of both precisions.
     ``latent_mean_error`` and ``latent_var_error`` are relative errors of the latents' moments, as estimated from the
     head's running statistics without their initial values.
     """
@@ -52,7 +52,7 @@ def latent_space(evaluator: Evaluator) -> dict[str, float]:
                 "latent_var_error": _relative(variance, real.var(0)),
             }
         )
-    found = {"latent_clients": float(len(rows))} if rows else {}
+    found: dict[str, float] = {}
     for name in rows[0] if rows else ():
         found |= mean_interval([row[name] for row in rows]).named(name)
     return found

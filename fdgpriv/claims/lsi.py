@@ -12,9 +12,9 @@ from fdgpriv.claims.hypothesis import (
     interval,
     needs,
     no_leak_by,
-    p_of,
     statistics_layers,
 )
+from fdgpriv.statistics.interval import Interval
 from fdgpriv.statistics.measured import Measured
 
 
@@ -65,7 +65,7 @@ def _resemble(case: Case) -> Decision:
         for name in ("latent_precision", "latent_recall", "noise_precision", "noise_recall", "latent_gain")
     }
     evidence = (
-        f"synthesised latents among real ones, {case.facts['latent_clients']:g} clients: "
+        f"synthesised latents among real ones, {case.facts['latent_precision_n']:g} clients: "
         f"precision {told['latent_precision']}, recall {told['latent_recall']}",
         f"N(0, 1) among real ones: precision {told['noise_precision']}, recall {told['noise_recall']}",
         f"precision above N(0, 1)'s: {told['latent_gain']}",
@@ -89,7 +89,7 @@ def _withheld(case: Case) -> Decision:
     errors = ("latent_mean_error", "latent_var_error")
     mean, variance = (interval(case.facts, name) for name in errors)
     evidence = (
-        f"relative error of the statistics, {case.facts['latent_clients']:g} clients: mean {mean}, variance {variance}",
+        f"relative error of the statistics, {case.facts['latent_mean_error_n']:g} clients: mean {mean}, variance {variance}",
     )
     if all(case.facts.get(f"{name}_high", 1.0) < _ACCURATE for name in errors):
         return Decision("refuted", "the uploaded statistics are accurate estimates of those moments", evidence)
@@ -151,7 +151,7 @@ def _translated(case: Case) -> Decision:
     )
     if low is not None and low > 0:
         reason = "translated latents are nearer to another client's than both controls"
-        return Decision("refuted", reason, evidence, p_of(f, "translation_gain"), leak=True)
+        return Decision("refuted", reason, evidence, Interval.read(f, "translation_gain").p_above(), leak=True)
     reason = (
         "translated latents are no nearer to the client's than the controls, but no positive control says they could be"
     )

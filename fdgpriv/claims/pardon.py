@@ -12,10 +12,11 @@ from fdgpriv.claims.hypothesis import (
     interval,
     needs,
     no_leak_by,
-    p_of,
     rows_of,
     wire_verdict,
 )
+from fdgpriv.statistics.interval import Interval
+from fdgpriv.statistics.paired import LEVEL
 
 _STYLE = ("style_statistics",)
 _OF_ALL = ("interpolation_style",)
@@ -52,11 +53,10 @@ def _conceals(case: Case) -> Decision:
         for m in counts
     )
     few, most = counts[0], counts[-1]
-    p = max(p_of(case.facts, f"presence_{most}", 0.5), p_of(case.facts, f"presence_lead_{most}"))
-    if _present(case, most):
+    if (p := _presence(case, most)) <= LEVEL:
         reason = f"with {most} clients, the global style reveals that one took part"
         return Decision("refuted", reason, evidence, p, leak=True)
-    if not _present(case, few):
+    if _presence(case, few) > LEVEL:
         return Decision(
             "undecided", f"inconclusive: not even with {few} clients is a client's presence found", evidence
         )
@@ -69,11 +69,10 @@ def _conceals(case: Case) -> Decision:
     return Decision("supported", reason, evidence)
 
 
-def _present(case: Case, clients: int) -> bool:
-    """Whether one of so many clients is found, better than by guessing and than by who looks for another."""
-    return (
-        case.facts.get(f"presence_{clients}_low", 0.0) > 0.5 and case.facts.get(f"presence_lead_{clients}_low", 0.0) > 0
-    )
+def _presence(case: Case, clients: int) -> float:
+    """The p of finding one of so many clients better than by guessing and than who looks for another."""
+    found, lead = (Interval.read(case.facts, f"{name}_{clients}") for name in ("presence", "presence_lead"))
+    return max(found.p_above(0.5), lead.p_above())
 
 
 def _labels_concealed(case: Case) -> Decision:

@@ -9,7 +9,6 @@ from torch import nn
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.state import Resumable
-from fdgpriv.models.from_cpu import device_of
 from fdgpriv.results.selection import rounds_to_try
 from fdgpriv.results.utility import personal_utility, utility
 from fdgpriv.results.utility_finding import PersonalUtility, Utility
@@ -49,7 +48,6 @@ class RoundEvaluation(Resumable):
     ) -> None:
         self.name, self.population, self.rounds, self.personal = name, population, rounds, personal
         self.own_statistics, self.model, self.progress = own_statistics, model, progress
-        self.device = device_of(model)
         self.evaluated: dict[int, Utility | PersonalUtility] = {}
         self.latest = -1
         self.task = progress.task(f"training {name}", rounds)

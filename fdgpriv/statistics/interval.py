@@ -1,6 +1,7 @@
 """Intervals over independent units: of a mean, of a count, and of the share that leaked."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -30,6 +31,21 @@ class Interval:
         """The figure under this name, as far as there are any its ends under ``NAME_low`` and ``NAME_high``, and ``NAME_n``."""
         parts = {name: self.value, f"{name}_low": self.lower, f"{name}_high": self.upper, f"{name}_n": float(self.n)}
         return {key: value for key, value in parts.items() if value is not None}
+
+    @classmethod
+    def read(cls, figures: Mapping[str, float], name: str) -> "Interval":
+        """The figure of this name among those that `named` gave."""
+        value, lower, upper = (figures.get(f"{name}{end}") for end in ("", "_low", "_high"))
+        return cls(value, lower, upper, int(figures.get(f"{name}_n", 0)))
+
+    def p_above(self, least: float = 0.0) -> float:
+        """One-sided p of Student's t test that a mean is above `least`, by the lower half of its interval; 1 without one."""
+        if self.value is None or self.lower is None or self.n < 2:
+            return 1.0
+        error = (self.value - self.lower) / float(special.stdtrit(self.n - 1, 0.975))
+        if error == 0:
+            return 0.0 if self.value > least else 1.0
+        return float(special.stdtr(self.n - 1, (least - self.value) / error))
 
 
 def finite(name: str, values: ArrayLike) -> Array:
