@@ -1,7 +1,7 @@
 """Data augmentation from an explicit generator: flips and translations, or random crops and colour jitter.
 
 Crops and colours follow the distributions of torchvision's RandomResizedCrop, ColorJitter and RandomGrayscale. Those
-classes use torch's global generator, which is not touched here.
+classes use torch's global generator, which is not touched here, and change one image, or all of a batch in one way.
 """
 
 import math
@@ -10,10 +10,12 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import grid_sample
 
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.data.pixels import as_images
-from fdgpriv.utils.torchvision_import import torchvision
+
+from ._colour_jitter import grey, jitter, jittered
 
 _RATIO = 4 / 3  # torchvision's default: aspect ratio of a crop, between 3/4 and 4/3
 _TRIES = 10
@@ -36,19 +38,23 @@ class Crops:
 
     def __call__(self, images: Tensor, flip: bool, rng: torch.Generator) -> Tensor:
         """Augments each image (B, 3, S, S) in [0, 1] independently; flips with probability 1/2 if `flip`."""
-        side, functional = images.shape[-1], torchvision.transforms.functional
-        boxes = crop_boxes(len(images), side, self.least, rng).tolist()
-        flips = (torch.rand(len(images), generator=rng) < 0.5).tolist()
-        augmented = []
-        for image, box, flipped in zip(images, boxes, flips, strict=True):
-            one = functional.resized_crop(image, *box, [side, side], antialias=True)
-            one = one.flip(2) if flipped and flip else one
+        boxes = crop_boxes(len(images), images.shape[-1], self.least, rng)
+        flips = torch.rand(len(images), generator=rng) < 0.5
+        colours, greys = [], []
+        for _ in images:
             if self.colour:
-                one = jittered(one, *jitter(self.colour, rng))
-            if self.grey and float(torch.rand((), generator=rng)) < self.grey:
-                one = functional.rgb_to_grayscale(one, 3)
-            augmented.append(one)
-        return torch.stack(augmented)
+                colours.append(jitter(self.colour, rng))
+            greys.append(bool(self.grey) and float(torch.rand((), generator=rng)) < self.grey)
+        images = resized_crops(images, boxes)
+        images = torch.where(_each(flips), images.flip(3), images) if flip else images
+        if colours:
+            images = jittered(images, *map(torch.tensor, zip(*colours, strict=True)))
+        return torch.where(_each(torch.tensor(greys)), grey(images), images) if any(greys) else images
+
+
+def _each(images: Tensor) -> Tensor:
+    """One value an image (B,) as (B, 1, 1, 1)."""
+    return images[:, None, None, None]
 
 
 ImageChanges = Literal["none", "flip_translate", "crop", "crop_colour"]
@@ -106,22 +112,13 @@ def crop_boxes(count: int, side: int, least: float, rng: torch.Generator) -> Ten
     return torch.stack([top, left, height, width], dim=1)
 
 
-def jitter(most: float, rng: torch.Generator) -> tuple[list[int], list[float]]:
-    """The order of the four colour changes, and their factors: brightness, contrast, saturation, hue."""
-    order = torch.randperm(4, generator=rng).tolist()
-    drawn = most * (2 * torch.rand(4, generator=rng, dtype=torch.float64) - 1)
-    return order, (drawn + torch.tensor([1.0, 1.0, 1.0, 0.0])).tolist()
-
-
-def jittered(image: Tensor, order: list[int], factors: list[float]) -> Tensor:
-    """Applies colour changes with these factors to an image (3, S, S), in this order."""
-    functional = torchvision.transforms.functional
-    changes = (
-        functional.adjust_brightness,
-        functional.adjust_contrast,
-        functional.adjust_saturation,
-        functional.adjust_hue,
+def resized_crops(images: Tensor, boxes: Tensor) -> Tensor:
+    """Images (B, 3, S, S): of image b the crop `boxes[b]` (top, left, height, width), enlarged to S x S bilinearly."""
+    side = images.shape[-1]
+    top, left, height, width = boxes.T[..., None]
+    rows, columns = (
+        start + (length / side * (torch.arange(side) + 0.5) - 0.5).clamp(min=0).minimum(length - 1)
+        for start, length in ((top, height), (left, width))
     )
-    for which in order:
-        image = changes[which](image, factors[which])
-    return image
+    places = torch.stack(torch.broadcast_tensors(columns[:, None, :], rows[:, :, None]), dim=3)
+    return grid_sample(images, (places + 0.5) * 2 / side - 1, padding_mode="border", align_corners=False)
