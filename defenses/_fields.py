@@ -3,6 +3,8 @@
 from dataclasses import fields, replace
 from typing import Any, cast
 
+from torch import nn
+
 from fdgpriv.defense import M
 
 
@@ -22,6 +24,15 @@ def with_buffers(method: M, buffers: str, defense: str) -> M:
     """
     more = {"recalibrate_bn": False} if hasattr(method, "recalibrate_bn") else {}
     try:
-        return with_fields(method, buffers=buffers, **more)
+        changed = with_fields(method, buffers=buffers, **more)
     except ValueError as error:
         raise ValueError(f"{defense}: not applicable to {method.name()} ({error})") from None
+    if changed == method:
+        raise ValueError(f"{defense}: has no effect: {method.name()}.buffers is {buffers} already")
+    return changed
+
+
+def check_normalised(model: nn.Module, defense: str) -> None:
+    """Raises ValueError where a network has no BatchNorm statistics."""
+    if not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
+        raise ValueError(f"{defense}: has no effect: the network that is trained has no BatchNorm")

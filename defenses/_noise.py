@@ -17,7 +17,7 @@ from fdgpriv.defense import Defense, Guarantee, Outgoing
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
 from fdgpriv.privacy.accounting import noise_multiplier
-from fdgpriv.privacy.adjacency import Adjacency, Unit
+from fdgpriv.privacy.adjacency import Adjacency, Unit, check_delta
 from fdgpriv.privacy.canaries import VectorCanaries
 from fdgpriv.privacy.vectors import KINDS, MODELS, Frame, Norm, Vectors, vectors_of
 from fdgpriv.privacy.wording import in_words
@@ -268,9 +268,5 @@ class GaussianNoise(Noise):
         return self.epsilon, self.delta
 
     def check_sizes(self, sizes: Mapping[str, int]) -> None:
-        largest = max(sizes, key=lambda name: sizes[name])
-        if self.covers and self.delta * sizes[largest] >= 1:
-            raise ValueError(
-                f"{self.name()}.delta: want less than 1/n for every client, got {self.delta:g} and {sizes[largest]} images "
-                f"of {largest}"
-            )
+        if self.covers:
+            check_delta(self.name(), self.delta, sizes)

@@ -66,6 +66,14 @@ class GradientCanaries:
 
 
 @dataclass(frozen=True)
+class PlainOnTwin(LocalTraining):
+    """Plain SGD on the network that DP-SGD trains."""
+
+    def network(self, model: nn.Module) -> nn.Module:
+        return group_norm_twin(model)
+
+
+@dataclass(frozen=True)
 class PrivateSGD(LocalTraining):
     """DP-SGD; the noise is calibrated to each client's number of images, which is public.
 
@@ -97,6 +105,9 @@ class PrivateSGD(LocalTraining):
 
     def network(self, model: nn.Module) -> nn.Module:
         return group_norm_twin(model)
+
+    def undefended(self) -> LocalTraining:
+        return PlainOnTwin()
 
     def batches(self, work: Workload, rng: torch.Generator) -> Iterator[Tensor]:
         """As many as of plain SGD; in each, every image is independently with probability q, with all its copies."""

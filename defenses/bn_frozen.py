@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+from torch import nn
+
 from fdgpriv.defense import Defense, Guarantee, M
 
-from ._fields import with_buffers
+from ._fields import check_normalised, with_buffers
 
 
 @dataclass(frozen=True)
@@ -13,6 +15,9 @@ class BnFrozen(Defense):
 
     def local_training(self, method: M) -> M:
         return with_buffers(method, "freeze", self.name())
+
+    def check_model(self, model: nn.Module) -> None:
+        check_normalised(model, self.name())
 
     def guarantee(self) -> Guarantee:
         return Guarantee(

@@ -1,5 +1,6 @@
 """DP-SGD: clients clip each image's gradient and add noise in local training (Abadi et al., CCS 2016)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -11,7 +12,7 @@ from fdgpriv.data.dataset import ClientData
 from fdgpriv.defense import Defense, Guarantee
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
-from fdgpriv.privacy.adjacency import Adjacency
+from fdgpriv.privacy.adjacency import Adjacency, check_delta
 from fdgpriv.privacy.poisson import Accountant
 from fdgpriv.privacy.wording import in_words
 from fdgpriv.utils.defaults import Bug
@@ -71,6 +72,9 @@ class DPSGD(Defense):
 
     def bound_to(self, sharing: Disclosure) -> Self:
         return replace(self, rounds=max(1, sharing.releases(ModelState.kind), sharing.releases(ModelUpdate.kind)))
+
+    def check_sizes(self, sizes: Mapping[str, int]) -> None:
+        check_delta(self.name(), self.delta, sizes)
 
     def canaries(
         self, method: Any, federation: Federation, data: ClientData, rng: torch.Generator

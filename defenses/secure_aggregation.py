@@ -1,13 +1,14 @@
 """Secure aggregation: the server sees only sums of answers, never one client's answer, where it needs no more."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Self
 
 from pydantic import Field
 
 from fdgpriv.defense import Defense, Guarantee
 from fdgpriv.federation.disclosure import Disclosure
+from fdgpriv.utils.fields import PositiveInt
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,12 @@ class SecureAggregation(Defense):
             updates), which then stay visible. Without it such methods are refused.
         colluders: Clients of each sum, the last by name, that tell the server the masks they have in common with others:
             it then knows the honest clients' sum, which is attacked as `honest_mean`.
+        participants: Clients of each sum, none for all; set by `bound_to`.
     """
 
     partial: bool = False
     colluders: Annotated[int, Field(ge=0)] = 0
+    participants: PositiveInt | None = None
 
     def bound_to(self, sharing: Disclosure) -> Self:
         open_kinds = ", ".join(kind.replace("_", " ") for kind in sharing.individual)
@@ -39,12 +42,17 @@ class SecureAggregation(Defense):
                 f"secure_aggregation: want a server that needs only sums; {sharing.method}'s needs each client's "
                 f"{open_kinds}; secure_aggregation:partial=true hides the rest"
             )
-        return self
+        return replace(self, participants=sharing.participants)
 
     def check_sizes(self, sizes: Mapping[str, int]) -> None:
-        if self.colluders >= len(sizes):
+        summed = min(len(sizes), self.participants or len(sizes))
+        if summed < 2:
             raise ValueError(
-                f"secure_aggregation: want fewer colluders than the {len(sizes)} clients, got {self.colluders}"
+                f"secure_aggregation: want sums of at least 2 participants, got {summed}: it hides nothing"
+            )
+        if self.colluders >= summed:
+            raise ValueError(
+                f"secure_aggregation: want fewer colluders than the {summed} clients of a sum, got {self.colluders}"
             )
 
     @property

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from fdgpriv.artifacts.parameters import ClassifierHead, ModelUpdate
+from fdgpriv.artifacts.statistics import SampleCount
 from fdgpriv.defense import Defense, Guarantee
 from fdgpriv.federation.disclosure import Disclosure
 
@@ -19,7 +20,8 @@ class Shuffle(Defense):
     """
 
     def bound_to(self, sharing: Disclosure) -> Self:
-        named = [kind for kind in sharing.uploads if kind in NEED_NAMES]
+        apart = (SampleCount.kind,) if SampleCount.kind in sharing.individual else ()  # not beside what it weighs
+        named = [kind for kind in sharing.uploads if kind in (*NEED_NAMES, *apart)]
         if named:
             raise ValueError(
                 f"shuffle: not applicable to {sharing.method}, whose server needs to know whose {named[0]} it receives"

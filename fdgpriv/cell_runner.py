@@ -152,7 +152,7 @@ class CellRunner:
         ]
         task = self.progress.task(f"attacking {folder}", len(evaluations))
         pool = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
-        measured = pool.submit(facts, evaluator, self.out / "scores" / folder)
+        measured = pool.submit(facts, evaluator, self.out / "scores" / folder, self.config.attacks)
         try:
             for one in evaluations:
                 scores[one.key] = one.pending(_PENDING)

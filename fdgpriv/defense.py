@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
 import torch
+from torch import nn
 
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
@@ -75,6 +76,9 @@ class Defense(Role):
     def check_sizes(self, sizes: Mapping[str, int]) -> None:
         """Raises ValueError where the guarantee says nothing for clients of so many images."""
 
+    def check_model(self, model: nn.Module) -> None:
+        """Raises ValueError where the defense changes nothing of a federation that trains this network."""
+
     def protect(
         self, outgoing: Outgoing, rng: torch.Generator, received: ModelState | None = None
     ) -> Artifact | StyleDraft:
@@ -96,6 +100,10 @@ class Defense(Role):
         """Whether a client with so many samples does not share this artifact."""
         return False
 
+    def can_withhold(self, kind: str) -> bool:
+        """Whether some clients may not share artifacts of this kind."""
+        return False
+
     @property
     def aggregates(self) -> bool:
         """Whether the server sees only the sum of answers that it needs no more of than their mean."""
@@ -112,7 +120,12 @@ class Defense(Role):
         return False
 
     def relayed(self, artifact: Artifact, latest: Mapping[str, Artifact]) -> Artifact:
-        """What another client receives in place of a client's artifact; `latest` is the last one of each client."""
+        """What a client receives in place of another's artifact, or of one that the server made of several clients'.
+
+        Args:
+            artifact: As the server has it.
+            latest: By client, its last artifact of that kind, or of the kind that the server's is made of.
+        """
         return artifact
 
     def alters(self, kind: str) -> bool:
@@ -151,6 +164,10 @@ class Defense(Role):
         """
         return None
 
+    def proving(self) -> "Sequence[Defense]":
+        """The defenses that it consists of, as far as they prove something."""
+        return [self] if self.guarantee().epsilon is not None else []
+
     def guarantee(self) -> Guarantee:
         """The guarantee; by default that nothing is proved."""
         return Guarantee(None, None, f"{self.name()} proves nothing: no finite epsilon.")
@@ -176,6 +193,12 @@ class Combined(Defense):
         return method
 
     def bound_to(self, sharing: Disclosure) -> "Combined":
+        summed = [kind for kind in sharing.uploads if kind not in sharing.individual] if self.aggregates else []
+        for part in self.parts:
+            if missing := [kind for kind in summed if part.can_withhold(kind)]:
+                raise ValueError(
+                    f"--defense: want sums or {part.name()}: sums need every client's {missing[0]}, got {self.spec()}"
+                )
         return replace(self, parts=tuple(part.bound_to(sharing) for part in self.parts))
 
     def with_bug(self, bug: Bug | None) -> "Combined":
@@ -184,6 +207,10 @@ class Combined(Defense):
     def check_sizes(self, sizes: Mapping[str, int]) -> None:
         for part in self.parts:
             part.check_sizes(sizes)
+
+    def check_model(self, model: nn.Module) -> None:
+        for part in self.parts:
+            part.check_model(model)
 
     def protect(
         self, outgoing: Outgoing, rng: torch.Generator, received: ModelState | None = None
@@ -194,6 +221,9 @@ class Combined(Defense):
 
     def withholds(self, artifact: Artifact, samples: int) -> bool:
         return any(part.withholds(artifact, samples) for part in self.parts)
+
+    def can_withhold(self, kind: str) -> bool:
+        return any(part.can_withhold(kind) for part in self.parts)
 
     @property
     def aggregates(self) -> bool:
@@ -217,7 +247,7 @@ class Combined(Defense):
 
     def worlds(self, dim: int, draws: int, rng: torch.Generator) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Summed scores of the parts that prove something; None if one of them cannot be simulated, or there is none."""
-        each = [part.worlds(dim, draws, rng) for part in self._proving()]
+        each = [part.worlds(dim, draws, rng) for part in self.proving()]
         found = [worlds for worlds in each if worlds is not None]
         if not found or len(found) < len(each):
             return None
@@ -227,12 +257,12 @@ class Combined(Defense):
         self, method: Any, federation: Federation, data: ClientData, rng: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Of the one part that proves something; None if several do, or none."""
-        proving = self._proving()
+        proving = self.proving()
         return proving[0].canaries(method, federation, data, rng) if len(proving) == 1 else None
 
     def guarantee(self) -> Guarantee:
         """Of the parts that prove something together: their epsilons and deltas add up."""
-        found = [part.guarantee() for part in self._proving()]
+        found = [part.guarantee() for part in self.proving()]
         others = [part.name() for part in self.parts if part.guarantee().epsilon is None]
         said = [one.statement for one in found] + [f"{name} proves nothing." for name in others]
         if not found:
@@ -246,8 +276,8 @@ class Combined(Defense):
             all(one.gaussian for one in found),
         )
 
-    def _proving(self) -> Sequence[Defense]:
-        return [part for part in self.parts if part.guarantee().epsilon is not None]
+    def proving(self) -> Sequence[Defense]:
+        return [proving for part in self.parts for proving in part.proving()]
 
 
 def defended(method: M, spec: str, bug: Bug | None = None) -> tuple[M, Defense]:

@@ -53,7 +53,9 @@ def _built(config: AuditConfig, dataset: Dataset) -> bool:
                 for defense in config.defenses:
                     own, protecting = defended(method, defense, config.inject_bug)
                     protecting.check_sizes({name: len(held) for name, held in clients.items()})
-                    own.check(own.model(federation, generator(seed)))
+                    trained = own.model(federation, generator(seed))
+                    own.check(trained)
+                    protecting.check_model(trained)
     return bool(built)
 
 

@@ -63,6 +63,10 @@ class Method(Role):
         """Further public facts for the audit: numbers of releases, style computation, client training."""
         return Disclosure(self.name(), self.rounds)
 
+    def undefended(self) -> Self:
+        """The method whose clients train as if no defense were in their steps, on the same network."""
+        return self
+
     def model_of(self, model: nn.Module, client: str) -> nn.Module:
         """The final model of `client`, given the server's result; by default the global model."""
         return model

@@ -110,12 +110,17 @@ class FederatedSGD(Method):
         other: type[Self] = type(type(self).__name__, (type(self),), changed)
         return other(**{field.name: getattr(self, field.name) for field in fields(self)})
 
+    def undefended(self) -> Self:
+        plain = self.local_training.undefended()
+        return self if plain is self.local_training else self.trained_by(plain)
+
     def workload(self, data: ClientData) -> Workload:
         """The local training of a client with these data."""
         return Workload(len(data), data.copies, self.batch_size, self.rounds, self.passes)
 
     def disclosure(self) -> Disclosure:
-        return Disclosure(self.name(), self.rounds, uploads=(ModelState.kind,), training=self)
+        uploads = (ModelState.kind,)
+        return Disclosure(self.name(), self.rounds, uploads=uploads, training=self, participants=self.participants)
 
     def lr_at(self, round: int) -> float:
         """Learning rate in this round."""

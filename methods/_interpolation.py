@@ -24,6 +24,8 @@ def interpolation_style(
         coarsest: Use FINCH's coarsest partition instead of the finest.
         midpoint: For an even number of clusters use the mean of the two middle values instead of the lower one.
     """
+    if not styles:
+        raise ValueError("want the style of at least one client, got none")
     rows = torch.stack([torch.cat([style.mean, style.std]) for style in styles])
     labels = finch(rows)[-1 if coarsest else 0] if clustering else torch.zeros(len(rows), dtype=torch.int64)
     centres = torch.stack([rows[labels == k].double().mean(0) for k in range(int(labels.max()) + 1)])

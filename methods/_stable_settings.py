@@ -85,6 +85,14 @@ class StableSettings(FederatedSGD):
     clamp_sigma: bool = False
     code_compat: bool = False
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.style_mode == "eval" and self.local_statistics and self.shares_styles:
+            raise ValueError(
+                f"{self.name()}.style_mode: want train with buffers=keep_local, where running statistics are of the "
+                "client's own images of all rounds; got eval"
+            )
+
     @property
     def coupling(self) -> str:
         return "style exploration, mixing and attention combine the images of a mini-batch"

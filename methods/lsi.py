@@ -106,7 +106,9 @@ class LSI(LSISettings):
             if self.recalibrate_bn:
                 aggregated = shared_state(model, SERVER, round, self)
                 message: dict[str, Message] = {client: [aggregated] for client in clients}
-                answers = yield Ask("recalibrate", message, reduce="mean", wanted=[_expected_statistics(aggregated)])
+                wanted = [_expected_statistics(aggregated)]
+                known = {client: sizes[client] for client in clients} if sizes else None
+                answers = yield Ask("recalibrate", message, reduce="mean", weights=known, wanted=wanted)
                 statistics = [sent.state for sent in answered(answers, BatchNormStatistics).values()]
                 model.load_state_dict(buffers(statistics, weights), strict=False)
         last = shared_state(model, SERVER, self.rounds - 1, self)

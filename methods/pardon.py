@@ -100,8 +100,12 @@ class Pardon(FederatedAveraging):
     code_compat: bool = False
 
     @property
-    def coupling(self) -> str:
-        return "its triplet loss compares the images of a mini-batch"
+    def coupling(self) -> str | None:
+        if self.style_transfer and self.contrastive:
+            return "its triplet loss compares the images of a mini-batch"
+        if self.style_transfer:
+            return "each image and its stylised copy are in one mini-batch"
+        return "with regulariser=sum its penalty is no mean over images" if self.regulariser == "sum" else None
 
     def style_rule(self) -> StyleRule | None:
         """How styles are computed and pooled; None if none are shared."""

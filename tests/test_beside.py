@@ -223,12 +223,13 @@ def test_without_fedavg_of_the_same_network_the_call_that_adds_it_is_told() -> N
         (LEAKS, LEAKS, measured(-0.01, 0.03), "supported", "to within 0.05"),
         (LEAKS, QUIET, measured(0.07, 0.03), "refuted", "members are found better"),
         (LEAKS, QUIET, measured(0.02, 0.01), "refuted", "members are found better"),
+        (QUIET, QUIET, measured(0.07, 0.03), "undecided", "members are not found"),
         (QUIET, LEAKS, measured(-0.07, 0.03), "undecided", "random embeddings change membership"),
         (QUIET, QUIET, measured(0.01, 0.06), "undecided", "inconclusive: the interval holds 0"),
         (QUIET, failing(UNSURE), measured(0.01, 0.03), "undecided", "fails on its positive control"),
         (QUIET, QUIET, missing("no unit in common"), "undecided", "no unit in common"),
     ],
-    ids=["equal", "equal leaks", "more", "little more", "less", "wide", "weak", "null"],
+    ids=["equal", "equal leaks", "more", "little more", "more of nothing", "less", "wide", "weak", "null"],
 )
 def test_random_embeddings_decide_by_what_learned_ones_add(
     mine: AttackFinding, theirs: AttackFinding, gain: Measured, verdict: str, said: str

@@ -84,6 +84,23 @@ class Noise(Attack):
         return Predictions([scale.get(type(self.task), lambda one: one)(one) for one in drawn])
 
 
+@dataclass(frozen=True)
+class NoiseWithout(Noise):
+    """Predicts the same noise without any artifact."""
+
+    def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
+        found = super().infer(adversary, observations, rng)
+        return replace(found, baselines={"unconditional": [found.values[0]]})
+
+
+def test_what_an_attack_predicts_without_an_artifact_is_weighed_as_with_one(evaluator: Evaluator) -> None:
+    scores = evaluate_trials(NoiseWithout(Images()), asked(evaluator, "server", Images(), (1,)), (), generator(2))[0][1]
+    assert scores.trust == 0
+    unaided = np.mean(scores.headline["unconditional"])
+    assert unaided == pytest.approx(np.mean(scores.headline["attack"]))
+    assert unaided > np.mean(scores.headline["noise"]) + 1
+
+
 @pytest.mark.parametrize("role", ["server", "client", "third_party"])
 @pytest.mark.parametrize("task", [Images(), DomainLabel(), LabelShares(), SizeOfClient()], ids=lambda task: task.name())
 def test_noise_is_never_significantly_below_what_its_adversary_knows_without_it(

@@ -487,8 +487,13 @@ def test_a_style_adds_a_risk_where_no_attack_on_the_model_finds_its_secret() -> 
         update={"threat": finding("x", "auc", 0, "leak").threat.model_copy(update={"role": "client"})}
     )
     assert verdict_of("pardon", "H-P5", case(style_row, *others, elsewhere))[0] == "refuted"
+    told = [finding("label_histogram", "l1", 0.1, "leak"), *others]
+    assert verdict_of("pardon", "H-P5", case(*told))[0] == "refuted"
     unharmed = finding("style_membership", "auc", 0.5, "no_leak_found")
-    assert verdict_of("pardon", "H-P5", case(unharmed, *others, model))[0] == "supported"
+    said = "not measured: needs label_histogram on this artifact, too"
+    assert verdict_of("pardon", "H-P5", case(unharmed, *others, model)) == ("undecided", said)
+    every = [*others, finding("label_histogram", "l1", 0.4, "no_leak_found")]
+    assert verdict_of("pardon", "H-P5", case(unharmed, *every, model))[0] == "supported"
 
 
 @pytest.mark.parametrize(

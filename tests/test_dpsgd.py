@@ -1,6 +1,7 @@
 """DP-SGD in local training: gradients of single images, clip, noise, sampling, accounting, and its audit by canaries."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -441,6 +442,20 @@ def test_nothing_is_measured_where_nothing_is_claimed() -> None:
     client = Defense.named("gaussian").configured({"unit": "client"})
     assert measured_by_training(client, small("fedavg"), world, held(), seeded(0)) is None
     assert measured_by_updates(Defense.named("gaussian")(), 1, seeded(0)) is None
+
+
+@pytest.mark.parametrize("defense", ["dpsgd+gaussian", "laplace+dpsgd", "dpsgd+clip:on=all"])
+def test_canary_clients_do_not_accuse_who_proves_nothing_of_updates(defense: str) -> None:
+    """DP-SGD's noise is in the training, which these do not do; the others' is on styles, or none."""
+    _, bound = defended(small("ccst"), defense)
+    assert bound.guarantee().epsilon is not None
+    assert measured_by_updates(bound, 1, seeded(0)) is None
+
+
+@pytest.mark.parametrize(("delta", "refused"), [(1 / 9 - 1e-6, False), (1 / 9, True)])
+def test_a_delta_that_allows_to_give_an_image_away_is_refused(delta: float, refused: bool) -> None:
+    with pytest.raises(ValueError, match=r"dpsgd.delta: want less than 1/n") if refused else nullcontext():
+        DPSGD(delta=delta).check_sizes({"a": 9, "b": 4})
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from typing import Any, get_args
 import factories
 import pytest
 import torch
+from conftest import fit
 from factories import count, equal, finite, held, seeded
 from torch import Tensor, nn
 
@@ -627,6 +628,26 @@ def test_a_global_model_is_every_clients() -> None:
     fedavg, model = Method.named("fedavg")(), nn.Linear(1, 1)
     assert not fedavg.personal
     assert fedavg.model_of(model, "client-0") is model
+
+
+def test_with_participants_another_client_s_model_is_never_one_s_own(tiny: Dataset) -> None:
+    """Only those are evaluated whose counterpart was sent a model in the last round."""
+    settings = {"participants": "2", "rounds": "3", "hidden": "4"}
+    target = fit(tiny, clients=5, method="hfedf", settings=settings).evaluator().target("global_model")
+    sent = {id(model): name for name, model in target.wire.items()}
+    assert len(sent) == len(target.wire) == len(target.clients) == 2
+    assert all(target.receiver[name] != name for name in target.clients)
+
+
+@pytest.mark.parametrize(("participants", "rounds"), [("none", [1, 2]), ("2", [2])])
+def test_rounds_in_which_some_clients_are_sent_a_model_are_not_evaluated(
+    tiny: Dataset, tmp_path: Path, participants: str, rounds: list[int]
+) -> None:
+    settings = {"rounds": "2", "local_epochs": "1", "batch_size": "32", "hidden": "4", "participants": participants}
+    config = AuditConfig(methods=("hfedf",), preset="quick", settings=settings, clients=3, device="cpu").checked()
+    trained, _ = train(config, tiny, Cell("hfedf", tiny.default_target, 0, "none"), tmp_path, ProgressLog(), 2)
+    assert trained.utility is not None
+    assert [entry.round for entry in trained.utility.rounds] == rounds
 
 
 def test_the_audit_trains_it_and_tries_every_clients_model(tiny: Dataset, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor
 
 from fdgpriv.statistics import kernel_ridge
@@ -122,13 +123,26 @@ def test_the_error_on_many_inputs_is_with_each_group_left_out(
     groups = torch.arange(18) % 5
     inputs = torch.randn(18, dimensions, generator=rng)
     targets = inputs[:, :2].sin() + 0.1 * torch.randn(18, 2, generator=rng)
+    some = kernel_ridge.some_of(18)
+    assert len(some) == 6
+    rest = torch.ones(18).index_fill(0, some, 0).bool()
+    targets[rest] += targets[some].mean(0) - targets[rest].mean(0)  # those chosen on have the mean of all
     found = KernelRidge(inputs, targets, kernel, groups)
-    few = KernelRidge(inputs[::3], targets[::3], kernel, groups[::3])
+    few = KernelRidge(inputs[some], targets[some], kernel, groups[some])
     assert (found.width, found.penalty) == (pytest.approx(few.width), few.penalty)
     inputs, targets = inputs.double(), targets.double()
     ridge = found.penalty * float(gram(kernel, inputs, inputs, found.width).trace()) / 18
     left_out = without_each_group(kernel, inputs, targets, groups, ridge, found.width)
     assert found.loss == pytest.approx(float(squared(left_out, targets)), rel=1e-4)
+
+
+@pytest.mark.parametrize("turns", [2, 3, 4, 6, 12])
+def test_inputs_that_come_in_turns_are_all_chosen_on(turns: int) -> None:
+    for count in (600, 1000, 3000):
+        chosen = (kernel_ridge.some_of(count) % turns).bincount(minlength=turns)
+        assert int(chosen.sum()) == kernel_ridge.CHOSEN_ON
+        assert stats.chisquare(chosen.numpy()).pvalue > 1e-3
+    assert kernel_ridge.some_of(5).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_a_radial_kernel_fits_what_no_line_does(rng: torch.Generator) -> None:
@@ -157,7 +171,8 @@ def test_on_many_inputs_the_penalty_moves_to_where_neither_neighbour_errs_less(
     inputs = torch.randn(18, dimensions, generator=rng)
     targets = inputs[:, :2].sin() + 0.1 * torch.randn(18, 2, generator=rng)
     found = KernelRidge(inputs, targets, kernel)
-    few = KernelRidge(inputs[::3], targets[::3], kernel)
+    some = kernel_ridge.some_of(18)
+    few = KernelRidge(inputs[some], targets[some], kernel)
     assert found.width == pytest.approx(few.width)
     inputs, targets = inputs.double(), targets.double()
     center, mean = targets.mean(0), float(gram(kernel, inputs, inputs, found.width).trace()) / 18

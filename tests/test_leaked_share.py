@@ -71,10 +71,8 @@ def test_the_shares_reach_the_insider_and_never_the_targets(ccst: Fitted) -> Non
     assert held == [public, *(public + sum(int(share * len(data)) for data in clients) for share in (0.5, 0.9))]
 
 
-def test_the_mean_image_leads_nobody(ccst: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawing = Drawing()
-    monkeypatch.setattr(Attack, "named", lambda name: drawing)
-    found = leaked_share(ccst.evaluator())
+def test_the_mean_image_leads_nobody(ccst: Fitted) -> None:
+    found = leaked_share(ccst.evaluator(), Drawing())
     assert {round(found[name], 9) for name in FIGURES} == {0.0}
     assert max(found[f"{name}_low"] for name in FIGURES) <= 1e-9
     assert decided(found).verdict == "undecided"
@@ -100,13 +98,11 @@ def test_a_lead_is_one_over_every_control_that_the_insider_is_granted() -> None:
     assert found.upper == min(one.upper or 0 for one in each.values()) == each["mean_image"].upper
 
 
-def test_who_knows_every_image_by_its_style_leads_at_every_share(ccst: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_knows_every_image_by_its_style_leads_at_every_share(ccst: Fitted) -> None:
     population = ccst.population
     every = (*population.clients.values(), *population.shadows.values(), *population.auxiliary.values())
     images = torch.cat([data.images for data in every])
-    drawing = Drawing(images)
-    monkeypatch.setattr(Attack, "named", lambda name: drawing)
-    found = leaked_share(ccst.evaluator())
+    found = leaked_share(ccst.evaluator(), Drawing(images))
     assert all(found[f"leaked_{100 * share:g}_image_low"] > 10 for share in SHARES)
     assert all(found[f"leaked_{100 * share:g}_client"] < 10 for share in SHARES)
     assert decided(found).verdict == "refuted"
@@ -114,14 +110,14 @@ def test_who_knows_every_image_by_its_style_leads_at_every_share(ccst: Fitted, m
 
 def test_the_attack_itself_gives_every_figure_and_the_same_again(ccst: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fdgpriv.claims.leaked_share.SHARES", (0.1,))
-    found = leaked_share(ccst.evaluator())
+    found = leaked_share(ccst.evaluator(), Attack.named("gan")())
     ends = {f"leaked_10_{whose}{end}" for whose in ("image", "client") for end in ("", "_low", "_high", "_n")}
     assert set(found) == {"leaked_10_count", *ends}
-    assert found == leaked_share(ccst.evaluator())
+    assert found == leaked_share(ccst.evaluator(), Attack.named("gan")())
 
 
 def test_only_of_the_method_whose_claim_it_is(tiny: Dataset) -> None:
-    assert leaked_share(fit(tiny, clients=6, method="pardon").evaluator()) == {}
+    assert leaked_share(fit(tiny, clients=6, method="pardon").evaluator(), Attack.named("gan")()) == {}
 
 
 def test_the_claim_is_decided_by_the_least_share_that_is_enough() -> None:

@@ -129,6 +129,15 @@ def test_a_style_is_linked_to_its_client_s_style_of_the_first_round(fitted: Fitt
     assert found.positive() == found.undefended
 
 
+def test_the_positive_control_is_without_the_defense_in_both_rounds(tiny: Dataset, tmp_path: Path) -> None:
+    """The defended styles of the first round would link nobody."""
+    found = evaluated(
+        fit(tiny, clients=6, settings={"rounds": "2"}, defense="gaussian:epsilon=0.05").evaluator(), tmp_path
+    )
+    assert found.undefended is not None
+    assert mean(found.by_size[None], "attack") < 0.6 < mean(found.undefended, "attack")
+
+
 def test_a_style_that_crossed_once_is_linked_to_nothing(tiny: Dataset, tmp_path: Path) -> None:
     once = fit(tiny, clients=6)
     found = evaluated(once.evaluator(), tmp_path)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import Fitted, fit, shortened
 
-from fdgpriv.artifacts.parameters import STATISTICS, ModelState
+from fdgpriv.artifacts.parameters import STATISTICS, ModelState, ModelUpdate
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.training import TrainingSimulator
@@ -93,6 +93,34 @@ def test_what_differs_is_trained_again(trained: tuple[str, Fitted]) -> None:
     for given in ((held, index, generator(6)), (flipped, index, generator(5)), (held, index + 1, generator(5))):
         after = simulator.trained_once(*given)
         assert any(not torch.equal(tensor, after.state[name]) for name, tensor in before.state.items())
+
+
+def test_a_simulated_client_draws_its_own_dropout(digits: Dataset) -> None:
+    settings = {"network": "inception", "image_changes": "none", "batch_size": "1", "local_epochs": "1", "lr": "0.01"}
+    fitted = fit(shortened(digits, 48), clients=3, method="fedavg", settings=settings)
+    simulator, held, index = _simulator(fitted), _held(fitted), torch.arange(1)  # nothing else is drawn
+    one, again, other = (simulator.trained(held, index, generator(seed)).state for seed in (1, 1, 2))
+    assert all(torch.equal(tensor, again[name]) for name, tensor in one.items())
+    assert any(not torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def test_artifacts_without_the_defense_are_of_trainings_without_its_noise(digits: Dataset) -> None:
+    """DP-SGD is in the steps: a positive control that is trained by it finds nothing."""
+    evaluator = fit(shortened(digits, 48), clients=3, method="fedavg", defense="dpsgd:epsilon=0.5").evaluator()
+    name, data = next(iter(evaluator.population.clients.items()))
+    alike = {}
+    for who in (evaluator, evaluator.undefended):
+        target = who.target("model_state")
+        received = target.received_model[name]
+        held = HeldImages(data.images, data.labels, received)
+        made = [target.simulator.make(held, torch.arange(1), generator(seed), defended=False) for seed in (1, 2)]
+        one, other = (ModelUpdate.between(received, state) for state in made if isinstance(state, ModelState))
+        flat = [
+            torch.cat([t.flatten() for t in update.state.values() if t.is_floating_point()]) for update in (one, other)
+        ]
+        alike[who is evaluator] = float(torch.cosine_similarity(*flat, dim=0))
+    assert abs(alike[True]) < 0.2
+    assert alike[False] > 0.5
 
 
 def _simulator(fitted: Fitted) -> TrainingSimulator:

@@ -2,20 +2,27 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from conftest import fit
 from factories import network, run_afresh, seeded, small
 from factories_core import draft, model_state, sample_count, style
 from scipy import stats
+from torch import nn
 
 from fdgpriv.artifacts.artifact import SERVER, Message
 from fdgpriv.artifacts.parameters import STATISTICS, TOLD, MaskedUpload, ModelState
 from fdgpriv.artifacts.statistics import SampleCount
 from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Combined, Defense, defended
+from fdgpriv.evaluation.units import attacked_clients
 from fdgpriv.federation.ask import Ask
 from fdgpriv.federation.secure_sum import Ring, masked_rows, secure_mean, sum_of
 from fdgpriv.federation.upload import ClientFailed, Wanted
@@ -23,7 +30,9 @@ from fdgpriv.federation.wire import Wire
 from fdgpriv.method import Method
 from fdgpriv.targets.honest_mean import honest_mean
 
+interpolation_style: Any = import_module("fdgpriv.methods._interpolation").interpolation_style
 NAMES = ("a", "b", "c", "d")
+COUNTS = {"a": 10, "b": 30, "c": 60}
 
 
 def model_messages(**counts: int) -> dict[str, Message]:
@@ -61,7 +70,7 @@ def test_a_masked_upload_is_uniform_whatever_is_in_it() -> None:
 
 
 def test_the_server_computes_the_weighted_mean_from_the_sum() -> None:
-    messages = model_messages(a=10, b=30, c=60)
+    messages = model_messages(**COUNTS)
     found = secure_mean(messages, seeded(1))
     mean, count = found.means
     states = [message[0].tensors() for message in messages.values()]
@@ -70,6 +79,8 @@ def test_the_server_computes_the_weighted_mean_from_the_sum() -> None:
     assert int(mean.tensors()["seen"]) == int((10 * 7 + 30 * 8 + 60 * 9) / 100)
     assert int(count.tensors()["count"]) == 100
     assert {one.kind for uploads in found.uploads.values() for one in uploads} == {MaskedUpload.kind}
+    told, _ = secure_mean({c: [m[0], sample_count(c, 0, 1)] for c, m in messages.items()}, seeded(1), (), COUNTS).means
+    assert torch.equal(told.tensors()["weight"], mean.tensors()["weight"])  # by what the server says of their sizes
     (unweighted,) = secure_mean(model_messages(a=0, b=0), seeded(1)).means
     two = [state["weight"].double() for state in states[:2]]
     assert (unweighted.tensors()["weight"].double() - (two[0] + two[1]) / 2).abs().max() < 1e-6
@@ -127,11 +138,39 @@ def test_of_a_round_of_colluders_alone_there_is_no_honest_mean() -> None:
     assert honest_mean(run_afresh(method, 6, 9, 4, defense="secure_aggregation:colluders=2").transcript) is None
 
 
-def test_more_colluders_than_clients_are_refused() -> None:
-    defense = Defense.parse("secure_aggregation:colluders=4")
-    defense.check_sizes(dict.fromkeys("abcde", 9))
-    with pytest.raises(ValueError, match="want fewer colluders than the 4 clients, got 4"):
-        defense.check_sizes(dict.fromkeys("abcd", 9))
+@pytest.mark.parametrize(
+    ("participants", "colluders", "clients", "refused"),
+    [
+        (None, 4, "abcde", None),
+        (None, 4, "abcd", "want fewer colluders than the 4 clients of a sum, got 4"),
+        (3, 2, "abcde", None),
+        (3, 3, "abcde", "want fewer colluders than the 3 clients of a sum, got 3"),
+        (1, 0, "abcde", "want sums of at least 2 participants, got 1: it hides nothing"),
+    ],
+)
+def test_sums_that_hide_nothing_are_refused(
+    participants: int | None, colluders: int, clients: str, refused: str | None
+) -> None:
+    method = small("fedavg", participants=participants)
+    _, defense = defended(method, f"secure_aggregation:colluders={colluders}")
+    with nullcontext() if refused is None else pytest.raises(ValueError, match=refused):
+        defense.check_sizes(dict.fromkeys(clients, 9))
+
+
+def test_statistics_are_summed_with_the_weights_that_the_method_gives_them() -> None:
+    """LSI's server averages recomputed BatchNorm statistics by the sizes that clients told it before; of the counters it
+    keeps the largest, which a sum does not tell.
+    """
+    method = small("lsi", rounds=1, recalibrate_bn=True, select="last")
+    bare, summed = (
+        run_afresh(method, 6, 4, 20, build=network(1, 2, 1), defense=defense)
+        for defense in ("none", "secure_aggregation:partial=true")
+    )
+    assert "masked_upload" in {record.kind for record in summed.transcript.records}
+    for name, tensor in bare.state.items():
+        if not tensor.is_floating_point():
+            continue
+        torch.testing.assert_close(summed.state[name], tensor, atol=2e-5, rtol=1e-5)
 
 
 # Anonymous senders
@@ -190,6 +229,47 @@ def test_clients_below_the_threshold_withhold_their_statistics_only() -> None:
         few.down("a", "fit", [style("c")])
 
 
+@pytest.mark.parametrize(("sharing", "released"), [({"a": 9, "b": 4, "c": 5}, True), ({"a": 9, "b": 4, "c": 4}, False)])
+def test_what_the_server_makes_of_too_few_statistics_is_not_sent_either(
+    sharing: dict[str, int], released: bool
+) -> None:
+    """With one client that shared, the interpolation style would be its own."""
+    wire = shared_styles("min_clients:samples=5", sharing)
+    made = interpolation_style(
+        [one for one in wire.latest["style_statistics"].values() if isinstance(one, StyleStatistics)]
+    )
+    with nullcontext() if released else pytest.raises(ValueError, match="want at least 2 that shared, got 1"):
+        assert len(wire.down("b", "adopt", [made, model_state(SERVER)])) == 2
+    assert wire.down("b", "fit", [model_state(SERVER)])  # no statistic
+
+
+@pytest.mark.parametrize(
+    ("sizes", "refused"), [((20, 20, 4), None), ((20, 19, 4), "got 1 of 3: nothing would be released")]
+)
+def test_a_threshold_that_nobody_reaches_is_refused_before_training(
+    sizes: tuple[int, ...], refused: str | None
+) -> None:
+    with nullcontext() if refused is None else pytest.raises(ValueError, match=refused):
+        Defense.parse("min_clients").check_sizes(dict(zip("abc", sizes, strict=True)))
+
+
+def test_no_interpolation_style_is_made_of_no_style() -> None:
+    with pytest.raises(ValueError, match="want the style of at least one client, got none"):
+        interpolation_style([])
+
+
+@pytest.mark.parametrize("attacked", [True, False])
+def test_shadow_clients_that_would_have_withheld_theirs_are_not_attacked(digits: Dataset, attacked: bool) -> None:
+    found = fit(digits.few(64), clients=3)
+    shadows = found.population.shadows
+    (size,) = {len(data) for data in shadows.values()}
+    _, defense = defended(found.method, f"min_clients:samples={size if attacked else size + 1}")
+    evaluator = replace(found, defense=defense).evaluator()
+    units = {kind: {*attacked_clients(found.population, target)} for kind, target in evaluator.targets.items()}
+    assert bool(units["style_statistics"] & {*shadows}) is attacked
+    assert units["model_state"] & {*shadows}  # is shared by clients of any size
+
+
 def test_stablefdg_trains_while_small_clients_withhold_their_style() -> None:
     ran = run_afresh(small("stablefdg", rounds=2), 6, 4, 9, build=network(1, 2, 1), defense="min_clients:samples=5")
     styles = [record for record in ran.transcript.records if record.kind == StyleStatistics.kind]
@@ -246,13 +326,17 @@ NOT_APPLICABLE = {
     ("secure_aggregation", "pardon"): "secure_aggregation:partial=true hides the rest",
     ("shuffle", "hfedf"): "whose model_update it receives",
     ("shuffle", "lsi"): "whose classifier_head it receives",
+    ("shuffle", "lsi:invariance=0"): "whose sample_count it receives",
     ("interpolate", "fedavg"): "whose server relays no client's style",
     ("interpolate", "pardon"): "whose server relays no client's style",
     ("min_clients", "fedavg"): "which shares no statistics",
+    ("min_clients", "hfedf:embedding=autoencoder"): "whose server needs each client's client_embedding",
     ("min_clients", "ccst:style=single"): "want 1 for ccst, which shares each image's style_statistics; got 20",
     ("send_once", "ccst"): "which does not share a style repeatedly",
     ("bn_local", "hfedf"): "not applicable to hfedf",
     ("bn_frozen", "hfedf"): "not applicable to hfedf",
+    ("bn_frozen", "pardon:buffers=freeze"): "has no effect: pardon.buffers is freeze already",
+    ("bn_local", "stablefdg:style_mode=eval"): "want train with buffers=keep_local",
 }
 
 
@@ -288,6 +372,21 @@ def test_defenses_are_joined_in_the_order_given() -> None:
         Defense.parse("shuffle+shuffle")
     with pytest.raises(ValueError, match="want one of the defenses"):
         Defense.parse("shuffle+nosuch")
+
+
+def test_sums_and_what_may_be_withheld_of_them_exclude_each_other() -> None:
+    both = "secure_aggregation:partial=true+min_clients:samples=5"
+    with pytest.raises(ValueError, match=r"want sums or min_clients: sums need every client's validation_metrics"):
+        defended(small("fedavg", selection="validation"), both)
+    defended(small("pardon", selection="last"), both)  # styles are not summed
+
+
+@pytest.mark.parametrize("defense", ["bn_local", "bn_frozen"])
+def test_a_network_without_batchnorm_has_nothing_to_keep(defense: str) -> None:
+    part = Defense.parse(defense)
+    part.check_model(nn.BatchNorm2d(3))
+    with pytest.raises(ValueError, match=f"^{defense}: has no effect: the network that is trained has no BatchNorm"):
+        part.check_model(nn.GroupNorm(1, 3))
 
 
 def test_a_client_may_not_withhold_what_no_defense_withholds() -> None:

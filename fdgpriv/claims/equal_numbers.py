@@ -28,10 +28,10 @@ METRICS = ("fid", "kid", "log_is", "is_over_k")  # of sets
 FEWEST = 3  # clients
 
 
-def equal_numbers(evaluator: Evaluator) -> dict[str, float]:
+def equal_numbers(evaluator: Evaluator, attack: Attack) -> dict[str, float]:
     """PSNR, FID, KID, log IS and IS/K of one generated image per client, by adversary and by the style used.
 
-    For one image of each client, the `gan` attack generates from that image's style (``sample``), from its client's
+    For one image of each client, `attack`, a `gan`, generates from that image's style (``sample``), from its client's
     (``client``) and from a random style of the public distribution (``random``); ``mean`` is the mean public image,
     ``real`` the images themselves. The adversary ``client`` holds images of its own domain; that it obtains another
     client's style is the paper's assumption, as none is sent one.
@@ -45,16 +45,16 @@ def equal_numbers(evaluator: Evaluator) -> dict[str, float]:
         return {}
     found: dict[str, float] = {}
     for role in ROLES:
-        generated = _generated(evaluator, role)
+        generated = _generated(evaluator, attack, role)
         if generated is not None:
             networks = evaluator.networks_comparing(evaluator.target(StyleStatistics.kind))
             found |= {f"{role}_{name}": figure for name, figure in _figures(*generated, networks).items()}
     return found
 
 
-def _generated(evaluator: Evaluator, role: str) -> tuple[dict[str, Tensor], Tensor] | None:
+def _generated(evaluator: Evaluator, attack: Attack, role: str) -> tuple[dict[str, Tensor], Tensor] | None:
     """Images (N, 3, H, W) of N clients by the style used, and other images of theirs as reference set; None if too few."""
-    attack, target = Attack.named("gan")(), evaluator.target(StyleStatistics.kind)
+    target = evaluator.target(StyleStatistics.kind)
     names = target.clients
     target = replace(target, receiver=each_halfway(names))
     if too_little(evaluator.population, evaluator.federation.classes, target, threat(role)) is not None:

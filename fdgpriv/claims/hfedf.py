@@ -11,9 +11,11 @@ from fdgpriv.claims.hypothesis import (
     needs,
     no_leak_by,
     refused,
+    wire_verdict,
 )
 from fdgpriv.evaluation.comparison import Compared, RunComparison
 from fdgpriv.results.attack_finding import AttackFinding
+from fdgpriv.statistics.interval import Interval
 
 _WITH_FEDAVG = "--method hfedf fedavg:network=inception"
 _WITH_RANDOM = "--method hfedf hfedf:embedding=random"
@@ -62,9 +64,15 @@ def _random_keys(case: Case) -> Decision:
     if gain.ci95 is None:
         return Decision("undecided", f"inconclusive: {gain.reason}", evidence)
     low, high = gain.ci95
-    if low > 0:
+    if low > 0 and wire_verdict(learned) == "leak":
         reason = "members are found better with learned embeddings than with random ones, which contain no information"
-        return Decision("refuted", reason, evidence)
+        p = Interval(gain.value, low, high, gain.n or 0).p_above()
+        return Decision("refuted", reason, evidence, p, leak=True)
+    if low > 0:
+        reason = (
+            "inconclusive: learned embeddings are better for the attack than random ones, but members are not found"
+        )
+        return Decision("undecided", reason, evidence)
     if high < 0:
         reason = "random embeddings change membership, but increase the leakage, which does not show what learned ones contain"
         return Decision("undecided", reason, evidence)
@@ -157,7 +165,7 @@ HYPOTHESES = (
     ),
     Hypothesis(
         "H-H7",
-        "an autoencoder's embedding of a client's data as its key",
+        "an autoencoder (Table 6) to obtain fixed (non-learnable) embeddings based on data distribution",
         "domain and labels from the embedding",
         _key,
     ),

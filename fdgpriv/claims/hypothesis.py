@@ -150,6 +150,8 @@ def no_leak_by(
             return Decision(leak, reason, leaks, None if recovered else p, leak=True)
         if not verdicts:
             return Decision("undecided", f"not measured: needs {' or '.join(attacks)} on this artifact")
+        if missing := _not_asked(case, attacks, on, by):
+            return Decision("undecided", f"not measured: needs {' and '.join(missing)} on this artifact, too", p=p)
         unsure = [row for row, verdict in verdicts if verdict != "no_leak_found"]
         if unsure:
             return Decision("undecided", f"inconclusive: {why(unsure[0])}", p=p)
@@ -173,6 +175,12 @@ def rows_of(
         and (not by or row.threat.role in by)
         and level in (None, row.level)
     ]
+
+
+def _not_asked(case: Case, attacks: Sequence[str], on: Sequence[str], by: Sequence[str]) -> list[str]:
+    """Those of `attacks` that the audit left out; one that is not applicable could not have found a leak."""
+    listed = {row.attack for row in case.attacks if (not on or row.kind in on) and (not by or row.threat.role in by)}
+    return [attack for attack in attacks if attack not in listed]
 
 
 def together(ps: Iterable[float | None]) -> float | None:

@@ -36,6 +36,9 @@ def latent_space(evaluator: Evaluator) -> dict[str, float]:
         held = HeldImages(data.images, data.labels, target.received_model[name])
         head, model = target.simulator.trained(held, torch.arange(len(data)), rng)
         real = latents_of(model, data.images)
+        shared = target.simulator.defense.shared(head, rng, held.received_model)
+        assert isinstance(shared, ClassifierHead)
+        head = shared  # as it crosses
         synthesised, _ = target.simulator.synthesised(head, rng)
         some = synthesised[torch.randperm(len(synthesised), generator=rng)[: len(real)]]
         precision, recall = precision_recall(some, real)

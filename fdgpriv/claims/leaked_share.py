@@ -20,8 +20,8 @@ SHARES = (0.01, 0.05, 0.1, 0.5, 0.9)
 SIZES = {"image": 1, "client": None}
 
 
-def leaked_share(evaluator: Evaluator) -> dict[str, float]:
-    """PSNR of the insider's `gan` minus that of its strongest control, by the share of each client's images that leaked.
+def leaked_share(evaluator: Evaluator, attack: Attack) -> dict[str, float]:
+    """PSNR of the insider's `attack`, a `gan`, minus its strongest control's, by the share of clients' images that leaked.
 
     The insider also holds public images of the clients' domains; targets are never among the leaked images. Figures are
     ``leaked_PERCENT_WHOSE`` in decibels, for the style of an ``image`` or a ``client``; ``_low`` and ``_high`` are the
@@ -30,7 +30,7 @@ def leaked_share(evaluator: Evaluator) -> dict[str, float]:
     """
     if evaluator.method.name() != "ccst" or not evaluator.shares_styles:
         return {}
-    attack, insider, target = Attack.named("gan")(), threat("insider"), evaluator.target(StyleStatistics.kind)
+    insider, target = threat("insider"), evaluator.target(StyleStatistics.kind)
     if too_little(evaluator.population, evaluator.federation.classes, target, insider) is not None:
         return {}
     found: dict[str, float] = {}

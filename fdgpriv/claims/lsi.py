@@ -42,7 +42,7 @@ def _single_layer(case: Case) -> Decision:
 
 def _overhead(case: Case) -> Decision:
     uploaded = sum(record.nbytes for record in case.records if record.receiver == SERVER)
-    plain = sum(r.nbytes for r in case.records if r.receiver == SERVER and r.kind == "model_state" and r.verb == "fit")
+    plain = sum(r.nbytes for r in case.records if r.receiver == SERVER and r.kind == "model_state")
     if not uploaded or not plain:
         return Decision("undecided", "not measured: no models were uploaded")
     evidence = (f"{uploaded:,} bytes uploaded by all clients, {plain:,} of them models",)

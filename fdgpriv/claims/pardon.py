@@ -21,7 +21,7 @@ from fdgpriv.statistics.paired import LEVEL
 _STYLE = ("style_statistics",)
 _OF_ALL = ("interpolation_style",)
 _MODELS = ("model_state", "global_model")
-_OF_STYLE = ("style_membership", "identification", "domain_inference")
+_OF_STYLE = ("style_membership", "identification", "domain_inference", "label_histogram")
 _RELEVANT = 0.1  # of AUC, as for membership
 
 

@@ -45,6 +45,8 @@ def presence(evaluator: Evaluator) -> dict[str, float]:
     rng = generator(evaluator.seed, 15)
     styles = {name: evaluator.evidence.wire[name] for name in target.clients}
     for name, data in population.shadows.items():
+        if name in target.withheld:
+            continue
         styles[name] = simulator.make(HeldImages(data.images, data.labels), torch.arange(len(data)), rng)
     domain = {name: population.main_domain(name) for name in styles}
     peers = {name: [o for o in styles if o != name and domain[o] == domain[name]] for name in target.clients}

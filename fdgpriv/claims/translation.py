@@ -17,7 +17,8 @@ NAMES = ("translated", "untranslated", "elsewhere")
 
 
 def translation(evaluator: Evaluator) -> dict[str, float]:
-    """Distance of translated latents' moments to those of another client's real latents; {} if no translator was shared.
+    """Distance of translated latents' moments to those of another client's real latents; {} if no translator was shared,
+    or models without BatchNorm statistics, under which latents are nobody's.
 
     Each client i translates the latents of its images, under the last global model sent, to each other client j, and uses
     their mean and standard deviation as estimates of j's. The error is the Euclidean distance over 2p dimensions, in units
@@ -28,9 +29,9 @@ def translation(evaluator: Evaluator) -> dict[str, float]:
     crossed = [a for _, a in evaluator.transcript.of_kind(RepresentationTranslator.kind) if a is not None]
     model = _last_model(evaluator)
     names = list(evaluator.population.clients)
-    if not crossed or model is None or len(names) < 3:
-        return {}
     method: Any = evaluator.method
+    if not crossed or model is None or len(names) < 3 or method.local_statistics:
+        return {}
     translator = method.received(crossed[-1], len(names), generator(evaluator.seed, 16))
     latents = [latents_of(model, data.images) for data in evaluator.population.clients.values()]
     with torch.no_grad():

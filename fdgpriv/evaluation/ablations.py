@@ -9,8 +9,9 @@ from fdgpriv.attack import Attack
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.scores import Scores, averaged, evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation
+from fdgpriv.federation.partition import Population
 from fdgpriv.targets.repeated_styles import RepeatedStyles
-from fdgpriv.targets.simulator import Simulator
+from fdgpriv.targets.simulator import HeldImages, Simulator
 from fdgpriv.targets.target import Target
 from fdgpriv.utils.cache import Cache
 
@@ -96,12 +97,28 @@ def undefended(
         return scores[None]
     own = bare.evaluator.target(name)
     if 1 not in sizes:
-        return bare.scores(replace(own, wire={}), (None,), rng)[None]
+        again = own if no_defense else _begun_again(own, bare.evaluator.population, rng)
+        return None if again is None else bare.scores(replace(again, wire={}), (None,), rng)[None]
     if no_defense:
         return None
     if "layer" in trials.attack.ablations and (layers := own.simulator.layers()):
         own = own.at(layers[-1])  # at the deepest layer, as without a defense
     return bare.scores(own, sizes if trials.attack.task.hides_size else (1,), rng)[1]
+
+
+def _begun_again(own: Target[Simulator], population: Population, rng: torch.Generator) -> Target[Simulator] | None:
+    """The target with its artifacts of the first round simulated again, too; None where how they were made is not known."""
+    if not own.earlier:
+        return own
+    first = own.simulator.in_first_round()
+    if first is None:
+        return None
+    earlier = {}
+    for client in own.earlier:
+        data = population.data(client)
+        held = HeldImages(data.images, data.labels, first.received_model)
+        earlier[client] = first.simulator.make(held, torch.arange(len(data)), rng)
+    return replace(own, earlier=earlier)
 
 
 def unaware(

@@ -94,8 +94,9 @@ class Evaluator:
             return self
         bare = copy(self)  # with the same styles, auxiliary images and caches of what adversaries learn by simulator
         bare.defense, bare._maker, bare._laid_out = none, CachedSimulator(self.seed), Cache(most=LAID_OUT)
+        bare.method = self.method.undefended()
         bare.targets = recorded_targets(
-            self.transcript, self.method, self.federation, none, self.population, self.evidence
+            self.transcript, bare.method, self.federation, none, self.population, self.evidence
         )
         return bare
 

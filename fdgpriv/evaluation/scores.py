@@ -130,6 +130,9 @@ def evaluate_trials(
             number[id(trial)] = len(trials[trial.size])
             trials[trial.size].append(trial)
             for name, prediction, truth in _without_artifact(trial, baselines, adversary.sources):
+                if trusted and name in predictions.baselines:  # the attack's own, from no artifact: weighed as it is
+                    unaided = without_artifact(attack.task, adversary, prediction, truth.domain)
+                    prediction = blended(attack.task, prediction, unaided, weight_of(trusted, trial.size))
                 answers[trial.size][name].append((number[id(trial)], prediction, truth))
         for trial, table, name, one in observed:
             i, weight = place[one.observation], weight_of(trusted, 1 if name == "autoencoder" else trial.size)

@@ -15,7 +15,8 @@ class TrialNeeds(NamedTuple):
     Attributes:
         image_bounds: The bounds of reconstructed images, ``nearest_own``, ``own_colour`` and ``autoencoder``; random
             artifacts are fewer.
-        hidden_size: The number of images of an artifact is hidden, and controls are of any number.
+        hidden_size: The number of images of an artifact is hidden. Controls are of any number, those of a whole client
+            other whole clients.
         contributions: Ground truth contains each image's contribution to the artifact.
         many_singles: More artifacts of one image are evaluated where that is cheap.
     """

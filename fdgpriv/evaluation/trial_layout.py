@@ -148,7 +148,8 @@ class TrialLayout:
         by_name = {"attack": [observed(group)]}
         if public is not None:
             by_name["random_style"] = [observed(sent) for sent in self._random(group, public)]
-        peers = [g for g in groups if g.client != group.client and (self.needs.hidden_size or g.size == group.size)]
+        any_size = self.needs.hidden_size and group.size is not None
+        peers = [g for g in groups if g.client != group.client and (any_size or g.size == group.size)]
         for name, near in zip(OTHERS, (True, False), strict=True):
             if of_all:
                 by_name[name] = [

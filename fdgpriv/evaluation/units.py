@@ -10,7 +10,8 @@ from fdgpriv.targets.target import Target
 
 
 def attacked_clients(population: Population, target: Target[Simulator]) -> tuple[str, ...]:
-    """All clients that shared an artifact, and the shadow clients, except where artifacts depend on who took part.
+    """All clients that shared an artifact, and the shadow clients that would have, except where artifacts depend on who
+    took part.
 
     Of artifacts that clients train, each domain has shadow clients only up to `FEW` units: each takes a training, and that
     starts from a model that has not been trained on the shadow client's images before, as it has on a client's.
@@ -20,6 +21,8 @@ def attacked_clients(population: Population, target: Target[Simulator]) -> tuple
     units = Counter(population.main_domain(client) for client in target.clients)
     chosen = []
     for shadow in population.shadows:
+        if shadow in target.withheld:
+            continue
         domain = population.main_domain(shadow)
         if not target.trained or units[domain] < FEW:
             chosen.append(shadow)

@@ -144,6 +144,8 @@ def _scores(styles: ExternalStyles, seed: int) -> Mapping[str, AttackScores]:
             continue
         why = (
             "want the clients' domains: give --groups"
+            if asks_domain and styles.groups is None
+            else "want clients of at least two domains, got one"
             if asks_domain
             else "want the encoder and images: only the artifacts were given"
         )

@@ -18,6 +18,8 @@ class Ask:
         messages: The message to each client asked.
         reduce: ``"mean"`` if the server needs only the (weighted) mean of the answers, so that secure aggregation is
             possible; None if it needs each one.
+        weights: By client, its weight in that mean, a whole number that the server knows; None for equal weights, or for
+            the sample counts in the answers.
         noted: Diagnostics of the server for the evaluator; never sent.
         after: Number of completed rounds of the model in the message, for the evaluator; None for the model's `round`: a
             model sent in round r is the one after r rounds.
@@ -29,6 +31,7 @@ class Ask:
     verb: str
     messages: Mapping[str, Message]
     reduce: str | None = None
+    weights: Mapping[str, float] | None = None
     noted: Mapping[str, float] = field(default_factory=dict)
     after: int | None = None
     number: int | None = None

@@ -92,6 +92,7 @@ class Disclosure:
         style_rule: Definition of the shared styles; None if none are shared, or plain averages.
         styles: Computes them.
         training: The clients' training; None if not disclosed.
+        participants: Clients per round; None for all.
         sent_as: By kind, the ledger's name for artifacts that the server sends to clients, if not the kind.
         interpolation: Computes the style that the server broadcasts from its clients' styles; None if there is none.
     """
@@ -106,6 +107,7 @@ class Disclosure:
     style_rule: StyleRule | None = None
     styles: StyleSource = field(default_factory=StyleSource)
     training: PlainTraining | None = None
+    participants: int | None = None
     sent_as: Mapping[str, str] = field(default_factory=dict)
     interpolation: Callable[[Sequence[StyleStatistics]], InterpolationStyle] | None = None
 
@@ -138,6 +140,9 @@ class FederatedMethod(Protocol):
 
     def cut_to(self, clients: int) -> Self:
         """This method, adapted to a federation with this number of clients."""
+
+    def undefended(self) -> Self:
+        """This method whose clients train as if no defense were in their steps, on the same network."""
 
     def disclosure(self) -> Disclosure:
         """Its public facts."""

@@ -74,6 +74,10 @@ class LocalTraining:
         """The network that is trained instead of `model`, which may be changed; the same one here."""
         return model
 
+    def undefended(self) -> "LocalTraining":
+        """Plain SGD on the network that this trains: for the artifacts that a defense would have kept from view."""
+        return self
+
     def batches(self, work: Workload, rng: torch.Generator) -> Iterator[Tensor]:
         """The mini-batches of one round, as indices into the rows."""
         yield from work.passes(work.rows, rng)

@@ -36,7 +36,12 @@ class Masked:
     means: list[Artifact]
 
 
-def secure_mean(messages: Mapping[str, Message], rng: torch.Generator, colluders: Collection[str] = ()) -> Masked:
+def secure_mean(
+    messages: Mapping[str, Message],
+    rng: torch.Generator,
+    colluders: Collection[str] = (),
+    told: Mapping[str, float] | None = None,
+) -> Masked:
     """The masked answers of clients, and their mean.
 
     Args:
@@ -44,6 +49,8 @@ def secure_mean(messages: Mapping[str, Message], rng: torch.Generator, colluders
             the other tensors are weighted by them.
         rng: Of the masks.
         colluders: Clients that tell the server the masks that they have in common with others.
+        told: By client, the whole number that its tensors are weighted by, as the server told it; None for the sample
+            counts in the answers, or else equal weights.
 
     Raises:
         ValueError: The answers differ in kinds or shapes, or a sum may overflow.
@@ -52,7 +59,7 @@ def secure_mean(messages: Mapping[str, Message], rng: torch.Generator, colluders
     forms = {tuple(_form(artifact) for artifact in message) for message in messages.values()}
     if len(forms) > 1:
         raise ValueError("secure sum: want answers of the same kinds and shapes from all clients, got others")
-    weights = {client: _weight(message) for client, message in messages.items()}
+    weights = {client: _weight(message) if told is None else int(told[client]) for client, message in messages.items()}
     found = Masked({client: [] for client in clients}, {client: [] for client in colluders}, [])
     for place, first in enumerate(messages[clients[0]]):
         whole = isinstance(first, SampleCount)
@@ -60,8 +67,8 @@ def secure_mean(messages: Mapping[str, Message], rng: torch.Generator, colluders
             client: _encoded(messages[client][place], 1 if whole else weights[client], len(clients))
             for client in clients
         }
-        uploads, told = masked_rows(rows, rng, colluders)
-        for one, by_client in ((found.uploads, uploads), (found.told, told)):
+        uploads, masks = masked_rows(rows, rng, colluders)
+        for one, by_client in ((found.uploads, uploads), (found.told, masks)):
             for client, row in by_client.items():
                 one[client].append(_upload(row, messages[client][place]))
         total = _decoded(sum_of(list(uploads.values())))

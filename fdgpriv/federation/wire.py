@@ -129,7 +129,7 @@ class Wire:
             for artifact in message:
                 self._check_finite(artifact, artifact.client)
         colluders = sorted(messages)[len(messages) - min(len(messages), self.defense.colluding) :]
-        masked = secure_mean(messages, self.masks, colluders)
+        masked = secure_mean(messages, self.masks, colluders, ask.weights)
         for client, uploads in masked.uploads.items():
             self._record_answer(client, ask.verb, uploads)
         for client, told in masked.told.items():
@@ -141,12 +141,7 @@ class Wire:
 
         Other clients are called peer, peer-2, ... in order of appearance in this message.
         """
-        message = [
-            self.defense.relayed(one, self.latest.get(one.kind, {}))
-            if isinstance(one, Artifact) and one.client not in (SERVER, client)
-            else one
-            for one in message
-        ]
+        message = [self._released(one, client) for one in message]
         message = [self._record(artifact, SERVER, client, verb) for artifact in message]
         for artifact in message:
             if isinstance(artifact, ModelState):
@@ -154,6 +149,15 @@ class Wire:
         others = dict.fromkeys(a.client for a in message if a.client not in (SERVER, client))
         names = {name: PEER if number == 1 else f"{PEER}-{number}" for number, name in enumerate(others, start=1)}
         return [a.seen_as(names[a.client]) if a.client in names else a for a in message]
+
+    def _released(self, artifact: Artifact, receiver: str) -> Artifact:
+        """What the defense lets the server send of another client's artifact, or of one made of several clients'."""
+        if not isinstance(artifact, Artifact) or artifact.client == receiver:
+            return artifact
+        kind = artifact.aggregated_from if artifact.client == SERVER else artifact.kind
+        if artifact.client == SERVER and kind not in self.latest:
+            return artifact
+        return self.defense.relayed(artifact, self.latest.get(kind, {}))
 
     def _record(self, artifact: Artifact, sender: str, receiver: str, verb: str) -> Artifact:
         """Checks and records one transfer; returns the artifact as it is stored."""

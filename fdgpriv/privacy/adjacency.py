@@ -1,5 +1,6 @@
 """The neighbouring data sets of a differential privacy guarantee: one unit added or removed, or one unit replaced."""
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Literal
 
@@ -15,3 +16,18 @@ class Adjacency(Enum):
 
     ADD_REMOVE = 1
     REPLACE_ONE = 2
+
+
+def check_delta(defense: str, delta: float, sizes: Mapping[str, int]) -> None:
+    """Raises ValueError where `delta` is so large that giving away one image of a client would be allowed.
+
+    Args:
+        defense: Its name, for the error.
+        delta: Of the guarantee.
+        sizes: Each client's number of images.
+    """
+    largest = max(sizes, key=lambda name: sizes[name])
+    if delta * sizes[largest] >= 1:
+        raise ValueError(
+            f"{defense}.delta: want less than 1/n for every client, got {delta:g} and {sizes[largest]} images of {largest}"
+        )

@@ -92,7 +92,7 @@ def measured_by_training(
 
 
 def measured_by_updates(defense: Defense, releases: int, rng: torch.Generator) -> CanaryAudit | None:
-    """Audits a claim about whole clients' models by canary clients; None if the defense claims nothing.
+    """Audits a claim about whole clients' models by canary clients; None if no part that proves something noises models.
 
     Each canary client moves the received model along one direction, or by its coin the opposite way, in every round, and
     shares the model through the defense. The neighbouring datasets of the claim differ in all images of a client.
@@ -104,6 +104,8 @@ def measured_by_updates(defense: Defense, releases: int, rng: torch.Generator) -
     """
     proved = defense.guarantee()
     if proved.epsilon is None or proved.delta is None or ModelState.kind not in proved.protects:
+        return None
+    if not any(part.alters(ModelState.kind) for part in defense.proving()):
         return None
     received = ModelState(client=SERVER, round=0, state={"weight": torch.zeros(DIM)})
     direction = torch.ones(DIM) / DIM**0.5

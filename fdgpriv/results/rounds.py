@@ -81,9 +81,13 @@ class RoundEvaluation(Resumable):
             self.progress.done(self._stages[verb], f"{self.name}: {verb}, {asked} clients")
 
     def on_round(self, round: int, models: Mapping[str, ModelState]) -> None:
-        """Evaluates the models after `round` rounds, by client, if this round is among those to be evaluated."""
+        """Evaluates the models after `round` rounds, by client, if this round is among those to be evaluated.
+
+        Personal models are evaluated where every client is sent its own: those of some clients are another mean.
+        """
         self.latest = round
-        if round in self._evaluated_rounds:
+        complete = not self.personal or models.keys() >= self.population.clients.keys()
+        if round in self._evaluated_rounds and complete:
             found = self.evaluated[round] = self._utility(models)
             self.progress.step(self.task, f"{self.name}: round {round} of {self.rounds}, {accuracies(found)}")
         elif round > 0:

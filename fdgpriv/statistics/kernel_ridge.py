@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.utils.file_memory import empty_in_file
+from fdgpriv.utils.seeds import generator
 
 WIDTHS = (0.5, 2.0, 8.0)  # of the kernel, in median squared distances
 PENALTIES = tuple(10.0**e for e in range(-4, 4))  # in mean eigenvalues
@@ -18,6 +19,11 @@ _CHECKED = 64  # targets that width and penalty are chosen by
 _AT_ONCE = 4096  # targets; photographs have many, and twice as many bytes in double precision
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # of predictions and targets (M, P): a number, ()
+
+
+def some_of(count: int) -> Tensor:
+    """At most `CHOSEN_ON` indices below `count`, in order: random ones, since inputs may come in turns (of domains, say)."""
+    return torch.randperm(count, generator=generator(count))[:CHOSEN_ON].sort().values
 
 
 class KernelRidge:
@@ -50,7 +56,7 @@ class KernelRidge:
         self.center = targets.mean(0)
         every = max(1, targets.shape[1] // _CHECKED) if loss is None else 1
         left_out = _LeftOut(targets[:, ::every].double(), self.center[::every].double(), groups, loss or _mean_square)
-        few = slice(None, None, -(-len(inputs) // CHOSEN_ON) or 1)
+        few = some_of(len(inputs))
         fit = self._chosen(inputs[few], left_out.among(few))
         if len(inputs) > CHOSEN_ON:
             fit = self._refitted(fit, left_out)
@@ -170,7 +176,7 @@ class _LeftOut:
     groups: Tensor | None
     loss: Loss
 
-    def among(self, few: slice) -> "_LeftOut":
+    def among(self, few: Tensor) -> "_LeftOut":
         """The same on some of the inputs."""
         return replace(self, targets=self.targets[few], groups=None if self.groups is None else self.groups[few])
 

@@ -1,6 +1,7 @@
 """All kinds of artifact of one run that adversaries are evaluated on."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from fdgpriv.defense import Defense
 from fdgpriv.federation.disclosure import FederatedMethod
@@ -55,4 +56,15 @@ def recorded_targets(
         statistics_target(transcript, method, federation, defense, population),
         validation_target(transcript, method, federation, defense, population),
     )
-    return {target.called: target for target in found if target is not None}
+    return {target.called: _as_shared(target, defense, population) for target in found if target is not None}
+
+
+def _as_shared(target: Target[Simulator], defense: Defense, population: Population) -> Target[Simulator]:
+    """The target without the shadow clients that would have withheld theirs."""
+    like = next(iter(target.wire.values()), None)
+    shadows = population.shadows.items() if like is not None else ()
+    few = frozenset(name for name, data in shadows if like is not None and defense.withholds(like, len(data)))
+    if not few:
+        return target
+    repeated = None if target.repeated is None else replace(target.repeated, withheld=few)
+    return replace(target, withheld=few, repeated=repeated)

@@ -60,6 +60,8 @@ def shared_model_target(
 ) -> Target[Simulator] | None:
     """The last model that the server sent after any training; of a personalised method, the model of another client.
 
+    Of a personalised method these are the clients whose counterpart was sent a model in that round.
+
     An artifact of few images is that model after one client with these images trained it further, as in the first
     round: its learning rate is not yet lowered.
     """
@@ -70,8 +72,11 @@ def shared_model_target(
     if round < 1 or len(clients) < 2:
         return None
     receivers = each_halfway(clients)
-    default = next(iter(models.values()))
-    shared = {name: models.get(receivers[name], default) for name in clients}
+    if not getattr(method, "personal", False):
+        models = dict.fromkeys(clients, next(iter(models.values())))
+    shared = {name: models[receivers[name]] for name in clients if receivers[name] in models}
+    if not shared:
+        return None
     simulator = SharedModelSimulator(ModelState.kind, method, federation, defense, like_any(population.clients), 0)
     return replace(model_of_several(GLOBAL_MODEL, simulator, shared), receiver=receivers)
 

@@ -53,6 +53,8 @@ class SharedStyleSimulator(StyleSimulator):
         self, parties: Sequence[tuple[HeldImages, Tensor]], rng: torch.Generator, granularity: str, defended: bool
     ) -> StyleStatistics:
         own = super().make
+        if defended:
+            parties = [one for one in parties if not self.defense.withholds(self.template, len(one[1]))] or parties
         return self.blend(
             [own(held, index, rng, granularity=granularity, defended=defended) for held, index in parties]
         )

@@ -29,6 +29,7 @@ class Target(Generic[C]):
         needs: Capabilities that an adversary needs to observe them.
         expensive: Whether simulating or evaluating one is expensive, so that each control has fewer.
         trained: Whether a client trains them, from a model that has been trained on its images before.
+        withheld: Shadow clients that the defense would have let share none.
         name: Its name where that is not its kind.
         repeated: The artifacts of all recorded rounds combined, where clients shared in several.
     """
@@ -43,6 +44,7 @@ class Target(Generic[C]):
     needs: frozenset[Capability] = frozenset()
     expensive: bool = False
     trained: bool = False
+    withheld: frozenset[str] = frozenset()
     name: str = ""
     repeated: "Target[Simulator] | None" = None
     _at: "Cache[Target[Simulator]]" = field(default_factory=Cache, init=False)
@@ -82,6 +84,13 @@ class Target(Generic[C]):
         return self._at.get(
             layer,
             lambda: Target(
-                self.simulator.at(layer), "client", {}, self.clients, self.received_model, self.receiver, {}, self.needs
+                self.simulator.at(layer),
+                "client",
+                {},
+                self.clients,
+                self.received_model,
+                self.receiver,
+                needs=self.needs,
+                withheld=self.withheld,
             ),
         )

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from zlib import crc32
 
 import torch
 from torch import Tensor, nn
@@ -100,6 +101,10 @@ class TrainingSimulator(DefendedSimulator):
         """The undefended model that a client with the images at `index` (m,) trains from the one it received."""
         assert held.received_model is not None
         model = copied(self._network)
+        own = generator(self.federation.seed, 17, crc32(bytes(rng.get_state().numpy())))
+        for module in model.modules():
+            if isinstance(getattr(module, "rng", None), torch.Generator):  # dropout: each client draws its own
+                module.rng = own  # type: ignore[assignment]
         held.received_model.load_into(model)
         self.plain.train_plainly(model, self._data(held, index), self.round, rng)
         return ModelState.of(model, SERVER, self.round)

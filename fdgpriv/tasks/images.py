@@ -13,7 +13,7 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.metrics.matching import pairs, squared_errors
 from fdgpriv.metrics.perceptual import Perceptual
-from fdgpriv.metrics.pixels import EXACT_DB, psnr_per_image, ssim_per_image
+from fdgpriv.metrics.pixels import EXACT_DB, WINDOW, psnr_per_image, ssim_per_image
 from fdgpriv.metrics.realism import fid, inception_score, kid
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.targets.ground_truth import GroundTruth
@@ -39,7 +39,9 @@ class Images(Task):
         return psnr(predictions, truths)
 
     def details(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Tensor]:
-        found = {"ssim": ssim(predictions, truths), "exact_matches": exact_matches(predictions, truths)}
+        found = {"exact_matches": exact_matches(predictions, truths)}
+        if truths and truths[0].images.shape[-1] >= WINDOW:  # smaller than SSIM's window, it has no value
+            found["ssim"] = ssim(predictions, truths)
         found["identified"] = identified(predictions, truths)
         found |= lpips(predictions, truths)
         if all(isinstance(prediction, Labelled) for prediction in predictions):
