@@ -121,19 +121,23 @@ class ImagePrior:
     Args:
         adversary: The public images.
         model: The network whose statistics are used, holding the received model, in evaluation mode.
+        moments: By layer, the moments (N, C) of each public image as they would be shared; None for those of its own.
     """
 
-    def __init__(self, adversary: Adversary, model: nn.Module) -> None:
+    def __init__(self, adversary: Adversary, model: nn.Module, moments: Mapping[str, Moments] | None = None) -> None:
         self.images, self.labels = adversary.public_images
         self.means = class_means(self.images, self.labels)
         self.classes = adversary.classes
+        if moments is not None:
+            self.moments = dict(moments)
+            return
         parts: dict[str, list[Moments]] = {}
         with torch.no_grad():
             for part in self.images.split(_TOGETHER) if bn_layers(model) else ():
                 with watched(model, len(part), own=True) as seen:
                     model(part)
-                for name, moments in seen.items():
-                    parts.setdefault(name, []).append(moments)
+                for name, found in seen.items():
+                    parts.setdefault(name, []).append(found)
         self.moments = {name: (torch.cat([m for m, _ in p]), torch.cat([v for _, v in p])) for name, p in parts.items()}
 
     def __call__(self, target: Mapping[str, Moments], labels: Tensor) -> Tensor:

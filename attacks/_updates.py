@@ -21,6 +21,7 @@ from fdgpriv.artifacts.moments import Moments, stacked
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.results.utility import logits
 from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.utils.seeds import generator
 
 from ._batchnorm import batches_seen, bn_layers, revealed, shares_statistics
 from ._inversion import ImagePrior, bias_change
@@ -109,10 +110,23 @@ def recomputed_statistics(
         }
         names = [name for name in revealed_moments[0] if name not in kept][layers]
         moments = {name: stacked([one[name] for one in revealed_moments]) for name in names}
-        prior = adversary.cache.get((ImagePrior, received_model), partial(ImagePrior, adversary, model))
+        make = partial(_image_prior, adversary, model, received_model)
+        prior = adversary.cache.get((ImagePrior, received_model), make)
         shares = prior.shares(moments) if moments else adversary.public_shares.expand(len(places), -1)
         labels = torch.stack([labels_of(share, min(most, n_images)) for share in shares])
         yield Uploads(places, [], list(shares), labels, moments, prior(moments, labels), True)
+
+
+def _image_prior(adversary: Adversary, model: nn.Module, received_model: ModelState) -> ImagePrior:
+    """Learned from the moments of each public image, as they leave the defense where it changes them."""
+    if not adversary.defended:
+        return ImagePrior(adversary, model)
+    images, labels = adversary.public_images
+    rows = []
+    for i, one in enumerate(torch.arange(len(images)).split(1)):
+        made = adversary.make(images, labels, one, generator(adversary.seed, 60, i), received_model)
+        rows.append(revealed(model, made.tensors(), None, 0))
+    return ImagePrior(adversary, model, {name: stacked([row[name] for row in rows]) for name in rows[0]})
 
 
 def by_model_and_size(observations: Sequence[Observation]) -> Iterator[tuple[int, list[int], ModelState]]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Observation, Prediction
+from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.style import AmplitudeSpectrum
 from fdgpriv.attack import GROUP_SIZES, Attack
 from fdgpriv.metrics.pixels import EXACT_DB
@@ -68,7 +69,8 @@ class Amplitude(Attack):
         amplitudes = torch.fft.fft2(images).abs()
         roots = amplitudes.sqrt().flatten(1)
         predictions = [
-            self._reconstruction(_amplitude(observation), images, roots, rng) for observation in observations
+            self._reconstruction(_amplitude(one) / adversary.kept(one.n_images, _flat), images, roots, rng)
+            for one in observations
         ]
         return Predictions(
             predictions, {"unconditional": [self._reconstruction(amplitudes.mean(0), images, roots, rng)]}
@@ -90,6 +92,11 @@ class Amplitude(Attack):
         distance = (roots - amplitude.sqrt().flatten()).square().sum(1)
         nearest = distance.topk(min(self.restarts, len(images)), largest=False).indices
         return reduced(amplitude, images[nearest], self.steps).mean(0)
+
+
+def _flat(artifact: Artifact) -> Tensor:
+    assert isinstance(artifact, AmplitudeSpectrum)
+    return artifact.amplitude.flatten()
 
 
 def _amplitude(observation: Observation) -> Tensor:

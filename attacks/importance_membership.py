@@ -24,6 +24,7 @@ from ._membership import all_membership_candidates
 
 _RIDGE = 0.01  # times the mean variance of an axis, added to every variance
 _FINEST = 1e-6  # least variance of an axis, relative to the gradients' variance
+_WHOLE = 0.98  # share of their length that importances keep which no defense cuts
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,9 @@ class ImportanceMembership(Attack):
             else:
                 gradients = dict.fromkeys(sizes, _gradients(of_model, some, images, None))
             for n, (public, candidates) in gradients.items():
-                found[n] = Simulated(simulator, public, n, self.draws, rng).log_ratio(own, candidates)
+                cut = adversary.kept(n, simulator.last, received_model) < _WHOLE
+                simulated = Simulated(simulator, public, n, self.draws, rng, cut)
+                found[n] = simulated.log_ratio(own, candidates)
             for i, observation in zip(places, group, strict=True):
                 predictions[i] = found[observation.n_images][
                     torch.searchsorted(index, observation.membership_candidates)
@@ -122,12 +125,20 @@ class Simulated:
         n: Number of images of a client.
         draws: Number of clients of each domain.
         rng: Of the draws.
+        cut: Whether the observed importances may have been shortened by a defense: they are then compared at the expected
+            length, where they are shorter.
     """
 
     def __init__(
-        self, simulator: ImportanceSimulator, public: Sequence[Tensor], n: int, draws: int, rng: torch.Generator
+        self,
+        simulator: ImportanceSimulator,
+        public: Sequence[Tensor],
+        n: int,
+        draws: int,
+        rng: torch.Generator,
+        cut: bool = False,
     ) -> None:
-        self.simulator, self.n = simulator, n
+        self.simulator, self.n, self.cut = simulator, n, cut
         clients = [
             [gradients[torch.randint(len(gradients), (n,), generator=rng)] for _ in range(draws)]
             for gradients in public
@@ -155,9 +166,17 @@ class Simulated:
             own: The importances.
             candidates: By domain, gradients (N, D) of the candidates, under that domain's BatchNorm statistics.
         """
-        with_it = torch.stack([self._density(own - some, self.inside) for some in self._with(candidates)])
-        without = self._density(own - self.without, self.outside)
+        expected = self._with(candidates)
+        with_it = torch.stack([self._density(self._as_long(own, some) - some, self.inside) for some in expected])
+        without = self._density(self._as_long(own, self.without) - self.without, self.outside)
         return with_it.logsumexp(0) - without.logsumexp(0)
+
+    def _as_long(self, own: Tensor, expected: Tensor) -> Tensor:
+        """The importances (D,), or where a defense may have cut them, (..., D) at least as long as expected ones (..., D)."""
+        if not self.cut:
+            return own
+        longer: Tensor = (expected.norm(dim=-1, keepdim=True) / own.norm().clamp_min(1e-12)).clamp_min(1)
+        return own * longer
 
     def _with(self, candidates: Sequence[Tensor]) -> list[Tensor]:
         """By domain, the mean importances (N, D) of clients whose first batch contains the candidate of each gradient

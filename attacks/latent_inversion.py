@@ -154,9 +154,10 @@ class PublicDecoder:
         index = torch.randperm(len(self.labels), generator=self.rng)[: self.adversary.typical]
         held = HeldImages(self.pixels, self.labels, self.received_model)
         head, model = self.simulator.trained(held, index, self.rng)
+        shared = self.simulator.defense.shared(head, self.rng, self.received_model)
         latents = latents_of(model, self.pixels)
         normal = (latents - latents.mean(0)) / (latents.std(0) + 1e-6)
-        moved = head_change(head.tensors(), self.received_model)["linear.weight"]
+        moved = head_change(shared.tensors(), self.received_model)["linear.weight"]
         means = class_means(normal, self.labels, self.adversary.classes)
         scale = float((moved * means).sum() / moved.square().sum().clamp_min(1e-12))
         return *ridge_regression(normal, self.pixels), scale

@@ -1,6 +1,6 @@
 """What one adversary has: observed artifacts, public facts, auxiliary images and granted capabilities."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ from fdgpriv.utils.seeds import generator
 Prediction = Tensor
 
 
+_KEPT_OF = 12  # artifacts that are simulated to learn how much of one the defense leaves
 LOOKS = (12, 100)  # other looks to practise on, and images in each
 _ONE_DOMAIN = (Auxiliary.OWN_DOMAIN, Auxiliary.OTHER_DOMAIN)
 
@@ -220,6 +221,42 @@ class Adversary:
         if self.plant is not None:
             return self.plant.make(self._simulator, held, index, rng)
         return self._simulator.make(held, index, rng)
+
+    @property
+    def defended(self) -> bool:
+        """Whether the defense changes the artifacts, as far as the adversary knows."""
+        self.threat.require(Capability.KNOWS_DEFENSE)
+        defense = getattr(self._simulator, "defense", None)
+        return defense is not None and defense.alters(self._simulator.kind)
+
+    def kept(self, n: int, vector: Callable[[Artifact], Tensor], received_model: ModelState | None = None) -> float:
+        """The share of an artifact's length that the defense leaves it, for attacks that model undefended artifacts.
+
+        The mean over artifacts of `n` public images, simulated with and without the defense, of the length along the
+        undefended one; 1 without a defense.
+
+        Args:
+            n: Number of images.
+            vector: What the attack reads of an artifact, (D,).
+            received_model: As of `make`.
+        """
+        found: float = self.cache.get(("kept", n, received_model), lambda: self._kept(n, vector, received_model))
+        return found
+
+    def _kept(self, n: int, vector: Callable[[Artifact], Tensor], received_model: ModelState | None) -> float:
+        if not self.defended:
+            return 1.0
+        shares = []
+        for turn in range(_KEPT_OF):
+            domain, rng = self.held[turn % len(self.held)], generator(self.seed, 58, turn)
+            index = torch.randperm(len(domain), generator=rng)[:n]
+            held = HeldImages(domain.images, domain.labels, received_model)
+            left, whole = (
+                vector(self._simulator.make(held, index, generator(self.seed, 59, turn), defended=defended)).double()
+                for defended in (True, False)
+            )
+            shares.append(float(left @ whole / (whole @ whole).clamp_min(1e-12)))
+        return max(sum(shares) / len(shares), 1e-6)
 
     @property
     def joint(self) -> bool:

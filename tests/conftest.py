@@ -151,6 +151,11 @@ def fit(
     return Fitted(population, part, federation, protecting, wire.transcript)
 
 
+def under(fitted: Fitted, defense: str) -> Fitted:
+    """The same training as if this defense had been applied to what is simulated; what was recorded stays as it is."""
+    return replace(fitted, defense=defended(fitted.method, defense)[1])
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _apart_from_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The user's cache is neither read nor written; no file need outlive a loss of power (`fsync` takes most of the time)."""

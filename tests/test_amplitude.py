@@ -8,7 +8,7 @@ import factories
 import numpy as np
 import pytest
 import torch
-from conftest import Fitted
+from conftest import Fitted, under
 from factories import fitted_once, in_one_row_and_back
 from torch import Tensor
 
@@ -82,6 +82,13 @@ def test_what_is_drawn_of_one_image_s_spectrum_is_nearer_to_it_than_any_control(
     aligned = {name: float(np.mean(values)) for name, values in scores.details["psnr_aligned"].items()}
     assert aligned["attack"] > max(aligned[name] for name in ("mean_image", "random_style", "other_client"))
     assert aligned["attack"] >= drawn["attack"] - 1e-3
+
+
+def test_amplitudes_that_are_cut_are_made_as_long_as_before(spectra: Fitted) -> None:
+    found = evaluated(under(spectra, "clip:clip=0.2"), "amplitude").headline
+    assert np.mean(found["attack"]) > max(
+        np.mean(found[name]) for name in ("mean_image", "random_style", "other_client")
+    )
 
 
 def test_from_noise_the_amplitudes_fit_and_the_image_is_another(spectra: Fitted) -> None:

@@ -6,7 +6,7 @@ from importlib import import_module
 import factories
 import pytest
 import torch
-from conftest import Fitted, shortened
+from conftest import Fitted, shortened, under
 from factories import fitted_once, holding, in_one_row_and_back, mean, only_the_server_sees
 
 from fdgpriv.adversary import Observation
@@ -147,6 +147,12 @@ def test_one_image_is_drawn_from_them_and_nothing_from_anybody_else_s(renewed: F
     scores = evaluated(renewed, "deep_inversion", {1: 1}, steps=10)
     assert mean(scores[1]) > 1 + max(mean(scores[1], name) for name in CONTROLS)
     assert mean(scores[1], "random_style") < mean(scores[1], "mean_image") + 0.5
+
+
+def test_one_image_is_drawn_from_statistics_that_are_cut(renewed: Fitted) -> None:
+    """The adversary learns from such statistics."""
+    scores = evaluated(under(renewed, "clip:clip=2"), "deep_inversion", {1: 1}, steps=10)
+    assert mean(scores[1]) > 1 + max(mean(scores[1], name) for name in CONTROLS)
 
 
 def test_where_no_statistics_were_recomputed_the_most_frequent_public_label_is_drawn(renewed: Fitted) -> None:

@@ -11,7 +11,7 @@ import factories
 import numpy as np
 import pytest
 import torch
-from conftest import TARGET, Fitted, shortened
+from conftest import TARGET, Fitted, shortened, under
 from factories import held, holding, in_one_row_and_back, mean, only_the_server_sees, run_on
 from scipy.stats import norm
 from test_lsi import federation, lsi, network, run
@@ -189,6 +189,13 @@ def test_a_single_image_is_told_from_all_others_and_more_images_hide_it(weighed:
     assert mean(scores[1]) > mean(scores[5]) > mean(scores[None]) - 0.05
     for name in ("noise", "random_style", "other_client"):
         assert abs(mean(scores[1], name) - 0.5) < 0.15
+
+
+@pytest.mark.parametrize("defense", ["clip", "clip:clip=0.1"])
+def test_importances_that_are_cut_are_compared_at_their_length(weighed: Fitted, defense: str) -> None:
+    """One factor on all of them protects nobody."""
+    scores = evaluated(under(weighed, defense), "importance_membership", {1: 1}, public=40, draws=16)
+    assert mean(scores[1]) > 0.98
 
 
 def test_the_label_of_one_image_is_read_from_its_importances(weighed: Fitted) -> None:
