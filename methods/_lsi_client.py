@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifacts.artifact import Message
+from fdgpriv.artifacts.artifact import SERVER, Message
 from fdgpriv.artifacts.parameters import (
     BatchNormStatistics,
     ClassifierHead,
@@ -33,7 +33,7 @@ from ._translator_quality import relative_error
 class LSIClient(Resumable):
     """Answers ``pretrain``, ``adopt``, ``fit``, ``weigh``, ``recalibrate`` and ``validate``."""
 
-    held: ClassVar[tuple[str, ...]] = ("model", "round", "start", "optimizer", "translator", "importance", "log")
+    held: ClassVar[tuple[str, ...]] = ("model", "round", "start", "optimizer", "translator", "log")
 
     def __init__(
         self,
@@ -51,7 +51,6 @@ class LSIClient(Resumable):
         self.start: ModelState | None = None
         self.optimizer: torch.optim.Optimizer | None = None
         self.translator: Translator | None = None
-        self.importance: dict[str, Tensor] = {}
         self.log: dict[str, tuple[float, int]] = {}
 
     def blank(self, name: str) -> object:
@@ -102,18 +101,22 @@ class LSIClient(Resumable):
             self.optimizer = self.method.new_optimizer(self.model, self.round)
         train(self.model, self._loss, self.data, self.method, self.round, self.rng, optimizer=self.optimizer)
         if self.method.aggregation != "mean":
-            self.importance = self.method.importances(self.model, as_images(self.data.pixels))
-            answer.append(ImportanceWeights(client=self.data.client, round=self.round, state=self.importance))
+            importances = self.method.importances(self.model, as_images(self.data.pixels))
+            answer.append(ImportanceWeights(client=self.data.client, round=self.round, state=importances))
         if self.method.normaliser == "server":
             answer.append(self._shared())
         return answer
 
     def weigh(self, message: Message) -> Message:
-        """Stage 5 if clients normalise: the model, with parameters multiplied by their importance weights."""
-        (total,) = (artifact for artifact in message if isinstance(artifact, ImportanceWeights))
+        """Stage 5 if clients normalise: the model, with parameters multiplied by their importance weights.
+
+        The client's own importances come back with the sum, as a defense left them, so that the weights sum to 1.
+        """
+        (total,) = (sent for sent in message if isinstance(sent, ImportanceWeights) and sent.client == SERVER)
+        (own,) = (sent for sent in message if isinstance(sent, ImportanceWeights) and sent.client != SERVER)
         whole = self._shared()
         participants = min(self.method.participants or self.clients, self.clients)
-        parts = weighted(whole.state, share(self.importance, total.state, participants))
+        parts = weighted(whole.state, share(own.state, total.state, participants))
         return [replace(whole, state=whole.state | {name: part.float() for name, part in parts.items()})]
 
     def recalibrate(self, message: Message) -> Message:

@@ -69,7 +69,8 @@ class LSISettings(FederatedSGD):
         importance_statistics: BatchNorm statistics for the importances: ``fresh``, recomputed on the client's images, or
             ``running``, those of training, which lag unless a round has many epochs (the released code has 20). With
             frozen `buffers`, those of the model.
-        normaliser: Who normalises importances: the ``server``, or the ``clients``, who are then sent their sum.
+        normaliser: Who normalises importances: the ``server``, or the ``clients``, who are then sent their sum and,
+            as a defense may have changed them, their own.
         buffer_weights: Average BatchNorm statistics weighted by ``samples`` n_d, or ``uniform``.
         recalibrate_bn: Clients recompute BatchNorm statistics for each aggregated model.
         select: Return the model best in ``validation``, for which clients share accuracies, or the ``last``.

@@ -188,7 +188,8 @@ class LSI(LSISettings):
             total = {name: tensor.float() for name, tensor in summed(importances).items()}
             sent = ImportanceWeights(client=SERVER, round=round, state=total)
             expected = [Wanted(shared_state(model, SERVER, round, self))]
-            answers = yield Ask("weigh", {client: [sent] for client in answers}, reduce="mean", wanted=expected)
+            own = answered(answers, ImportanceWeights)
+            answers = yield Ask("weigh", {c: [sent, own[c]] for c in answers}, reduce="mean", wanted=expected)
         states = list(model_state(answers).values())
         parameters = [{name: state[name] for name, _ in model.named_parameters()} for state in states]
         if self.aggregation == "mean":

@@ -525,8 +525,12 @@ def test_an_update_that_leaks_nothing_is_no_merit_of_embeddings() -> None:
         told = {"task": "images", "secret": "content", "artifact": "model_update:client"}
         return finding("gradient_inversion", "psnr", 15.0, verdict, **told)
 
-    assert verdict_of("hfedf", "H-H5", case(update("leak")))[0] == "refuted"
-    found, reason = verdict_of("hfedf", "H-H5", case(update("no_leak_found")))
+    def labels(verdict: Verdict) -> AttackFinding:
+        return finding("label_histogram", "l1", 0.3, verdict, artifact="model_update:client")
+
+    for rows in ((update("leak"), labels("no_leak_found")), (update("no_leak_found"), labels("leak"))):
+        assert verdict_of("hfedf", "H-H5", case(*rows))[0] == "refuted"
+    found, reason = verdict_of("hfedf", "H-H5", case(update("no_leak_found"), labels("no_leak_found")))
     assert found == "undecided"
     assert "FedAvg's update" in reason
 

@@ -328,6 +328,149 @@ def test_a_run_of_lsi_is_heads_and_sizes_up_once_a_translator_down_once_then_mod
     assert rows["classifier_head", "pretrain", "client"].shape == "5 tensors, 4,616 numbers"  # 3,591 + 1,024 + counter
 
 
+# hFedF and pFedHN send updates of a network of their own
+    assert all(nbytes >= 13_688_356 for nbytes in uploads.values())
+
+
+def test_the_style_of_a_resnet_50_is_four_times_as_long() -> None:
+    world = federation(2, network="resnet50")
+    method = Method.named("stablefdg")()
+    sent = ModelState.of(method.model(world, generator(0)), SERVER, 0)
+    client: Any = method.client(world, held("client-0", 2), generator(1))
+    assert [draft.finish().nbytes for draft in client.style([sent])] == [4_096]
+
+
+def test_a_run_of_pardon_is_one_style_each_way_once_then_models_and_counts(tmp_path: Path) -> None:
+    """With the paper's networks, weights drawn at random."""
+    for name, layers in (("vgg_normalised", encoder_layers()), ("decoder", decoder_layers())):
+        save_file(layers.state_dict(), tmp_path / f"{name}.safetensors")
+    vgg = {"codec": "adain_vgg", "codec_weights": tmp_path, "participants": 1}
+    transcript, model = crossed("pardon", 2, "resnet50", **vgg), 111_087_812
+    (trained,) = {record.sender for record in transcript.records if record.kind == "sample_count"}
+    assert lines(transcript) == {
+        **{("style", "style_statistics", name, SERVER, 4_096): 1 for name in ("client-0", "client-1")},
+        **{("adopt", "interpolation_style", SERVER, name, 4_096): 1 for name in ("client-0", "client-1")},
+        ("fit", "model_state", SERVER, trained, model): 1,
+        ("fit", "model_state", trained, SERVER, model): 1,
+        ("fit", "sample_count", trained, SERVER, 8): 1,
+    }
+    assert relayed(transcript) == []
+    for record in transcript.records[:4]:
+        assert {name: shape for name, shape in record.shapes.items() if shape != (0,)} == {
+            "mean": (512,),
+            "std": (512,),
+        }
+        assert (record.layer, set(record.dtypes.values())) == ("stage4", {"float32"})
+        own = {"client-0": 3, "client-1": 4}
+        told = (own[record.sender], 1) if record.sender != SERVER else (7, 2)
+        assert (record.samples, record.clients) == told
+    assert [(row.kind, row.level, row.times) for row in ledger(transcript.records, {})][:2] == [
+        ("style_statistics", "client", 2),
+        ("interpolation_style", "group", 2),
+    ]
+
+
+# BatchNorm statistics: shared, or kept local
+
+
+@pytest.mark.parametrize("spec", ["fedavg:", "stablefdg:", "pardon:style_transfer=false,"])
+@pytest.mark.parametrize("buffers", ["keep_local", "freeze"])
+def test_batch_norm_buffers_can_be_kept_back_or_frozen(buffers: str, spec: str) -> None:
+    method: Any = Method.parse(f"{spec}buffers={buffers},participants=none,local_epochs=1,lr=0.01,rounds=1")
+    world = federation(1, network="small_resnet")
+    sent = next(method.server(world, generator(0))).messages["client-0"]
+    answer = method.client(world, held("client-0", 4), generator(1)).fit(sent)
+    (state,) = (artifact for artifact in answer if isinstance(artifact, ModelState))
+    if buffers == "keep_local":
+        assert state.bn_statistics() == {}
+    else:
+        before = sent[0].bn_statistics()
+        after = state.bn_statistics()
+        assert all(torch.equal(before[layer][leaf], after[layer][leaf]) for layer in before for leaf in before[layer])
+
+
+# Who is told of whom (with a small network: only styles are weighed)
+
+
+@pytest.mark.parametrize(("received", "down"), [(0, 0), (1, 1), (3, 3)])
+def test_as_many_styles_come_down_as_are_received(received: int, down: int) -> None:
+    transcript = crossed("stablefdg", 4, "small_resnet", received=received)
+    style = 4 * 4 * 32  # small_resnet: 32 channels
+    for name in (f"client-{i}" for i in range(4)):
+        told = [record for record in relayed(transcript) if record.receiver == name]
+        assert sum(record.nbytes for record in told) == down * style
+        assert len({record.origin for record in told} - {name}) == down
+        assert sum(record.origin == name for record in relayed(transcript)) == down
+        models = [r for r in transcript.records if r.kind == "model_state" and name in (r.sender, r.receiver)]
+        assert [(r.sender == SERVER) for r in models] == [True, False]
+
+
+def test_only_participants_share_styles_and_in_the_released_code_everyone() -> None:
+    for released, sharing in ((False, 2), (True, 4)):
+        transcript = crossed("stablefdg", 4, "small_resnet", participants=2, code_compat=released, p=0.0)
+        records = transcript.records
+        assert len({r.sender for r in records if r.verb == "style" and r.receiver == SERVER}) == sharing
+        assert sum(r.kind == "style_statistics" and not r.relayed for r in records) == sharing
+        trained = {r.sender for r in records if r.verb == "fit" and r.receiver == SERVER}
+        assert len(trained) == 2
+        assert {r.receiver for r in relayed(transcript)} == {r.origin for r in relayed(transcript)} == trained
+
+
+# LSI at the paper's size: ResNet-50, p = 512, h = 1024
+
+LSI_SHORT = {
+    "pretrain_epochs": 1,
+    "inversion_steps": 1,
+    "inversion_batches": 1,
+    "translator_steps": 1,
+    "inversion_labels": "marginal",
+}
+MODEL, IMPORTANCE, HEAD, TRANSLATOR = 98_459_852, 98_242_844, 18_468, 8_439_808
+
+
+@pytest.mark.parametrize(
+    ("classes", "model", "importance", "head"),
+    [(7, MODEL, IMPORTANCE, 14_364 + 4_104), (65, 98_578_868, 98_361_860, 133_380 + 4_104)],
+)
+def test_a_model_of_lsi_has_54_layers_of_statistics(classes: int, model: int, importance: int, head: int) -> None:
+    built: Any = Method.named("lsi")().model(federation(3, classes, "resnet50"), generator(0))
+    state = ModelState.of(built, SERVER, 0)
+    assert state.nbytes == model
+    assert 4 * sum(p.numel() for p in built.parameters()) == importance
+    assert sum(tensor.nbytes for tensor in built.head.state_dict().values()) == head
+    statistics = state.bn_statistics()
+    assert len(statistics) == 54
+    numbers = [layer[leaf].numel() for layer in statistics.values() for leaf in ("running_mean", "running_var")]
+    assert sum(numbers) == 54_144
+
+
+@pytest.mark.parametrize("network", ["small_resnet", pytest.param("resnet50", marks=pytest.mark.slow)])
+def test_a_run_of_lsi_is_heads_and_sizes_up_once_a_translator_down_once_then_models_and_importances(
+    network: str,
+) -> None:
+    """What does not depend on the backbone is of the paper's size in both."""
+    transcript = crossed("lsi", 3, network, size=16, lr=1e-5, participants=1, **LSI_SHORT)
+    built: Any = Method.named("lsi")().model(federation(3, network=network), generator(0))
+    model, importance = ModelState.of(built, SERVER, 0).nbytes, 4 * sum(p.numel() for p in built.parameters())
+    assert network != "resnet50" or (model, importance) == (MODEL, IMPORTANCE)
+    names = [f"client-{i}" for i in range(3)]
+    (fitted,) = {r.sender for r in transcript.records if r.verb == "fit"}
+    assert lines(transcript) == {
+        **{("pretrain", "model_state", SERVER, name, model): 1 for name in names},
+        **{("pretrain", "classifier_head", name, SERVER, HEAD): 1 for name in names},
+        **{("pretrain", "label_marginal", name, SERVER, 28): 1 for name in names},
+        **{("pretrain", "sample_count", name, SERVER, 8): 1 for name in names},
+        **{("adopt", "representation_translator", SERVER, name, TRANSLATOR): 1 for name in names},
+        ("fit", "importance_weights", fitted, SERVER, importance): 1,
+        ("fit", "model_state", fitted, SERVER, model): 1,
+        **{("validate", "model_state", SERVER, name, model): 1 for name in names},
+    }
+    rows = {(row.kind, row.verb, row.sender): row for row in ledger(transcript.records, {})}
+    sent = rows["representation_translator", "adopt", "server"]
+    assert (sent.level, sent.samples_behind, sent.visible_to) == ("group", 3 + 4 + 5, ("server", "client"))
+    assert rows["classifier_head", "pretrain", "client"].shape == "5 tensors, 4,616 numbers"  # 3,591 + 1,024 + counter
+
+
 def test_a_later_round_of_lsi_sends_the_model_down_and_takes_model_importances_and_accuracy_up() -> None:
     world = federation(2, network="small_resnet")
     data = {name: held(name, 6) for name in world.clients}
@@ -343,10 +486,15 @@ def test_a_later_round_of_lsi_sends_the_model_down_and_takes_model_importances_a
         ("fit", "model_state", True, model): 2,
         ("fit", "validation_metrics", False, 8): 2,
         ("fit", "importance_weights", False, weights): 2,
-        ("weigh", "importance_weights", True, weights): 2,  # the sum of all: for two clients, each learns the other's
+        (
+            "weigh",
+            "importance_weights",
+            True,
+            weights,
+        ): 4,  # its own, and the sum: of two clients, each learns the other's
         ("weigh", "model_state", False, model): 2,
     }
-    assert not relayed(wire.transcript)
+    assert all(record.receiver == record.origin for record in relayed(wire.transcript))
 
 
 # hFedF and pFedHN: models of their own for clients, and pseudo-gradients back

@@ -264,10 +264,13 @@ def test_eq_18_as_resolved_as_printed_and_without_importance(aggregation: str, e
         torch.testing.assert_close(buffer.float(), torch.full_like(buffer.float(), wanted))
 
 
+@pytest.mark.parametrize("defense", ["none", "sparsify"])
 @pytest.mark.parametrize("aggregation", ["importance", "literal"])
-def test_clients_who_divide_give_the_server_s_average(aggregation: str) -> None:
+def test_clients_who_divide_give_the_server_s_average(aggregation: str, defense: str) -> None:
+    """Under a defense, too, which changes the importances that are summed."""
     server, clients = (
-        run(lsi(normaliser=who, aggregation=aggregation, rounds=1)).state for who in ("server", "clients")
+        run(lsi(normaliser=who, aggregation=aggregation, rounds=1), defense=defense).state
+        for who in ("server", "clients")
     )
     for name in server:
         torch.testing.assert_close(server[name], clients[name], atol=1e-5, rtol=1e-4)

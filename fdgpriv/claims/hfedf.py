@@ -104,7 +104,7 @@ def _trained(run: Case | RunComparison) -> str:
 
 def _identifier(case: Case) -> Decision:
     """Decided against the claim by a leak; that nothing leaks is no merit of embeddings unless FedAvg's update leaks."""
-    found = no_leak_by("gradient_inversion")(case)
+    found = no_leak_by("gradient_inversion", "label_histogram", on=("model_update",))(case)
     if found.verdict != "supported":
         return found
     return found.undecided(
@@ -154,7 +154,7 @@ HYPOTHESES = (
     Hypothesis(
         "H-H5",
         "maintains the privacy through client-specific embeddings as a client identifier",
-        "inversion of one client's update",
+        "inversion of one client's update, and the labels that it tells",
         _identifier,
     ),
     Hypothesis(
