@@ -8,7 +8,7 @@ from scipy import stats
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.evaluation.candidates import CANDIDATES, NON_MEMBERS, CandidatePool
+from fdgpriv.evaluation.candidates import CANDIDATES, MOST_MEMBERS, NON_MEMBERS, CandidatePool
 from fdgpriv.evaluation.trial_layout import ARTIFACTS_PER_CLIENT, MANY_SINGLES
 from fdgpriv.federation.partition import populate
 from fdgpriv.tasks.domain_label import DomainLabel
@@ -36,7 +36,23 @@ def test_beside_few_images_stand_few_others_of_all_who_held_some_out(digits: Dat
         seen |= set(outside.tolist())
     assert len(seen) > NON_MEMBERS  # other artifacts stand among others
     whole, members = pool.membership_candidates(client, torch.arange(9))
-    assert torch.equal(whole[~members], every)
+    assert torch.equal(whole[~members], every.sort().values)
+
+
+def test_neither_the_order_nor_the_index_of_a_candidate_tells_whether_it_is_a_member(digits: Dataset) -> None:
+    population = populate(digits, TARGET, "single", 12, 0)
+    pool = CandidatePool(population, tuple(population.clients))
+    places, shares = [], []
+    for client in pool.names:
+        data = population.data(client)
+        candidates, members = pool.membership_candidates(client, torch.arange(len(data)))
+        assert torch.equal(candidates, candidates.sort().values)
+        torch.testing.assert_close(pool.images[candidates[members]].sum(0), data.images[:MOST_MEMBERS].sum(0))
+        assert sorted(pool.held_out(pool.domain[client]).tolist()) == candidates[~members].tolist()
+        places += (members.nonzero().flatten() / len(members)).tolist()
+        shares += (candidates[members] / len(pool.images)).tolist()
+    for found in (places, shares):  # uniform: members first would all lie below a third
+        assert stats.kstest(found, "uniform").pvalue > 1e-4
 
 
 def test_more_single_images_are_asked_about_where_that_is_cheap(fitted: Fitted) -> None:

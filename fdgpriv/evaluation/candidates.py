@@ -16,7 +16,7 @@ NON_MEMBERS = 24  # at most so many others beside an artifact of few images, who
 
 @dataclass(frozen=True, eq=False)
 class CandidatePool:
-    """The concatenated images of some clients: what they train on, then what they held out.
+    """The images of some clients, what they train on and what they held out, in an order that tells nothing.
 
     Attributes:
         population: The ground truth.
@@ -37,8 +37,8 @@ class CandidatePool:
         return {name: self.population.main_domain(name) for name in self.names}
 
     def membership_candidates(self, client: str, index: Tensor, number: int | None = None) -> tuple[Tensor, Tensor]:
-        """Membership candidates (N,): the client's images at `index`, then held-out images of its domain; and which are
-        members.
+        """Membership candidates (N,): the client's images at `index` and held-out images of its domain, in the pool's order;
+        and which are members.
 
         Args:
             client: Whose artifact it is.
@@ -83,7 +83,7 @@ class CandidatePool:
         for image in index[:LINE_UPS]:
             row = others[torch.randperm(len(others), generator=rng)[:count]]
             position = int(torch.randint(count, (), generator=rng))
-            own = image[None] + self._place[client][0]
+            own = self._trained_by(client, image[None])
             rest = position + int(len(row) == count)  # the image stands in another's place where these are enough
             rows.append(torch.cat([row[:position], own, row[rest:]]))
             positions.append(position)
@@ -96,10 +96,8 @@ class CandidatePool:
         held = torch.arange(len(self.population.data(client)))
         rest = held[~torch.isin(held, index)]
         if not near and len(rest):
-            return rest + self._place[client][0]
-        return torch.cat(
-            [torch.arange(len(self.population.data(name))) + self._place[name][0] for name in near or names]
-        )
+            return self._trained_by(client, rest)
+        return torch.cat([self._trained_by(one, torch.arange(len(self.population.data(one)))) for one in near or names])
 
     def line_ups_of_non_members(self, some: Tensor, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """`count` line-ups (T, N) of these images (M,) alone, and the position (T,) of an arbitrary one in each."""
@@ -107,15 +105,26 @@ class CandidatePool:
         return torch.stack(rows), torch.randint(len(rows[0]), (count,), generator=rng)
 
     def _with_members(self, client: str, index: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
-        inside = index[:MOST_MEMBERS] + self._place[client][0]
-        return torch.cat([inside, outside]), torch.arange(len(inside) + len(outside)) < len(inside)
+        inside = self._trained_by(client, index[:MOST_MEMBERS])
+        candidates, order = torch.cat([inside, outside]).sort(stable=True)
+        return candidates, order < len(inside)
+
+    def _trained_by(self, client: str, index: Tensor) -> Tensor:
+        """Where in the pool the client's training images at `index` are."""
+        return self._in_pool[index + self._place[client][0]]
 
     def _held_out_by(self, client: str) -> Tensor:
-        return torch.arange(len(self.population.data(client).held_out_labels)) + self._place[client][1]
+        """Where in the pool the images are that the client held out."""
+        return self._in_pool[torch.arange(len(self.population.data(client).held_out_labels)) + self._place[client][1]]
+
+    @cached_property
+    def _in_pool(self) -> Tensor:
+        """(P,): the place in the pool of each training image, then of each held-out image, of all clients."""
+        return self.population.pool_order(self.names).argsort()
 
     @cached_property
     def _place(self) -> dict[str, tuple[int, int]]:
-        """By client, where in the pool its images begin, and where the images that it held out begin."""
+        """By client, where its images begin among all training and then all held-out images, and where those it held out do."""
         sizes = [len(self.population.data(name)) for name in self.names]
         out = [len(self.population.data(name).held_out_labels) for name in self.names]
         starts = torch.tensor([0, *sizes, *out]).cumsum(0).tolist()

@@ -7,6 +7,7 @@ random numbers come from one generator seeded by (seed, 1).
 """
 
 from dataclasses import dataclass, field
+from zlib import crc32
 
 import torch
 from torch import Tensor
@@ -79,12 +80,22 @@ class Population:
         return ImageCounts(train=train, held_out=held_out, public=public, shadow=shadow, unused=unused)
 
     def pool(self, names: tuple[str, ...]) -> Tensor:
-        """(P, 3, H, W): all training images of these clients, then all their held-out images; cached."""
+        """(P, 3, H, W): all images of these clients, in the order of `pool_order`; cached."""
         if names not in self._pools:
             data = [self.data(name) for name in names]
             pixels = joined([d.pixels for d in data] + [d.held_out_pixels for d in data])
-            self._pools[names] = in_file(as_images(pixels))
+            self._pools[names] = in_file(as_images(pixels[self.pool_order(names)]))
         return self._pools[names]
+
+    def pool_order(self, names: tuple[str, ...]) -> Tensor:
+        """(P,): the place of each image of the pool among all training images, then all held-out images, of these clients.
+
+        Random, so that no index tells whether an image was trained on, and seeded by images that only clients hold.
+        """
+        data = [self.data(name) for name in names]
+        count = sum(len(one) + len(one.held_out_labels) for one in data)
+        private = crc32(data[0].pixels.contiguous().numpy().tobytes()) if data else 0
+        return torch.randperm(count, generator=generator(private, 61))
 
 
 def populate(
