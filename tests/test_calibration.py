@@ -124,8 +124,8 @@ def test_candidates_of_simulated_artifacts_are_the_simulated_clients_images(
                 assert torch.equal(known.pool[seen.candidates[row, position]], known.images[row])
             candidates = known.pool[seen.membership_candidates]
             members, others = candidates[known.members], candidates[~known.members]
-            both = min(len(members), len(known.images))
-            assert torch.equal(members[:both], known.images[:both])
+            inside, true = ({image.numpy().tobytes() for image in some} for some in (members, known.images))
+            assert inside >= true or inside <= true
             assert len(others) > 0
             own = seen.membership_candidates
             assert not keys(known.pool, own[known.members]) & keys(known.pool, own[~known.members])

@@ -181,14 +181,14 @@ def test_nobody_but_an_insider_holds_a_private_image_nor_anybody_what_is_kept_fo
 def test_membership_candidates_are_the_images_behind_the_artifact_and_as_good_as_them(
     by_role: ByRole, evaluator: Evaluator, role: str, owners: Mapping[str, str]
 ) -> None:
-    """Members are the target's, in the order of its truth; the others were held out by clients of its main domain."""
+    """Members are the target's; the others were held out by clients of its main domain."""
     for one in by_role[role]:
         for trial in one.trials[::4]:
             membership_candidates = one.adversary.candidates[attacked(trial).membership_candidates]
             assert len(membership_candidates) == len(trial.truth.members)
             inside = membership_candidates[trial.truth.members]
             assert len(inside) == trial.truth.count if trial.size else len(inside) > 10
-            assert torch.equal(inside[: len(trial.truth.images)], trial.truth.images)
+            assert {key(image) for image in inside} >= {key(image) for image in trial.truth.images}
             outside = {owners[key(image)] for image in membership_candidates[~trial.truth.members]}
             assert all(name.startswith("held out") for name in outside)
 

@@ -218,18 +218,18 @@ class TrialLayout:
 
     def _non_members(self, group: Group, mine: GroundTruth, non_members: Tensor) -> ScoredObservation:
         """The same artifact with candidates that are not among its images, half of which are labelled as members."""
-        members = torch.arange(len(non_members)) < len(non_members) // 2
+        ordered, order = non_members.sort()
         candidates, positions = self.pool.line_ups_of_non_members(non_members, len(mine.candidates), self.rng)
         truth = replace(
             mine,
-            membership_candidates=non_members,
-            members=members,
+            membership_candidates=ordered,
+            members=order < len(non_members) // 2,
             candidates=candidates,
             positions=positions,
             source=self.pool.images,
             index=non_members[:SCORED],
         )
-        return ScoredObservation(self._observation(group, group, candidates, non_members), truth)
+        return ScoredObservation(self._observation(group, group, candidates, ordered), truth)
 
     def _random(self, group: Group, public: Tensor) -> Sequence[Artifact]:
         """Artifacts drawn from the public distribution; where evaluating them is expensive, the same few for all targets."""

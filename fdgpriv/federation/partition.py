@@ -82,20 +82,16 @@ class Population:
     def pool(self, names: tuple[str, ...]) -> Tensor:
         """(P, 3, H, W): all images of these clients, in the order of `pool_order`; cached."""
         if names not in self._pools:
-            data = [self.data(name) for name in names]
+            data = list(map(self.data, names))
             pixels = joined([d.pixels for d in data] + [d.held_out_pixels for d in data])
             self._pools[names] = in_file(as_images(pixels[self.pool_order(names)]))
         return self._pools[names]
 
     def pool_order(self, names: tuple[str, ...]) -> Tensor:
-        """(P,): the place of each image of the pool among all training images, then all held-out images, of these clients.
-
-        Random, so that no index tells whether an image was trained on, and seeded by images that only clients hold.
-        """
+        """(P,): each image of the pool's place among all training, then all held-out images; random, by a private seed."""
         data = [self.data(name) for name in names]
-        count = sum(len(one) + len(one.held_out_labels) for one in data)
-        private = crc32(data[0].pixels.contiguous().numpy().tobytes()) if data else 0
-        return torch.randperm(count, generator=generator(private, 61))
+        private = [crc32(one.pixels.contiguous().numpy().tobytes()) for one in data[:1]]
+        return torch.randperm(sum(len(d) + len(d.held_out_labels) for d in data), generator=generator(61, *private))
 
 
 def populate(
