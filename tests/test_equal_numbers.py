@@ -74,8 +74,8 @@ def test_the_attack_itself_gives_every_figure(pardon: Fitted) -> None:
     found = equal_numbers(pardon.evaluator(), Attack.named("gan")())
     assert all(math.isfinite(figure) for figure in found.values())
     assert found == equal_numbers(pardon.evaluator(), Attack.named("gan")())
-    claim = next(one for one in HYPOTHESES if one.id == "H-P1").claim(Case([], [], found))
-    assert len(claim.evidence) == 12  # of two roles five sets and a lead
+    decision = next(one for one in HYPOTHESES if one.id == "H-P1").rule(Case([], [], found))
+    assert len(decision.evidence) == 12  # of two roles five sets and a lead
 
 
 def test_only_of_the_method_whose_comparison_it_is(tiny: Dataset) -> None:
