@@ -74,7 +74,7 @@ class PlainOnTwin(LocalTraining):
 
 
 @dataclass(frozen=True)
-class PrivateSGD(LocalTraining):
+class PrivateSGD(PlainOnTwin):
     """DP-SGD; the noise is calibrated to each client's number of images, which is public.
 
     Attributes:
@@ -102,9 +102,6 @@ class PrivateSGD(LocalTraining):
     def multiplier(self, rate: float, steps: int) -> float:
         """The least z for this budget."""
         return _noise_multiplier(self.epsilon, self.delta, steps, rate, self.accountant)
-
-    def network(self, model: nn.Module) -> nn.Module:
-        return group_norm_twin(model)
 
     def undefended(self) -> LocalTraining:
         return PlainOnTwin()

@@ -240,7 +240,8 @@ class Adversary:
             vector: What the attack reads of an artifact, (D,).
             received_model: As of `make`.
         """
-        found: float = self.cache.get(("kept", n, received_model), lambda: self._kept(n, vector, received_model))
+        key = ("kept", n, vector, received_model)
+        found: float = self.cache.get(key, lambda: self._kept(n, vector, received_model))
         return found
 
     def _kept(self, n: int, vector: Callable[[Artifact], Tensor], received_model: ModelState | None) -> float:

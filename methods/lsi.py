@@ -107,7 +107,7 @@ class LSI(LSISettings):
                 aggregated = shared_state(model, SERVER, round, self)
                 message: dict[str, Message] = {client: [aggregated] for client in clients}
                 wanted = [_expected_statistics(aggregated)]
-                known = {client: sizes[client] for client in clients} if sizes else None
+                known = dict(zip(clients, weights, strict=True)) if weights else None
                 answers = yield Ask("recalibrate", message, reduce="mean", weights=known, wanted=wanted)
                 statistics = [sent.state for sent in answered(answers, BatchNormStatistics).values()]
                 model.load_state_dict(buffers(statistics, weights), strict=False)

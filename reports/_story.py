@@ -159,19 +159,19 @@ def _drawing(best: AttackFinding, every: Sequence[Arm]) -> Drawing:
         if any(value and value.value is not None for value in values):
             middles, intervals = ([getattr(v, what) if v else None for v in values] for what in ("value", "ci95"))
             series.append(Series(name, tuple(middles), tuple(intervals)))
-    cut = f" Drawn are {MOST_ARMS} of {len(series)}." if len(series) > MOST_ARMS else ""
-    control = tuple(_best(best, point) for point in best.curve)
-    series = [*series[:MOST_ARMS], Series("best control", control, control=True)]
+    left = f" Drawn are {MOST_ARMS} of {len(series)}." if len(series) > MOST_ARMS else ""
+    series = [*series[:MOST_ARMS], Series("best control", tuple(_best(best, p) for p in best.curve), control=True)]
     names = ["all" if images is None else str(images) for images in ticks]
-    low = "; lower leaks" if best.curve[0].value.direction == "lower_leaks" else ""
-    about = f"{SECRETS[best.secret]} ({spoken(best.attack)} by {role(best.threat.role)} on {artifact(best.artifact)}{low}){cut}"
+    asked = SECRETS[best.secret]
+    lower = "; lower leaks" if best.curve[0].value.direction == "lower_leaks" else ""
+    caption = f"{asked} ({spoken(best.attack)} by {role(best.threat.role)} on {artifact(best.artifact)}{lower}){left}"
     ends = [
         f"{one.name}: " + ", ".join(f"{v:.3g} at {n}" for n, v in zip(names, one.values, strict=True) if v is not None)
         for one in series
     ]
     alt = f"{metric(best.headline)} by number of images. {'; '.join(ends)}"
     across = "images behind the artifact"
-    return lines(f"curve-{best.secret}", about, alt, across, metric(best.headline), names, series)
+    return lines(f"curve-{best.secret}", caption, alt, across, metric(best.headline), names, series)
 
 
 def _like(row: AttackFinding) -> tuple[str, str, str]:

@@ -62,8 +62,9 @@ def recorded_targets(
 def _as_shared(target: Target[Simulator], defense: Defense, population: Population) -> Target[Simulator]:
     """The target without the shadow clients that would have withheld theirs."""
     like = next(iter(target.wire.values()), None)
-    shadows = population.shadows.items() if like is not None else ()
-    few = frozenset(name for name, data in shadows if like is not None and defense.withholds(like, len(data)))
+    if like is None:
+        return target
+    few = frozenset(name for name, data in population.shadows.items() if defense.withholds(like, len(data)))
     if not few:
         return target
     repeated = None if target.repeated is None else replace(target.repeated, withheld=few)
