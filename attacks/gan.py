@@ -1,7 +1,7 @@
 """GAN reconstruction: trains a generator to map styles to images, as in CCST's own privacy audit.
 
 Reference: Chen et al., "Federated domain generalization for image recognition via cross-client style transfer"
-(CCST), WACV 2023, App. A; the generator is FastGAN's. Model selection never uses private images.
+(CCST), WACV 2023, App. A; `fastgan` is its generator. Model selection never uses private images.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,18 +15,25 @@ from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.metrics.perceptual import FormulaLpips, Perceptual
+from fdgpriv.models.early_stopping import EarlyStopping
 from fdgpriv.models.from_cpu import from_cpu
-from fdgpriv.models.generator import Generator, SmallGenerator
+from fdgpriv.models.generator import LEAST, Generator
+from fdgpriv.models.small_generator import SmallGenerator
 from fdgpriv.models.style_codec import digits_codec
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt, TwoOrMore
 
 from ._inversion import ImageRegression
+from ._simulation import SimulatedArtifacts
 
-LOSSES = ("mse", "lpips", "mse+lpips")
+Loss = Literal["mse", "lpips", "mse+lpips"]
 Distance = Callable[[Tensor, Tensor], Tensor]
 _TOGETHER = 64  # images generated at once, so that they fit a CPU's cache
+_CHECKS = 8  # of a training, each at least _APART steps after the last one
+_APART = 5
+_PATIENCE = 2  # checks without progress that end a training
+_CHECKED_ON = 128  # artifacts left out, at most
 
 
 @dataclass(frozen=True)
@@ -34,11 +41,11 @@ class Gan(Attack):
     """Trains on artifacts simulated from its own images, defense included, then maps observed artifacts to images.
 
     Attributes:
-        steps: Training steps of one generator.
+        steps: Training steps of one generator, at most: it ends when artifacts left out are no longer drawn better.
         batch_size: Artifacts in a step; half of them are of a single image.
         lr: Of Adam, decayed to 0 by a cosine.
-        generator: ``fastgan`` as published, its widths times `width`; ``small``, a plain one for 32 px that learns more
-            in the same time on a CPU; ``auto`` is small at 32 px.
+        generator: ``fastgan`` as published, its widths times `width`; ``small``, a plain one that learns more in the same
+            time on a CPU.
         width: Of ``fastgan``.
         loss: mse, lpips, or mse+lpips.
         regression: That the generator starts from: ``linear``, or ``rbf``, kernel ridge regression.
@@ -51,55 +58,79 @@ class Gan(Attack):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {"steps": 3},
         "thorough": {"steps": 800},
-        "paper": {"steps": 20_000},
+        "paper": {"steps": 20_000, "generator": "fastgan", "width": 1.0},
     }
 
     steps: PositiveInt = 15
     batch_size: TwoOrMore = 32
     lr: PositiveFloat = 2e-3
-    generator: Literal["auto", "small", "fastgan"] = "auto"
+    generator: Literal["small", "fastgan"] = "small"
     width: PositiveFloat = 1 / 16
-    loss: Literal["mse", "lpips", "mse+lpips"] = "mse"
+    loss: Loss = "mse"
     regression: Literal["linear", "rbf"] = "rbf"
 
     def check(self, image_size: int) -> None:
-        if self.generator == "small" and image_size != SmallGenerator.image_size:
-            raise ValueError(
-                f"gan.generator: small draws {SmallGenerator.image_size} px, got images of {image_size} px"
-            )
+        if image_size < LEAST:
+            raise ValueError(f"gan: draws images of at least {LEAST} px, got images of {image_size} px")
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
         regression = ImageRegression.of(adversary, self.regression)
         network = self._trained(regression, adversary, rng)
-        drawn = _draw(network, regression.simulated.standardised(adversary.vectors(observations)))
+        drawn = _mapped(network, regression.simulated.standardised(adversary.vectors(observations))).clamp(0, 1)
         some = torch.randint(len(regression.inputs), (3,), generator=rng)
-        own = list(_draw(network, regression.inputs[some]))
+        own = list(_mapped(network, regression.inputs[some]).clamp(0, 1))
         return Predictions(list(drawn), {"unconditional": own})
 
     def _trained(self, regression: ImageRegression, adversary: Adversary, rng: torch.Generator) -> nn.Module:
+        """The regression and the correction, none included, that does best on simulated artifacts left out."""
         simulated, inputs, expected = regression.simulated, regression.inputs, regression.left_out
         generator = self._generator(inputs.shape[1], adversary.image_size, rng)
         network = _WarmStarted(regression, from_cpu(generator.to(adversary.device)))
         optimizer = torch.optim.Adam(network.generator.parameters(), self.lr, betas=(0.9, 0.99))
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
-        loss = distance(self.loss)
-        single = (simulated.sizes == 1).nonzero().flatten()
-        pooled = (simulated.sizes > 1).nonzero().flatten()
-        for _ in range(self.steps):
+        loss = _distance(self.loss)
+        left_out = _left_out(simulated, adversary.expects_other_looks, rng)
+        single, pooled = (
+            (kind & ~left_out).nonzero().flatten() for kind in (simulated.sizes == 1, simulated.sizes > 1)
+        )
+
+        def truth(index: Tensor) -> Tensor:
+            return simulated.images[torch.stack([_one_of(simulated.members[i], rng) for i in index.tolist()])]
+
+        checked = left_out.nonzero().flatten()
+        checked = checked[torch.randperm(len(checked), generator=rng)][:_CHECKED_ON]
+        drawn = truth(checked)
+        stopping = EarlyStopping(
+            network.generator,
+            lambda: float(loss(expected[checked] + _mapped(network.generator, inputs[checked]), drawn)),
+            _PATIENCE,
+        )
+        every = max(_APART, self.steps // _CHECKS)
+        for step in range(1, self.steps + 1):
             index = _half_single(single, pooled, self.batch_size, rng)
-            truth = simulated.images[torch.stack([_one_of(simulated.members[i], rng) for i in index.tolist()])]
             optimizer.zero_grad()
-            loss(expected[index] + network.generator(inputs[index], rng), truth).backward()
+            loss(expected[index] + network.generator(inputs[index], rng), truth(index)).backward()
             optimizer.step()
             schedule.step()
+            if (step % every == 0 or step == self.steps) and stopping.is_due():
+                break
+        stopping.restore()
         return network.eval()
 
     def _generator(self, inputs: int, image_size: int, rng: torch.Generator) -> nn.Module:
-        self.check(image_size)
-        if self.generator == "fastgan" or (self.generator == "auto" and image_size != SmallGenerator.image_size):
+        if self.generator == "fastgan":
             return Generator(inputs, image_size, rng=rng, width=self.width)
-        small = SmallGenerator(inputs, rng=rng)
+        small = SmallGenerator(inputs, image_size, rng=rng)
         return small.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # half the time
+
+
+def _left_out(simulated: SimulatedArtifacts, by_look: bool, rng: torch.Generator) -> Tensor:
+    """(M,) bool: a tenth of the artifacts, or of the looks where observed artifacts will have yet another."""
+    looks = simulated.of_artifacts
+    groups = looks if by_look and len(looks.unique()) > 1 else torch.arange(len(looks))
+    order = groups.unique()
+    order = order[torch.randperm(len(order), generator=rng)]
+    return torch.isin(groups, order[: -(-len(order) // 10)])
 
 
 def _half_single(single: Tensor, pooled: Tensor, size: int, rng: torch.Generator) -> Tensor:
@@ -138,22 +169,17 @@ class _WarmStarted(nn.Module):
 
 
 @torch.no_grad()
-def _draw(network: nn.Module, inputs: Tensor) -> Tensor:
-    """Images (M, 3, H, W) in [0, 1]."""
-    return torch.cat([network(part) for part in inputs.split(_TOGETHER)]).clamp(0, 1)
+def _mapped(network: nn.Module, inputs: Tensor) -> Tensor:
+    """Images (M, 3, H, W), or corrections of images, for standardised vectors (M, D)."""
+    return torch.cat([network(part) for part in inputs.split(_TOGETHER)])
 
 
-def distance(name: str) -> Distance:
+def _distance(name: Loss) -> Distance:
     """The loss called `name`: one number for images and truth (B, 3, H, W) near [0, 1].
 
     The perceptual part compares features of the shipped style encoder for digits, of photographs too, and not of a network
     that scores reconstructions.
-
-    Raises:
-        ValueError: There is no such loss.
     """
-    if name not in LOSSES:
-        raise ValueError(f"want a loss of {', '.join(LOSSES)}; got {name!r}")
     perceptual = None if name == "mse" else _style_encoder_distance()
 
     def loss(images: Tensor, truth: Tensor) -> Tensor:

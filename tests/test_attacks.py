@@ -380,6 +380,19 @@ def test_the_gan_draws_digits_that_no_control_draws(digits: Dataset) -> None:
     assert np.mean(scores.headline["attack"]) > np.mean(scores.headline["mean_image"]) + 1
 
 
+@pytest.mark.parametrize("steps", [3, 12])
+def test_a_gan_that_learns_nothing_draws_what_its_regression_predicts(fitted: Fitted, steps: int) -> None:
+    """Steps so large that it diverges: on artifacts left out no correction does best."""
+    (trials, *_) = fitted.shared.style_adversaries(threat("insider"), (1,), Images())
+    adversary, seen = trials.adversary, [one.asked["attack"][0].observation for one in trials.trials[:3]]
+    regression_of = import_module("attacks._inversion").ImageRegression.of
+    regression = regression_of(adversary, "rbf")
+    expected = regression(regression.simulated.standardised(adversary.vectors(seen))).clamp(0, 1)
+    diverging = Attack.named("gan").configured({"steps": steps, "lr": 100.0})
+    drawn = torch.stack(list(inferred(diverging, adversary, seen, generator(1))[0].values))
+    assert torch.equal(drawn, expected)
+
+
 # Scores
 
 

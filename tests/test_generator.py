@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fdgpriv.attack import Attack
-from fdgpriv.models.generator import Generator, GlobalContext, SmallGenerator, UpBlock, channels_of_maps
+from fdgpriv.models.generator import Generator, GlobalContext, UpBlock, channels_of_maps
+from fdgpriv.models.small_generator import SmallGenerator
 
 
 def _bias(layer: nn.Module) -> Tensor:
@@ -105,8 +106,14 @@ def test_a_vector_of_another_length_is_refused(rng: torch.Generator) -> None:
 
 
 def test_an_attack_refuses_images_that_its_generator_cannot_draw() -> None:
-    small, automatic = (Attack.parse(f"gan:generator={name}") for name in ("small", "auto"))
-    small.check(32)
-    automatic.check(96)
-    with pytest.raises(ValueError, match=r"gan.generator: small draws 32 px, got images of 96 px"):
-        small.check(96)
+    gan = Attack.named("gan")()
+    gan.check(16)
+    with pytest.raises(ValueError, match=r"gan: draws images of at least 16 px, got images of 15 px"):
+        gan.check(15)
+
+
+@pytest.mark.parametrize("side", [16, 32, 75, 96])
+def test_the_small_generator_draws_images_of_any_side(rng: torch.Generator, side: int) -> None:
+    assert SmallGenerator(8, side, rng=rng)(torch.zeros(2, 8)).shape == (2, 3, side, side)
+    with pytest.raises(ValueError, match="want image_size of at least 16, got 15"):
+        SmallGenerator(8, 15, rng=rng)

@@ -12,10 +12,9 @@ from torch.nn import functional
 
 from fdgpriv.utils.global_rng import drawing_from
 
-_LEAST = 16  # px
+LEAST = 16  # px, of the images
 _FIRST = 1024  # channels of the first map at width 1
 _WIDEST = 512  # maximum number of channels of all later maps
-_SMALL = (64, 48, 32, 16)  # channels of the small generator's maps of 4, 8, 16 and 32 px
 _EXCITED = {5: 2, 6: 3}  # skip-layer excitation: number of the scaled map: number of the earlier map; the first is 0
 
 
@@ -95,14 +94,12 @@ class Generator(nn.Module):
         super().__init__()
         if latent_dim < 1 or width <= 0:
             raise ValueError(f"want latent_dim and width above 0, got {latent_dim} and {width}")
-        if image_size < _LEAST:
-            raise ValueError(f"want image_size of at least {_LEAST}, got {image_size}")
         self.latent_dim = latent_dim
         self.image_size = image_size
-        doublings = image_size.bit_length() - 3  # a first map of 4 px or more
+        doublings, side = doublings_to(image_size)
         channels = channels_of_maps(doublings, width)
         with drawing_from(rng):
-            self.start = nn.ConvTranspose2d(latent_dim, 2 * channels[0], -(-image_size // 2**doublings))
+            self.start = nn.ConvTranspose2d(latent_dim, 2 * channels[0], side)
             self.start_norm = nn.BatchNorm2d(2 * channels[0])
             self.blocks = nn.ModuleList(UpBlock(inputs, outputs) for inputs, outputs in pairwise(channels))
             self.excitations = nn.ModuleDict(
@@ -135,49 +132,26 @@ class Generator(nn.Module):
                 features = features * self.excitations[str(number)](seen.pop(_EXCITED[number]))
             if number in _EXCITED.values():
                 seen[number] = features
-        first = (features.shape[-1] - self.image_size) // 2
-        kept = slice(first, first + self.image_size)
-        images: Tensor = self.colours(features[..., kept, kept])
+        images: Tensor = self.colours(middle(features, self.image_size))
         return images
 
 
-class SmallGenerator(nn.Module):
-    """Generator for 32 px on a CPU: upsampling and 3x3 convolutions, maps of 64, 48, 32 and 16 channels.
+def doublings_to(image_size: int) -> tuple[int, int]:
+    """How often a map's side is doubled, and the side of the first map, 4 to 8 px, from which that reaches `image_size`.
 
-    Without blur, noise and gates it takes twice the steps in the same time: trained for 25 s on one core on styles of 64
-    channels of scanned digits, it reaches 20.5 dB, and `Generator` with width 1/16 or 1/24 reaches 15.9 dB.
-
-    Args:
-        latent_dim: Length of the vector; inputs should be standardised.
-        rng: For the initial weights.
+    Raises:
+        ValueError: Images are too small.
     """
+    if image_size < LEAST:
+        raise ValueError(f"want image_size of at least {LEAST}, got {image_size}")
+    doublings = image_size.bit_length() - 3
+    return doublings, -(-image_size // 2**doublings)
 
-    image_size = 32
 
-    def __init__(self, latent_dim: int, *, rng: torch.Generator) -> None:
-        super().__init__()
-        if latent_dim < 1:
-            raise ValueError(f"want latent_dim above 0, got {latent_dim}")
-        self.latent_dim = latent_dim
-        first = _SMALL[0]
-        with drawing_from(rng):
-            layers = [
-                nn.Linear(latent_dim, first * 16),
-                nn.Unflatten(1, (first, 4, 4)),
-                nn.BatchNorm2d(first),
-                nn.ReLU(),
-            ]
-            for inputs, outputs in pairwise(_SMALL):
-                layers += [nn.Upsample(scale_factor=2), nn.Conv2d(inputs, outputs, 3, padding=1)]
-                layers += [nn.BatchNorm2d(outputs), nn.ReLU()]
-            self.layers = nn.Sequential(*layers, nn.Conv2d(_SMALL[-1], 3, 3, padding=1))
-
-    def forward(self, z: Tensor, rng: torch.Generator | None = None) -> Tensor:
-        """Images (B, 3, 32, 32), not clamped to [0, 1], from vectors z (B, latent_dim); `rng` is unused."""
-        if z.ndim != 2 or z.shape[1] != self.latent_dim:
-            raise ValueError(f"want z (B, {self.latent_dim}), got {tuple(z.shape)}")
-        images: Tensor = self.layers(z)
-        return images
+def middle(maps: Tensor, side: int) -> Tensor:
+    """The middle (..., side, side) of maps that are at least as large."""
+    first = (maps.shape[-1] - side) // 2
+    return maps[..., first : first + side, first : first + side]
 
 
 def channels_of_maps(doublings: int, width: float) -> list[int]:
