@@ -22,6 +22,7 @@ _DO = {
     "content": _IMAGES,
     "identity": "Removing names does not hide senders: share sums over clients, or add noise.",
 }
+_MOST_NAMED = 3  # arms in one sentence
 _MORE = "test more clients (--clients; of what takes no training, also --units-per-domain)"
 _OPEN = {
     "weak_attack": "try stronger attacks or a larger preset",
@@ -65,7 +66,7 @@ def _advice(name: str, asked: Sequence[tuple[Run, Question]], several: bool) -> 
     if leaks:
         what = f"tells {_learnt([q for _, q in leaks])}"
         if several:
-            what += f" ({joined([arm.name for arm in arms([run for run, _ in leaks])])})"
+            what += f" ({_where([run for run, _ in leaks], [run for run, _ in asked])})"
         own = {q.secret for _, q in leaks if q.scope == "client"}
         causes = {q.secret if q.secret in own else "domain" for _, q in leaks}  # else it tells of the domain alone
         lines = unique(_DO[secret] for secret in _DO if secret in causes)
@@ -77,6 +78,15 @@ def _advice(name: str, asked: Sequence[tuple[Run, Question]], several: bool) -> 
     else:
         what = "not tested"
     return Advice(word, upper(artifact(name)), what, (*lines, *_undecided([q for _, q in asked])))
+
+
+def _where(leaking: Sequence[Run], asked: Sequence[Run]) -> str:
+    """In which arms it leaks: up to three by name, more by number."""
+    every, leaks = arms(asked), {id(run) for run in leaking}
+    names = [arm.name for arm in every if any(id(run) in leaks for run in arm.runs)]
+    if len(names) <= _MOST_NAMED:
+        return joined(names)
+    return f"in all {len(every)}" if len(names) == len(every) else f"in {len(names)} of {len(every)}"
 
 
 def _undecided(asked: Sequence[Question]) -> Iterator[str]:
@@ -169,7 +179,7 @@ def _methods(told: Sequence[Score]) -> str:
 
 def _names(told: Sequence[Score], leaks: int) -> str:
     names = [f"{one.arm.name} ({leaks} of {one.asked})" for one in told if one.leaks == leaks]
-    return joined(names) if len(names) < 4 else f"{len(names)} of them ({leaks} each)"
+    return joined(names) if len(names) <= _MOST_NAMED else f"{len(names)} of them ({leaks} each)"
 
 
 def _single(one: Score, dataset: str) -> str:

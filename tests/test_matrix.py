@@ -194,6 +194,26 @@ def test_advice_follows_from_what_leaks_and_promises_nothing() -> None:
     assert "domains differ" in domain.lines[0]
 
 
+@pytest.mark.parametrize(
+    ("leaking", "calm", "where"),
+    [
+        (1, 1, "(no defense)"),
+        (3, 1, "(no defense, noise1 and noise2)"),
+        (4, 1, "(in 4 of 5)"),
+        (5, 0, "(in all 5)"),
+    ],
+)
+def test_advice_names_a_few_defenses_that_leak_and_counts_many(leaking: int, calm: int, where: str) -> None:
+    run = plain()
+    quiet_run = run.model_copy(update={"questions": tuple(quiet(q) for q in run.questions)})
+    named = [
+        one.model_copy(update={"defense": f"noise{i}" if i else "none"})
+        for i, one in enumerate([run] * leaking + [quiet_run] * calm)
+    ]
+    (found,) = _advice.advice(named)
+    assert found.what.endswith(f"what its images look like {where}")
+
+
 def test_what_a_defense_keeps_from_view_is_said_and_what_another_method_does_not_share_is_a_dash() -> None:
     open_run = plain()
     asked = {called for row in open_run.artifacts for called in _matrix.called(row)}
