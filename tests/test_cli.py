@@ -470,5 +470,9 @@ def test_a_quick_audit_of_all_digits_by_every_attack(
     controls = {cast: row.positive_control for cast, row in rows.items() if row.positive_control is not None}
     for name in ("identification", "domain_inference", "style_membership"):
         assert controls[name, "server"].succeeded, name  # a positive control clears the corrected level
-    for cast in (("label_histogram", "server"), ("gan", "insider")):
-        assert controls[cast].lead > 0.3, cast  # 12 trials of a quick audit do not always clear it
+    (labels,) = (
+        row for row in run.attacks if row.attack == "label_histogram" and row.artifact.startswith("model_state")
+    )
+    assert labels.positive_control is not None  # of styles 60 images of the server's own are too few to read a label
+    for control in (labels.positive_control, controls["gan", "insider"]):
+        assert control.lead > 0.3  # 12 trials of a quick audit do not always clear it
