@@ -147,6 +147,11 @@ def test_the_claim_is_corrected_with_the_paper_s_others_for_the_small_shares_tha
     found = rule(Case([], [], facts))
     assert (found.verdict, found.leak) == ("refuted", True)
     assert found.p == pytest.approx(3 * float(stats.t.sf(3.0, 29)))
+    assert found.reason.startswith("10 % leaked (3 images of a client) is enough for an insider")
+    none = rule(
+        Case([], [], facts | {f"leaked_1_image{end}": 9.0 for end in ("", "_low", "_high")} | {"leaked_1_count": 0})
+    )
+    assert none.reason.startswith("no leaked image is needed (1 % is 0 images of a client) for an insider")
 
 
 def decided(facts: Mapping[str, float]) -> Claim:

@@ -77,7 +77,10 @@ def _only_when_much_leaked(case: Case) -> Decision:
     small = [name for share, name in found["image"].items() if share <= _SMALL_SHARE]
     p = together(Interval.read(case.facts, name).p_above() for name in small)
     if beaten[0] <= _SMALL_SHARE:
-        reason = f"{beaten[0]:g} % leaked ({_count(case, beaten[0])}) is enough for an insider to beat every control"
+        enough = f"{beaten[0]:g} % leaked ({_count(case, beaten[0])}) is enough"
+        if _images(case, beaten[0]) == 0:
+            enough = f"no leaked image is needed ({beaten[0]:g} % is {_count(case, beaten[0])})"
+        reason = f"{enough} for an insider to beat every control"
         return Decision("refuted", reason + ", given public images of the domains", evidence, p, leak=True)
     if any(case.facts.get(f"{name}_high", _MATTERS) >= _MATTERS for name in small):
         reason = f"inconclusive: at shares up to {_SMALL_SHARE:g} % a lead of {_MATTERS:g} dB is not excluded"
@@ -88,7 +91,11 @@ def _only_when_much_leaked(case: Case) -> Decision:
 
 
 def _count(case: Case, share: float) -> str:
-    return f"{case.facts[f'leaked_{share:g}_count']:g} images of a client"
+    return f"{_images(case, share):g} images of a client"
+
+
+def _images(case: Case, share: float) -> float:
+    return case.facts[f"leaked_{share:g}_count"]
 
 
 HYPOTHESES = (
