@@ -81,12 +81,14 @@ class ImageRegression:
         inputs: (M, D) their vectors, standardised.
         targets: (M, 3, H, W) the mean of each one's images, the minimiser of the squared error.
         ridge: From `inputs` to flattened `targets`.
+        looks: (M,) the look of each, where the observed artifacts will have yet another; else None.
     """
 
     simulated: SimulatedArtifacts
     inputs: Tensor
     targets: Tensor
     ridge: KernelRidge
+    looks: Tensor | None
 
     @classmethod
     def of(cls, adversary: Adversary, kernel: Literal["linear", "rbf"]) -> "ImageRegression":
@@ -100,7 +102,7 @@ class ImageRegression:
                 target.copy_(simulated.images[members].mean(0))
             looks = simulated.of_artifacts if adversary.expects_other_looks else None
             ridge = KernelRidge(inputs, targets.flatten(1), kernel, looks)
-            return cls(simulated, inputs, targets, ridge)
+            return cls(simulated, inputs, targets, ridge, looks)
 
         found: ImageRegression = adversary.cache.get((cls, kernel), learned)
         return found

@@ -25,15 +25,14 @@ from fdgpriv.tasks.task import Predictions
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt, TwoOrMore
 
 from ._inversion import ImageRegression
-from ._simulation import SimulatedArtifacts
 
 Loss = Literal["mse", "lpips", "mse+lpips"]
 Distance = Callable[[Tensor, Tensor], Tensor]
 _TOGETHER = 64  # images generated at once, so that they fit a CPU's cache
-_CHECKS = 8  # of a training, each at least _APART steps after the last one
-_APART = 5
+_CHECKS = 8  # of a training, and one at its end
+_APART = 5  # steps, at least
 _PATIENCE = 2  # checks without progress that end a training
-_CHECKED_ON = 128  # artifacts left out, at most
+_CHECKED_ON = 128  # artifacts held out, at most
 
 
 @dataclass(frozen=True)
@@ -82,28 +81,26 @@ class Gan(Attack):
         return Predictions(list(drawn), {"unconditional": own})
 
     def _trained(self, regression: ImageRegression, adversary: Adversary, rng: torch.Generator) -> nn.Module:
-        """The regression and the correction, none included, that does best on simulated artifacts left out."""
+        """The regression and the correction, none included, that does best on simulated artifacts held out."""
         simulated, inputs, expected = regression.simulated, regression.inputs, regression.left_out
         generator = self._generator(inputs.shape[1], adversary.image_size, rng)
         network = _WarmStarted(regression, from_cpu(generator.to(adversary.device)))
         optimizer = torch.optim.Adam(network.generator.parameters(), self.lr, betas=(0.9, 0.99))
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
         loss = _distance(self.loss)
-        left_out = _left_out(simulated, adversary.expects_other_looks, rng)
+        held_out = _held_out(regression, rng)
         single, pooled = (
-            (kind & ~left_out).nonzero().flatten() for kind in (simulated.sizes == 1, simulated.sizes > 1)
+            (kind & ~held_out).nonzero().flatten() for kind in (simulated.sizes == 1, simulated.sizes > 1)
         )
 
         def truth(index: Tensor) -> Tensor:
             return simulated.images[torch.stack([_one_of(simulated.members[i], rng) for i in index.tolist()])]
 
-        checked = left_out.nonzero().flatten()
+        checked = held_out.nonzero().flatten()
         checked = checked[torch.randperm(len(checked), generator=rng)][:_CHECKED_ON]
-        drawn = truth(checked)
+        vectors, start, true = inputs[checked], expected[checked], truth(checked)
         stopping = EarlyStopping(
-            network.generator,
-            lambda: float(loss(expected[checked] + _mapped(network.generator, inputs[checked]), drawn)),
-            _PATIENCE,
+            network.generator, lambda: float(loss(start + _mapped(network.generator, vectors), true)), _PATIENCE
         )
         every = max(_APART, self.steps // _CHECKS)
         for step in range(1, self.steps + 1):
@@ -124,10 +121,10 @@ class Gan(Attack):
         return small.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # half the time
 
 
-def _left_out(simulated: SimulatedArtifacts, by_look: bool, rng: torch.Generator) -> Tensor:
-    """(M,) bool: a tenth of the artifacts, or of the looks where observed artifacts will have yet another."""
-    looks = simulated.of_artifacts
-    groups = looks if by_look and len(looks.unique()) > 1 else torch.arange(len(looks))
+def _held_out(regression: ImageRegression, rng: torch.Generator) -> Tensor:
+    """(M,) bool: a tenth of the simulated artifacts, or of their looks where observed ones will have yet another."""
+    looks = regression.looks
+    groups = torch.arange(len(regression.inputs)) if looks is None or len(looks.unique()) == 1 else looks
     order = groups.unique()
     order = order[torch.randperm(len(order), generator=rng)]
     return torch.isin(groups, order[: -(-len(order) // 10)])

@@ -334,7 +334,7 @@ def test_fedavg_trains_hfedfs_client_network_too() -> None:
 def test_on_digits_the_domains_are_neither_trivial_nor_hopeless(tmp_path: Path) -> None:
     """FedAvg, default preset: mean source at least 0.90, targets within 0.30 and 0.95, their mean within 0.50 and 0.85.
 
-    No source is established to be below 0.90 (n = 120 images each).
+    No source is established to be below 0.90 (n = 178 held-out images for target blend).
     """
     config = replace(AuditConfig(methods=("fedavg",), targets=("all",)).checked(), attacks=())
     dataset, config = config.load()
