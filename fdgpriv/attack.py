@@ -51,6 +51,11 @@ class Attack(Role):
     ) -> Predictions | Sequence[Prediction] | torch.Tensor:
         """A prediction for each observation, in the form of the task."""
 
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """All tasks that its predictions answer, its own first."""
+        return self.task, *self.task.implied
+
     @classmethod
     def kinds(cls) -> tuple[str, ...]:
         """The names of the kinds of artifact it uses."""

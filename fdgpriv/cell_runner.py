@@ -1,6 +1,6 @@
 """Trains and attacks one cell of an audit: one method, target, seed and defense."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
@@ -136,7 +136,9 @@ class CellRunner:
             if role in attack.threats
             for kind in _readable(attack, threat(role), evaluator)
         ]
-        asking = Counter((attack.task.secret, role, kind) for _, attack, role, kind in every)
+        asking: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        for _, attack, role, kind in every:
+            asking[role, kind].update(task.secret for task in attack.tasks)
         evaluations = [
             AttackEvaluation(
                 AttackTrials(evaluator, attack, threat(role), curve=not few or role in _CURVES),
@@ -146,7 +148,7 @@ class CellRunner:
                 self.out,
                 folder,
                 repeats,
-                asking[attack.task.secret, role, kind],
+                asking[role, kind],
             )
             for spec, attack, role, kind in every
         ]
@@ -155,13 +157,14 @@ class CellRunner:
         measured = pool.submit(facts, evaluator, self.out / "scores" / folder, self.config.attacks)
         try:
             for one in evaluations:
-                scores[one.key] = one.pending(_PENDING)
+                scores |= one.pending(_PENDING)
             queue = WorkQueue(_scheduled(evaluations))
             for finished in as_completed([pool.submit(_run_next, queue) for _ in evaluations]):
                 one, found = finished.result()
-                scores[one.key] = found
-                completed.attack_s += found.attack_s
-                self.progress.step(task, "" if found.not_applicable else f"{one.key} in {found.attack_s:.1f} s")
+                scores |= found
+                took = sum(on_task.attack_s for on_task in found.values())
+                completed.attack_s += took
+                self.progress.step(task, "" if found[one.key].not_applicable else f"{one.key} in {took:.1f} s")
         except KeyboardInterrupt:
             for key in [key for key, one in scores.items() if one.not_applicable == _PENDING]:
                 del scores[key]
@@ -229,7 +232,7 @@ def _scheduled(evaluations: Sequence[AttackEvaluation]) -> list[AttackEvaluation
     return sorted(by_kind, key=lambda one: not (one.expensive or one.draws_images))
 
 
-def _run_next(queue: WorkQueue[AttackEvaluation]) -> tuple[AttackEvaluation, AttackScores]:
+def _run_next(queue: WorkQueue[AttackEvaluation]) -> tuple[AttackEvaluation, dict[str, AttackScores]]:
     """Takes the next evaluation and runs it."""
     one = queue.take()
     return one, one.run()

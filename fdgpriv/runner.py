@@ -10,12 +10,14 @@ from time import perf_counter
 import torch
 
 from fdgpriv._version import __version__
+from fdgpriv.attack import Attack
 from fdgpriv.cell_runner import CellRunner, CompletedCell, in_process
 from fdgpriv.claims import Case, claims
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import defended
 from fdgpriv.evaluation.attack_evaluation import scores_file
+from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.comparison import RunComparison, compared, settings_of
 from fdgpriv.evaluation.verdicts import judge
 from fdgpriv.method import Method
@@ -71,11 +73,13 @@ class Runner:
         """Relative to `out`, the final file of each training, and the scores of each evaluation for any kind of artifact."""
         trained = [trained_file(Path(), cell) for cell in self.cells()]
         evaluated = [
-            scores_file(Path(), cell.folder, spec, role, kind)
+            scores_file(Path(), cell.folder, spec, role, kind, implied)
             for cell in self.cells()
             for spec in self.config.attacks
+            for attack in (self.config.attack(spec),)
+            for implied in (None, *attack.task.implied)
             for role in self.config.threats
-            for kind in self.config.attack(spec).kinds()
+            for kind in attack.kinds()
         ]
         return trained + evaluated
 
@@ -163,7 +167,7 @@ class Runner:
         """
         if one.trained.failed is not None:
             return ()
-        attacks, method = [findings[key] for key in one.scores], self._trained(one.cell)
+        scores, method = _on_own_task(one.scores), self._trained(one.cell)
         shortfall = method.shortfall(one.trained.log)
         others = [run for run in completed if run is not one and replace(run.cell, method=one.cell.method) == one.cell]
         comparisons = [
@@ -172,15 +176,14 @@ class Runner:
                 part.name(),
                 settings_of(part),
                 other.records,
-                compared(one.scores, other.scores, findings),
+                compared(scores, _on_own_task(other.scores), findings),
             )
             for other in others
             for part in (self._trained(other.cell),)
         ]
         known = one.trained.log | one.facts
-        return claims(
-            method.name(), Case(attacks, one.records, known, method.name(), settings_of(method), comparisons, shortfall)
-        )
+        attacks, settings = [findings[key] for key in scores], settings_of(method)
+        return claims(method.name(), Case(attacks, one.records, known, method.name(), settings, comparisons, shortfall))
 
     def _trained(self, cell: Cell) -> Method:
         """The method of the cell, with the settings that its defense changes."""
@@ -197,3 +200,8 @@ class Runner:
             "The shipped style encoder and decoder: one image of each domain, its round trip, and each domain's style."
         )
         return (RunFigure(file=path.as_posix(), caption=caption),)
+
+
+def _on_own_task(scores: Mapping[str, AttackScores]) -> dict[str, AttackScores]:
+    """The scores of attacks on their own tasks, which are what claims are about."""
+    return {key: one for key, one in scores.items() if one.task == Attack.named(one.attack).task.name()}

@@ -31,7 +31,7 @@ class Benchmark:
 
     def lead(self, arm: Arm) -> Measured | None:
         """Over its best control, pooled over the runs of this arm."""
-        rows = [a for run in arm.runs for a in run.attacks if self.scope in a.leakage]
+        rows = [a for run in arm.runs for a in run.attacks if self.scope in a.leakage and a.headline == self.headline]
         own = (self.attack, self.artifact, self.role)
         return pooled([a.leakage[self.scope].lead for a in rows if (a.attack, a.artifact, a.threat.role) == own])
 

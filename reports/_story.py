@@ -174,8 +174,8 @@ def _drawing(best: AttackFinding, every: Sequence[Arm]) -> Drawing:
     return lines(f"curve-{best.secret}", caption, alt, across, metric(best.headline), names, series)
 
 
-def _like(row: AttackFinding) -> tuple[str, str, str]:
-    return row.attack, row.artifact, row.threat.role
+def _like(row: AttackFinding) -> tuple[str, str, str, str]:
+    return row.attack, row.task, row.artifact, row.threat.role
 
 
 def _scores(told: Sequence[Score]) -> Table:

@@ -110,7 +110,8 @@ def test_unrelated_rounds_link_nobody(rng: torch.Generator) -> None:
 
 def evaluated(evaluator: Evaluator, out: Path) -> AttackScores:
     trials = AttackTrials(evaluator, Attack.named("linkage")(), threat("server"))
-    return AttackEvaluation(trials, "linkage", "style_statistics", True, out, "c").run()
+    (found,) = AttackEvaluation(trials, "linkage", "style_statistics", True, out, "c").run().values()
+    return found
 
 
 def test_a_style_is_linked_to_its_client_s_style_of_the_first_round(fitted: Fitted, tmp_path: Path) -> None:

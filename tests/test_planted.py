@@ -144,7 +144,7 @@ def test_another_size_is_planted_only_where_the_first_is_not_found(
 ) -> None:
     tried: list[int] = []
 
-    def power_of(trials: Any, adversaries: Any, one: Any, scopes: Any, few: int, rng: Any) -> dict[str, float]:
+    def power_of(trials: Any, adversaries: Any, one: Any, scopes: Any, few: int, *more: Any) -> dict[str, float]:
         tried.append(few)
         return {"client": powers[len(tried) - 1]}
 

@@ -167,7 +167,8 @@ def evaluated(fitted: Fitted, role: str, out: Path, few: bool = False) -> Attack
     evaluator = replace(fitted.evaluator(), per_client={1: 1, 5: 1})
     trials = AttackTrials(evaluator, attack, threat(role))
     asked = AttackEvaluation(trials, "style_membership", "style_statistics", few, out, "cell")
-    return judge({"run/x": asked.run()}, 0).findings["run/x"]
+    (scores,) = asked.run().values()
+    return judge({"run/x": scores}, 0).findings["run/x"]
 
 
 def test_figures_come_by_number_of_rounds_and_images(thrice: Fitted, tmp_path: Path) -> None:

@@ -155,7 +155,8 @@ def test_one_translator_stands_for_no_few_images_and_no_shadow(translated: Fitte
 def evaluated(fitted: Fitted, out: Path) -> AttackScores:
     part = Attack.named("domain_inference").configured({"expensive_simulations": 12})
     trials = AttackTrials(fitted.evaluator(), part, threat("server"))
-    return AttackEvaluation(trials, "domain_inference", KIND, True, out, "c").run()
+    (found,) = AttackEvaluation(trials, "domain_inference", KIND, True, out, "c").run().values()
+    return found
 
 
 def tinted(dataset: Dataset) -> Dataset:

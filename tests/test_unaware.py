@@ -66,7 +66,8 @@ def trials(evaluator: Evaluator) -> AttackTrials:
 
 
 def evaluated(evaluator: Evaluator, out: Path, kind: str = STYLES, few: bool = True) -> AttackScores:
-    return AttackEvaluation(trials(evaluator), "domain_inference", kind, few, out, "cell").run()
+    (found,) = AttackEvaluation(trials(evaluator), "domain_inference", kind, few, out, "cell").run().values()
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +121,7 @@ def test_the_knowing_attacker_s_scores_do_not_depend_on_it(
 def test_where_there_is_nothing_to_know_nothing_is_run(
     fitted: Fitted, hidden: Fitted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scoring, "evaluate_trials", lambda *given: pytest.fail("an attack was run"))
+    monkeypatch.setattr(scoring, "evaluate_tasks", lambda *given: pytest.fail("an attack was run"))
     for made, kind in ((fitted, STYLES), (hidden, ModelState.kind)):
         evaluator = made.evaluator()
         assert unaware(trials(evaluator), evaluator.target(kind), 1, False, generator(0)) is None
@@ -152,12 +153,12 @@ def test_which_kinds_a_defense_changes() -> None:
 def test_the_positive_control_of_attacks_on_layers_is_undefended_at_the_deepest(tiny: Dataset, tmp_path: Path) -> None:
     evaluator = fit(tiny, clients=6, defense="gaussian:epsilon=0.05").evaluator()
     attack = AttackTrials(evaluator, Attack.named("layout_probe")(), threat("server"))
-    found = AttackEvaluation(attack, "layout_probe", STYLES, True, tmp_path, "c").run()
+    (found,) = AttackEvaluation(attack, "layout_probe", STYLES, True, tmp_path, "c").run().values()
     deepest = list(found.ablations.values())[-1]
     assert found.ablation == "layer"
     assert found.positive() == found.undefended != deepest
     bare = replace(attack, evaluator=evaluator.undefended)
     target = bare.evaluator.target(STYLES)
-    plain = bare.scores(target.at(target.simulator.layers()[-1]), (1,), generator(0))[1]
+    plain = bare.scores(target.at(target.simulator.layers()[-1]), (1,), generator(0))[1]["layout"]
     assert mean(found.undefended) == pytest.approx(mean(plain), abs=0.01)
     assert mean(plain) > mean(deepest) + 0.02  # at which it has learned to say little

@@ -17,7 +17,7 @@ from fdgpriv.utils.checksum import read_json
 
 _SCORES = TypeAdapter(AttackScores)
 
-Name = tuple[str, str, str, int]  # attack, role, artifact, and its number among several settings of the attack
+Name = tuple[str, str, str, str, int]  # attack, task, role, artifact, and its number among settings of the attack
 
 
 def attack_changes(before: Audit, was: Run, after: Audit, now: Run) -> dict[Name, AttackChange]:
@@ -33,12 +33,12 @@ def attack_changes(before: Audit, was: Run, after: Audit, now: Run) -> dict[Name
         earlier = old.get(name)
         if earlier is None or not (_tested(earlier) and _tested(later)) or earlier.headline != later.headline:
             continue
-        theirs, mine = (table.get(name[:3]) for table in stored)
+        theirs, mine = (table.get(name[:4]) for table in stored)
         if mine is not None and theirs is not None and pairs(mine, theirs).reason is None:
             change = _paired(earlier, later, mine, theirs)
         else:
             change = _of_intervals(earlier, later, reason or "no scores of the same clients are stored")
-        attack, role, artifact, _ = name
+        attack, _, role, artifact, _ = name
         found[name] = AttackChange(
             attack=attack, metric=later.headline, artifact=artifact, adversary=role, change=change
         )
@@ -47,9 +47,9 @@ def attack_changes(before: Audit, was: Run, after: Audit, now: Run) -> dict[Name
 
 def named_attacks(run: Run) -> Iterator[tuple[Name, AttackFinding]]:
     """The attacks of a run in order, each with its name."""
-    seen: Counter[tuple[str, str, str]] = Counter()
+    seen: Counter[tuple[str, str, str, str]] = Counter()
     for found in run.attacks:
-        key = (found.attack, found.threat.role, found.artifact)
+        key = (found.attack, found.task, found.threat.role, found.artifact)
         yield (*key, seen[key]), found
         seen[key] += 1
 
@@ -59,10 +59,10 @@ def _tested(found: AttackFinding) -> bool:
 
 
 def _stored(audit: Audit, run: Run) -> dict[tuple[str, ...], AttackScores]:
-    """The stored scores of a run by attack, role and artifact; those of several settings of one attack are left out."""
+    """The stored scores of a run by attack, task, role and artifact; those of several settings of one attack are left out."""
     folder = audit.folder / "scores" / Cell(run.method, str(run.target), run.seed, run.defense).folder
     scores = [read_json(file, _SCORES) for file in sorted(folder.glob("*@*.json"))]
-    keys = [(one.attack, one.threat.role, f"{one.kind}:{one.level}") for one in scores]
+    keys = [(one.attack, one.task, one.threat.role, f"{one.kind}:{one.level}") for one in scores]
     return {key: one for key, one in zip(keys, scores, strict=True) if keys.count(key) == 1}
 
 

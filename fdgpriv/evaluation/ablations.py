@@ -1,4 +1,7 @@
-"""Further evaluations of an attack: at other layers, as variants, on several rounds, without the defense or ignorant of it."""
+"""Further evaluations of an attack: at other layers, as variants, on several rounds, without the defense or ignorant of it.
+
+Each gives the scores of every task that the attack answers.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -7,7 +10,7 @@ import torch
 
 from fdgpriv.attack import Attack
 from fdgpriv.evaluation.attack_trials import AttackTrials
-from fdgpriv.evaluation.scores import Scores, averaged, evaluate_trials
+from fdgpriv.evaluation.scores import ByTask, averaged, evaluate_tasks
 from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation
 from fdgpriv.federation.partition import Population
 from fdgpriv.targets.repeated_styles import RepeatedStyles
@@ -18,16 +21,16 @@ from fdgpriv.utils.cache import Cache
 SMALLEST_OF_ROUNDS = 2  # only artifacts of more images than that are evaluated over rounds
 ROUNDS = (1, 2, 5, 17)  # numbers of rounds that are combined, besides all recorded ones
 
-BySize = Mapping[int | None, Scores]
+BySize = Mapping[int | None, ByTask]
 
 
 def by_layer(
     trials: AttackTrials, target: Target[Simulator], scores: BySize, few: bool, rng: torch.Generator
-) -> dict[str, Scores]:
+) -> dict[str, ByTask]:
     """Scores on single images' artifacts at each layer of the network; if `few`, only at the wire's layer and the last."""
     layers = target.simulator.layers() if "layer" in trials.attack.ablations else ()
     wire = trials.evaluator.template.at if layers else ""
-    found: dict[str, Scores] = {}
+    found: dict[str, ByTask] = {}
     for layer in (wire, layers[-1]) if few and layers else layers:
         found[layer] = scores[1] if layer == wire else trials.scores(target.at(layer), (1,), rng)[1]
     return found
@@ -40,19 +43,19 @@ def by_variant(
     scores: BySize,
     few: bool,
     rng: torch.Generator,
-) -> dict[str, Scores]:
+) -> dict[str, ByTask]:
     """Scores of each variant of the attack on single images' artifacts; if `few`, only of the first and the last."""
     single = [replace(one, trials=trials) for one in adversaries if (trials := [t for t in one.trials if t.size == 1])]
-    found: dict[str, Scores] = {}
+    found: dict[str, ByTask] = {}
     variants = list(attack.variants(kind).items()) if single else []
     for name, variant in (variants[0], variants[-1]) if few and variants else variants:
-        found[name] = scores[1] if variant == attack else evaluate_trials(variant, single, (), rng)[0][1]
+        found[name] = scores[1] if variant == attack else evaluate_tasks(variant, single, (), rng)[0][1]
     return found
 
 
 def by_rounds(
     trials: AttackTrials, target: Target[Simulator], few: bool, rng: torch.Generator
-) -> list[tuple[int, int | None, Scores]]:
+) -> list[tuple[int, int | None, ByTask]]:
     """Scores on several rounds' artifacts combined, by number of rounds and of images.
 
     If `few`, those of whole clients, for one round and for all.
@@ -71,13 +74,13 @@ def by_rounds(
     found = []
     for count in wanted:
         short = [_last_rounds(one, repeated.simulator, count) for one in adversaries]
-        found += [(count, size, at) for size, at in evaluate_trials(trials.attack, short, (), rng)[0].items()]
+        found += [(count, size, at) for size, at in evaluate_tasks(trials.attack, short, (), rng)[0].items()]
     return found
 
 
 def undefended(
     trials: AttackTrials, name: str, target: Target[Simulator], scores: BySize, rng: torch.Generator
-) -> Scores | None:
+) -> ByTask | None:
     """The positive control: the same attack and budget on single images without defense; None where there is no defense.
 
     Attacks on layers are evaluated at the deepest one. Attacks on whole clients only are evaluated on artifacts of these
@@ -123,7 +126,7 @@ def _begun_again(own: Target[Simulator], population: Population, rng: torch.Gene
 
 def unaware(
     trials: AttackTrials, target: Target[Simulator], repeats: int, few: bool, rng: torch.Generator
-) -> Scores | None:
+) -> ByTask | None:
     """Scores of the same attack on the same trials by an adversary that simulates and calibrates without the defense.
 
     They are of the artifacts on the wire only, and None where the defense leaves such artifacts as they are. If `few`,
@@ -134,7 +137,7 @@ def unaware(
         return None
     wanted = sizes if trials.attack.task.hides_size else (size,)
     adversaries = replace(trials, know_defense=False).adversaries(target, wanted)
-    return averaged([evaluate_trials(trials.attack, adversaries, (), rng)[0][size] for _ in range(repeats)])
+    return averaged([evaluate_tasks(trials.attack, adversaries, (), rng)[0][size] for _ in range(repeats)])
 
 
 def _last_rounds(adversary_trials: AdversaryTrials, simulator: RepeatedStyles, count: int) -> AdversaryTrials:

@@ -1,10 +1,11 @@
 """Evaluates one attack by one adversary on one kind of artifact, and stores the scores for a resumed run.
 
-They are stored in ``scores/CELL/ATTACK@ROLE-KIND.json``.
+They are stored in ``scores/CELL/ATTACK@ROLE-KIND.json``; those of each further task that the same predictions answer in
+``ATTACK@ROLE-KIND-TASK.json``.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -18,7 +19,7 @@ from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_tests import attack_tests
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.planted import planted_power, undecided
-from fdgpriv.evaluation.scores import averaged, evaluate_trials
+from fdgpriv.evaluation.scores import ByTask, averaged, evaluate_tasks
 from fdgpriv.evaluation.too_little import too_little
 from fdgpriv.evaluation.units import attacked_clients
 from fdgpriv.metrics.matching import first_match
@@ -26,6 +27,8 @@ from fdgpriv.results import figures
 from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.target import Target
+from fdgpriv.tasks.task import Task
+from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.checksum import read_json, write_json
 from fdgpriv.utils.file_names import slug
 from fdgpriv.utils.seeds import generator
@@ -34,9 +37,10 @@ Predicted = Mapping[int | None, Sequence[tuple[GroundTruth, Mapping[str, Predict
 _SCORES = TypeAdapter(AttackScores)
 
 
-def scores_file(out: Path, cell: str, spec: str, role: str, kind: str) -> Path:
-    """The file that stores the scores of one evaluation."""
-    return out / "scores" / cell / f"{slug(spec)}@{role}-{kind}.json"
+def scores_file(out: Path, cell: str, spec: str, role: str, kind: str, implied: Task | None = None) -> Path:
+    """The file that stores the scores of one evaluation, on the attack's own task or on one that this implies."""
+    task = "" if implied is None else f"-{implied.name()}"
+    return out / "scores" / cell / f"{slug(spec)}@{role}-{kind}{task}.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +55,7 @@ class AttackEvaluation:
         out: The run's folder.
         cell: The name of the cell's folder.
         repeats: How often the attack is run, each time with its own randomness; scores are averaged.
-        asking: How many attacks ask the same question of the same artifacts by the same adversary, this one included.
+        asking: By secret, how many attacks ask for it of the same artifacts by the same adversary, this one included.
     """
 
     trials: AttackTrials
@@ -61,28 +65,39 @@ class AttackEvaluation:
     out: Path
     cell: str
     repeats: int = 1
-    asking: int = 1
+    asking: Mapping[str, int] = field(default_factory=dict)
 
-    def run(self) -> AttackScores:
-        """The scores: loaded where they are stored already, else computed and stored."""
-        file = self._file
-        if file.is_file():
-            return read_json(file, _SCORES)
+    def run(self) -> dict[str, AttackScores]:
+        """The scores on each task, by key: loaded where they are stored already, else computed and stored.
+
+        The first has the duration of all.
+        """
+        files = {self._key(task): self._file(task) for task in self.trials.attack.tasks}
+        if all(file.is_file() for file in files.values()):
+            return {key: read_json(file, _SCORES) for key, file in files.items()}
         start = perf_counter()
-        found = self._of(**self._found())
-        found = found.model_copy(update={"planted": self._planted(found)})
-        found = found.model_copy(update={"attack_s": perf_counter() - start})
-        write_json(file, found.model_dump_json().encode())
-        return found
+        several = self._with_planted([self._of(task, **found) for task, found in self._found()])
+        several[0] = several[0].model_copy(update={"attack_s": perf_counter() - start})
+        for file, scores in zip(files.values(), several, strict=True):
+            write_json(file, scores.model_dump_json().encode())
+        return dict(zip(files, several, strict=True))
 
-    def pending(self, reason: str) -> AttackScores:
+    def pending(self, reason: str) -> dict[str, AttackScores]:
         """What stands for its scores while it has none: only the reason."""
-        return AttackScores.of(self.trials.attack, self.trials.threat, self.kind, not_applicable=reason)
+        attack, threat = self.trials.attack, self.trials.threat
+        return {
+            self._key(task): AttackScores.of(attack, threat, self.kind, task, not_applicable=reason)
+            for task in attack.tasks
+        }
 
     @property
     def key(self) -> str:
-        """Its name, unique over all cells."""
-        return f"{self.cell}/{self.spec}@{self.trials.threat.role} on {self.kind}"
+        """Its name, unique over all cells: the key of its scores on the attack's own task."""
+        return self._key(self.trials.attack.task)
+
+    def _key(self, task: Task) -> str:
+        implied = "" if task is self.trials.attack.task else f", {task.name()}"
+        return f"{self.cell}/{self.spec}@{self.trials.threat.role} on {self.kind}{implied}"
 
     @property
     def draws_images(self) -> bool:
@@ -94,16 +109,16 @@ class AttackEvaluation:
         """Whether simulating an artifact is expensive."""
         return self._target is not None and self._target.expensive
 
-    @property
-    def _file(self) -> Path:
-        return scores_file(self.out, self.cell, self.spec, self.trials.threat.role, self.kind)
+    def _file(self, task: Task) -> Path:
+        implied = None if task is self.trials.attack.task else task
+        return scores_file(self.out, self.cell, self.spec, self.trials.threat.role, self.kind, implied)
 
     @property
     def _target(self) -> Target[Simulator] | None:
         return self.trials.evaluator.targets.get(self.kind)
 
-    def _of(self, **found: Any) -> AttackScores:
-        """Scores with these fields and the target's level."""
+    def _of(self, task: Task, **found: Any) -> AttackScores:
+        """Scores on one task with these fields and the target's level."""
         attack, target, population = self.trials.attack, self._target, self.trials.evaluator.population
         attacked = tuple(population.clients) if target is None else attacked_clients(population, target)
         on_wire = target is not None and (target.level == "image" or None in attack.sizes(target))
@@ -111,6 +126,7 @@ class AttackEvaluation:
             attack,
             self.trials.threat,
             self.kind,
+            task,
             level=target.level if target is not None and on_wire else "image",
             shared=on_wire,
             shadows=tuple(sorted(set(attacked) & set(population.shadows))),
@@ -118,53 +134,73 @@ class AttackEvaluation:
             **found,
         )
 
-    def _found(self) -> dict[str, Any]:
-        """The fields of the scores, or why there are none."""
+    def _found(self) -> list[tuple[Task, dict[str, Any]]]:
+        """For each task the fields of the scores, or why there are none."""
         trials, target = self.trials, self._target
-        evaluator, attack, threat = trials.evaluator, trials.attack, trials.threat
+        evaluator, attack = trials.evaluator, trials.attack
+        reason = self._refused()
+        adversaries = [] if target is None or reason is not None else trials.adversaries(target, trials.sizes(target))
+        if target is None or not adversaries:
+            reason = reason or f"no client was sent another client's {self.kind.replace('_', ' ')}"
+            return [(task, {"not_applicable": reason}) for task in attack.tasks]
+        rng = generator(evaluator.seed, 8)
+        scores, predicted = evaluate_tasks(attack, adversaries, (1, None), rng)
+        again = [generator(evaluator.seed, 8, i) for i in range(1, self.repeats)]
+        more = [evaluate_tasks(attack, adversaries, (1, None), own)[0] for own in again]
+        scores = {size: averaged([at, *(one[size] for one in more)]) for size, at in scores.items()}
+        adversary, first = adversaries[0].adversary, adversaries[0].trials[0]
+        ablations = by_layer(trials, target, scores, self.few, rng)
+        ablations = ablations or by_variant(attack, self.kind, adversaries, scores, self.few, rng)
+        bare = undefended(trials, self.kind, target, scores, rng)
+        ignorant = unaware(trials, target, self.repeats, self.few, generator(evaluator.seed, 8))
+        figures_of = self._grid(predicted) if self.draws_images else ()
+        rounds = by_rounds(trials, target, self.few, rng)
+
+        def of(task: Task) -> dict[str, Any]:
+            name = task.name()
+            if (reason := task.inapplicable(target)) is not None:
+                return {"not_applicable": reason}
+            return {
+                "by_size": {size: at[name] for size, at in scores.items() if name in at},
+                "ablations": {what: at[name] for what, at in ablations.items() if name in at},
+                "ablation": "variant" if attack.variants(self.kind) else "layer",
+                "undefended": bare.get(name) if bare else None,
+                "unaware": ignorant.get(name) if ignorant else None,
+                "auxiliary_images": sum(len(domain) for domain in adversary.auxiliary),
+                "chance": task.chance(adversary, first.truth),
+                "figures": figures_of if task is attack.task else (),
+                "by_rounds": [(count, size, at[name]) for count, size, at in rounds if name in at],
+            }
+
+        return [(task, of(task)) for task in attack.tasks]
+
+    def _refused(self) -> str | None:
+        """Why the attack is not evaluated here, in one sentence."""
+        evaluator, attack, threat, target = self.trials.evaluator, self.trials.attack, self.trials.threat, self._target
         if target is None:
             kinds = " and no ".join(kind.replace("_", " ") for kind in attack.kinds())
-            return {"not_applicable": f"{evaluator.method.name()} shares no {kinds}"}
-        reason = (
+            return f"{evaluator.method.name()} shares no {kinds}"
+        return (
             target.refused(threat)
             or attack.inapplicable(target)
             or too_little(evaluator.population, evaluator.federation.classes, target, threat)
         )
-        if reason is not None:
-            return {"not_applicable": reason}
-        rng = generator(evaluator.seed, 8)
-        adversaries = trials.adversaries(target, trials.sizes(target))
-        if not adversaries:
-            return {"not_applicable": f"no client was sent another client's {self.kind.replace('_', ' ')}"}
-        scores, predicted = evaluate_trials(attack, adversaries, (1, None), rng)
-        again = [generator(evaluator.seed, 8, i) for i in range(1, self.repeats)]
-        more = [evaluate_trials(attack, adversaries, (1, None), own)[0] for own in again]
-        scores = {size: averaged([at, *(one[size] for one in more)]) for size, at in scores.items()}
-        adversary, first = adversaries[0].adversary, adversaries[0].trials[0]
-        layers = by_layer(trials, target, scores, self.few, rng)
-        return {
-            "by_size": scores,
-            "ablations": layers or by_variant(attack, self.kind, adversaries, scores, self.few, rng),
-            "ablation": "variant" if attack.variants(self.kind) else "layer",
-            "undefended": undefended(trials, self.kind, target, scores, rng),
-            "unaware": unaware(trials, target, self.repeats, self.few, generator(evaluator.seed, 8)),
-            "auxiliary_images": sum(len(domain) for domain in adversary.auxiliary),
-            "chance": attack.task.chance(adversary, first.truth),
-            "figures": self._grid(predicted) if self.draws_images else (),
-            "by_rounds": by_rounds(trials, target, self.few, rng),
-        }
 
-    def _planted(self, found: AttackScores) -> dict[str, float]:
-        """By scope, how often a planted leak is found, where a verdict depends on it."""
-        target, trials = self._target, self.trials
-        if target is None or found.not_applicable or 1 not in found.by_size:
-            return {}
-        tests = attack_tests({"": found}, trials.evaluator.seed, sharp=False)[""]
-        scopes = undecided(found, tests, self.asking)
-        if not scopes:
-            return {}
-        adversaries = trials.adversaries(target, trials.sizes(target))
-        return planted_power(trials, adversaries, found, scopes, generator(trials.evaluator.seed, 41))
+    def _with_planted(self, several: Sequence[AttackScores]) -> list[AttackScores]:
+        """The scores with, by scope, how often a planted leak is found, where a verdict depends on it."""
+        trials, target, evaluated = self.trials, self._target, Cache[list[ByTask]]()
+        seed, found = trials.evaluator.seed, []
+        for one in several:
+            scopes: list[str] = []
+            if target is not None and not one.not_applicable and 1 in one.by_size:
+                tests = attack_tests({"": one}, seed, sharp=False)[""]
+                scopes = undecided(one, tests, self.asking.get(one.secret, 1))
+            if target is not None and scopes:
+                adversaries = trials.adversaries(target, trials.sizes(target))
+                power = planted_power(trials, adversaries, one, scopes, generator(seed, 41), evaluated)
+                one = one.model_copy(update={"planted": power})
+            found.append(one)
+        return found
 
     def _grid(self, predicted: Predicted) -> tuple[str, ...]:
         rows, labels = [], []
@@ -173,7 +209,7 @@ class AttackEvaluation:
             chosen = [(truth.images[0], _one_image_each(truth, predictions)) for truth, predictions in targets]
             rows += figures.rows_of(chosen, count)
             labels += ["1 image" if size == 1 else "whole\nclient"] * min(count, len(targets))
-        path = Path("figures") / self.cell / self._file.with_suffix(".png").name
+        path = Path("figures") / self.cell / self._file(self.trials.attack.task).with_suffix(".png").name
         figures.grid(rows, labels[: len(rows)], self.out / path)
         return (path.as_posix(),)
 

@@ -17,6 +17,7 @@ from fdgpriv.results.question import Secret
 from fdgpriv.statistics.measured import Direction
 from fdgpriv.statistics.questions import Absent
 from fdgpriv.statistics.rule import NO_OTHER_CLIENT, Hypothesis
+from fdgpriv.tasks.task import Task
 from fdgpriv.threat import Capability, ThreatModel
 from fdgpriv.utils.records import Amount, Count, Entry, FileName, Probability, Text, Word
 
@@ -101,9 +102,12 @@ class AttackScores(Entry):
     attack_s: Amount = 0.0
 
     @classmethod
-    def of(cls, attack: Attack, threat: ThreatModel, kind: str, **found: Any) -> Self:
-        """Scores of this attack by this adversary on this kind of artifact; `found` are the fields from `level` on."""
-        task = attack.task
+    def of(cls, attack: Attack, threat: ThreatModel, kind: str, task: Task | None = None, **found: Any) -> Self:
+        """Scores of this attack by this adversary on this kind of artifact; `found` are the fields from `level` on.
+
+        They are on the attack's own task, or on one that this implies.
+        """
+        task = task or attack.task
         return cls(
             attack=attack.name(),
             task=task.name(),

@@ -7,7 +7,7 @@ import torch
 
 from fdgpriv.attack import Attack
 from fdgpriv.evaluation.evaluator import Evaluator
-from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.evaluation.scores import ByTask, evaluate_tasks
 from fdgpriv.evaluation.trial import AdversaryTrials
 from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.target import Target
@@ -64,6 +64,6 @@ class AttackTrials:
 
     def scores(
         self, target: Target[Simulator], sizes: Sequence[int | None], rng: torch.Generator
-    ) -> dict[int | None, Scores]:
-        """Scores by number of images of the artifact."""
-        return evaluate_trials(self.attack, self.adversaries(target, sizes), (), rng)[0]
+    ) -> dict[int | None, ByTask]:
+        """Scores by number of images of the artifact, and by task."""
+        return evaluate_tasks(self.attack, self.adversaries(target, sizes), (), rng)[0]

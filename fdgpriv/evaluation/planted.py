@@ -15,7 +15,7 @@ import torch
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_tests import AttackTests
 from fdgpriv.evaluation.attack_trials import AttackTrials
-from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.evaluation.scores import ByTask, Scores, evaluate_tasks
 from fdgpriv.evaluation.trial import AdversaryTrials, CalibrationTrial, ScoredObservation, Trial
 from fdgpriv.statistics.interval import Array
 from fdgpriv.statistics.paired import LEVEL
@@ -57,19 +57,22 @@ def planted_power(
     one: AttackScores,
     scopes: Sequence[str],
     rng: torch.Generator,
+    evaluated: Cache[list[ByTask]] | None = None,
 ) -> dict[str, float]:
     """By scope, how often a planted leak of relevant size is found; empty where no single-image artifacts are evaluated.
 
     Args:
         trials: The attack and its evaluator.
         adversaries: With the trials that were evaluated.
-        one: The scores on them.
+        one: The scores of one task on them.
         scopes: Which are wanted.
         rng: Of the attack.
+        evaluated: The scores on planted artifacts, shared by the tasks that the attack answers.
     """
     found: dict[str, float] = {}
+    known = Cache[list[ByTask]]() if evaluated is None else evaluated
     for few in _leaking_sizes(one, scopes):
-        power_of = _power(trials, adversaries, one, scopes, few, rng)
+        power_of = _power(trials, adversaries, one, scopes, few, rng, known)
         found |= {scope: max(found.get(scope, 0.0), share) for scope, share in power_of.items()}
         if all(found.get(scope, 0.0) >= POWER for scope in scopes):
             break
@@ -83,6 +86,7 @@ def _power(
     scopes: Sequence[str],
     few: int,
     rng: torch.Generator,
+    evaluated: Cache[list[ByTask]],
 ) -> dict[str, float]:
     """The same for the artifacts of `few` images."""
     learned = trials.attack.learned
@@ -90,15 +94,19 @@ def _power(
     size, own = one.size, adversaries[0].adversary
     plant = Plant(0.0, own.typical if size is None else size, own.expensive, own.seed)
 
-    def scored(weights: Sequence[float]) -> list[Scores]:
+    def evaluate(weights: Sequence[float]) -> list[ByTask]:
         numbered = dict(enumerate(weights, start=_FIRST))
         planted = [_planted(adversary, size, few, numbered, alternatives) for adversary in adversaries]
         if learned:
             (weight,) = weights
             planted = [_learning(adversary, few, replace(plant, weight=weight)) for adversary in planted]
         planted = [adversary for adversary in planted if adversary.trials]
-        by_weight = evaluate_trials(trials.attack, planted, (), rng)[0] if planted else {}
+        by_weight = evaluate_tasks(trials.attack, planted, (), rng)[0] if planted else {}
         return [by_weight[i] for i in sorted(by_weight, key=lambda i: i or 0)]
+
+    def scored(weights: Sequence[float]) -> list[Scores]:
+        by_task = evaluated.get((few, *weights), lambda: evaluate(weights))
+        return [scores[one.task] for scores in by_task if one.task in scores]
 
     seed = trials.evaluator.seed
     one_by_one = learned or own.expensive  # models are large, and who learns does so for each weight

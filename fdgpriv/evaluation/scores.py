@@ -1,4 +1,7 @@
-"""Runs an attack on its trials: the adversary predicts, the task scores the predictions, and only numbers are kept."""
+"""Runs an attack on its trials: lays out what it reads, infers once, calibrates and scores each task that this answers.
+
+Only numbers are kept.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -11,11 +14,11 @@ from torch import Tensor
 
 from fdgpriv.adversary import Observation, Prediction
 from fdgpriv.attack import Attack
-from fdgpriv.evaluation.trial import AdversaryTrials, Trial
+from fdgpriv.evaluation.trial import AdversaryTrials, CalibrationTrial, Trial
 from fdgpriv.evaluation.trust import blended, trust, weight_of, without_artifact
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.tasks.task import Baselines, Predictions
+from fdgpriv.tasks.task import Baselines, Predictions, Task
 
 ScoresByName = dict[str, list[float]]
 DESCRIBED = ("attack", "mean_image", "random_style", "other_client", "autoencoder")
@@ -68,8 +71,15 @@ class Scores:
             raise ValueError(f"want the client of each of {count} targets, got {len(self.clients)}")
 
 
-def averaged(several: Sequence[Scores]) -> Scores:
-    """The mean scores of several runs of one attack on the same trials; figures of sets are the first run's."""
+ByTask = dict[str, Scores]  # by the name of the task
+
+
+def averaged(several: Sequence[ByTask]) -> ByTask:
+    """By task, the mean scores of several runs of one attack on the same trials; figures of sets are the first run's."""
+    return {task: _averaged_scores([by_task[task] for by_task in several]) for task in several[0]}
+
+
+def _averaged_scores(several: Sequence[Scores]) -> Scores:
     first = several[0]
 
     def mean(tables: Sequence[ScoresByName]) -> ScoresByName:
@@ -85,76 +95,184 @@ def averaged(several: Sequence[Scores]) -> Scores:
 
 
 Answers = list[tuple[int, Prediction, GroundTruth]]  # trial, prediction, truth
+Predicted = dict[int | None, list[tuple[GroundTruth, dict[str, Prediction]]]]
 
 
 def evaluate_trials(
     attack: Attack, adversaries: Sequence[AdversaryTrials], described: Sequence[int | None], rng: torch.Generator
-) -> tuple[dict[int | None, Scores], dict[int | None, list[tuple[GroundTruth, dict[str, Prediction]]]]]:
-    """Scores by size, and for each size the predictions of each target, for figures.
+) -> tuple[dict[int | None, Scores], Predicted]:
+    """The scores of the attack's own task by size, and its predictions; arguments as of `evaluate_tasks`."""
+    by_size, predicted = evaluate_tasks(attack, adversaries, described, rng, [attack.task])
+    return {size: scores[attack.task.name()] for size, scores in by_size.items()}, predicted
+
+
+def evaluate_tasks(
+    attack: Attack,
+    adversaries: Sequence[AdversaryTrials],
+    described: Sequence[int | None],
+    rng: torch.Generator,
+    tasks: Sequence[Task] = (),
+) -> tuple[dict[int | None, ByTask], Predicted]:
+    """Scores by size and task, all from the same predictions; and for each size the first task's, by target, for figures.
 
     Args:
-        attack: Predicts the task's secret from each adversary's observations.
+        attack: Predicts the secret of its task from each adversary's observations.
         adversaries: Adversaries and their trials.
         described: The sizes for which the further metrics, and every client's artifact read as every other's, are
             scored too.
         rng: Of the attack's own randomness.
+        tasks: That the predictions answer; by default all of the attack's.
     """
-    answers, crossed = (defaultdict[int | None, dict[str, Answers]](lambda: defaultdict(list)) for _ in range(2))
-    trials: dict[int | None, list[Trial]] = defaultdict(list)
-    weights: dict[int | None, list[float]] = defaultdict(list)
+    tables = [_TaskAnswers(task, described) for task in tasks or attack.tasks]
     for adversary_trials in adversaries:
-        observed = [
-            (trial, answers, name, one)
-            for trial in adversary_trials.trials
-            for name, ones in trial.asked.items()
-            for one in ones
-        ]
-        some = [trial for trial in adversary_trials.trials if trial.size in described]
-        observed += [(trial, crossed, client, one) for trial in some for client, one in trial.crossed.items()]
-        sizes = {trial.size for trial in adversary_trials.trials}
-        weighed = adversary_trials.calibration if attack.task.weighed else ()
-        calibration = [trial for trial in weighed if trial.size in sizes]
-        place: dict[Observation, int] = {}  # an observation that serves several controls is evaluated once
-        for _, _, _, one in observed:
-            place.setdefault(one.observation, len(place))
-        adversary = adversary_trials.adversary
-        found = Predictions.of(attack.infer(adversary, [*place, *(c.one.observation for c in calibration)], rng))
-        predictions = replace(found, values=list(found.values)[: len(place)])
-        trusted = trust(attack.task, adversary, calibration, list(found.values)[len(place) :], adversary_trials.shifted)
-        for trial in adversary_trials.trials:
-            if (weight := weight_of(trusted, trial.size)) is not None:
-                weights[trial.size].append(weight)
-        baselines = attack.task.baselines(adversary, predictions, rng) | dict(predictions.baselines)
-        number = {}
-        for trial in adversary_trials.trials:
-            number[id(trial)] = len(trials[trial.size])
-            trials[trial.size].append(trial)
-            for name, prediction, truth in _without_artifact(trial, baselines, adversary.sources):
-                if trusted and name in predictions.baselines:  # the attack's own, from no artifact: weighed as it is
-                    unaided = without_artifact(attack.task, adversary, prediction, truth.domain)
-                    prediction = blended(attack.task, prediction, unaided, weight_of(trusted, trial.size))
-                answers[trial.size][name].append((number[id(trial)], prediction, truth))
-        for trial, table, name, one in observed:
-            i, weight = place[one.observation], weight_of(trusted, 1 if name == "autoencoder" else trial.size)
-            unaided = without_artifact(attack.task, adversary, predictions[i], trial.truth.domain) if trusted else None
-            prediction = blended(attack.task, predictions[i], unaided, weight)
-            table[trial.size][name].append((number[id(trial)], prediction, one.truth))
-    scores = {
-        size: _scored(attack, trials[size], by_name, crossed[size], size in described, weights[size])
-        for size, by_name in sorted(answers.items(), key=_last)
-    }
-    predicted = {
-        size: [
-            (trial.truth, {name: rows[0][1] for name in by_name if (rows := _of(by_name[name], i))})
-            for i, trial in enumerate(trials[size])
-        ]
-        for size, by_name in answers.items()
-    }
-    return scores, predicted
+        inferred = _Inferred.of(attack, adversary_trials, described, rng)
+        begin = rng.get_state()
+        for number, table in enumerate(tables):  # each draws the same noise; only the first moves `rng` on
+            table.add(inferred, torch.Generator().set_state(begin) if number else rng)
+    by_size: dict[int | None, ByTask] = {}
+    for table in tables:
+        for size, scores in table.scores().items():
+            by_size.setdefault(size, {})[table.task.name()] = scores
+    return dict(sorted(by_size.items(), key=_last)), tables[0].predicted()
 
 
 def _last(entry: tuple[int | None, object]) -> float:
     return float("inf") if entry[0] is None else float(entry[0])
+
+
+@dataclass(frozen=True, eq=False)
+class _Inferred:
+    """What an attack infers for one adversary.
+
+    Attributes:
+        asked: The adversary and its trials.
+        observations: Of all trials; one that serves several controls is read once.
+        predictions: Of these, with what the attack predicts without any artifact.
+        calibration: What the adversary calibrates with.
+        calibrating: The predictions for these.
+    """
+
+    asked: AdversaryTrials
+    observations: Sequence[Observation]
+    predictions: Predictions
+    calibration: Sequence[CalibrationTrial]
+    calibrating: Sequence[Prediction]
+
+    @classmethod
+    def of(
+        cls,
+        attack: Attack,
+        asked: AdversaryTrials,
+        described: Sequence[int | None],
+        rng: torch.Generator,
+    ) -> "_Inferred":
+        """Runs the attack once, on the observations of all trials and on those of the calibration."""
+        trials, sizes = asked.trials, {trial.size for trial in asked.trials}
+        ordinary = [one.observation for trial in trials for ones in trial.asked.values() for one in ones]
+        crossed = [one.observation for trial in trials if trial.size in described for one in trial.crossed.values()]
+        observations = list(dict.fromkeys([*ordinary, *crossed]))
+        weighed = any(task.weighed for task in attack.tasks)
+        calibration = [trial for trial in asked.calibration if trial.size in sizes] if weighed else []
+        read = [*observations, *(trial.one.observation for trial in calibration)]
+        predictions = Predictions.of(attack.infer(asked.adversary, read, rng))
+        values = list(predictions.values)
+        told, calibrating = values[: len(observations)], values[len(observations) :]
+        return cls(asked, observations, replace(predictions, values=told), calibration, calibrating)
+
+
+@dataclass(eq=False)
+class _TaskAnswers:
+    """The answers to one task by size and name (``attack``, controls, bounds), each weighed as its adversary trusts it.
+
+    Attributes:
+        task: The task.
+        described: Sizes that are scored by the further metrics, too.
+    """
+
+    task: Task
+    described: Sequence[int | None]
+
+    def __post_init__(self) -> None:
+        self._trials: dict[int | None, list[Trial]] = defaultdict(list)
+        self._weights: dict[int | None, list[float]] = defaultdict(list)
+        self._answers, self._crossed = (
+            defaultdict[int | None, dict[str, Answers]](lambda: defaultdict(list)) for _ in range(2)
+        )
+
+    def add(self, inferred: _Inferred, rng: torch.Generator) -> None:
+        """Adds the answers of one adversary: calibrates its trust, and weighs its predictions and controls by it."""
+        task, adversary, told = self.task, inferred.asked.adversary, inferred.predictions
+        calibrating = [task.answer(prediction) for prediction in inferred.calibrating]
+        weighed = inferred.calibration if task.weighed else ()
+        trusted = trust(task, adversary, weighed, calibrating, inferred.asked.shifted)
+        predictions = replace(told, values=[task.answer(prediction) for prediction in told.values])
+        by_observation = dict(zip(inferred.observations, predictions.values, strict=True))
+        of_attack = {name: [task.answer(one) for one in several] for name, several in told.baselines.items()}
+        baselines = task.baselines(adversary, predictions, rng) | of_attack
+
+        def blend(prediction: Prediction, trial: Trial, size: int | None) -> Prediction:
+            if not trusted:
+                return prediction
+            unaided = without_artifact(task, adversary, prediction, trial.truth.domain)
+            return blended(task, prediction, unaided, weight_of(trusted, size))
+
+        for trial in inferred.asked.trials:
+            if not task.askable(trial.truth):
+                continue
+            size, number = trial.size, len(self._trials[trial.size])
+            self._trials[size].append(trial)
+            if (weight := weight_of(trusted, size)) is not None:
+                self._weights[size].append(weight)
+            rows = [
+                (name, blend(prediction, trial, size) if name in of_attack else prediction, truth)
+                for name, prediction, truth in _without_artifact(trial, baselines, adversary.sources)
+            ]
+            rows += [
+                (name, blend(by_observation[one.observation], trial, 1 if name == "autoencoder" else size), one.truth)
+                for name, ones in trial.asked.items()
+                for one in ones
+            ]
+            for name, prediction, truth in rows:
+                if task.askable(truth):
+                    self._answers[size][name].append((number, prediction, truth))
+            for client, one in trial.crossed.items() if size in self.described else ():
+                answer = blend(by_observation[one.observation], trial, size)
+                self._crossed[size][client].append((number, answer, one.truth))
+
+    def scores(self) -> dict[int | None, Scores]:
+        """By size, the scores of all answers."""
+        return {size: self._of_size(size) for size in self._trials}
+
+    def predicted(self) -> Predicted:
+        """By size, each target's truth and by name one prediction."""
+        return {
+            size: [
+                (trial.truth, {name: rows[0][1] for name in by_name if (rows := _of(by_name[name], number))})
+                for number, trial in enumerate(self._trials[size])
+            ]
+            for size, by_name in self._answers.items()
+        }
+
+    def _of_size(self, size: int | None) -> Scores:
+        trials, weights, described = self._trials[size], self._weights[size], size in self.described
+        scores = Scores(
+            units=[trial.unit for trial in trials],
+            clients=[trial.client for trial in trials],
+            trust=sum(weights) / len(weights) if weights else None,
+        )
+        for name, rows in self._crossed[size].items():
+            if len(rows) == len(trials):
+                scores.crossed[name] = self._averaged(rows, len(trials))
+        for name, rows in self._answers[size].items():
+            if {number for number, _, _ in rows} != set(range(len(trials))):
+                continue  # a control must exist for every target
+            scores.headline[name] = self._averaged(rows, len(trials))
+            if described and name in DESCRIBED:
+                _add_details(self.task, name, list({row[0]: row for row in reversed(rows)}.values()), scores)
+        return scores
+
+    def _averaged(self, rows: Answers, count: int) -> list[float]:
+        return _averaged(self.task.score([p for _, p, _ in rows], [truth for _, _, truth in rows]), rows, count)
 
 
 def _of(rows: Answers, trial: int) -> Answers:
@@ -176,39 +294,12 @@ def _without_artifact(
     return found + [(name, prediction, truth) for name, pairs in trial.given.items() for prediction, truth in pairs]
 
 
-def _scored(
-    attack: Attack,
-    trials: Sequence[Trial],
-    by_name: dict[str, Answers],
-    crossed: dict[str, Answers],
-    described: bool,
-    weights: Sequence[float],
-) -> Scores:
-    scores = Scores(
-        units=[trial.unit for trial in trials],
-        clients=[trial.client for trial in trials],
-        trust=sum(weights) / len(weights) if weights else None,
-    )
-    for name, rows in crossed.items():
-        if len(rows) == len(trials):
-            found = attack.task.score([prediction for _, prediction, _ in rows], [truth for _, _, truth in rows])
-            scores.crossed[name] = _averaged(found, rows, len(trials))
-    for name, rows in by_name.items():
-        if {trial for trial, _, _ in rows} != set(range(len(trials))):
-            continue  # a control must exist for every target
-        predictions, truths = [prediction for _, prediction, _ in rows], [truth for _, _, truth in rows]
-        scores.headline[name] = _averaged(attack.task.score(predictions, truths), rows, len(trials))
-        if described and name in DESCRIBED:
-            _add_details(attack, name, list({row[0]: row for row in reversed(rows)}.values()), scores)
-    return scores
-
-
-def _add_details(attack: Attack, name: str, rows: Answers, scores: Scores) -> None:
+def _add_details(task: Task, name: str, rows: Answers, scores: Scores) -> None:
     """Adds the further metrics, of one prediction per trial."""
     predictions, truths = [prediction for _, prediction, _ in rows], [truth for _, _, truth in rows]
-    for metric, values in attack.task.details(predictions, truths).items():
+    for metric, values in task.details(predictions, truths).items():
         scores.details.setdefault(metric, {})[name] = _averaged(values, rows, len(rows))
-    if realism := attack.task.of_set(predictions, truths):
+    if realism := task.of_set(predictions, truths):
         scores.realism[name] = realism
 
 

@@ -12,6 +12,8 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.targets.simulator import Simulator
+from fdgpriv.targets.target import Target
 
 Secret = Literal["domain", "labels", "size", "membership", "content", "identity"]
 Baselines = dict[str, list[Prediction]]
@@ -65,6 +67,7 @@ class Task(ABC):
         draws_images: Whether predictions are images, which are shown in the report and have bounds of their own.
         needs_contributions: Whether ground truth must contain each image's contribution to the artifact.
         many_singles: Whether the score of one image says little, so that more of them are evaluated where that is cheap.
+        implied: Further tasks that a prediction of this one answers, too.
     """
 
     secret: ClassVar[Secret]
@@ -80,6 +83,7 @@ class Task(ABC):
     draws_images: ClassVar[bool] = False
     needs_contributions: ClassVar[bool] = False
     many_singles: ClassVar[bool] = False
+    implied: ClassVar[tuple["Task", ...]] = ()
 
     @classmethod
     def name(cls) -> str:
@@ -110,6 +114,14 @@ class Task(ABC):
 
     def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
         """Expected score of a random prediction, where that is one number."""
+        return None
+
+    def answer(self, prediction: Prediction) -> Prediction:
+        """What a prediction of the attack says of this secret; of the attack's own task the prediction itself."""
+        return prediction
+
+    def inapplicable(self, target: Target[Simulator]) -> str | None:
+        """Why artifacts of this target have no such secret, in one sentence; None if they have."""
         return None
 
     def askable(self, truth: GroundTruth) -> bool:
