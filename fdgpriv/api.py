@@ -91,7 +91,7 @@ def audit(
         out = run_folder.free(_folder_name(config)) if out is None else out
         runner = Runner(config, dataset, out, log)
         check_files(out, runner.files())
-        dry_run(config, dataset)
+        notes = dry_run(config, dataset)
         settings = json.dumps(config.as_config(len(dataset.domains) - 1), indent=1, sort_keys=True) + "\n"
         with run_folder.resumed(out, settings) if resume else run_folder.new(out, settings):
             log.say(f"{config.dataset}: {sum(map(len, dataset.domains)):,} images in {len(dataset.domains)} domains")
@@ -102,6 +102,8 @@ def audit(
                     log.say(f"{spec}: images that attacks draw are compared by {names}")
                 if advice := config.advice(spec, len(dataset.domains) - 1):
                     log.say(f"{spec}: {advice}")
+            for note in notes:
+                log.say(note)
             results = runner.run(command)
             paths = write(results, out)
         log.say(f"wrote {', '.join(str(path) for path in paths)}")

@@ -22,6 +22,7 @@ from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.not_measured import not_measured
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Record
+from fdgpriv.federation.weights import Weights
 from fdgpriv.privacy.release import DRAWS, ENTRIES, Measurement, measure
 from fdgpriv.privacy.training_audit import CanaryAudit, measured_by_training, measured_by_updates
 from fdgpriv.registry import Role
@@ -50,6 +51,7 @@ class CompletedCell:
     measurement: Measurement
     not_measured: tuple[str, ...]
     records: Sequence[Record]
+    weights: Weights | None = None
     facts: dict[str, float] = field(default_factory=dict)
     scores: dict[str, AttackScores] = field(default_factory=dict)
     attack_s: float = 0.0
@@ -123,6 +125,7 @@ class CellRunner:
                 )
             ),
             records=evaluator.transcript.records,
+            weights=evaluator.population.weights(evaluator.method.disclosure().weights),
         )
 
     def _evaluate_attacks(self, completed: CompletedCell, evaluator: Evaluator) -> None:

@@ -1,6 +1,6 @@
 """Builds what an audit will train and compare with, so that invalid settings fail before anything is written."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -9,26 +9,34 @@ import torch
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import defended
+from fdgpriv.federation.weights import Weights
 from fdgpriv.models.architecture import RANDOM
 from fdgpriv.models.backbone import Backbone
+from fdgpriv.results.baseline import Training, unmatched
 from fdgpriv.utils.seeds import generator
 
 
-def dry_run(config: AuditConfig, dataset: Dataset) -> None:
-    """Builds every partition, model and metric's network once; ValueError if one cannot be, or if an option has no effect."""
+def dry_run(config: AuditConfig, dataset: Dataset) -> list[str]:
+    """Builds every partition, model and metric's network once; what the user should know before the training, in lines.
+
+    Raises:
+        ValueError: One cannot be built, or an option has no effect.
+    """
     for attack in config.attacks:
         config.attack(attack).check(dataset.image_size)
-    built = _built(config, dataset)
+    weights: dict[str, dict[Training, Weights | None]] = {spec: {} for spec in config.methods}
+    built = _built(config, dataset, weights)
     if not built and config.backbone is not None:
         raise ValueError(f"--backbone: has no effect: {', '.join(config.methods)}: each trains its own network")
     compared = _compared_by_users_networks(config, dataset)
     loaded = any(config.network(spec, len(dataset.domains) - 1)[1] != RANDOM for spec in config.methods)
     if config.weights is not None and not (loaded or compared or any(map(config.transfers_styles, config.methods))):
         raise ValueError(f"--weights: has no effect: {', '.join(config.methods)} use other networks")
+    return [line for line in (unmatched(spec, weights) for spec in config.methods) if line]
 
 
-def _built(config: AuditConfig, dataset: Dataset) -> bool:
-    """Whether any method trains a backbone, after all were built and all settings checked."""
+def _built(config: AuditConfig, dataset: Dataset, weights: Mapping[str, dict[Training, Weights | None]]) -> bool:
+    """Whether any method trains a backbone, after all were built and all settings checked; fills in the `weights`."""
     built = []
 
     def recorded(build: Callable[[torch.Generator], Backbone], rng: torch.Generator) -> Backbone:
@@ -45,6 +53,7 @@ def _built(config: AuditConfig, dataset: Dataset) -> bool:
                 ):
                     raise ValueError("--units-per-domain: has no effect: clients hold images of several domains")
                 method = config.method(spec)
+                weights[spec][seed, target] = population.weights(method.disclosure().weights)
                 federation = config.federation(dataset, list(clients), seed, spec)
                 federation = replace(federation, backbone=partial(recorded, federation.backbone))
                 method.check(method.model(federation, generator(seed)))

@@ -139,6 +139,7 @@ class Runner:
                 figures=codec_figures,
                 not_measured=one.not_measured,
                 training=one.trained.log,
+                weights=one.weights,
             )
             for one, privacy in zip(completed, guarantees, strict=True)
         ]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fdgpriv.artifacts.artifact import SERVER, Message
 from fdgpriv.artifacts.parameters import ModelState
-from fdgpriv.artifacts.statistics import SampleCount, ValidationMetrics
+from fdgpriv.artifacts.statistics import ValidationMetrics
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.ask import Ask, Server
 from fdgpriv.federation.disclosure import Disclosure
@@ -20,26 +20,24 @@ from fdgpriv.models.backbone import Classifier
 from fdgpriv.results.utility import logits
 
 from . import _expected_answers
-from ._federation import Batch, FederatedSGD, load_average, model_state, shared_state, train
+from ._federation import Batch, load_average, model_state, shared_state, train
+from ._weights import WeightedSGD
 
-Weighting = Literal["samples", "uniform"]
 Selection = Literal["last", "validation"]
 ClientOptimizer = Literal["adam", "sgd"]
 
 
 @dataclass(frozen=True)
-class FederatedAveraging(FederatedSGD):
+class FederatedAveraging(WeightedSGD):
     """Server loop of FedAvg and of methods that end in it.
 
     Attributes:
-        weighting: ``samples`` weights clients by their sample counts n_k, which they then share; ``uniform`` equally.
         selection: The server returns the ``last`` global model, or the one with the best mean accuracy on the clients'
             held-out images (``validation``). Clients then share the accuracy of each global model they receive, and
             the last global model is sent once more for validation. It is returned where all accuracies are withheld.
         optimizer: Of clients: ``sgd`` with `momentum`, or ``adam``.
     """
 
-    weighting: Weighting = "samples"
     selection: Selection = "last"
     optimizer: ClientOptimizer = "sgd"
 
@@ -50,9 +48,8 @@ class FederatedAveraging(FederatedSGD):
 
     def disclosure(self) -> Disclosure:
         common = super().disclosure()
-        counts = (SampleCount.kind,) if self.weighting == "samples" else ()
         accuracies = (ValidationMetrics.kind,) if self.selection == "validation" else ()
-        return replace(common, uploads=(*common.uploads, *counts, *accuracies))
+        return replace(common, uploads=(*common.uploads, *accuracies))
 
     def model(self, federation: Federation, rng: torch.Generator) -> nn.Module:
         return self.local_training.network(Classifier(federation.backbone(rng), federation.classes, rng))
@@ -66,7 +63,7 @@ class FederatedAveraging(FederatedSGD):
             expected = self._expected_fit(state)
             answers = yield Ask("fit", {client: [state] for client in clients}, reduce="mean", wanted=expected)
             best.update(state, answers)
-            load_average(model, list(model_state(answers).values()), self._weights(answers))
+            load_average(model, list(model_state(answers).values()), self.weights_in(answers))
         if self.selection == "validation":
             state = shared_state(model, SERVER, self.rounds - 1, self)
             clients = federation.sample(self.participants, rng)
@@ -79,17 +76,10 @@ class FederatedAveraging(FederatedSGD):
 
     def _expected_fit(self, state: ModelState) -> list[Wanted]:
         """Expected artifacts in a client's answer to ``fit``."""
-        expected = [Wanted(state)]
-        if self.weighting == "samples":
-            expected.append(_expected_answers.sample_count())
+        expected = [Wanted(state), *self.expected_count()]
         if self.selection == "validation" and state.round > 0:
             expected.append(_expected_answers.accuracy(torch.float32))
         return expected
-
-    def _weights(self, answers: Mapping[str, Message]) -> list[float] | None:
-        if self.weighting == "uniform":
-            return None
-        return [float(a.count) for message in answers.values() for a in message if isinstance(a, SampleCount)]
 
     def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> "AveragingClient":
         return AveragingClient(self, federation, data, rng)
@@ -133,11 +123,8 @@ class AveragingClient(Resumable):
         validation = self.validate(message) if self.method.selection == "validation" and state.round > 0 else []
         state.load_into(self.model)
         train(self.model, self._loss, self.data, self.method, state.round, self.rng)
-        answer: Message = [shared_state(self.model, self.data.client, state.round, self.method)]
-        if self.method.weighting == "samples":
-            count = torch.tensor(len(self.data))
-            answer.append(SampleCount(client=self.data.client, round=state.round, count=count))
-        return answer + validation
+        trained = shared_state(self.model, self.data.client, state.round, self.method)
+        return [trained, *self.method.counted(self.data, state.round), *validation]
 
     def validate(self, message: Message) -> Message:
         """Accuracy of the received model on the client's held-out images."""

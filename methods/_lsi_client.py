@@ -14,7 +14,7 @@ from fdgpriv.artifacts.parameters import (
     ModelState,
     RepresentationTranslator,
 )
-from fdgpriv.artifacts.statistics import LabelMarginal, SampleCount, ValidationMetrics
+from fdgpriv.artifacts.statistics import LabelMarginal, ValidationMetrics
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.data.pixels import as_images
 from fdgpriv.federation.federation import Federation
@@ -78,9 +78,7 @@ class LSIClient(Resumable):
             if self.method.inversion_labels == "marginal":
                 counts = self.data.labels.bincount(minlength=self.data.classes)
                 answer.append(LabelMarginal(client=name, round=0, share=counts / len(self.data)))
-        if self.method.buffer_weights == "samples":
-            answer.append(SampleCount(client=name, round=0, count=torch.tensor(len(self.data))))
-        return answer
+        return [*answer, *self.method.counted(self.data, 0)]
 
     def adopt(self, message: Message) -> Message:
         """End of stage 3: keeps the translator and shares nothing."""

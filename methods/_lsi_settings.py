@@ -12,11 +12,12 @@ from fdgpriv.federation.setup import Setup
 from fdgpriv.models.batchnorm import with_fresh_statistics
 from fdgpriv.utils.fields import NonNegativeFloat, PositiveFloat, PositiveInt, TwoOrMore
 
-from ._federation import FederatedSGD, Schedule
+from ._federation import Schedule
 from ._importance import Output, Sign, importance, last_layer_gradients, pooled
 from ._latent_classifier import LatentClassifier
 from ._latent_inversion import Distance, HeadMode, Inversion
 from ._translator import Activation, Adversarial, Dropped, Minibatch, Mix, Pairing, Translator, TranslatorSettings
+from ._weights import WeightedSGD
 
 _RELEASED: Mapping[str, Any] = {
     "stage1_start": "own",
@@ -40,7 +41,7 @@ _RELEASED: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True)
-class LSISettings(FederatedSGD):
+class LSISettings(WeightedSGD):
     """The defaults are the paper's (section IV-A.3), for PACS and Office-Home.
 
     Attributes:
@@ -71,7 +72,8 @@ class LSISettings(FederatedSGD):
             frozen `buffers`, those of the model.
         normaliser: Who normalises importances: the ``server``, or the ``clients``, who are then sent their sum and,
             as a defense may have changed them, their own.
-        buffer_weights: Average BatchNorm statistics weighted by ``samples`` n_d, or ``uniform``.
+        weights: Of clients in averages of BatchNorm statistics, and of models where aggregation=mean: ``samples`` n_d, or
+            ``uniform``.
         recalibrate_bn: Clients recompute BatchNorm statistics for each aggregated model.
         select: Return the model best in ``validation``, for which clients share accuracies, or the ``last``.
         code_compat: Options at their defaults take the released code's values, except numbers of epochs, steps and
@@ -122,14 +124,13 @@ class LSISettings(FederatedSGD):
     importance_per: Literal["batch", "sample"] = "batch"
     importance_statistics: Literal["fresh", "running"] = "fresh"
     normaliser: Literal["server", "clients"] = "server"
-    buffer_weights: Literal["samples", "uniform"] = "samples"
     recalibrate_bn: bool = False
     select: Literal["validation", "last"] = "validation"
     code_compat: bool = False
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {
-            **FederatedSGD.presets["quick"],
+            **WeightedSGD.presets["quick"],
             "latent_dim": 32,
             "pretrain_epochs": 1,
             "inversion_steps": 30,
@@ -142,7 +143,7 @@ class LSISettings(FederatedSGD):
             "recalibrate_bn": True,
         },
         "default": {
-            **FederatedSGD.presets["default"],
+            **WeightedSGD.presets["default"],
             "lr": 0.02,
             "latent_dim": 64,
             "pretrain_epochs": 20,

@@ -76,7 +76,8 @@ class StableFDGClient(Resumable):
         received = [artifact for artifact in message if isinstance(artifact, StyleStatistics)]
         styles = received if self.round > 0 or self.method.style_mode == "eval" else []
         train(self.model, lambda batch: self._loss(batch, styles), self.data, self.method, self.round, self.rng)
-        return [shared_state(self.model, self.data.client, self.round, self.method)]
+        trained = shared_state(self.model, self.data.client, self.round, self.method)
+        return [trained, *self.method.counted(self.data, self.round)]
 
     def _receive(self, message: Message) -> None:
         for artifact in message:

@@ -14,16 +14,16 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.setup import Setup
 from fdgpriv.utils.fields import Fraction, NonNegativeInt, PositiveFraction, PositiveInt
 
-from ._federation import FederatedSGD
 from ._highlighter import Attention, HighlightedClassifier
 from ._stable_batch import RELEASED_SHIFTS
 from ._style_pass import JointStyles
+from ._weights import WeightedSGD, Weights
 
 _FROM_SCRATCH = {"exploration": 1.0, "lr": 0.05}
 
 
 @dataclass(frozen=True)
-class StableSettings(FederatedSGD):
+class StableSettings(WeightedSGD):
     """The defaults are the paper's (section 4.1, App. G).
 
     The presets quick and default use exploration=1 and lr=0.05: the paper's exploration of 3 assumes a pre-trained network
@@ -58,12 +58,13 @@ class StableSettings(FederatedSGD):
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {**FederatedSGD.presets["quick"], **_FROM_SCRATCH},
-        "default": {**FederatedSGD.presets["default"], **_FROM_SCRATCH},
+        "quick": {**WeightedSGD.presets["quick"], **_FROM_SCRATCH},
+        "default": {**WeightedSGD.presets["default"], **_FROM_SCRATCH},
         "paper": {},
     }
     paper_setup: ClassVar[Setup] = Setup(clients=30, partition="single", backbone="resnet18", image_size=224)
 
+    weights: Weights = "uniform"
     exploration: float = 3.0
     p: Fraction = 0.5
     received: NonNegativeInt = 1

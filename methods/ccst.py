@@ -20,11 +20,12 @@ from fdgpriv.federation.setup import Setup
 from fdgpriv.federation.upload import MOST, Wanted
 from fdgpriv.utils.fields import Fraction, NonNegativeFloat, PositiveInt
 
-from ._averaging import AveragingClient, FederatedAveraging, Selection, Weighting
+from ._averaging import AveragingClient, FederatedAveraging, Selection
 from ._ccst_bank import Bank
 from ._ccst_styles import CODECS, AmplitudeStyle, Codec, FeatureStyle, Style
 from ._codec import EncodedStyles, codec_on
 from ._federation import Schedule
+from ._weights import Weights
 
 _FROM_SCRATCH = {"momentum": 0.9, "weight_decay": 5e-4, "keep_original": True, "local_epochs": 1}
 
@@ -71,7 +72,7 @@ class CCST(FederatedAveraging):
     momentum: NonNegativeFloat = 0.0
     weight_decay: NonNegativeFloat = 0.0
     schedule: Schedule = "constant"
-    weighting: Weighting = "uniform"
+    weights: Weights = "uniform"
     selection: Selection = "validation"
     style: Literal["overall", "single"] = "overall"
     style_of: Literal["features", "amplitude"] = "features"

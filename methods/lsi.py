@@ -68,7 +68,7 @@ class LSI(LSISettings):
             BatchNormStatistics.kind: self.rounds * self.recalibrate_bn,
             ClassifierHead.kind: int(self.invariance > 0),
             LabelMarginal.kind: int(self.invariance > 0 and self.inversion_labels == "marginal"),
-            SampleCount.kind: int(self.buffer_weights == "samples"),
+            SampleCount.kind: int(self.weights == "samples"),
         }
         uploads = tuple(kind for kind, times in often.items() if times)
         individual = tuple(kind for kind in uploads if kind != BatchNormStatistics.kind)
@@ -125,9 +125,7 @@ class LSI(LSISettings):
             expected.append(Wanted(ClassifierHead.of(model.head, SERVER, 0)))
             if self.inversion_labels == "marginal":
                 expected.append(Wanted(LabelMarginal(client=SERVER, round=0, share=torch.zeros(classes))))
-        if self.buffer_weights == "samples":
-            expected.append(_expected_answers.sample_count())
-        return expected
+        return expected + self.expected_count()
 
     def _expected_fit(self, model: nn.Module, current: ModelState) -> list[Wanted]:
         """Expected artifacts in an answer to stage 4, for training from this model state."""
@@ -193,7 +191,7 @@ class LSI(LSISettings):
         states = list(model_state(answers).values())
         parameters = [{name: state[name] for name, _ in model.named_parameters()} for state in states]
         if self.aggregation == "mean":
-            merged = average(parameters)
+            merged = average(parameters, weights)
         elif self.normaliser == "clients":
             merged = {name: tensor.float() for name, tensor in summed(parameters).items()}
         else:

@@ -31,6 +31,7 @@ class StableFDG(StableSettings):
         for round in federation.rounds(self.rounds, model=model, styles=styles):
             clients = federation.sample(self.participants, rng)
             state = shared_state(model, SERVER, round, self)
+            expected = [Wanted(state), *self.expected_count()]
             message: dict[str, Message]
             if self.shares_styles and len(clients) > 1:
                 everyone = federation.clients if self.code_compat else clients
@@ -44,9 +45,9 @@ class StableFDG(StableSettings):
                 }
             else:
                 message = {client: [state] for client in clients}
-            fit = Ask("fit", message, reduce="mean", number=round, wanted=[Wanted(state)])  # a message may be empty
-            states = model_state((yield fit))
-            load_average(model, list(states.values()))
+            fit = Ask("fit", message, reduce="mean", number=round, wanted=expected)  # a message may be empty
+            answers = yield fit
+            load_average(model, list(model_state(answers).values()), self.weights_in(answers))
         return model
 
     def _peers(

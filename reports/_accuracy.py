@@ -149,6 +149,7 @@ def _by_rule(rows: Sequence[Accuracy]) -> tuple[Section, ...]:
         "seed, with the 95% t interval over seeds."
         for base in bases
     ]
+    said += [f"No difference from FedAvg: {row.unmatched}." for row in rows if row.unmatched]
     heads = ("Method", "Target accuracy, returned", *(f"Target accuracy, {rule}" for rule in _RULES))
     body = tuple((_title(row), *(_cell(row, rule) for rule in (RETURNED, *RULES))) for row in rows)
     return (Section("By the round whose model counts", Table(heads, body), lines=tuple(said)),)

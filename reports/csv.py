@@ -117,6 +117,9 @@ def _over_seeds(results: Results) -> Iterator[Record]:
         by_rule |= {f"target_accuracy, {rule}, minus {row.base}": figure for rule, figure in row.leads.items()}
         for line in _table("over_seeds", row.model, by_rule):
             yield {**where, **line}
+        if row.unmatched:
+            none = Measured(value=None, n=0, direction="higher_better", reason=row.unmatched)
+            yield {**where, **next(_table("over_seeds", row.model, {"target_accuracy, returned, minus fedavg": none}))}
 
 
 def _heading(finding: AttackFinding) -> Record:

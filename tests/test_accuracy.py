@@ -364,3 +364,31 @@ def test_the_csv_and_the_printed_lines_have_both_selections() -> None:
     assert float(one["value"]) == pytest.approx(0.63)
     assert "minus fedavg, by pairs over 2 seeds: returned +0.000" in verdicts(told)
     assert "selected round 0.570" in verdicts(told)
+
+
+@pytest.mark.parametrize("form", [Markdown, Html])
+def test_a_method_whose_server_weighs_clients_otherwise_than_fedavg_has_no_difference_from_it(
+    form: type, tmp_path: Path
+) -> None:
+    def weighed(runs: list[Run], weights: str | None) -> list[Run]:
+        return [run.model_copy(update={"weights": weights}) for run in runs]
+
+    theirs = weighed(with_rules(trained({("scan", 0): 0.3, ("scan", 1): 0.5}), THEIRS), "samples")
+    same = weighed(
+        with_rules(trained({("scan", 0): 0.4, ("scan", 1): 0.4}, "fedavg:weights=uniform"), THEIRS), "uniform"
+    )
+    ccst = weighed(with_rules(trained(VALUES, "ccst"), OURS), "uniform")
+    why = "ccst weighs clients equally, fedavg not: to compare them, add --method fedavg:weights=uniform"
+    other, matching = report(theirs, ccst), report(theirs, same, ccst)
+    row = accuracies(other)[1]
+    assert (row.base, row.leads, row.unmatched) == ("", {}, why)
+    row = accuracies(matching)[2]
+    assert (row.base, row.unmatched) == ("fedavg:weights=uniform", "")
+    assert row.leads[RETURNED].value == pytest.approx(np.mean(list(VALUES.values())) - 0.4)
+    shown = form().render(other, tmp_path).replace("\\", "")
+    assert why in shown
+    assert "its difference from" not in shown
+    assert f"minus fedavg: not available: {why}" in verdicts(other)
+    (line,) = (line for line in csv.DictReader(io.StringIO(Csv().render(other, Path()))) if line["reason"] == why)
+    assert (line["metric"], line["value"]) == ("target_accuracy, returned, minus fedavg", "")
+    assert why not in verdicts(matching) + Csv().render(matching, Path()) + form().render(matching, tmp_path)

@@ -473,7 +473,7 @@ def test_a_whole_run_is_styles_bank_models_and_accuracies() -> None:
 
 
 def test_weighted_clients_tell_how_many_images_they_train_on_after_redrawing() -> None:
-    _, transcript = run(ccst(rounds=1, weighting="samples", selection="last", augmentation=3))
+    _, transcript = run(ccst(rounds=1, weights="samples", selection="last", augmentation=3))
     counts = {r.origin: int(a.tensors()["count"]) for r, a in transcript.of_kind("sample_count") if a is not None}
     assert counts == {"client-0": 15, "client-1": 12, "client-2": 9}
     assert {r.verb for r in transcript.records} == {"style", "stylise", "fit"}

@@ -96,11 +96,9 @@ def answered(sent: ModelState, client: str, change: float, count: int | None) ->
     )
 
 
-@pytest.mark.parametrize(("weighting", "counts", "mean"), [("samples", (30, 10), 0.5), ("uniform", (None, None), 1.0)])
-def test_the_server_sends_the_average_of_what_it_got(
-    weighting: str, counts: tuple[int | None, ...], mean: float
-) -> None:
-    server = fedavg(weighting=weighting).server(federation(2), seeded(0))
+@pytest.mark.parametrize(("weights", "counts", "mean"), [("samples", (30, 10), 0.5), ("uniform", (None, None), 1.0)])
+def test_the_server_sends_the_average_of_what_it_got(weights: str, counts: tuple[int | None, ...], mean: float) -> None:
+    server = fedavg(weights=weights).server(federation(2), seeded(0))
     ask = next(server)
     assert ask.verb == "fit"
     assert set(ask.messages) == {"client-0", "client-1"}
@@ -124,15 +122,15 @@ def test_the_server_sends_the_average_of_what_it_got(
 
 
 @pytest.mark.parametrize(
-    ("weighting", "kinds"), [("samples", ["model_state", "sample_count"]), ("uniform", ["model_state"])]
+    ("weights", "kinds"), [("samples", ["model_state", "sample_count"]), ("uniform", ["model_state"])]
 )
-def test_a_client_tells_its_size_only_where_it_is_weighed_by_it(weighting: str, kinds: list[str]) -> None:
-    method, data = fedavg(weighting=weighting), held("client-0", 6)
+def test_a_client_tells_its_size_only_where_it_is_weighed_by_it(weights: str, kinds: list[str]) -> None:
+    method, data = fedavg(weights=weights), held("client-0", 6)
     sent = next(method.server(federation(), seeded(0))).messages["client-0"]
     answer = method.client(federation(), data, seeded(1)).fit(sent)
     assert [artifact.kind for artifact in answer] == kinds
     assert {(artifact.client, artifact.round) for artifact in answer} == {("client-0", 0)}
-    assert [int(a.count) for a in answer if isinstance(a, SampleCount)] == [6] * (weighting == "samples")
+    assert [int(a.count) for a in answer if isinstance(a, SampleCount)] == [6] * (weights == "samples")
 
 
 @pytest.mark.parametrize(("participants", "expected"), [(2, 2), (None, 5), (9, 5)])
@@ -306,7 +304,7 @@ def run(**settings: Any) -> dict[str, Tensor]:
 
 
 def test_weighting_by_samples_and_alike_differ_where_clients_differ_in_size() -> None:
-    by_size, alike = run(), run(weighting="uniform")
+    by_size, alike = run(), run(weights="uniform")
     assert any(not torch.allclose(by_size[name], value) for name, value in alike.items())
 
 

@@ -60,7 +60,7 @@ def test_the_shipped_schema_is_the_generated_one_and_a_second_validator_agrees_a
 
 NAMES = {
     "runs.0": "method dataset target seed defense utility artifacts attacks privacy claims figures images not_measured"
-    " training failed questions",
+    " training failed questions weights",
     "runs.0.artifacts.0": "kind level verb from to via per_client_per_round_bytes shape dtype times samples_behind"
     " visible_to",
     "runs.0.questions.0": "artifact level adversary secret scope verdict strongest p q p_holm beyond_doubt resolution"

@@ -108,7 +108,7 @@ def test_what_crosses_is_whole_a_head_with_its_statistics_and_an_importance_per_
     ("settings", "added", "missing"),
     [
         ({"inversion_labels": "marginal"}, {(0, "pretrain", "label_marginal", True)}, set()),
-        ({"buffer_weights": "uniform"}, set(), {"sample_count"}),
+        ({"weights": "uniform"}, set(), {"sample_count"}),
         ({"aggregation": "mean"}, set(), {"importance_weights"}),
         ({"invariance": 0.0}, set(), {"classifier_head", "representation_translator"}),
         ({"select": "last"}, set(), {"validation_metrics"}),
@@ -242,9 +242,9 @@ def answers_to(ask: Ask, method: Any) -> Answers:
     return {name: getattr(client, ask.verb)(ask.messages[name]) for name, client in clients.items()}
 
 
-@pytest.mark.parametrize(("aggregation", "expected"), [("importance", 2.5), ("literal", 1.25), ("mean", 2.0)])
+@pytest.mark.parametrize(("aggregation", "expected"), [("importance", 2.5), ("literal", 1.25), ("mean", 37 / 18)])
 def test_eq_18_as_resolved_as_printed_and_without_importance(aggregation: str, expected: float) -> None:
-    """The numbers are worked out by hand for two clients; the third one here has no importance."""
+    """The numbers are worked out by hand for two clients; the third one here has no importance. The mean is by 5, 6, 7."""
     method = lsi(rounds=1, aggregation=aggregation, select="last", invariance=0.0)
     model = method.model(federation(), seeded(3))
     states, weights = {}, {}
@@ -461,7 +461,7 @@ def test_the_backbone_s_statistics_can_be_frozen_alone() -> None:
 
 
 def test_importance_and_invariance_off_leave_local_sgd_and_the_plain_mean() -> None:
-    method = lsi(aggregation="mean", invariance=0.0, buffer_weights="uniform", select="last", rounds=1)
+    method = lsi(aggregation="mean", invariance=0.0, weights="uniform", select="last", rounds=1)
     model, transcript, _ = run(method)
     sent = [a for r, a in transcript.of_kind("model_state") if r.verb == "fit" and isinstance(a, ModelState)]
     for name, _ in method.model(federation(), seeded(0)).named_parameters():

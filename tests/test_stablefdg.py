@@ -300,7 +300,7 @@ def test_the_defaults_are_the_papers() -> None:
         "style_mode": "train", "resend_styles": True, "style_layer": "layer1", "explore_layers": ("layer1", "layer2", "layer3"),
         "attention": "mix", "attention_dim": 30, "qk_norm": True, "style_learning": True, "mixing": 0.1,
         "literal_shift": False, "center": "batch", "clamp_sigma": False, "code_compat": False,
-        "image_changes": "flip_translate",
+        "image_changes": "flip_translate", "weights": "uniform",
     }  # fmt: skip
     assert asdict(method) == expected
 
@@ -470,7 +470,7 @@ def test_without_partners_no_other_image_is_fetched(attention: str, judged: list
 def test_style_and_attention_off_leave_fedavg_with_equal_weights() -> None:
     plain, data = stablefdg(attention="off", style_learning=False, local_epochs=4), held(n=8)
     fedavg: Any = Method.named("fedavg").configured(
-        {"weighting": "uniform", "local_epochs": 4, "lr": 0.1, "schedule": "constant"}
+        {"weights": "uniform", "local_epochs": 4, "lr": 0.1, "schedule": "constant"}
     )
     _, state = fitted(plain, data)
     (expected,) = fedavg.client(federation(), data, seeded(1)).fit([ModelState.of(used_model(plain), SERVER, 0)])

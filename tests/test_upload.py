@@ -195,7 +195,7 @@ def largest(answer: Outcome) -> Outcome:
     ("method", "settings", "defense"),
     [
         ("fedavg", {**VALIDATING, "participants": "2"}, "none"),
-        ("fedavg", {"buffers": "keep_local", "rounds": "2", "weighting": "uniform"}, "none"),
+        ("fedavg", {"buffers": "keep_local", "rounds": "2", "weights": "uniform"}, "none"),
         ("fedavg", {"buffers": "freeze", "rounds": "2"}, "none"),
         ("stablefdg", {"rounds": "2"}, "gaussian:epsilon=0.1"),
         ("stablefdg", {"code_compat": "true", "p": "0"}, "none"),

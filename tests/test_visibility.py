@@ -95,23 +95,23 @@ def test_sums_that_may_overflow_and_answers_of_other_shapes_are_refused() -> Non
         secure_mean(other, seeded(0))
 
 
-@pytest.mark.parametrize("weighting", ["samples", "uniform"])
-def test_fedavg_trains_the_same_model_and_no_model_is_seen(weighting: str) -> None:
-    method = small("fedavg", rounds=2, weighting=weighting)
+@pytest.mark.parametrize("weights", ["samples", "uniform"])
+def test_fedavg_trains_the_same_model_and_no_model_is_seen(weights: str) -> None:
+    method = small("fedavg", rounds=2, weights=weights)
     bare = run_afresh(method, 6, 9, 4)
     summed = run_afresh(method, 6, 9, 4, defense="secure_aggregation")
     for name, tensor in bare.state.items():
         torch.testing.assert_close(summed.state[name], tensor, atol=2e-5, rtol=1e-5)
     received = [record.kind for record in summed.transcript.records if record.receiver == SERVER]
     assert set(received) == {MaskedUpload.kind}
-    assert len(received) == 2 * 3 * (2 if weighting == "samples" else 1)
+    assert len(received) == 2 * 3 * (2 if weights == "samples" else 1)
 
 
-@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+@pytest.mark.parametrize("weights", ["samples", "uniform"])
 @pytest.mark.parametrize("colluders", [1, 2])
-def test_colluders_leave_the_sum_of_the_others(weighting: str, colluders: int) -> None:
+def test_colluders_leave_the_sum_of_the_others(weights: str, colluders: int) -> None:
     """With all but one colluding, the last client's own model is seen."""
-    method = small("fedavg", rounds=2, weighting=weighting)
+    method = small("fedavg", rounds=2, weights=weights)
     bare = run_afresh(method, 6, 9, 4)
     found = honest_mean(run_afresh(method, 6, 9, 4, defense=f"secure_aggregation:colluders={colluders}").transcript)
     assert found is not None

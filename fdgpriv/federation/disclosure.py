@@ -15,6 +15,7 @@ from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.ask import Server
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.weights import Weights
 from fdgpriv.models.backbone import Backbone
 from fdgpriv.models.from_cpu import device_of
 
@@ -94,6 +95,7 @@ class Disclosure:
         training: The clients' training; None if not disclosed.
         participants: Clients per round; None for all.
         sent_as: By kind, the ledger's name for artifacts that the server sends to clients, if not the kind.
+        weights: Of clients in the averages that the server takes; None if it takes none, or that is not stated.
         interpolation: Computes the style that the server broadcasts from its clients' styles; None if there is none.
     """
 
@@ -109,6 +111,7 @@ class Disclosure:
     training: PlainTraining | None = None
     participants: int | None = None
     sent_as: Mapping[str, str] = field(default_factory=dict)
+    weights: Weights | None = None
     interpolation: Callable[[Sequence[StyleStatistics]], InterpolationStyle] | None = None
 
     def releases(self, kind: str) -> int:

@@ -16,6 +16,7 @@ from fdgpriv.data.dataset import ClientData, Dataset, Domain
 from fdgpriv.data.pixels import as_images, joined
 from fdgpriv.federation.reserve import ENOUGH, of_third_parties, reserve
 from fdgpriv.federation.schemes import partitioner
+from fdgpriv.federation.weights import Weights, effective
 from fdgpriv.utils.file_memory import in_file
 from fdgpriv.utils.seeds import generator
 
@@ -60,6 +61,10 @@ class Population:
     other_domain: Domain
     held: dict[str, int]
     _pools: dict[tuple[str, ...], Tensor] = field(default_factory=dict, init=False)
+
+    def weights(self, weights: Weights | None) -> Weights | None:
+        """What weighing the clients so comes to: equal weights also by samples, if all have about as many images."""
+        return effective(weights, [len(data) for data in self.clients.values()])
 
     def main_domain(self, client: str) -> int:
         """Index into `sources` of this client's most frequent domain."""

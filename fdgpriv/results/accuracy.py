@@ -5,16 +5,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fdgpriv.federation.weights import Weights
+from fdgpriv.results.baseline import Training as Training
+from fdgpriv.results.baseline import matched, unmatched
 from fdgpriv.results.finding import Results
 from fdgpriv.results.run import Run
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.statistics.measured import Measured
-from fdgpriv.utils.defaults import BASELINE
 
 ONE_SEED = "one seed: no interval over trainings"
 RETURNED = "returned"
 RULES = ("last_round", "selected_round", "last_five")  # fields of Utility: rules for selecting a round's model
-Training = tuple[int, str]  # seed, target
 Known = Mapping[
     Training, Mapping[str, float]
 ]  # target accuracy by rule, and "source": the returned model's source accuracy
@@ -35,7 +36,9 @@ class Accuracy:
         by_target: By target, the mean over all n seeds that have it; without interval.
         by_rule: By rule for selecting a round's model (`RULES`), the mean target accuracy as in `target`; empty if no
             training has it.
-        base: The first FedAvg run of the report under the same defense; empty if there is none, and for itself.
+        base: The first FedAvg run of the report under the same defense with the method's own weights of clients (`baseline`);
+            empty if there is none, and for itself.
+        unmatched: Why `base` is empty although there is a FedAvg run, and what to add; else empty.
         leads: By rule, and for the ``returned`` model, target accuracy minus that of `base` by the same rule: the mean over
             pairs of target and seed, over seeds that have every target in both, with the t interval over seeds.
         cost: Returned model's target accuracy minus that of the same method without a defense, by the same pairs; None
@@ -52,6 +55,7 @@ class Accuracy:
     by_target: Mapping[str, Measured]
     by_rule: Mapping[str, Measured]
     base: str
+    unmatched: str
     leads: Mapping[str, Measured]
     cost: Measured | None
     left_out: tuple[int, ...]
@@ -76,13 +80,12 @@ def accuracies(results: Results) -> tuple[Accuracy, ...]:
     seeds = sorted({seed for group in groups.values() for seed, _ in group})
     targets = list(dict.fromkeys(target for group in groups.values() for _, target in group))
     expected = [(seed, target) for seed in seeds for target in targets]
-    bases: dict[str, str] = {}
-    for method, defense in groups:
-        if method.partition(":")[0] == BASELINE:
-            bases.setdefault(defense, method)
+    weights: dict[str, dict[str, dict[Training, Weights | None]]] = {}
+    for (method, defense), group in groups.items():
+        weights.setdefault(defense, {})[method] = {training: run.weights for training, run in group.items()}
     rows = []
     for (method, defense), group in groups.items():
-        base = bases.get(defense, method)
+        base = matched(method, weights[defense]) or method
         bare = groups.get((method, "none")) if defense != "none" else None
         against = _known(groups[base, defense], own=False) if base != method else None
         personal = any(run.utility and run.utility.personal for run in group.values())
@@ -104,6 +107,7 @@ def accuracies(results: Results) -> tuple[Accuracy, ...]:
                         if any(rule in accuracies_of for accuracies_of in known.values())
                     },
                     base="" if against is None else base,
+                    unmatched=unmatched(method, weights[defense]) or "",
                     leads={} if against is None else _leads(known, against, expected),
                     cost=cost,
                     left_out=tuple(sorted({seed for seed, _ in absent})),

@@ -5,6 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from fdgpriv.federation.weights import Weights
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.question import Question
 from fdgpriv.results.utility_finding import Utility
@@ -109,6 +110,8 @@ class Run(Entry):
         failed: Why training ended early: the client, the round and the reason; null if it did not. The ledger then has the
             artifacts shared before, and nothing was attacked.
         training: Figures from the method's training log, by name; they were not shared.
+        weights: Of clients in the averages that the server takes: ``samples`` or ``uniform``, which is also said where no
+            client has over 5 % more images than another; null if it takes none, or nothing was trained.
     """
 
     method: Word
@@ -127,6 +130,7 @@ class Run(Entry):
     figures: tuple[RunFigure, ...] = ()
     not_measured: tuple[Text, ...] = ()
     training: dict[Word, float] = Field(default_factory=dict)
+    weights: Weights | None = None
 
     @model_validator(mode="after")
     def _questions_are_about_its_attacks(self) -> Self:

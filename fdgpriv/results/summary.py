@@ -72,6 +72,8 @@ def _over_trainings(results: Results) -> Iterator[str]:
             leads = ", ".join(f"{_rule(name)} {_lead(figure)}{_ends(figure)}" for name, figure in row.leads.items())
             seeds = max(figure.n or 0 for figure in row.leads.values())
             yield f"    minus {row.base}, by pairs over {seeds} seed{'' if seeds == 1 else 's'}: {leads}"
+        if row.unmatched:
+            yield f"    minus fedavg: not available: {row.unmatched}"
         if row.left_out:
             seeds = (row.target.n or 0) + len(row.left_out)
             yield f"    {len(row.left_out)} of {seeds} seeds left out of the means; missing: {'; '.join(row.missing)}"
