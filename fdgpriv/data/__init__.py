@@ -1,6 +1,7 @@
 """Loads datasets by name: the built-in digits, and images in folders."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,6 @@ def load(
     *,
     root: str | os.PathLike[str] | None = None,
     image_size: int | None = None,
-    seed: int = 0,
     progress: "Progress | None" = None,
     say: "Say | None" = None,
 ) -> "Dataset":
@@ -28,8 +28,7 @@ def load(
     Args:
         name: One of `names()`.
         root: The folder of a folder dataset; None for `digits`, which is built in.
-        image_size: S in pixels; 32 when None.
-        seed: Of the random generation of `digits`; unused for folders.
+        image_size: S in pixels; 32 when None. `digits` has no other.
         progress: Called with (done, total) after each image that is decoded.
         say: Called with one line if the image cache is of no use.
     """
@@ -39,14 +38,18 @@ def load(
     if name == "digits":
         if root is not None:
             raise ValueError(f"digits is built in: want no folder, got {os.fspath(root)}")
+        if size != DEFAULT_SIZE:
+            raise ValueError(f"want an image size of {DEFAULT_SIZE} pixels for digits, got {size}")
         from fdgpriv.data.digits import digits
 
-        return digits(seed, image_size=size)
+        return digits()
     if root is None:
         raise ValueError(f"want the folder of {name}, got none")
     from fdgpriv.data.benchmarks import BENCHMARKS
     from fdgpriv.data.camelyon17 import camelyon17
+    from fdgpriv.data.dataset import digest
     from fdgpriv.data.folder import folder
 
     loaders = {"folder": folder, "camelyon17": camelyon17, **{one.name: one.load for one in BENCHMARKS}}
-    return loaders[name](Path(root).expanduser(), size, progress, say)
+    found = loaders[name](Path(root).expanduser(), size, progress, say)
+    return replace(found, sha256=digest(found.classes, found.domains))

@@ -1,5 +1,8 @@
 """Containers of labelled images: a domain, a multi-domain dataset, and one client's data."""
 
+import hashlib
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -62,6 +65,7 @@ class Dataset:
         flip: Whether a horizontal flip keeps the class (true for photographs, false for digits).
         translate: Largest random translation in training, as a fraction of the side.
         whole: The dataset of which `few` made this one.
+        sha256: The `digest` of all images as loaded, also where `few` took some of them; empty if it was not computed.
     """
 
     name: str
@@ -73,6 +77,7 @@ class Dataset:
     flip: bool = False
     translate: float = 0.0
     whole: "Dataset | None" = None
+    sha256: str = ""
 
     @property
     def image_size(self) -> int:
@@ -104,6 +109,21 @@ class Dataset:
             return kept.part(0, 0)
         every = self.whole.domain(name)
         return every.take(_random_order(every)[len(kept) : len(kept) + most])
+
+
+def digest(classes: Sequence[str], domains: Sequence[Domain]) -> str:
+    """SHA-256 of the classes and of the domains in order, in hexadecimal.
+
+    Hashed are the names of the classes, as JSON; then of each domain its name, shape and type of number, as JSON, its labels as
+    little-endian int64, and its pixels (N, 3, H, W) in this order.
+    """
+    found = hashlib.sha256(json.dumps(list(classes)).encode())
+    for domain in domains:
+        pixels = domain.pixels.contiguous().numpy()
+        found.update(json.dumps([domain.name, list(pixels.shape), str(pixels.dtype)]).encode())
+        found.update(domain.labels.contiguous().numpy().astype("<i8").data)
+        found.update(pixels.data)
+    return found.hexdigest()
 
 
 def _random_order(domain: Domain) -> Tensor:

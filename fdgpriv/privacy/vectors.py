@@ -278,7 +278,7 @@ def _head_from(vector: Tensor, artifact: ClassifierHead, frame: Frame) -> Tensor
 
 
 # Default norms are public: medians over clients of what StableFDG, PARDON, CCST, LSI and hFedF share in three rounds of the
-# preset quick on digits typeset in 32 px (fdgpriv.data.typeset: light, dark, blurred), rounded to powers of two. BatchNorm
+# preset quick on digits typeset in 32 px (examples/make_digits.py: light, dark, blurred), rounded to powers of two. BatchNorm
 # statistics of LSI's early rounds reach 1e5 and are clipped to far less.
 KINDS: Mapping[str, VectorKind] = {
     kind.artifact.kind: kind
