@@ -1,6 +1,5 @@
 """Python interface of the audit: `run_audit` for scripts, `audit` for the command line."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -92,7 +91,7 @@ def audit(
         runner = Runner(config, dataset, out, log)
         check_files(out, runner.files())
         notes = dry_run(config, dataset)
-        settings = json.dumps(config.as_config(len(dataset.domains) - 1), indent=1, sort_keys=True) + "\n"
+        settings = run_folder.settings(config.as_config(len(dataset.domains) - 1), dataset.sha256)
         with run_folder.resumed(out, settings) if resume else run_folder.new(out, settings):
             log.say(f"{config.dataset}: {sum(map(len, dataset.domains)):,} images in {len(dataset.domains)} domains")
             for spec in config.methods:

@@ -181,13 +181,19 @@ class CellRunner:
 
 
 def in_process(
-    parts: Sequence[type[Role]], config: AuditConfig, out: Path, workers: int, say: Callable[[str], None]
+    parts: Sequence[type[Role]],
+    config: AuditConfig,
+    sha256: str | None,
+    out: Path,
+    workers: int,
+    say: Callable[[str], None],
 ) -> Callable[[Cell], CompletedCell | None]:
     """In a process of its own: the function that returns a cell's results, None where Ctrl-C came before its training ended.
 
     Args:
         parts: Classes to register.
         config, out, workers: As of the Runner.
+        sha256: Of the dataset; a ValueError if it has changed since the run started.
         say: Prints a line.
     """
     for part in parts:
@@ -196,6 +202,8 @@ def in_process(
     reuse_freed()
     log = ProgressLog(to=say)
     dataset, config = config.load(log)
+    if dataset.sha256 != sha256:
+        raise ValueError(f"the images or labels of {dataset.name} changed during the run; start it again")
     runner = CellRunner(config, dataset, out, log, workers)
 
     def found(cell: Cell) -> CompletedCell | None:

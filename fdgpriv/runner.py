@@ -111,7 +111,7 @@ class Runner:
             self.progress.step(task)
 
         workers = max(1, self.workers // jobs)
-        make = partial(in_process, registered(), self.config, self.out, workers)
+        make = partial(in_process, registered(), self.config, self.dataset.sha256, self.out, workers)
         Processes(make, jobs, self.progress.say, done).run(cells)
 
     def _results(self, completed: Sequence[CompletedCell], interrupted: bool, command: str | None) -> Results:
@@ -154,7 +154,12 @@ class Runner:
                 attack_s=sum(one.attack_s for one in completed),
                 peak_rss_mb=max(resource.getrusage(who).ru_maxrss for who in _PROCESSES) / 1024,
             ),
-            dataset=DatasetNote(name=self.dataset.name, about=self.dataset.about, limits=self.dataset.limits),
+            dataset=DatasetNote(
+                name=self.dataset.name,
+                about=self.dataset.about,
+                limits=self.dataset.limits,
+                sha256=self.dataset.sha256,
+            ),
             interrupted=interrupted,
             runs=tuple(runs),
         )

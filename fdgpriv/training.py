@@ -175,6 +175,7 @@ def _described(
         "torch": torch.__version__,
         "method": repr(method),
         "dataset": f"{dataset.name}, {dataset.image_size} px",
+        "images": str(dataset.sha256),
         "target": cell.target,
         "seed": str(cell.seed),
         "defense": cell.defense,

@@ -19,6 +19,7 @@ from fdgpriv import __main__ as script
 from fdgpriv.attack import Attack
 from fdgpriv.audit import main
 from fdgpriv.data.dataset import Dataset
+from fdgpriv.data.digits import SHA256
 from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
 from fdgpriv.method import Method
 from fdgpriv.report import Report
@@ -110,7 +111,9 @@ def test_the_results_keep_their_contract(done: Path) -> None:
     written = json.loads((done / "results.json").read_text(encoding="utf-8"))
     jsonschema.validate(written, schema)
     found = results(done)
-    assert json.loads((done / "config.json").read_text(encoding="utf-8")) == written["config"]
+    asked = json.loads((done / "config.json").read_text(encoding="utf-8"))
+    assert asked == {**written["config"], "dataset_sha256": SHA256}
+    assert written["dataset"]["sha256"] == SHA256
     assert not found.interrupted
     assert [(run.method, run.target, run.seed, run.defense) for run in found.runs] == [
         ("stablefdg", TARGET, 0, "none"),

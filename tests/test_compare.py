@@ -27,6 +27,7 @@ from fdgpriv.report import Report
 from fdgpriv.results.attack_finding import Threat
 from fdgpriv.results.change import Change
 from fdgpriv.results.comparison import Comparison, LaterAudit
+from fdgpriv.results.finding import Results
 from fdgpriv.results.run import ArtifactRow, Privacy, Run
 from fdgpriv.results.utility_finding import Utility
 from fdgpriv.statistics.change import difference_of_intervals, p_of_few, p_of_pairs
@@ -146,6 +147,19 @@ def test_what_differs_and_what_has_no_partner_is_said(tmp_path: Path) -> None:
     assert later.runs[0].differs == ("method: stablefdg → stablefdg:rounds=5",)
     assert later.only_before == (title(run(seed=7)),)
     assert later.only_after == (title(run(target="scan")),)
+
+
+def test_other_images_are_said_and_their_clients_are_not_paired(tmp_path: Path) -> None:
+    folders = [audit(tmp_path / name, run(), scores=OLD) for name in "abc"]
+    for folder, sha256 in zip(folders, ("1" * 64, "2" * 64, None), strict=True):
+        old = Results.load(folder / "results.json")
+        old.model_copy(update={"dataset": old.dataset.model_copy(update={"sha256": sha256})}).save(folder)
+    first, second, unknown = folders
+    later = only(first, second)
+    assert later.differs == ("images or labels of digits: SHA-256 11111111… → 22222222…",)
+    assert attack(later).basis == "two intervals, taken as independent: the images or labels of the dataset differ"
+    assert only(first, unknown).differs == ()  # of a version that did not compute it
+    assert attack(only(first, unknown)).basis == "paired over 12 clients"
 
 
 # Accuracy

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from fdgpriv.data import load, names
-from fdgpriv.data.dataset import Dataset
+from fdgpriv.data.dataset import Dataset, digest
 from fdgpriv.data.names import DOMAINS
 
 SIDE = 12
@@ -66,6 +66,20 @@ def test_a_large_jpeg_is_read_like_the_same_png(root: Path) -> None:
     Image.fromarray(waves).save(root / "night" / "cat" / "a.PNG")
     dataset = load("folder", root=root, image_size=24)
     assert float((dataset.domain("day").images[0] - dataset.domain("night").images[0]).abs().max()) < 0.03
+
+
+def test_a_dataset_in_folders_has_the_digest_of_what_is_loaded(root: Path, tmp_path: Path) -> None:
+    first = load("folder", root=root, image_size=SIDE)
+    assert first.sha256 == digest(first.classes, first.domains)
+    moved = root.rename(tmp_path / "elsewhere")
+    assert load("folder", root=moved, image_size=SIDE).sha256 == first.sha256
+    assert load("folder", root=moved, image_size=SIDE).few(1).sha256 == first.sha256
+    others = {load("folder", root=moved, image_size=SIDE + 1).sha256}
+    file = next((moved / "day" / "cat").iterdir())
+    with Image.open(file) as image:
+        image.transpose(Image.Transpose.FLIP_LEFT_RIGHT).rotate(90).save(file)
+    others.add(load("folder", root=moved, image_size=SIDE).sha256)
+    assert len({first.sha256, *others}) == 3
 
 
 def test_grey_palette_and_transparent_images_become_rgb(root: Path) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,25 @@ def test_damage_is_one_line_that_names_the_file_and_nothing_is_changed(
     assert told in said
     assert (path.name if path.name != "config.json" else str(out)) in said
     assert contents(out) == before
+
+
+def test_a_run_resumes_on_the_same_images_only(
+    finished: Path,
+    digits: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    monkeypatch.setattr(api, "dry_run", lambda *given: None)
+    with audits_of(replace(shortened(digits, 64), sha256="0" * 64)):
+        assert main([*WORDS, "--out", str(out), "--resume"]) == 2
+    assert last_line(capsys).endswith(
+        f"--resume: want the images and labels that {out} was started with, SHA-256 {digits.sha256}; "
+        f"got others, SHA-256 {'0' * 64}"
+    )
+    assert contents(out) == contents(finished)
 
 
 def test_what_is_removed_as_was_told_is_made_again(finished: Path, tmp_path: Path) -> None:

@@ -62,7 +62,17 @@ def made_differently(before: Audit, after: Audit) -> tuple[str, ...]:
         was, now = old.config.get(name), new.config.get(name)
         if was != now:
             found.append(f"{name}: {_said(was)} → {_said(now)}")
+    if data := other_data(old, new):
+        found.append(data)
     return (*found, *(f"{audit.name} was interrupted" for audit in (before, after) if audit.results.interrupted))
+
+
+def other_data(old: Results, new: Results) -> str | None:
+    """That two audits of datasets with one name had other images or labels; None where they had not, or it is not known."""
+    was, now = old.dataset.sha256, new.dataset.sha256
+    if was is None or now is None or was == now or old.dataset.name != new.dataset.name:
+        return None
+    return f"images or labels of {new.dataset.name}: SHA-256 {was[:8]}… → {now[:8]}…"
 
 
 def asked_differently(before: Audit, was: Run, after: Audit, now: Run) -> tuple[str, ...]:
@@ -81,6 +91,8 @@ def other_clients(before: Audit, was: Run, after: Audit, now: Run) -> str | None
         return "the seeds differ"
     if was.images is None or was.images != now.images or any(old.get(n) != new.get(n) for n in SAME_CLIENTS):
         return "the clients or their images differ"
+    if other_data(before.results, after.results):
+        return "the images or labels of the dataset differ"
     if before.results.config.get("preset") != after.results.config.get("preset"):
         return "the presets differ"
     return None

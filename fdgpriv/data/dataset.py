@@ -65,7 +65,7 @@ class Dataset:
         flip: Whether a horizontal flip keeps the class (true for photographs, false for digits).
         translate: Largest random translation in training, as a fraction of the side.
         whole: The dataset of which `few` made this one.
-        sha256: The `digest` of all images as loaded, also where `few` took some of them; empty if it was not computed.
+        sha256: The `digest` of all images as loaded, also where `few` took some of them; None if it was not computed.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Dataset:
     flip: bool = False
     translate: float = 0.0
     whole: "Dataset | None" = None
-    sha256: str = ""
+    sha256: str | None = None
 
     @property
     def image_size(self) -> int:

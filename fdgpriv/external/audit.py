@@ -122,6 +122,7 @@ def audit(styles: ExternalStyles, seed: int, command: str) -> Results:
             name=styles.name,
             about=f"{clients} clients' style statistics of {channels} channels, made elsewhere.",
             limits="Neither the images nor the encoder are known: attacks that need them were not played.",
+            sha256=styles.sha256,
         ),
         interrupted=False,
         runs=(run,),

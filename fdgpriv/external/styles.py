@@ -1,5 +1,7 @@
 """Reads external style statistics from .npz, .safetensors, or mean.npy and std.npy, without pickle."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +37,14 @@ class ExternalStyles:
     def vectors(self) -> Array:
         """(n, 2C): mean and std concatenated, unscaled."""
         return np.concatenate([self.mean, self.std], axis=1)
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of mean, std and groups, each after its shape and type of number as JSON, in hexadecimal."""
+        found = hashlib.sha256()
+        for array in (self.mean, self.std, *(() if self.groups is None else (self.groups,))):
+            found.update(json.dumps([array.shape, str(array.dtype)]).encode() + array.tobytes())
+        return found.hexdigest()
 
 
 def read(files: Sequence[Path], sizes: Sequence[int] = ()) -> ExternalStyles:

@@ -19,11 +19,16 @@ LARGEST_FILE = 64 * 2**20  # bytes of results.json that `load` reads
 
 
 class DatasetNote(Entry):
-    """Description of the dataset and its limitations."""
+    """Description of the dataset and its limitations.
+
+    `sha256` is the digest of all its images and labels as loaded, also of those that `--images` leaves out; null in files of
+    versions that did not compute it.
+    """
 
     name: Word
     about: Text
     limits: Text
+    sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
 
 
 class Timing(Entry):

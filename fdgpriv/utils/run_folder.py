@@ -3,13 +3,15 @@
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from fdgpriv.utils.files import write_text
 
 CONFIG, LOCK = "config.json", ".lock"
+_DATA = "dataset_sha256"
 _ABSENT = "absent"  # a setting that another version of fdgpriv does not have
 
 
@@ -27,6 +29,11 @@ def check(out: Path, resume: bool) -> None:
         _check_begun(out)
     else:
         _check_empty(out)
+
+
+def settings(asked: Mapping[str, Any], dataset_sha256: str | None) -> str:
+    """The text of config.json: what was asked, and the SHA-256 of the images and labels that it was asked of."""
+    return json.dumps({**asked, _DATA: dataset_sha256}, indent=1, sort_keys=True) + "\n"
 
 
 @contextmanager
@@ -55,7 +62,7 @@ def resumed(out: Path, config: str) -> Iterator[None]:
     _check_begun(out)
     earlier = (out / CONFIG).read_bytes()
     if earlier != config.encode():
-        raise ValueError(f"--resume: want the settings that {out} was started with; {_difference(earlier, config)}")
+        raise ValueError(f"--resume: want {_difference(out, earlier, config)}")
     with _locked(out):
         yield
 
@@ -88,13 +95,15 @@ def _check_empty(out: Path) -> None:
         raise ValueError(f"--out: want a new or empty folder, got {out}; continue with --resume, or name another")
 
 
-def _difference(old: bytes, new: str) -> str:
-    """The settings that differ between two config.json."""
+def _difference(out: Path, old: bytes, new: str) -> str:
+    """What a run in `out` continues with only: the settings that differ between two config.json, or the data."""
     try:
         before, after = json.loads(old), json.loads(new)
         names = [name for name in {**after, **before} if before.get(name, _ABSENT) != after.get(name, _ABSENT)]
     except (ValueError, AttributeError, TypeError, RecursionError):
         names = []
-    if not names:
-        return f"its {CONFIG} is damaged"
-    return "; ".join(f"{name}: was {before.get(name, _ABSENT)}, now {after.get(name, _ABSENT)}" for name in names)
+    if names == [_DATA] and _DATA in before:
+        was, now = (f"SHA-256 {one.get(_DATA, _ABSENT)}" for one in (before, after))
+        return f"the images and labels that {out} was started with, {was}; got others, {now}"
+    changes = [f"{name}: was {before.get(name, _ABSENT)}, now {after.get(name, _ABSENT)}" for name in names]
+    return f"the settings that {out} was started with; {'; '.join(changes) or f'its {CONFIG} is damaged'}"
