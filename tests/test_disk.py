@@ -187,7 +187,7 @@ def test_damage_is_one_line_that_names_the_file_and_nothing_is_changed(
     path = next((out / "scores" / CELL).glob("label_histogram*")) if name == "scores" else out / name
     change(path)
     before = contents(out)
-    monkeypatch.setattr(api, "dry_run", lambda *given: None)  # takes longer than the rest
+    monkeypatch.setattr(api, "dry_run", lambda *given: ())  # takes longer than the rest
     assert main([*WORDS, "--out", str(out), "--resume"]) == 2
     said = last_line(capsys)
     assert told in said
@@ -204,7 +204,7 @@ def test_a_run_resumes_on_the_same_images_only(
 ) -> None:
     out = tmp_path / "out"
     shutil.copytree(finished, out)
-    monkeypatch.setattr(api, "dry_run", lambda *given: None)
+    monkeypatch.setattr(api, "dry_run", lambda *given: ())
     with audits_of(replace(shortened(digits, 64), sha256="0" * 64)):
         assert main([*WORDS, "--out", str(out), "--resume"]) == 2
     assert last_line(capsys).endswith(
@@ -231,7 +231,7 @@ def test_a_full_disk_is_one_line_and_resume_goes_on(
     writes: int, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """After so many files there is room for a part of one more."""
-    monkeypatch.setattr(api, "dry_run", lambda *given: None)  # writes nothing
+    monkeypatch.setattr(api, "dry_run", lambda *given: ())  # writes nothing
     out, room, fsync = tmp_path / "out", [writes], os.fsync
 
     def full(number: int) -> None:
