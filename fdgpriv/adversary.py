@@ -161,8 +161,25 @@ class Adversary:
     @property
     def public_shares(self) -> Tensor:
         """(K,): the share of each class among all its images, those held back for calibration included."""
-        labels = torch.cat([self.public_images[1], *(domain.labels for domain in self.held_back)])
-        count = labels.bincount(minlength=self.classes).float()
+        return self._shares((*self.held, *self.held_back))
+
+    @property
+    def shares_by_domain(self) -> dict[str, Tensor]:
+        """The same (K,) among its images of each domain."""
+        every = (*self.held, *self.held_back)
+        return {held.name: self._shares([one for one in every if one.name == held.name]) for held in self.held}
+
+    @property
+    def hedged_shares(self) -> Tensor:
+        """(K,): half the public shares, half equal ones: what it expects of a client that it knows nothing of.
+
+        How its images were collected says little of how a client's were. In L1 error the mean of two guesses is off by no
+        more than the mean of what they are off by, so that this loses least whichever of the two is wrong.
+        """
+        return (self.public_shares + 1 / self.classes) / 2
+
+    def _shares(self, domains: Sequence[Domain]) -> Tensor:
+        count = torch.cat([domain.labels for domain in domains]).bincount(minlength=self.classes).float()
         return count / count.sum()
 
     @property

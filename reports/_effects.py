@@ -21,6 +21,13 @@ _CONTROLS = {
     "unconditional": "images drawn without the artifact",
 }
 
+_PRIORS = {
+    "uniform": "equal shares",
+    "public_shares": "the public shares",
+    "half_uniform": "half equal, half public shares",
+    "domain_shares": "its domain's public shares",
+}
+
 
 @dataclass(frozen=True)
 class Effect:
@@ -127,7 +134,7 @@ def _top1(found: Effect) -> str:
 
 
 def _l1(found: Effect) -> str:
-    name = "public prior" if found.control_name == "mean_image" else "best control"
+    name = _PRIORS.get(found.control_name.partition(":")[0], "best control")
     return f"label shares off by {number(found.value, 2)} in all ({name}: {number(found.control, 2)})"
 
 

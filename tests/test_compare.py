@@ -73,7 +73,7 @@ def stored(scores: Sequence[float]) -> AttackScores:
     names = list(CLIENTS[: len(scores)])
     return AttackScores(
         attack=ATTACK, task="members", secret="membership", metric="auc", higher_leaks=True, bounds=(0.0, 1.0),
-        scopes=("client",), relevant=0.1, relative=False, exact=False, budget="", single_images=False,
+        scopes=("client",), relevant=0.1, exact=False, budget="", single_images=False,
         threat=Threat(role="server", auxiliary="A3"), kind="style_statistics", shared=True,
         by_size={None: Scores(units=names, clients=names, headline={"attack": list(scores)})},
     )  # fmt: skip

@@ -59,4 +59,4 @@ def test_only_the_server_sees_a_head(inverted: Fitted) -> None:
 def test_the_label_of_one_image_is_read_from_its_head(inverted: Fitted) -> None:
     spec = "label_histogram:expensive_simulations=40"
     scores = evaluated(inverted, spec, ClassifierHead.kind, (1,), per_client={1: 2}, seed=0)[1]
-    assert mean(scores) < 1.5 < min(mean(scores, "mean_image"), mean(scores, "other_client"))
+    assert mean(scores) < 1.5 < min(mean(scores, "public_shares"), mean(scores, "other_client"))

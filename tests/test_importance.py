@@ -200,7 +200,9 @@ def test_importances_that_are_cut_are_compared_at_their_length(weighed: Fitted, 
 
 def test_the_label_of_one_image_is_read_from_its_importances(weighed: Fitted) -> None:
     scores = evaluated(weighed, "label_histogram", {1: 1}, expensive_simulations=25)
-    assert mean(scores[1]) < 1.3 < min(mean(scores[1], name) for name in ("mean_image", "random_style", "other_client"))
+    assert (
+        mean(scores[1]) < 1.3 < min(mean(scores[1], name) for name in ("public_shares", "random_style", "other_client"))
+    )
 
 
 @pytest.mark.parametrize("name", ["domain_inference", "linkage"])

@@ -13,7 +13,7 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
-from fdgpriv.evaluation.attack_scores import CLIENT_CONTROLS, DOMAIN_CONTROLS, AttackScores
+from fdgpriv.evaluation.attack_scores import CLIENT_CONTROLS, DOMAIN_CONTROLS, LABEL_PRIORS, AttackScores
 from fdgpriv.evaluation.scores import Scores, ScoresByName
 from fdgpriv.evaluation.verdicts import judge
 from fdgpriv.results.attack_finding import OVER_OWN_COLOUR, AttackFinding, Leakage
@@ -25,7 +25,7 @@ from fdgpriv.tasks.task import Baselines, Predictions, Task
 from fdgpriv.threat import threat
 
 CLIENTS = tuple(f"client-{i:02d}" for i in range(12))
-CHANCE = dict.fromkeys(CLIENT_CONTROLS, 0.0)
+CHANCE = dict.fromkeys((name for name in CLIENT_CONTROLS if name not in LABEL_PRIORS), 0.0)
 
 
 class MadeUp(Task):
@@ -253,7 +253,7 @@ def test_a_pure_domain_leak_is_no_leak_of_the_client_and_its_scope_does_not_read
         found = judged(attack_scores(whole))
         assert found.verdicts == (NO_LEAK, LEAK)
         assert "other_client" in found.client[1].against
-        assert set(found.domain[1].against) == set(DOMAIN_CONTROLS)
+        assert set(found.domain[1].against) == set(CHANCE) & set(DOMAIN_CONTROLS)
     assert (found.domain[1].p, found.domain[1].lead) == (plain.domain[1].p, plain.domain[1].lead)
 
 
@@ -277,7 +277,7 @@ def test_an_attack_that_asks_for_the_domain_has_no_client_scope() -> None:
     assert set(found.finding.leakage) == {"domain"}
     assert found.finding.main == found.finding.leakage["domain"]
     assert found.finding.positive_control is not None
-    assert set(found.finding.positive_control.controls) == set(DOMAIN_CONTROLS)
+    assert set(found.finding.positive_control.controls) == set(CHANCE) & set(DOMAIN_CONTROLS)
 
 
 def test_only_who_knows_the_domain_is_tested_against_its_mean() -> None:
@@ -363,9 +363,9 @@ def test_the_tables_hold_the_scores() -> None:
     assert found.metrics["accuracy"].n == 12
     assert found.metrics["lpips[x]"].value == 0.5
     assert found.metrics["lpips[x]"].direction == "lower_leaks"
-    assert set(found.controls) == set(CLIENT_CONTROLS)
+    assert set(found.controls) == set(CHANCE)
     assert found.controls["noise"]["lpips[x]"].value == 0.9
-    for name in CLIENT_CONTROLS:
+    for name in CHANCE:
         assert found.controls[name]["accuracy"].value == pytest.approx(np.mean(whole.headline[name]))
     assert {"autoencoder", "nearest_own", "single_image"} == set(found.upper_bounds)
     assert found.leakage["client"].value == pytest.approx(

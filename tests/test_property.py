@@ -63,7 +63,7 @@ def test_the_label_of_one_image_is_read_from_what_training_on_it_changed(average
     attack = Attack.named("label_histogram").configured({"expensive_simulations": 30})
     scores = evaluated(averaged, attack, ModelState.kind, {1: 1})
     assert mean(scores[1]) < 1.2
-    assert min(mean(scores[1], name) for name in ("mean_image", "random_style", "other_client")) > 1.5
+    assert min(mean(scores[1], name) for name in ("public_shares", "random_style", "other_client")) > 1.5
 
 
 def test_one_image_is_predicted_better_with_the_batch_statistics_that_its_update_reveals(digits: Dataset) -> None:

@@ -452,11 +452,11 @@ def test_every_secret_is_asked_for_by_some_attack_and_only_exact_recovery_is_exa
 def test_the_least_lead_that_matters_is_the_task_s(metric: str, relevant: float, relative: bool) -> None:
     tasks = [Attack.named(name).task for name in Attack.names()]
     some = [task for task in tasks if task.metric == metric and task.secret != "identity"]
-    assert {(task.relevant, task.relative) for task in some} == {(relevant, relative)}
+    assert {(task.relevant, bool(task.relative_to)) for task in some} == {(relevant, relative)}
     assert {task.relevant for task in tasks if task.secret == "identity"} == {0.15}
 
 
-SIZE: dict[str, Any] = {"higher_leaks": False, "relative": True, "relevant": 0.1}
+SIZE: dict[str, Any] = {"higher_leaks": False, "relative_to": ("mean_image",), "relevant": 0.1}
 
 
 def test_a_relative_effect_is_a_share_of_what_the_public_prior_scores() -> None:
@@ -465,7 +465,7 @@ def test_a_relative_effect_is_a_share_of_what_the_public_prior_scores() -> None:
     one = attack_scores(whole, attack=secret("size", "client", **SIZE))
     found = questions(of_report(one=one), one=one)[0]
     assert found.relevant == pytest.approx(0.06)  # a tenth of .6
-    absolute = attack_scores(whole, attack=secret("size", "client", **{**SIZE, "relative": False}))
+    absolute = attack_scores(whole, attack=secret("size", "client", **{**SIZE, "relative_to": ()}))
     assert questions(of_report(one=absolute), one=absolute)[0].relevant == 0.1
 
 

@@ -141,10 +141,13 @@ def test_the_scores_of_repeats_are_averaged() -> None:
         crossed = {"a": [one, one]}
         return Scores(["a/1", "b/1"], ["a", "b"], table, {"ssim": table}, crossed, {"attack": {}}, trusted)
 
-    found = averaged([run(1, 2, 0.5), run(3, 5, 1.0), run(5, 2, 0.0)])
+    def of(*runs: Scores) -> Scores:
+        return averaged([{"images": one} for one in runs])["images"]
+
+    found = of(run(1, 2, 0.5), run(3, 5, 1.0), run(5, 2, 0.0))
     assert (found.units, found.clients, found.realism) == (["a/1", "b/1"], ["a", "b"], {"attack": {}})
     assert found.headline == found.details["ssim"] == {"attack": [3, 3], "noise": [3, 3]}
     assert found.crossed == {"a": [3, 3]}
     assert found.trust == 0.5
-    assert averaged([run(1, 2, None), run(2, 3, None)]).trust is None
-    assert averaged([run(1, 2, 0.5)]) == run(1, 2, 0.5)
+    assert of(run(1, 2, None), run(2, 3, None)).trust is None
+    assert of(run(1, 2, 0.5)) == run(1, 2, 0.5)

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, PlainSerializer, TypeAdapter, model_validator
 
 from fdgpriv.attack import Attack
-from fdgpriv.evaluation.scores import Scores
+from fdgpriv.evaluation.scores import OF_DOMAIN, Scores
 from fdgpriv.results.attack_finding import Threat
 from fdgpriv.results.question import Secret
 from fdgpriv.statistics.measured import Direction
@@ -21,7 +21,8 @@ from fdgpriv.tasks.task import Task
 from fdgpriv.threat import Capability, ThreatModel
 from fdgpriv.utils.records import Amount, Count, Entry, FileName, Probability, Text, Word
 
-DOMAIN_CONTROLS = ("noise", "mean_image", "domain_mean", "random_style", "other_domain")
+LABEL_PRIORS = ("uniform", "public_shares", "half_uniform", "domain_shares")
+DOMAIN_CONTROLS = ("noise", "mean_image", "domain_mean", *LABEL_PRIORS, "random_style", "other_domain")
 CLIENT_CONTROLS = (*DOMAIN_CONTROLS, "unconditional", "other_client")
 BOUNDS = ("nearest_own", "own_colour", "autoencoder")
 ROUNDING = 1e-6
@@ -45,7 +46,7 @@ class AttackScores(Entry):
 
     Attributes:
         attack: Its name.
-        task: Its name; secret, metric, higher_leaks, bounds, scopes, relevant, relative and exact are the task's.
+        task: Its name; secret, metric, higher_leaks, bounds, scopes, relevant, relative_to and exact are the task's.
         budget: Its settings, in words.
         single_images: Whether it is evaluated on single images.
         threat: The adversary.
@@ -78,7 +79,7 @@ class AttackScores(Entry):
     bounds: tuple[float, float] | None
     scopes: tuple[Word, ...]
     relevant: Amount
-    relative: bool
+    relative_to: tuple[Word, ...] = ()
     exact: bool
     budget: Text
     single_images: bool
@@ -117,7 +118,7 @@ class AttackScores(Entry):
             bounds=task.bounds,
             scopes=task.scopes,
             relevant=task.relevant,
-            relative=task.relative,
+            relative_to=task.relative_to,
             exact=task.exact,
             budget=attack.budget(),
             single_images=attack.group_sizes is None or 1 in attack.group_sizes,
@@ -164,17 +165,23 @@ class AttackScores(Entry):
     def controls(self, scope: str, scores: Scores) -> dict[str, list[float]]:
         """The controls of this scope, ``client`` or ``domain``, that the threat model allows and the evaluation has.
 
-        An adversary that knows the domain has its mean image without any artifact, so that in both scopes it must beat that.
+        An adversary that knows the domain has its mean image and shares of labels without any artifact, so that in both
+        scopes it must beat those.
         """
         names = list(CLIENT_CONTROLS if scope == "client" else DOMAIN_CONTROLS)
         if Capability.KNOWS_DOMAIN not in self.threat.capabilities:
-            names.remove("domain_mean")
+            names = [name for name in names if name not in OF_DOMAIN]
         return {name: scores.headline[name] for name in names if name in scores.headline}
 
     def relevant_effect(self, scores: Scores) -> float:
         """The least lead that matters, in the metric's unit."""
-        prior = scores.headline.get("mean_image") or scores.headline["attack"]
-        return self.relevant * (float(np.mean(prior)) if self.relative else 1.0)
+        return self.relevant * (self._strongest(scores) if self.relative_to else 1.0)
+
+    def _strongest(self, scores: Scores) -> float:
+        """The mean score of the strongest of the controls that the relevant effect is relative to; else of the attack."""
+        controls = self.controls(self.main_scope, scores)
+        rows = [controls[name] for name in self.relative_to if name in controls] or [scores.headline["attack"]]
+        return self.sign * max(self.sign * float(np.mean(values)) for values in rows)
 
     def hypothesis(self, scope: str, scores: Scores | None) -> Hypothesis | Absent:
         """The hypothesis that these scores leak in this scope, or the reason why it cannot be tested."""
@@ -182,9 +189,9 @@ class AttackScores(Entry):
             return Absent(self.not_applicable or "nothing was evaluated at this level", "not_applicable")
         if scope not in self.scopes:
             return Absent(f"the {self.secret} is not asked for in the {scope} scope", "not_applicable")
-        if self.relative and not any(scores.headline.get("mean_image", [1.0])):
-            return Absent("the public prior already answers this exactly", "not_applicable")
         controls = self.controls(scope, scores)
+        if any(not any(controls[name]) for name in self.relative_to if name in controls):
+            return Absent("the public prior already answers this exactly", "not_applicable")
         needed = "other_client" if scope == "client" else "other_domain"
         if needed not in controls:
             return Absent(NO_OTHER_CLIENT if scope == "client" else "no client of another domain exists")

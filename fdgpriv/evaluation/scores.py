@@ -21,7 +21,8 @@ from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Predictions, Task
 
 ScoresByName = dict[str, list[float]]
-DESCRIBED = ("attack", "mean_image", "random_style", "other_client", "autoencoder")
+DESCRIBED = ("attack", "mean_image", "half_uniform", "random_style", "other_client", "autoencoder")
+OF_DOMAIN = ("domain_mean", "domain_shares")  # controls of who knows the target's domain
 
 
 @dataclass
@@ -286,7 +287,7 @@ def _without_artifact(
     found: list[tuple[str, Prediction, GroundTruth]] = []
     for key, predictions in baselines.items():
         name, _, known_value = key.partition(":")
-        known = {"domain_mean": sources[trial.truth.domain]}
+        known = dict.fromkeys(OF_DOMAIN, sources[trial.truth.domain])
         if trial.size == 1:
             known["class_mean"] = str(int(trial.truth.labels[0]))
         if not known_value or known.get(name) == known_value:

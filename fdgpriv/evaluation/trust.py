@@ -51,7 +51,7 @@ def trust(
         gains = (scores - scores[:1]) * (1 if task.higher_leaks else -1)
         clients = [trials[i].client for i in places]
         of_client = [gains[:, torch.tensor([c == client for c in clients])] for client in dict.fromkeys(clients)]
-        most = _NEGLIGIBLE * task.relevant * (float(scores[0].mean()) if task.relative else 1.0)
+        most = _NEGLIGIBLE * task.relevant * (float(scores[0].mean()) if task.relative_to else 1.0)
         found[size] = WEIGHTS[_robust(of_client) if shifted else _largest_as_good(of_client, most)]
     return found
 

@@ -28,9 +28,10 @@ class ClassLabel(Task):
         return hits * weight
 
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
-        """Random classes, and the most frequent one."""
+        """Random classes, the most frequent one, and that of each domain."""
         noise = torch.rand(_NOISES, adversary.classes, generator=rng)
-        return {"noise": list(noise), "mean_image": [adversary.public_shares]}
+        by_domain = {f"domain_shares:{name}": [shares] for name, shares in adversary.shares_by_domain.items()}
+        return {"noise": list(noise), "public_shares": [adversary.public_shares], **by_domain}
 
     def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The share of each class among its own images."""

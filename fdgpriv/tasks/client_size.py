@@ -20,7 +20,7 @@ class SizeOfClient(Task):
     metric = "relative_error"
     higher_leaks = False
     relevant = 0.1
-    relative = True
+    relative_to: ClassVar[tuple[str, ...]] = ("mean_image",)
     scopes: ClassVar[tuple[str, ...]] = ("client",)
     hides_size = True
 

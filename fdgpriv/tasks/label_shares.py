@@ -24,8 +24,8 @@ class LabelShares(Task):
     higher_leaks = False
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 2.0)
     relevant = 0.1
+    relative_to: ClassVar[tuple[str, ...]] = ("uniform", "public_shares", "half_uniform", "domain_shares")
     many_singles = True
-    relative = True
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
         """The L1 distance to the true shares."""
@@ -38,13 +38,19 @@ class LabelShares(Task):
         return {"r2": r2(torch.stack(list(predictions)).double(), true)}
 
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
-        """Random shares, and those of the public images."""
+        """Random shares, and all priors: equal shares, those of the public images, half of each, those of each domain."""
         noise = torch.rand(_NOISES, adversary.classes, generator=rng)
-        return {"noise": list(noise / noise.sum(1, keepdim=True)), "mean_image": [adversary.public_shares]}
+        return {
+            "noise": list(noise / noise.sum(1, keepdim=True)),
+            "uniform": [torch.full((adversary.classes,), 1 / adversary.classes)],
+            "public_shares": [adversary.public_shares],
+            "half_uniform": [adversary.hedged_shares],
+            **{f"domain_shares:{name}": [shares] for name, shares in adversary.shares_by_domain.items()},
+        }
 
     def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
-        """The share of each class among its own images."""
-        return adversary.public_shares
+        """Half the share of each class among its own images, half equal shares."""
+        return adversary.hedged_shares
 
 
 def r2(predicted: Tensor, true: Tensor) -> Measured:

@@ -51,15 +51,15 @@ class Predictions(Sequence[Prediction]):
 class Task(ABC):
     """One secret.
 
-    A control that only some adversaries know has the required knowledge in its name: ``domain_mean:NAME`` for the
-    domain, ``class_mean:LABEL`` for the class. Several baselines of one name are scored separately, and the scores are
-    averaged.
+    A control that only some adversaries know has the required knowledge in its name: ``domain_mean:NAME`` and
+    ``domain_shares:NAME`` for the domain, ``class_mean:LABEL`` for the class. Several baselines of one name are scored
+    separately, and the scores are averaged.
 
     Attributes:
         secret: The kind of secret: domain, labels, size, membership, content or identity.
         metric: Its name; `higher_leaks` is its direction, `bounds` its range if it has one.
-        relevant: The least lead over a control that matters, in the metric's unit; where `relative`, as a share of the
-            score that the public prior has.
+        relevant: The least lead over a control that matters, in the metric's unit; where there is `relative_to`, as a share
+            of the score of the strongest of these controls.
         scopes: What a leak can be about: one ``client`` beyond its domain, or its ``domain``.
         weighed: Whether adversaries weigh what artifacts tell against `unaided`.
         exact: Whether the secret is either recovered or not; being nearer than a control is then no leak.
@@ -75,7 +75,7 @@ class Task(ABC):
     higher_leaks: ClassVar[bool] = True
     bounds: ClassVar[tuple[float, float] | None] = None
     relevant: ClassVar[float]
-    relative: ClassVar[bool] = False
+    relative_to: ClassVar[tuple[str, ...]] = ()
     weighed: ClassVar[bool] = True
     exact: ClassVar[bool] = False
     scopes: ClassVar[tuple[str, ...]] = ("client", "domain")
