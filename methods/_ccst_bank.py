@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
+from fdgpriv.data.pixels import as_images, as_stored
 
 ApplyStyles = Callable[[Tensor, Sequence[Artifact]], Tensor]  # images (N, 3, H, W), and one style for each
 _ROWS = 512  # stylised at once
@@ -58,11 +59,15 @@ class Bank:
         styles = torch.stack(drawn, dim=1).repeat_interleave(block, dim=0)[:n]
         return domains, styles.gather(1, domains)
 
-    def transfer(self, images: Tensor, domains: Tensor, styles: Tensor, stylise: ApplyStyles) -> Tensor:
-        """Images (n * k, 3, H, W): k consecutive copies of each image, in the styles drawn; unchanged for the own domain."""
-        copies = images.repeat_interleave(domains.shape[1], dim=0)
+    def transfer(self, pixels: Tensor, domains: Tensor, styles: Tensor, stylise: ApplyStyles) -> Tensor:
+        """Images (n * k, 3, H, W): k consecutive copies of each, in the styles drawn; unchanged for the own domain.
+
+        They are stored as `pixels` (n, 3, H, W) are: with 8 bits if these have 8.
+        """
+        copies = pixels.repeat_interleave(domains.shape[1], dim=0)
         domain, style = domains.flatten().tolist(), styles.flatten().tolist()
         others = torch.tensor([row for row, d in enumerate(domain) if d != self.own], dtype=torch.int64)
         for rows in others.split(_ROWS) if len(others) else ():
-            copies[rows] = stylise(copies[rows], [self.domains[domain[row]][style[row]] for row in rows.tolist()])
+            drawn = [self.domains[domain[row]][style[row]] for row in rows.tolist()]
+            copies[rows] = as_stored(stylise(as_images(copies[rows]), drawn), pixels)
         return copies

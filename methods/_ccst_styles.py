@@ -7,7 +7,6 @@ Eq. 1-8 and Appendix E.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,14 +14,12 @@ from torch import Tensor, nn
 from fdgpriv.artifacts.artifact import SERVER, Artifact
 from fdgpriv.artifacts.moments import POOLED, at_once, styles_of
 from fdgpriv.artifacts.style import AmplitudeSpectrum, Outgoing, StyleDraft, StyleStatistics
+from fdgpriv.data.pixels import as_images
 from fdgpriv.federation.upload import Wanted
 from fdgpriv.models.style_codec import StyleCodec
 
 from . import _expected_answers
 
-Codec = Literal["small", "photo", "adain_vgg"]
-# By name: required divisor of an image's side, and the smallest side.
-CODECS: dict[Codec, tuple[int, int]] = {"small": (4, 8), "photo": (4, 8), "adain_vgg": (1, 16)}
 _MOST = 64  # images encoded at once
 
 
@@ -30,8 +27,8 @@ class Style(ABC):
     """A style representation: what a client shares, and how a style is applied to an image."""
 
     @abstractmethod
-    def share(self, client: str, images: Tensor, groups: Sequence[Tensor], granularity: str) -> Outgoing:
-        """The style of each group (indices) of images (N, 3, H, W), pooled over the group's images and pixels."""
+    def share(self, client: str, pixels: Tensor, groups: Sequence[Tensor], granularity: str) -> Outgoing:
+        """The style of each group (indices) of stored images (N, 3, H, W), pooled over the group's images and pixels."""
 
     @abstractmethod
     def expected(self, image_size: int, granularity: str, most: int) -> Wanted:
@@ -62,16 +59,16 @@ class FeatureStyle(Style):
         return tuple(f"stage{number}" for number in range(1, len(self.codec.ends) + 1))
 
     def features(self, images: Tensor, layer: str) -> Tensor:
-        """Features (N, C, h, w) of images (N, 3, H, W) in [0, 1] at this stage."""
+        """Features (N, C, h, w) of images (N, 3, H, W), stored or in [0, 1], at this stage."""
         if layer not in self.layers:
             raise ValueError(f"want a stage of {', '.join(self.layers)}; got {layer!r}")
         encoder = self.codec.encoder[: self.codec.ends[self.layers.index(layer)]]
         parts = images.split(self._at_once(images))
-        return torch.cat([encoder(resized(part.to(self.device), self.side)).cpu() for part in parts])
+        return torch.cat([encoder(resized(as_images(part.to(self.device)), self.side)).cpu() for part in parts])
 
-    def share(self, client: str, images: Tensor, groups: Sequence[Tensor], granularity: str) -> Outgoing:
+    def share(self, client: str, pixels: Tensor, groups: Sequence[Tensor], granularity: str) -> Outgoing:
         layer = self.layers[-1]
-        moments = styles_of(images[torch.cat(list(groups))], lambda part: self.features(part, layer), POOLED)
+        moments = styles_of(pixels[torch.cat(list(groups))], lambda part: self.features(part, layer), POOLED)
         sizes = [len(index) for index in groups]
         return [
             StyleDraft(
@@ -120,12 +117,12 @@ class AmplitudeStyle(Style):
 
     window: float
 
-    def share(self, client: str, images: Tensor, groups: Sequence[Tensor], granularity: str) -> Outgoing:
+    def share(self, client: str, pixels: Tensor, groups: Sequence[Tensor], granularity: str) -> Outgoing:
         shared = []
         for index in groups:
-            mean = torch.zeros(images.shape[1:], dtype=torch.float64)
+            mean = torch.zeros(pixels.shape[1:], dtype=torch.float64)
             for part in index.split(64):
-                mean += torch.fft.fft2(images[part].double()).abs().sum(0) / len(index)
+                mean += torch.fft.fft2(as_images(pixels[part]).double()).abs().sum(0) / len(index)
             shared.append(AmplitudeSpectrum(client=client, round=0, amplitude=mean.float(), granularity=granularity))
         return shared
 

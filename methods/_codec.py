@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +12,14 @@ from fdgpriv.federation.disclosure import StyleSource
 from fdgpriv.models.adain_vgg import adain_vgg
 from fdgpriv.models.style_codec import StyleCodec, digits_codec, photo_codec
 
+Codec = Literal["digits", "photo", "adain_vgg"]
+LEAST_SIDE: dict[Codec, int] = {"digits": 8, "photo": 8, "adain_vgg": 16}  # pixels of an image
+STRIDE: dict[Codec, int] = {"digits": 4, "photo": 4, "adain_vgg": 1}  # decoded images have a multiple of it as side
+
 
 @cache
-def codec_on(device: torch.device, name: str, weights: Path | None) -> StyleCodec:
-    """The codec of this name: ``adain_vgg`` from its two files in the folder `weights`; ``photo`` and others are fdgpriv's."""
+def codec_on(device: torch.device, name: Codec, weights: Path | None) -> StyleCodec:
+    """The codec of this name: ``adain_vgg`` from its two files in the folder `weights`; the others are fdgpriv's."""
     if name == "adain_vgg":
         return adain_vgg(weights, weights).to(device)
     return (photo_codec() if name == "photo" else digits_codec()).to(device)

@@ -211,8 +211,8 @@ def mini_batches(data: ClientData, settings: FederatedSGD, rng: torch.Generator)
 def batches(n: int, size: int, rng: torch.Generator) -> Iterator[Tensor]:
     """A shuffled pass over n samples in batches of `size`, without the last incomplete batch; one batch if n < `size`.
 
-    The released loaders also drop it: BatchNorm statistics of a few images are unreliable. Shuffling drops each image with
-    equal probability.
+    BatchNorm statistics of a few images are unreliable. Of the released codes only StableFDG's, by Dassl's loader, drops it.
+    Shuffling drops each image with equal probability.
     """
     whole = max(1, n // size) * size
     yield from torch.randperm(n, generator=rng)[:whole].split(size)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fdgpriv.artifacts.moments import PAPER_EPS
+from fdgpriv.artifacts.moments import DASSL, PAPER_EPS, StyleRule
 from fdgpriv.artifacts.style import StyleStatistics
 
-from ._stable_style import beta, explore, kmeans_plus_plus, mix, shift, water_fill
+from ._stable_style import beta, explore, explore_and_mix, kmeans_plus_plus, mix, shift, water_fill
 
 RELEASED_SHIFTS = 16  # samples per batch shifted by the released code; the rest get their cluster's style
 
@@ -34,8 +34,8 @@ class StyleLearning:
         center_concat: Extrapolate around the mean style of batch and appended samples, otherwise of the batch.
         clamp: Clamp extrapolated stds at 0.
         mixing: A sample's own style has weight Beta(mixing, mixing).
-        released: As in the released code: cluster centres replace the styles of the first samples, and exploration happens
-            at the first active layer only.
+        released: As in the released code: cluster centres replace the styles of the first samples; exploration happens at
+            the first active layer only, and in one AdaIN with mixing; variances are unbiased.
         classes: K.
     """
 
@@ -52,6 +52,11 @@ class StyleLearning:
     mixing: float
     released: bool
     classes: int
+
+    @property
+    def rule(self) -> StyleRule:
+        """How means and stds of features are computed."""
+        return DASSL if self.released else PAPER_EPS
 
 
 @dataclass
@@ -99,7 +104,7 @@ class StyledBatch:
     def _shift(self, features: Tensor) -> Tensor:
         mean, std = self._sample_styles(len(features))
         mean, std = mean.to(features.device), std.to(features.device)
-        own = torch.cat(PAPER_EPS(features.detach()), dim=1)
+        own = torch.cat(self.how.rule(features.detach()), dim=1)
         if self.how.released:
             return self._shift_as_released(features, own, mean, std)
         keep = len(features) // 2
@@ -122,7 +127,7 @@ class StyledBatch:
         centers = torch.stack([own[nearest == c].mean(0) if bool((nearest == c).any()) else seeds[c] for c in range(k)])
         center_mean, center_std = centers.chunk(2, dim=1)
         mean, std = torch.cat([center_mean, mean[k:]]), torch.cat([center_std, std[k:]])
-        return shift(features, torch.empty(0, dtype=torch.int64), mean, std)
+        return shift(features, torch.empty(0, dtype=torch.int64), mean, std, self.how.rule)
 
     def _sample_styles(self, size: int) -> tuple[Tensor, Tensor]:
         """Mean and std (size, C) per sample, drawn around one of the received styles."""
@@ -139,14 +144,19 @@ class StyledBatch:
 
     def _explore_and_mix(self, features: Tensor) -> Tensor:
         features = self._append(features)
-        batch = len(features) - self._appended
-        if self._appended and not (self.how.released and self._explored):
-            center = features if self.how.center_concat else features[:batch]
-            tail = explore(features[batch:], center, self.how.alpha, self.how.clamp, self._record_negative)
-            features = torch.cat([features[:batch], tail])
-        self._explored = True
+        batch, how = len(features) - self._appended, self.how
         partner = torch.randperm(len(features), generator=self.rng)
-        return mix(features, partner, beta(self.how.mixing, len(features), self.rng))
+        weight = beta(how.mixing, len(features), self.rng)
+        center = len(features) if how.center_concat else batch
+        negative = how.clamp, self._record_negative
+        explored, self._explored = self._explored, True
+        if how.released:
+            appended = 0 if explored else self._appended
+            return explore_and_mix(features, appended, center, how.alpha, partner, weight, *negative)
+        if self._appended:
+            tail = explore(features[batch:], features[:center], how.alpha, *negative)
+            features = torch.cat([features[:batch], tail])
+        return mix(features, partner, weight)
 
     def _append(self, features: Tensor) -> Tensor:
         size = len(features) if self.how.oversample_size is None else self.how.oversample_size
@@ -168,6 +178,16 @@ class StyledBatch:
 
     def _record_negative(self, new_std: Tensor) -> None:
         self.record("negative_std_share", float((new_std < 0).float().mean()))
+
+
+def next_of_class(labels: Tensor) -> Tensor:
+    """For each row (B,) the next row of its class, for the last the first: itself if it is the only one. As released."""
+    labels = labels.cpu()
+    partner = torch.arange(len(labels))
+    for label in labels.unique().tolist():
+        rows = (labels == label).nonzero().flatten()
+        partner[rows] = rows.roll(-1)
+    return partner
 
 
 def partners(labels: Tensor, ids: Tensor, rng: torch.Generator) -> Tensor:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from fdgpriv.artifacts.artifact import Message
-from fdgpriv.artifacts.moments import DASSL, PAPER_EPS
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import Outgoing, StyleDraft, StyleStatistics
 from fdgpriv.data.dataset import ClientData
@@ -19,7 +18,7 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.state import Resumable
 
 from ._federation import Batch, augment, batches, shared_state, train
-from ._stable_batch import StyledBatch, StyleLearning, partners
+from ._stable_batch import StyledBatch, StyleLearning, next_of_class, partners
 from ._stable_settings import StableSettings
 
 
@@ -54,7 +53,7 @@ class StableFDGClient(Resumable):
     def style(self, message: Message) -> Outgoing:
         """Style Phi_n of the local samples under the received global model (Eq. 2-3)."""
         self._receive(message)
-        layer, rule = self.how.layer, DASSL if self.method.code_compat else PAPER_EPS
+        layer, rule = self.how.layer, self.how.rule
         self.model.eval()
         mean, std = self.method.styles().of_client(self.model, self._style_images(), layer, rule)
         draft = StyleDraft(
@@ -104,7 +103,9 @@ class StableFDGClient(Resumable):
         )
         z = self.model.backbone(images, styled.after())
         labels = torch.cat([styled.labels, self.data.labels[extra].to(self.device)])
-        partner = partners(labels, torch.cat([styled.ids, extra]), self.rng).to(self.device)
+        released = self.method.code_compat
+        partner = next_of_class(labels) if released else partners(labels, torch.cat([styled.ids, extra]), self.rng)
+        partner = partner.to(self.device)
         rows = len(styled.labels)
         if not self.method.qk_norm and self.model.highlighter is not None:
             styled.record("attention_entropy", entropy(self.model.highlighter.scores(z.detach(), partner)))

@@ -1,7 +1,13 @@
 """StableFDG's style-based learning: selective shifting, class-balanced oversampling, exploration, mixing.
 
-Reference: Park et al., "StableFDG", NeurIPS 2023, section 3.1, steps 2-5. Every AdaIN here
-uses std = sqrt(biased variance + 1e-6), as Eq. 1 would divide by the zero std of dead channels.
+Reference: Park et al., "StableFDG", NeurIPS 2023, section 3.1, steps 2-5. Every AdaIN here uses
+std = sqrt(biased variance + 1e-6), as Eq. 1 would divide by the zero std of dead channels; that of the released code has
+the unbiased variance.
+
+Eq. 5 extrapolates a std below 0 where it is less than alpha / (1 + alpha) of the mean std, and the paper does not clamp it:
+AdaIN then turns a channel upside down. In the text, Step 5 mixes the styles of the features after that AdaIN, whose std by
+Eq. 1 is the absolute value (`explore`, then `mix`). The released code mixes the extrapolated stds with their signs, and
+applies one AdaIN (`explore_and_mix`).
 """
 
 from collections.abc import Callable
@@ -9,7 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fdgpriv.artifacts.moments import PAPER_EPS, adain
+from fdgpriv.artifacts.moments import DASSL, PAPER_EPS, Moments, StyleRule, adain
 
 
 def kmeans_plus_plus(points: Tensor, k: int, rng: torch.Generator) -> Tensor:
@@ -57,12 +63,12 @@ def water_fill(labels: Tensor, size: int, classes: int, rng: torch.Generator) ->
     return torch.cat(picks) if picks else torch.empty(0, dtype=torch.int64)
 
 
-def shift(features: Tensor, kept: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+def shift(features: Tensor, kept: Tensor, mean: Tensor, std: Tensor, rule: StyleRule = PAPER_EPS) -> Tensor:
     """Features (B, C, H, W) whose styles are replaced by mean, std (B, C), except at `kept` (k,); Step 2.
 
     Original and new statistics are detached: gradients pass through the scale only.
     """
-    own_mean, own_std = PAPER_EPS(features.detach())
+    own_mean, own_std = rule(features.detach())
     scale = std.clamp_min(0) / own_std
     moved = features * scale[..., None, None] + (mean - own_mean * scale)[..., None, None]
     stays = torch.zeros(len(features), dtype=torch.bool, device=features.device)
@@ -83,22 +89,54 @@ def explore(
     `on_std` is called with the new std (B, C) before clamping.
     """
     own = PAPER_EPS(features)
-    mean, std = own[0].detach(), own[1].detach()
-    center_mean, center_std = (moment.mean(0) for moment in PAPER_EPS(center.detach()))
-    new_mean = mean + alpha * (mean - center_mean)
-    new_std = std + alpha * (std - center_std)
-    on_std(new_std)
-    return adain(features, new_mean, new_std.clamp_min(0) if clamp else new_std, own=own)
+    return adain(features, *_extrapolated(own, PAPER_EPS(center), alpha, clamp, on_std), own=own)
 
 
 def mix(features: Tensor, partner: Tensor, weight: Tensor) -> Tensor:
     """Features (B, C, H, W) with mixed styles: `weight` (B,) of the own style, the rest `partner`'s (B,); Step 5, MixStyle."""
-    moments = PAPER_EPS(features)
-    mean, std = moments[0].detach(), moments[1].detach()
-    own = weight.to(features)[:, None]
-    partner = partner.to(features.device)
-    new_mean, new_std = own * mean + (1 - own) * mean[partner], own * std + (1 - own) * std[partner]
-    return adain(features, new_mean, new_std, own=moments)
+    own = PAPER_EPS(features)
+    return adain(features, *_mixed(own, partner, weight), own=own)
+
+
+def explore_and_mix(
+    features: Tensor,
+    appended: int,
+    center: int,
+    alpha: float,
+    partner: Tensor,
+    weight: Tensor,
+    clamp: bool = False,
+    on_std: Callable[[Tensor], None] = lambda new_std: None,
+) -> Tensor:
+    """Features (B, C, H, W) after exploration of the last `appended` rows and mixing of all, by one AdaIN as released.
+
+    Extrapolates around the mean style of the first `center` rows; `alpha`, `partner`, `weight`, `clamp` and `on_std` are as
+    in `explore` and `mix`.
+    """
+    own = DASSL(features)
+    first = len(features) - appended
+    new = [moment.detach().clone() for moment in own]
+    if appended:
+        around = own[0][:center], own[1][:center]
+        tail = _extrapolated((own[0][first:], own[1][first:]), around, alpha, clamp, on_std)
+        new = [torch.cat([kept[:first], explored]) for kept, explored in zip(new, tail, strict=True)]
+    return adain(features, *_mixed((new[0], new[1]), partner, weight), own=own)
+
+
+def _extrapolated(
+    own: Moments, center: Moments, alpha: float, clamp: bool, on_std: Callable[[Tensor], None]
+) -> Moments:
+    """Means and stds (B, C), detached, away from the means over rows of `center` (M, C); Eq. 4-5."""
+    mean, std = (at.detach() + alpha * (at.detach() - of.detach().mean(0)) for at, of in zip(own, center, strict=True))
+    on_std(std)
+    return mean, std.clamp_min(0) if clamp else std
+
+
+def _mixed(style: Moments, partner: Tensor, weight: Tensor) -> Moments:
+    """Means and stds (B, C), detached, of which `weight` (B,) is a row's own, and the rest its partner's (B,); Step 5."""
+    mean, std = (moment.detach() for moment in style)
+    own, partner = weight.to(mean)[:, None], partner.to(mean.device)
+    return own * mean + (1 - own) * mean[partner], own * std + (1 - own) * std[partner]
 
 
 def beta(alpha: float, size: int, rng: torch.Generator) -> Tensor:

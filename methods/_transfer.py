@@ -4,7 +4,6 @@ Reference: Huang and Belongie, "Arbitrary style transfer in real-time with adapt
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,9 +11,6 @@ from torch.nn.functional import interpolate
 
 from fdgpriv.artifacts.moments import PER_IMAGE_UNBIASED, Moments, adain, in_parts
 from fdgpriv.models.style_codec import StyleCodec
-
-Codec = Literal["digits", "photo", "adain_vgg"]
-LEAST_SIDE: dict[Codec, int] = {"digits": 8, "photo": 8, "adain_vgg": 16}  # pixels, by codec
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fdgpriv.artifacts.artifact import Artifact, Message
 from fdgpriv.artifacts.style import AmplitudeSpectrum, Outgoing, StyleStatistics
 from fdgpriv.data.dataset import ClientData
-from fdgpriv.data.pixels import as_images, joined
+from fdgpriv.data.pixels import joined
 from fdgpriv.federation.ask import Ask, Server
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
@@ -22,8 +22,8 @@ from fdgpriv.utils.fields import Fraction, NonNegativeFloat, PositiveInt
 
 from ._averaging import AveragingClient, FederatedAveraging, Selection
 from ._ccst_bank import Bank
-from ._ccst_styles import CODECS, AmplitudeStyle, Codec, FeatureStyle, Style
-from ._codec import EncodedStyles, codec_on
+from ._ccst_styles import AmplitudeStyle, FeatureStyle, Style
+from ._codec import LEAST_SIDE, STRIDE, Codec, EncodedStyles, codec_on
 from ._federation import Schedule
 from ._weights import Weights
 
@@ -32,9 +32,13 @@ _FROM_SCRATCH = {"momentum": 0.9, "weight_decay": 5e-4, "keep_original": True, "
 
 @dataclass(frozen=True)
 class CCST(FederatedAveraging):
-    """The defaults are the paper's on PACS (section 4.2), or the released code's where it gives none, except `codec`.
+    """The preset ``paper`` is the paper's text on PACS (sections 3 and 4.2, Algorithm 1) and, where it says nothing, the
+    released code: batches of 64, no momentum or weight decay, equal weights of clients, the codec's images of 512 px,
+    random crops of 222 px. The class's defaults differ from it in `codec`, `side` and `image_changes`.
 
-    The preset ``paper`` uses AdaIN's codec. ``quick`` and ``default`` have `keep_original`, as with more than K clients few
+    Where the released code departs from the text, `split` and `style_block` follow the text. Stylised images are stored as
+    the images are, with 8 bits a channel if read from files; the released code saves them as JPEG or PNG files of 512 px,
+    here they have the images' own size. ``quick`` and ``default`` have `keep_original`, as with more than K clients few
     images would keep their original, and one local epoch, which has K times the usual steps.
 
     Attributes:
@@ -44,24 +48,26 @@ class CCST(FederatedAveraging):
         keep_original: Each image's K copies are the original and K - 1 in other clients' styles. Otherwise the K styles are
             drawn among all N (Algorithm 1), keeping the original with probability K / N (1 in the paper).
         images_per_style: Images per single style that a client shares.
-        style_block: Consecutive images that share each drawn single style; 32 in the released code.
+        style_block: Consecutive images that share each drawn single style: 1 in Algorithm 1, a batch (6 or 32) in the
+            released code, which draws the styles there and shares no bank.
         own: Whether a client's own style is among those drawn.
         alpha: Transfer strength in [0, 1].
         window: For amplitudes: half the side of the square of low frequencies exchanged, as a share of the image's side;
             0.5 is all, 0 only the mean colour (as in FedDG's released loader).
-        codec: ``small``, for digits, and ``photo``, for photographs, are included in fdgpriv; or ``adain_vgg``. An audit of
-            a dataset other than ``digits`` uses ``photo`` unless told otherwise.
+        codec: Style encoder and decoder: ``digits`` and ``photo``, for photographs, are included in fdgpriv; ``adain_vgg`` is
+            the paper's. An audit of a dataset other than ``digits`` uses ``photo`` unless told otherwise.
         codec_weights: Folder of AdaIN's two files; none uses torch's checkpoint folder.
-        side: Pixels to which images are resized for style transfer; none keeps their size. 512 in the released code.
-        quantise: Round stylised images to 8 bits, as if saved.
-        split: Split off held-out images ``before`` style transfer, or ``after``, as in the released code: then copies of one
-            image may be in training and validation. The ledger counts training images only.
+        side: Pixels to which images are resized for style transfer; none keeps their size. 512 in every command of the
+            released code (its default is 222), which the paper does not mention.
+        split: Split off held-out images ``before`` style transfer (section 4.2 splits each client's images, and Algorithm 1
+            redraws the training set), or ``after``, as in the released code: then copies of one image may be in training
+            and validation. The ledger counts training images only.
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {**FederatedAveraging.presets["quick"], **_FROM_SCRATCH},
         "default": {**FederatedAveraging.presets["default"], **_FROM_SCRATCH},
-        "paper": {"codec": "adain_vgg", "image_changes": "crop"},
+        "paper": {"codec": "adain_vgg", "side": 512, "image_changes": "crop"},
     }
     paper_setup: ClassVar[Setup] = Setup(clients_per_domain=1, partition="single", backbone="resnet50", image_size=222)
 
@@ -83,10 +89,9 @@ class CCST(FederatedAveraging):
     own: bool = True
     alpha: Fraction = 1.0
     window: Annotated[float, Field(ge=0, le=0.5)] = 0.5
-    codec: Codec = "small"
+    codec: Codec = "digits"
     codec_weights: Path | None = None
     side: PositiveInt | None = None
-    quantise: bool = False
     split: Literal["before", "after"] = "before"
 
     def __post_init__(self) -> None:
@@ -108,7 +113,7 @@ class CCST(FederatedAveraging):
         if self.augmentation > domains:
             whose = "clients" if self.own else "other clients"
             raise ValueError(f"ccst.augmentation: want at most as many as {whose} ({domains}), got {self.augmentation}")
-        step, least = CODECS[self.codec]
+        step, least = STRIDE[self.codec], LEAST_SIDE[self.codec]
         side = federation.image_size if self.side is None else self.side
         if self.style_of == "amplitude" and self.side is not None:
             raise ValueError(
@@ -198,11 +203,11 @@ class CCSTClient(AveragingClient):
 
     def style(self, message: Message) -> Outgoing:
         """The overall style, or styles of single images drawn without replacement (Eq. 6-8)."""
-        n, images = len(self.data), as_images(self.data.pixels)
+        n, pixels = len(self.data), self.data.pixels
         if self.how.style == "overall":
-            return self.representation.share(self.data.client, images, [torch.arange(n)], "client")
+            return self.representation.share(self.data.client, pixels, [torch.arange(n)], "client")
         drawn = torch.randperm(n, generator=self.rng)[: -(-n // self.how.images_per_style)]
-        return self.representation.share(self.data.client, images, drawn.split(1), "image")
+        return self.representation.share(self.data.client, pixels, drawn.split(1), "image")
 
     def stylise(self, message: Message) -> Message:
         """Algorithm 1; shares nothing. Where fewer domains' styles arrive than copies are wanted, there is one of each."""
@@ -210,9 +215,9 @@ class CCSTClient(AveragingClient):
         how, data = self.how, self.data
         bank = Bank.of(message, data.client, how.own)
         domains, styles = bank.draw(len(data), how.augmentation, how.style_block, self.rng, how.keep_original)
-        images = bank.transfer(as_images(data.pixels), domains, styles, self._apply)
+        pixels = bank.transfer(data.pixels, domains, styles, self._apply)
         copies = domains.shape[1]
-        self.data = replace(data, pixels=images, labels=data.labels.repeat_interleave(copies), copies=copies)
+        self.data = replace(data, pixels=pixels, labels=data.labels.repeat_interleave(copies), copies=copies)
         if how.split == "after":
             self._split(copies * len(data.held_out_labels))
         return []
@@ -223,8 +228,7 @@ class CCSTClient(AveragingClient):
             self.stylise(self.bank)
 
     def _apply(self, images: Tensor, styles: Sequence[Artifact]) -> Tensor:
-        stylised = self.representation.apply(images, styles, self.how.alpha)
-        return (255 * stylised).round() / 255 if self.how.quantise else stylised
+        return self.representation.apply(images, styles, self.how.alpha)
 
     def _split(self, held_out: int) -> None:
         """Moves `held_out` random stylised images to the held-out set."""

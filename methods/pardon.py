@@ -29,11 +29,11 @@ from fdgpriv.utils.fields import Fraction, NonNegativeFloat, PositiveFloat, Posi
 from . import _expected_answers
 from ._augmentation import augmented
 from ._averaging import AveragingClient, ClientOptimizer, FederatedAveraging
-from ._codec import EncodedStyles, codec_on
+from ._codec import LEAST_SIDE, Codec, EncodedStyles, codec_on
 from ._contrastive import EmbeddingClassifier, contrast, embedding_penalty
 from ._federation import Batch, Buffers, FederatedSGD, Schedule, answered
 from ._interpolation import interpolation_style
-from ._transfer import LEAST_SIDE, Codec, StyleTransfer, layers
+from ._transfer import StyleTransfer, layers
 
 _FROM_SCRATCH = {"optimizer": "sgd", "buffers": "share"}  # the paper's settings assume a pre-trained network
 

@@ -36,7 +36,7 @@ TRAINING: dict[str, dict[str, Any]] = {
         "rounds": 500, "participants": None, "local_epochs": 1, "batch_size": 64, "lr": 1e-3, "momentum": 0.0,
         "weight_decay": 0.0, "schedule": "constant", "augmentation": 3, "keep_original": False, "style": "overall",
         "alpha": 1.0, "codec": "adain_vgg", "selection": "validation", "image_changes": "crop", "images_per_style": 32,
-        "weights": "uniform",
+        "weights": "uniform", "side": 512, "split": "before", "style_block": 1, "own": True,
     },
     "pardon": {  # released config: fraction 0.2, num_rounds 50, batch_size 32; released code: Adam 3e-5, BatchNorm frozen
         "rounds": 50, "participants": 20, "local_epochs": 1, "batch_size": 32, "optimizer": "adam", "lr": 3e-5,

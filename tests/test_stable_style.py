@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from fdgpriv.artifacts.moments import PAPER, PAPER_EPS
+from fdgpriv.artifacts.moments import DASSL, PAPER, PAPER_EPS
 from fdgpriv.artifacts.style import StyleStatistics
 
 steps: Any = import_module("fdgpriv.methods._stable_style")
@@ -535,13 +535,97 @@ def test_no_style_learning_is_asked_for_where_no_layer_is_named(rng: torch.Gener
 # As released
 
 
+def plain_released(
+    features: Tensor, first: int, alpha: float, partner: Tensor, weight: Tensor, center: int | None = None
+) -> Tensor:
+    """Steps 4 and 5 as one affine map of each channel, channel by channel: unbiased variances, signed stds."""
+    rows, channels = features.shape[:2]
+    mean = [[float(features[b, c].mean()) for c in range(channels)] for b in range(rows)]
+    std = [[math.sqrt(float(features[b, c].var()) + 1e-6) for c in range(channels)] for b in range(rows)]
+    new_mean, new_std = [list(row) for row in mean], [list(row) for row in std]
+    around = first if center is None else center
+    for b in range(first, rows):
+        for c in range(channels):
+            new_mean[b][c] += alpha * (mean[b][c] - sum(row[c] for row in mean[:around]) / around)
+            new_std[b][c] += alpha * (std[b][c] - sum(row[c] for row in std[:around]) / around)
+    made = torch.empty_like(features)
+    for b in range(rows):
+        j, own = int(partner[b]), float(weight[b])
+        for c in range(channels):
+            to_std = own * new_std[b][c] + (1 - own) * new_std[j][c]
+            to_mean = own * new_mean[b][c] + (1 - own) * new_mean[j][c]
+            made[b, c] = to_std * (features[b, c] - mean[b][c]) / std[b][c] + to_mean
+    return made
+
+
+def test_the_released_code_mixes_extrapolated_stds_with_their_signs_and_the_text_their_absolute_values() -> None:
+    std = torch.tensor([5.0, 1.0, 3.0, 1.0, 3.0])  # rows 3 and 4 are appended: 1 + 3 (1 - 3) = -5, and 3
+    features = pattern(torch.zeros(5, 1), std[:, None])
+    partner, weight = torch.tensor([3, 0, 1, 4, 3]), torch.full((5,), 0.25)
+    released = steps.explore_and_mix(features, 2, 3, 3.0, partner, weight)[:, 0, 0, 0]
+    explored = torch.cat([features[:3], steps.explore(features[3:], features[:3], 3.0)])
+    text = steps.mix(explored, partner, weight)[:, 0, 0, 0]
+    expected = [
+        (0.25 * 5 + 0.75 * -5, 0.25 * 5 + 0.75 * 5),
+        (0.25 * 1 + 0.75 * 5, 0.25 * 1 + 0.75 * 5),
+        (0.25 * 3 + 0.75 * 1, 0.25 * 3 + 0.75 * 1),
+        (0.25 * -5 + 0.75 * 3, -(0.25 * 5 + 0.75 * 3)),  # AdaIN turned the channel upside down, its std is 5
+        (0.25 * 3 + 0.75 * -5, 0.25 * 3 + 0.75 * 5),
+    ]
+    torch.testing.assert_close(torch.stack([released, text], dim=1), torch.tensor(expected), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("center_concat", [False, True])
+def test_the_released_exploration_and_mixing_are_one_adain_with_unbiased_variances(
+    center_concat: bool, rng: torch.Generator
+) -> None:
+    features = maps(rng, 7, 3)
+    partner, weight = torch.randperm(7, generator=rng), torch.rand(7, generator=rng)
+    center = 7 if center_concat else 4
+    made = steps.explore_and_mix(features, 3, center, 3.0, partner, weight)
+    expected = plain_released(features, 4, 3.0, partner, weight, center)
+    torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-4)
+    only_mixed = steps.explore_and_mix(features, 0, 7, 3.0, partner, weight)
+    torch.testing.assert_close(only_mixed, plain_released(features, 7, 3.0, partner, weight), rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(made, only_mixed, atol=1e-2)
+
+
+def test_a_released_forward_explores_and_mixes_at_once_and_logs_the_share_of_negative_stds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(forward, "beta", lambda alpha, size, rng: torch.full((size,), 0.25))
+    rng, features = seeded(3), maps(seeded(4), 6, 2)
+    made = batch(LABELS, settings(released=True), seed=3)
+    first = made.after()["layer1"](features)
+    torch.rand((), generator=rng)  # whether the layer is active
+    water = steps.water_fill(LABELS, 6, 3, rng)
+    partner = torch.randperm(12, generator=rng)
+    rows = torch.cat([features, features[water]])
+    torch.testing.assert_close(
+        first, plain_released(rows, 6, 3.0, partner, torch.full((12,), 0.25)), rtol=1e-4, atol=1e-4
+    )
+    total, times = made.log["negative_std_share"]
+    assert times == 1
+    assert total == pytest.approx(float((4 * DASSL(rows[6:])[1] < 3 * DASSL(features)[1].mean(0)).float().mean()))
+    later = made.after()["layer2"](rows)
+    assert made.log["negative_std_share"] == (total, 1)
+    assert later.shape == rows.shape
+
+
+def test_the_released_partner_is_the_next_row_of_the_class_in_a_cycle() -> None:
+    labels = torch.tensor([2, 0, 2, 1, 0, 2])
+    assert forward.next_of_class(labels).tolist() == [2, 4, 5, 3, 1, 0]
+    assert forward.next_of_class(labels[:0]).tolist() == []
+
+
 def test_the_released_shift_writes_cluster_centres_onto_the_first_samples(rng: torch.Generator) -> None:
     kind = torch.arange(20) % 4  # four styles far apart, five samples each
     mean = (100.0 * kind)[:, None] + 0.1 * torch.rand(20, 2, generator=rng)
     std = 1 + kind[:, None] + 0.1 * torch.rand(20, 2, generator=rng)
     how = settings(explore_layers=(), released=True)
     made = batch(torch.zeros(20, dtype=torch.int64), how, styles=[style(-70.0, 3.0)])
-    new_mean, new_std = PAPER(made.after()["layer1"](pattern(mean, std)))
+    unbiased = math.sqrt(3 / 4)  # the pattern has four pixels
+    new_mean, new_std = DASSL(made.after()["layer1"](pattern(mean, std * unbiased)))
     torch.testing.assert_close(new_mean[4:], torch.full((16, 2), -70.0), rtol=0, atol=1e-4)
     torch.testing.assert_close(new_std[4:], torch.full((16, 2), 3.0), rtol=0, atol=1e-4)
     order = new_mean[:4, 0].argsort()

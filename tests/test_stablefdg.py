@@ -584,3 +584,19 @@ def test_the_released_code_trains_clients_whose_last_batch_is_short() -> None:
     method = stablefdg(code_compat=True, batch_size=20, p=1.0)  # its loader drops the last 5 of 25
     _, state = fitted(method, held(n=25), (style("peer", 1.0),))
     assert int(state["backbone.body.layer1.1.num_batches_tracked"]) >= 1
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_only_the_released_client_pairs_images_in_a_cycle(released: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a batch of one class each image attends to the next, and the last to the first."""
+    seen: list[list[int]] = []
+    method = stablefdg(code_compat=released, batch_size=20, p=0.0)
+    client = method.client(federation(), held(n=20, labels=(1,) * 20), seeded(1))
+    classify = client.model.classify
+    monkeypatch.setattr(
+        client.model, "classify", lambda z, partner: seen.append(partner.tolist()) or classify(z, partner)
+    )
+    client.fit([ModelState.of(used_model(method), SERVER, 0)])
+    cycle = [*range(1, 20), 0]
+    assert [partner == cycle for partner in seen] == [released] * len(seen)
+    assert len(seen) == method.local_epochs

@@ -16,6 +16,11 @@ def as_images(pixels: Tensor) -> Tensor:
     return pixels.float().div_(255) if pixels.dtype == torch.uint8 else pixels
 
 
+def as_stored(images: Tensor, like: Tensor) -> Tensor:
+    """Images (..., 3, H, W) float32 in [0, 1], rounded to uint8 in 0 to 255 where `like` is uint8."""
+    return (255 * images).round().to(torch.uint8) if like.dtype == torch.uint8 else images
+
+
 def joined(parts: Sequence[Tensor]) -> Tensor:
     """`parts` (n, 3, H, W) concatenated: uint8 if all are, else float32 in [0, 1]."""
     if len({part.dtype for part in parts}) > 1:
