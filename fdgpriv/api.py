@@ -94,6 +94,8 @@ def audit(
         settings = run_folder.settings(config.as_config(len(dataset.domains) - 1), dataset.sha256)
         with run_folder.resumed(out, settings) if resume else run_folder.new(out, settings):
             log.say(f"{config.dataset}: {sum(map(len, dataset.domains)):,} images in {len(dataset.domains)} domains")
+            for warning in dataset.warnings:
+                log.say(f"warning: {warning}")
             for spec in config.methods:
                 log.say(f"{spec}: network {', '.join(config.network(spec, len(dataset.domains) - 1))}")
                 if any(networks.of_user for networks in config.metric_networks(spec, len(dataset.domains) - 1)):

@@ -12,6 +12,7 @@ from fdgpriv.attack import Attack
 from fdgpriv.cli.options import PRESETS as PRESETS
 from fdgpriv.cli.options import SETUPS, Options
 from fdgpriv.data.dataset import Dataset
+from fdgpriv.data.repeats import target_among_sources
 from fdgpriv.defense import defended
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, THOROUGH_SINGLES
 from fdgpriv.federation.federation import Federation
@@ -154,18 +155,18 @@ class AuditConfig(Options):
             progress=None if log is None else log.counter("decoding images"),
             say=None if log is None else log.say,
         )
+        targets = self.targets or (dataset.default_target,)
+        targets = dataset.names if targets == ("all",) else tuple(dataset.domain(target).name for target in targets)
+        if len(set(targets)) != len(targets):
+            raise ValueError(f"--target: want each domain once, got {' '.join(targets)}")
+        shared = [told for target in targets if (told := target_among_sources(dataset, target)) is not None]
+        dataset = replace(dataset, warnings=(*shared, *dataset.warnings))
         if self.images is not None:
             dataset = dataset.few(self.images)
         elif self.preset in IMAGES:
             dataset = dataset.few(IMAGES[self.preset])
             if self.auxiliary is None and self.units_per_domain is None:
                 dataset = replace(dataset, whole=None)  # what is left out would take time
-        targets = self.targets or (dataset.default_target,)
-        targets = dataset.names if targets == ("all",) else targets
-        for target in targets:
-            dataset.domain(target)
-        if len(set(targets)) != len(targets):
-            raise ValueError(f"--target: want each domain once, got {' '.join(targets)}")
         return dataset, replace(self, targets=targets)
 
     def _image_size(self) -> int:

@@ -154,12 +154,7 @@ class Runner:
                 attack_s=sum(one.attack_s for one in completed),
                 peak_rss_mb=max(resource.getrusage(who).ru_maxrss for who in _PROCESSES) / 1024,
             ),
-            dataset=DatasetNote(
-                name=self.dataset.name,
-                about=self.dataset.about,
-                limits=self.dataset.limits,
-                sha256=self.dataset.sha256,
-            ),
+            dataset=DatasetNote(**{field: getattr(self.dataset, field) for field in DatasetNote.model_fields}),
             interrupted=interrupted,
             runs=tuple(runs),
         )

@@ -112,7 +112,7 @@ def story(results: Results) -> Story:
         rounds=over_rounds(runs),
         privacy=privacy(runs),
         not_measured=grouped(runs, lambda run: Section("", lines=run.not_measured) if run.not_measured else None),
-        dataset=(results.dataset.name, results.dataset.about, results.dataset.limits),
+        dataset=(results.dataset.name, results.dataset.about, results.dataset.limitations),
         images=(*grouped(runs, images), *networks(results.config)),
         config=settings(results.config),
         environment=settings(results.environment),

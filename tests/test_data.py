@@ -1,9 +1,11 @@
 """Datasets by name, and image folders: what is read, and that every fault is one line that names the file."""
 
+import csv
 import os
 import struct
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+from fdgpriv.config import AuditConfig
 from fdgpriv.data import load, names
 from fdgpriv.data.dataset import Dataset, digest
 from fdgpriv.data.names import DOMAINS
@@ -137,7 +140,7 @@ def broken_link(path: Path) -> None:
     path.symlink_to(path.parent / "gone.png")
 
 
-SIXTEEN_BITS = Image.fromarray(np.full((4, 4), 40_000, dtype=np.uint16))
+FLOATS_ABOVE_1 = Image.fromarray(np.full((4, 4), 200, dtype=np.float32))
 
 
 @pytest.mark.parametrize(
@@ -145,9 +148,9 @@ SIXTEEN_BITS = Image.fromarray(np.full((4, 4), 40_000, dtype=np.uint16))
     [
         *(truncated, huge, broken_link, Path.unlink, os.mkfifo),
         lambda path: path.write_bytes(bytes(range(256)) * 4),
-        lambda path: Image.new("RGB", (4, 4)).save(path, format="GIF"),
+        lambda path: Image.new("RGB", (4, 4)).save(path, format="TGA"),
         lambda path: Image.new("L", (10_000, 9_500)).save(path, format="PNG"),  # under Pillow's own limit, over ours
-        lambda path: SIXTEEN_BITS.save(path, format="PNG"),
+        lambda path: FLOATS_ABOVE_1.save(path, format="TIFF"),
     ],
 )
 @pytest.mark.filterwarnings("error")
@@ -335,7 +338,7 @@ def test_hospitals_are_the_domains_of_camelyon17(tmp_path: Path) -> None:
         (["004,4,1,2,5,0,3,0"], "want center 0 to 4 and tumor 0 or 1 in line 2 of .*, got 3 and 5"),
         (
             ["004,4,1,2,1,0,3,0", "004,4,1,2,1,0,3,0"],
-            "want each patch once, got patch_patient_004_node_4_x_1_y_2.png again in line 3",
+            "want each patch once, got patch_patient_004_node_4_x_1_y_2.png in lines 2 and 3",
         ),
         (
             ["004,4,1,2,1,0,3,0"],
@@ -348,14 +351,14 @@ def test_a_damaged_table_of_camelyon17_is_named(rows: list[str], told: str, tmp_
     with pytest.raises(ValueError, match=told):
         load("camelyon17", root=tmp_path)
     for row, told in (
-        ("../../x,4,1,2,1,0,3,0", "want a number in each column in line 2 of "),
+        ("../../x,4,1,2,1,0,3,0", "want a whole number for patient in line 2 of "),
         ("x" * 200_000, "field"),
     ):
         (tmp_path / "metadata.csv").write_text(f"{HEADER}\n{row}\n", encoding="utf-8")
         with pytest.raises(ValueError, match=told):
             load("camelyon17", root=tmp_path)
     (tmp_path / "metadata.csv").write_bytes(f"{HEADER}\n004,4,1,2,1,0,3,".encode() + b"\xff\n")
-    with pytest.raises(ValueError, match=r"want a readable line .* of .*metadata\.csv, got: 'utf-8'"):
+    with pytest.raises(ValueError, match=r"want UTF-8 in .*metadata\.csv, got other bytes"):
         load("camelyon17", root=tmp_path)
     (tmp_path / "metadata.csv").write_text("patient,node\n", encoding="utf-8")
     with pytest.raises(ValueError, match="missing: x_coord, y_coord, tumor, center"):
@@ -363,6 +366,136 @@ def test_a_damaged_table_of_camelyon17_is_named(rows: list[str], told: str, tmp_
     (tmp_path / "metadata.csv").unlink()
     with pytest.raises(FileNotFoundError, match=r"want metadata\.csv of camelyon17"):
         load("camelyon17", root=tmp_path)
+
+
+SAVED_AGAIN: list[tuple[str, Callable[[list[list[str]]], list[list[str]]], str, str]] = [
+    ("zeros lost", lambda rows: [[row[0], str(int(row[1])), *row[2:]] for row in rows], ",", "utf-8"),
+    ("floats", lambda rows: [[row[0], *(f"{int(value)}.0" for value in row[1:])] for row in rows], ",", "utf-8"),
+    ("commas", lambda rows: [[row[0], *(f"{int(value)},00" for value in row[1:])] for row in rows], ";", "utf-8"),
+    ("byte order mark", lambda rows: [row[1:] for row in rows], ",", "utf-8-sig"),
+    ("tabs and empty rows", lambda rows: [*rows, [""] * len(rows[0])], "\t", "utf-8"),
+    ("another order", lambda rows: [row[::-1] for row in rows], ";", "utf-8"),
+]
+
+
+@pytest.mark.parametrize(("how", "change", "separator", "encoding"), SAVED_AGAIN, ids=[one[0] for one in SAVED_AGAIN])
+def test_a_table_of_camelyon17_that_was_saved_again_is_the_same_table(
+    how: str, change: Callable[[list[list[str]]], list[list[str]]], separator: str, encoding: str, tmp_path: Path
+) -> None:
+    rows = [f"{4 + i:03d},{i % 4},{3000 + i},{40 * i},{i % 2},{i},{i % 5},0" for i in range(10)]
+    patches(tmp_path, rows)
+    published = tmp_path / "metadata.csv"
+    want = load("camelyon17", root=tmp_path, image_size=8)
+    header = ["", *HEADER.split(",")]
+    body = change([[str(i), *row.split(",")] for i, row in enumerate(rows)])
+    header = {"byte order mark": header[1:], "another order": header[::-1]}.get(how, header)
+    with published.open("w", newline="", encoding=encoding) as file:
+        csv.writer(file, delimiter=separator).writerows([header, *body])
+    saved = load("camelyon17", root=tmp_path, image_size=8)
+    for one, other in zip(want.domains, saved.domains, strict=True):
+        assert torch.equal(one.pixels, other.pixels)
+        assert torch.equal(one.labels, other.labels)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("patient,node,x_coord,y_coord,tumor,center\n004,1,3.000,2,0,0\n", "want a whole number for x_coord .*'3.000'"),
+        ("patient,node,x_coord,y_coord,tumor,center\n004,1,2.18E+04,2,0,0\n", "want a whole number for x_coord .*'2.18E\\+04'"),
+        ("patient,node,x_coord,y_coord,tumor,center\n004,1,3,,0,0\n", "want a whole number for y_coord in line 2 of .*''"),
+        ("patient,node,x_coord,y_coord,tumor,center\n004,1,3\n", "want a whole number for y_coord in line 2 of .*'None'"),
+    ],
+)  # fmt: skip
+def test_a_number_that_a_spreadsheet_made_ambiguous_is_named(content: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "metadata.csv").write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=told):
+        load("camelyon17", root=tmp_path)
+    (tmp_path / "metadata.csv").write_text(content, encoding="utf-16")
+    with pytest.raises(ValueError, match=r"want UTF-8 in .*metadata\.csv, .*; save it as CSV in UTF-8"):
+        load("camelyon17", root=tmp_path)
+
+
+def test_patches_that_are_missing_or_not_listed_are_told(tmp_path: Path) -> None:
+    patches(tmp_path, [f"{4 + i:03d},{i % 4},{3000 + i},{40 * i},{i % 2},{i},{i % 5},0" for i in range(10)])
+    picture(tmp_path / "patches" / "patient_004_node_0" / "patch_patient_004_node_0_x_1_y_1.png")
+    lines: list[str] = []
+    about = load("camelyon17", root=tmp_path, image_size=8, say=lines.append).about
+    assert about.endswith("Not read: patches that metadata.csv does not list: 1.")
+    assert "e.g. patches/patient_004_node_0/patch_patient_004_node_0_x_1_y_1.png" in lines[0]
+    (tmp_path / "patches/patient_007_node_3/patch_patient_007_node_3_x_3003_y_120.png").unlink()
+    with pytest.raises(
+        ValueError, match=r"got no patches/patient_007_node_3/patch.*_120\.png of its line 5; missing: 1 of 10"
+    ):
+        load("camelyon17", root=tmp_path)
+
+
+COMPOSED, DECOMPOSED = "caf\u00e9", "cafe\u0301"
+
+
+def test_composed_and_decomposed_names_are_one_name_of_a_class_and_of_a_domain(tmp_path: Path) -> None:
+    """As macOS and others write the same name."""
+    for place in (f"a/{COMPOSED}/1", f"a/{DECOMPOSED}/2", f"{COMPOSED}/{DECOMPOSED}/3"):
+        picture(tmp_path / f"{place}.png", (int(place[-1]), 0, 0))
+    for place in ("a/tea/4", f"{COMPOSED}/tea/5", f"{DECOMPOSED}/tea/6"):
+        picture(tmp_path / f"{place}.png", (int(place[-1]), 0, 0))
+    dataset = load("folder", root=tmp_path, image_size=8)
+    assert (dataset.names, dataset.classes) == (("a", COMPOSED), (COMPOSED, "tea"))
+    assert dataset.domain(DECOMPOSED) is dataset.domain(COMPOSED)
+    labels = {int(image[0, 0, 0]): int(k) for d in dataset.domains for image, k in zip(d.pixels, d.labels, strict=True)}
+    assert labels == {1: 0, 2: 0, 3: 0, 4: 1, 5: 1, 6: 1}
+    config, options = AuditConfig(dataset="folder", data_root=tmp_path, targets=(DECOMPOSED,)), {"image_size": 8}
+    assert replace(config, **options).load()[1].targets == (COMPOSED,)
+    with pytest.raises(ValueError, match="want each domain once"):
+        replace(config, targets=(DECOMPOSED, COMPOSED), **options).load()
+
+
+def test_what_is_not_read_is_counted_by_reason_in_one_line(root: Path) -> None:
+    for path in ("a.txt", "day/list.csv", "day/cat/b.txt", "day/cat/.hidden.png", "day/dog/deep/c.png", ".git/config"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("x", encoding="utf-8")
+    (root / "day" / "circle").symlink_to(root, target_is_directory=True)
+    lines: list[str] = []
+    dataset = load("folder", root=root, image_size=8, say=lines.append)
+    (line,) = lines
+    assert line.startswith(f"not read in {root}: ")
+    counts = "hidden (names that begin with . or __MACOSX): 2; links to folders that they lie in: 1; "
+    counts += "files outside the folders of classes: 2; folders inside the folders of classes: 1; "
+    counts += "files without the name of an image (.txt): 1"
+    assert dataset.about.endswith(f" Not read: {counts}.")
+    assert "(.txt): 1, e.g. day/cat/b.txt" in line
+
+
+def test_an_image_that_is_there_twice_is_told(tmp_path: Path) -> None:
+    for number, place in enumerate(("a/x", "a/y", "b/x", "b/y", "c/x", "c/y")):
+        for name in ("1", "2"):
+            picture(tmp_path / place / f"{name}.png", (40 * number, 10 * int(name), 0))
+    assert load("folder", root=tmp_path, image_size=8).warnings == ()
+    (tmp_path / "c/x/link.png").hardlink_to(tmp_path / "a/x/1.png")  # in two domains,
+    Image.open(tmp_path / "b/y/2.png").save(tmp_path / "c/y/saved.bmp")  # also in another format,
+    (tmp_path / "b/x/copy.png").write_bytes((tmp_path / "b/y/1.png").read_bytes())  # with two labels,
+    (tmp_path / "a/y/again.png").symlink_to(tmp_path / "a/y/2.png")  # and twice in a class
+    dataset, config = AuditConfig(dataset="folder", data_root=tmp_path, image_size=8).load()
+    assert config.targets == ("c",)
+    assert dataset.warnings == (
+        "2 of the 6 images of the target domain c are also images of source domains (a, b): models are trained on what "
+        "they are tested on, and its accuracy is not one on an unseen domain",
+        "1 image of a is also in c, e.g. a/x/1.png and c/x/link.png",
+        "1 image of b is also in c, e.g. b/y/2.png and c/y/saved.bmp",
+        "1 image with several labels, e.g. b/x/copy.png (x) and b/y/1.png (y)",
+        "1 image several times in one class of a domain, e.g. a/y/2.png and a/y/again.png",
+    )
+
+
+def test_fewer_than_two_classes_are_refused_with_the_folder(tmp_path: Path) -> None:
+    for domain in "ab":
+        picture(tmp_path / domain / "x" / "1.png")
+    with pytest.raises(
+        ValueError, match=f"want folders of at least two classes in the domains of {tmp_path} .*, got x$"
+    ):
+        load("folder", root=tmp_path)
+    patches(tmp_path / "c", [f"{4 + i:03d},0,{i},0,1,{i},{i},0" for i in range(5)])
+    with pytest.raises(ValueError, match=r"want images of at least two classes in .*c/patches, got tumor"):
+        load("camelyon17", root=tmp_path / "c")
 
 
 @pytest.mark.slow

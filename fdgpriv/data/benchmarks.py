@@ -1,14 +1,17 @@
 """Published domain generalization benchmarks that are folders of images, as their authors, Dassl or DomainBed lay them out."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.data.folder import check_folder, folders, limits, read_domains
+from fdgpriv.data.folder import check_folder, entries, limits, not_read, read_domains
 from fdgpriv.data.image_cache import Say
 from fdgpriv.data.images import Progress
 from fdgpriv.data.names import DOMAINS
+from fdgpriv.data.unread import OUTSIDE, Unread
+from fdgpriv.utils.file_names import composed
 
 SPLITS = ("train", "crossval", "val", "test")  # as folders between domain and class; all are read
 
@@ -53,16 +56,25 @@ class Benchmark:
             ValueError: The classes are not the published ones in number, or not the same in all domains.
         """
         check_folder(root)
-        places = [root, *(place for place in folders(root) if _plain(place.name) in map(_plain, self.unpacked))]
-        found = max(map(self._domains_in, places), key=len)
-        if missing := [name for name in self.domains if name not in found]:
+        unpacked = [
+            path for path in entries(root, Unread(root)).folders if _plain(path.name) in map(_plain, self.unpacked)
+        ]
+        place, by_domain = max(
+            ((path, self._domains_in(path)) for path in (root, *unpacked)), key=lambda one: len(one[1])
+        )
+        if missing := [name for name in self.domains if name not in by_domain]:
             raise FileNotFoundError(
                 f"want the folders {', '.join(self.domains)} of {self.name} in {root} or {root / self.unpacked[0]}; "
                 f"missing: {', '.join(missing)}"
             )
-        domains, classes = read_domains(
-            {name: self._splits(place) for name, place in found.items()}, image_size, progress, say
-        )
+        unread, used = Unread(place), [path for paths in by_domain.values() for path in paths]
+        inside = entries(place, unread)
+        unread.add(OUTSIDE, inside.files)
+        unread.add(f"folders of no domain of {self.name}", [path for path in inside.folders if path not in used])
+        splits = {
+            name: [split for path in by_domain[name] for split in self._splits(path, unread)] for name in self.domains
+        }
+        domains, classes, warnings = read_domains(splits, image_size, unread, progress, say)
         if len(classes) != self.classes:
             raise ValueError(f"want the {self.classes} classes of {self.name} in {root}, got {len(classes)}")
         return Dataset(
@@ -70,25 +82,34 @@ class Benchmark:
             classes,
             domains,
             self.default_target,
-            self.about,
+            self.about + not_read(unread, say),
             limits(image_size),
             flip=self.flip,
             translate=self.translate,
+            warnings=warnings,
         )
 
-    def _domains_in(self, place: Path) -> dict[str, Path]:
-        """The folders of the domains in this one; without those that are missing."""
-        by_name = {_plain(entry.name): entry for entry in folders(place)}
-        found = {name: by_name.get(name, by_name.get(self.also.get(name, ""))) for name in self.domains}
-        return {name: entry for name, entry in found.items() if entry}
+    def _domains_in(self, place: Path) -> dict[str, list[Path]]:
+        """By domain, its folders in this one; without those that are missing."""
+        named: dict[str, list[Path]] = defaultdict(list)
+        for path in entries(place, Unread(place)).folders:
+            named[_plain(path.name)].append(path)
+        known = {name: named.get(name) or named.get(self.also.get(name, "")) for name in self.domains}
+        return {name: paths for name, paths in known.items() if paths}
 
-    def _splits(self, domain: Path) -> list[Path]:
+    def _splits(self, domain: Path, unread: Unread) -> list[Path]:
         """The folders that hold a domain's classes: its splits, or the domain itself."""
-        return [entry for entry in folders(domain) if self.split and _plain(entry.name) in SPLITS] or [domain]
+        inside = entries(domain, unread)
+        splits = [path for path in inside.folders if self.split and _plain(path.name) in SPLITS]
+        if not splits:
+            return [domain]
+        unread.add(OUTSIDE, inside.files)
+        unread.add("folders beside splits", [path for path in inside.folders if path not in splits])
+        return splits
 
 
 def _plain(name: str) -> str:
-    return name.lower().replace(" ", "_").replace("-", "_")
+    return composed(name).lower().replace(" ", "_").replace("-", "_")
 
 
 BENCHMARKS = (

@@ -4,11 +4,13 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from fdgpriv.data.pixels import Images, joined
+from fdgpriv.utils.file_names import composed
 from fdgpriv.utils.seeds import generator
 
 
@@ -34,6 +36,11 @@ class Domain:
             raise ValueError(f"want images (N, 3, H, W), got {tuple(self.pixels.shape)}")
         if self.labels.shape != self.pixels.shape[:1]:
             raise ValueError(f"want one label per image ({len(self.pixels)},), got {tuple(self.labels.shape)}")
+
+    @cached_property
+    def digests(self) -> tuple[bytes, ...]:
+        """A hash of each image's stored pixels."""
+        return tuple(hashlib.sha256(image.numpy()).digest() for image in self.pixels.contiguous())
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -66,6 +73,7 @@ class Dataset:
         translate: Largest random translation in training, as a fraction of the side.
         whole: The dataset of which `few` made this one.
         sha256: The `digest` of all images as loaded, also where `few` took some of them; None if it was not computed.
+        warnings: Faults of the data that its user must know: images that are there twice.
     """
 
     name: str
@@ -78,6 +86,7 @@ class Dataset:
     translate: float = 0.0
     whole: "Dataset | None" = None
     sha256: str | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def image_size(self) -> int:
@@ -90,9 +99,9 @@ class Dataset:
         return tuple(domain.name for domain in self.domains)
 
     def domain(self, name: str) -> Domain:
-        """The domain called `name`; a ValueError lists the known ones."""
+        """The domain called `name`, composed or decomposed; a ValueError lists the known ones."""
         for domain in self.domains:
-            if domain.name == name:
+            if composed(domain.name) == composed(name):
                 return domain
         raise ValueError(f"want a domain of {self.name}: {', '.join(self.names)}; got {name!r}")
 

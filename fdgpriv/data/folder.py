@@ -1,17 +1,27 @@
 """Loads images from folders ROOT/<domain>/<class>/*.jpg."""
 
 import filecmp
-from collections.abc import Mapping, Sequence
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-
-import torch
+from typing import NamedTuple
 
 from fdgpriv.data.dataset import Dataset, Domain
-from fdgpriv.data.image_cache import Say, stored_images
+from fdgpriv.data.image_cache import Say
 from fdgpriv.data.images import SUFFIXES, Progress
-from fdgpriv.utils.file_names import check_name
+from fdgpriv.data.labelled_files import labelled_domains
+from fdgpriv.data.unread import CIRCLE, HIDDEN, INSIDE, NO_IMAGE, OUTSIDE, Unread
+from fdgpriv.utils.file_names import check_name, composed
 
 LAYOUT = "ROOT/<domain>/<class>/*.jpg"
+
+
+class Entries(NamedTuple):
+    """What lies in a folder, sorted by name, without hidden entries."""
+
+    folders: list[Path]
+    files: list[Path]
 
 
 def folder(root: Path, image_size: int, progress: Progress | None = None, say: Say | None = None) -> Dataset:
@@ -21,67 +31,90 @@ def folder(root: Path, image_size: int, progress: Progress | None = None, say: S
         root: Contains one folder per domain with one folder per class; all domains have the same classes.
         image_size: S of the images (N, 3, S, S), in pixels.
         progress: Called with (done, total) after each image that is decoded.
-        say: Called with one line if the image cache is of no use.
+        say: Called with one line if the image cache is of no use, and with one that counts what is not read.
     """
     check_folder(root)
-    places = folders(root)
-    if len(places) < 2:
-        got = ", ".join(place.name for place in places) or "none"
+    unread = Unread(root)
+    places, files = entries(root, unread)
+    unread.add(OUTSIDE, files)
+    domains_in = by_name(places)
+    if len(domains_in) < 2:
+        got = ", ".join(domains_in) or "none"
         raise ValueError(f"want at least two domains in {root} ({LAYOUT}), got {got}")
-    domains, classes = read_domains({place.name: [place] for place in places}, image_size, progress, say)
-    about = f"The user's own images: {len(domains)} domains, {len(classes)} classes."
-    return Dataset("folder", classes, domains, domains[-1].name, about, limits(image_size), flip=True, translate=0.1)
+    domains, classes, warnings = read_domains(domains_in, image_size, unread, progress, say)
+    about = f"The user's own images: {len(domains)} domains, {len(classes)} classes.{not_read(unread, say)}"
+    return Dataset(
+        "folder",
+        classes,
+        domains,
+        domains[-1].name,
+        about,
+        limits(image_size),
+        flip=True,
+        translate=0.1,
+        warnings=warnings,
+    )
 
 
 def read_domains(
-    places: Mapping[str, Sequence[Path]], image_size: int, progress: Progress | None = None, say: Say | None = None
-) -> tuple[tuple[Domain, ...], tuple[str, ...]]:
-    """The domains, and their classes, sorted; all domains must have the same.
+    places: Mapping[str, Sequence[Path]],
+    image_size: int,
+    unread: Unread,
+    progress: Progress | None = None,
+    say: Say | None = None,
+) -> tuple[tuple[Domain, ...], tuple[str, ...], tuple[str, ...]]:
+    """The domains, their classes, sorted, and sentences about images that are there twice.
+
+    All domains must have the same classes.
 
     Args:
         places: By domain, the folders that hold its classes' folders; more than one where it is split.
         image_size: S of the images (N, 3, S, S) uint8, in pixels.
+        unread: Counts what is not read.
         progress: Called with (done, total) after each image that is decoded.
         say: Called with one line if the image cache is of no use.
     """
-    every = [place for split in places.values() for place in split]
-    for place in every:
-        for named in (place, *folders(place)):
-            check_name(named.name, str(place.parent))
-    found = {place: [klass.name for klass in folders(place)] for place in every}
-    classes = sorted({name for names in found.values() for name in names})
-    if not classes:
-        raise ValueError(f"want a folder per class in {every[0]} ({LAYOUT}), got none")
-    files = {domain: [_images_of(name, split, found) for name in classes] for domain, split in places.items()}
-    _check_disjoint(files)
-    paths = [path for lists in files.values() for paths in lists for path in paths]
-    pixels = stored_images(paths, image_size, progress, say)
-    domains, start = [], 0
-    for domain, lists in files.items():
-        counts = torch.tensor([len(paths) for paths in lists])
-        labels = torch.arange(len(classes)).repeat_interleave(counts)
-        domains.append(Domain(domain, pixels[start : start + len(labels)], labels))
-        start += len(labels)
-    return tuple(domains), tuple(classes)
+    for place in (place for split in places.values() for place in split):
+        check_name(place.name, str(place.parent))
+        inside = entries(place, unread)
+        unread.add(OUTSIDE, inside.files)
+        for named in inside.folders:
+            check_name(named.name, str(place))
+    class_folders = {
+        domain: by_name(path for place in split for path in entries(place, unread).folders)
+        for domain, split in places.items()
+    }
+    classes = sorted({name for folders in class_folders.values() for name in folders})
+    if len(classes) < 2:
+        raise ValueError(
+            f"want folders of at least two classes in the domains of {unread.root} ({LAYOUT}), "
+            f"got {', '.join(classes) or 'none'}"
+        )
+    for domain, folders in class_folders.items():
+        if missing := [name for name in classes if name not in folders]:
+            raise ValueError(
+                f"want the class {missing[0]} in {places[domain][0]}, as in the other domains; got no such folder"
+            )
+    files = {
+        domain: [
+            (path, label) for label, name in enumerate(classes) for path in _images_of_class(folders[name], unread)
+        ]
+        for domain, folders in class_folders.items()
+    }
+    domains, warnings = labelled_domains(files, classes, image_size, progress, say)
+    return domains, tuple(classes), warnings
 
 
-def _images_of(klass: str, places: Sequence[Path], found: Mapping[Path, Sequence[str]]) -> list[Path]:
-    """The files of one class in a domain's folders `places`, by the classes `found` in each."""
-    with_it = [place / klass for place in places if klass in found[place]]
-    if not with_it:
-        raise ValueError(f"want the class {klass} in {places[0]}, as in the other domains; got no such folder")
-    return [path for place in with_it for path in _images(place)]
-
-
-def _check_disjoint(files: Mapping[str, Sequence[Sequence[Path]]]) -> None:
-    """Raises ValueError if a class of a domain has the same file, by name and content, in two of its folders."""
-    for paths in (paths for lists in files.values() for paths in lists):
-        by_name: dict[str, list[Path]] = {}
-        for path in paths:
-            for other in by_name.get(path.name, ()):
-                if filecmp.cmp(path, other, shallow=False):
-                    raise ValueError(f"want each image in one split, got the same in {other} and {path}")
-            by_name.setdefault(path.name, []).append(path)
+def _images_of_class(places: Iterable[Path], unread: Unread) -> list[Path]:
+    """The files of one class in its folders; ValueError if one is twice among them, by name and content."""
+    paths = [path for place in places for path in _images(place, unread)]
+    same_name: Mapping[str, list[Path]] = defaultdict(list)
+    for path in paths:
+        for other in same_name[path.name]:
+            if filecmp.cmp(path, other, shallow=False):
+                raise ValueError(f"want each image in one split, got the same in {other} and {path}")
+        same_name[path.name].append(path)
+    return paths
 
 
 def check_folder(root: Path) -> None:
@@ -92,29 +125,61 @@ def check_folder(root: Path) -> None:
         raise ValueError(f"want a folder ({LAYOUT}), got the file {root}")
 
 
-def _entries(place: Path) -> list[Path]:
-    """The entries of the folder, sorted by name, without hidden files and __MACOSX folders."""
+def entries(place: Path, unread: Unread) -> Entries:
+    """The folders and the other entries of a folder; hidden ones and links to `place` or its parents are not read."""
     try:
-        return sorted(path for path in place.iterdir() if not path.name.startswith((".", "__MACOSX")))
+        with os.scandir(place) as scanned:
+            named = sorted((Path(entry.path), _is_folder(entry)) for entry in scanned)
     except OSError as error:
         raise ValueError(f"want a readable folder in {place}, got: {error.strerror}") from None
-
-
-def folders(place: Path) -> list[Path]:
-    """The folders in `place`, without symbolic links to `place` or its parents."""
+    hidden = [path for path, _ in named if path.name.startswith((".", "__MACOSX"))]
+    unread.add(HIDDEN, hidden)
+    named = [(path, is_folder) for path, is_folder in named if path not in set(hidden)]
     parents = {place.resolve(), *place.resolve().parents}
-    return [path for path in _entries(place) if path.is_dir() and not (path.is_symlink() and path.resolve() in parents)]
+    folders = [path for path, is_folder in named if is_folder]
+    circles = [path for path in folders if path.is_symlink() and path.resolve() in parents]
+    unread.add(CIRCLE, circles)
+    return Entries(
+        [path for path in folders if path not in circles], [path for path, is_folder in named if not is_folder]
+    )
 
 
-def _images(place: Path) -> list[Path]:
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a symbolic link to itself
+        return False
+
+
+def by_name(paths: Iterable[Path]) -> dict[str, list[Path]]:
+    """Folders by name, sorted; composed and decomposed characters are the same name."""
+    named: dict[str, list[Path]] = defaultdict(list)
+    for path in paths:
+        named[composed(path.name)].append(path)
+    return dict(sorted(named.items()))
+
+
+def _images(place: Path, unread: Unread) -> list[Path]:
     """The image files of one class, sorted by name."""
-    paths = [path for path in _entries(place) if path.suffix.lower() in SUFFIXES and not path.is_dir()]
+    inside = entries(place, unread)
+    paths = [path for path in inside.files if path.suffix.lower() in SUFFIXES]
+    unread.add(INSIDE, inside.folders)
+    unread.add(NO_IMAGE, [path for path in inside.files if path.suffix.lower() not in SUFFIXES])
     if not paths:
         raise ValueError(f"want at least one image ({', '.join(SUFFIXES)}) in {place}, got none")
     for path in paths:
-        if not path.is_file():
+        if not path.is_file() and path.exists():
             raise ValueError(f"want a readable image in {path}, got: not a regular file")
     return paths
+
+
+def not_read(unread: Unread, say: Say | None) -> str:
+    """Says what is not read, with examples; returns the counts as a sentence for reports, empty if everything is read."""
+    if not (counts := unread.summary()):
+        return ""
+    if say is not None:
+        say(f"not read in {unread.root}: {unread.summary(examples=True)}")
+    return f" Not read: {counts}."
 
 
 def limits(image_size: int) -> str:

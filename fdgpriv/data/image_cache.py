@@ -1,7 +1,8 @@
 """Keeps decoded and resized images on disk as one memory map per dataset and size, so that they are decoded once.
 
 A cache file is an array (N, 3, S, S) of uint8 in numpy's format, followed by its SHA-256. The name holds a hash of the
-folder, the size, and a hash of the image files' names, sizes and modification times: changed files have another name.
+folder, the size, and a hash of the image files' contents in their order: other images have another name, also where names,
+sizes and times of the files are the same. Reading all files for it takes a tenth of the time of decoding them, or less.
 It is written under a name of its own process and renamed, so that of several processes the last one's file remains.
 """
 
@@ -9,6 +10,8 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +20,12 @@ import torch
 from numpy.lib import format as npy
 from torch import Tensor
 
+from fdgpriv.data import images
 from fdgpriv.data.images import Progress, decoded
 
 VARIABLE = "FDGPRIV_CACHE"  # environment variable with the cache folder; empty for none
+_READERS, _TOGETHER = 8, 64  # threads that read files, and files that one of them reads at a time
+_NAME = 16  # hexadecimal digits of a hash in a file's name
 _DIGEST = hashlib.sha256().digest_size
 Say = Callable[[str], None]
 
@@ -113,16 +119,23 @@ def _mapped(file: Path, shape: tuple[int, ...]) -> Tensor | None:
 
 
 def _fingerprint(paths: Sequence[Path]) -> str:
-    """A hash of the names, sizes and modification times of these files, and of the decoder's version."""
-    lines = [f"Pillow {PIL.__version__}"]
+    """A hash of the contents of these files in their order, and of what decodes them."""
+    digest = hashlib.sha256(f"Pillow {PIL.__version__}\n".encode() + Path(images.__file__).read_bytes())
+    parts = [paths[start : start + _TOGETHER] for start in range(0, len(paths), _TOGETHER)]
+    with ThreadPoolExecutor(_READERS) as pool:  # one task per file would take longer than reading small files
+        for contents in pool.map(_contents, parts):
+            digest.update(contents)
+    return digest.hexdigest()[:_NAME]
+
+
+def _contents(paths: Sequence[Path]) -> bytes:
+    """The SHA-256 of each file; of one that cannot be read, nothing: decoding it tells what is wrong."""
+    digests = b""
     for path in paths:
-        try:
-            status = path.stat()
-            lines.append(f"{path}\0{status.st_size}\0{status.st_mtime_ns}")
-        except OSError:
-            lines.append(f"{path}\0")  # decoding it tells what is wrong
-    return _hash("\n".join(lines))
+        with suppress(OSError):
+            digests += hashlib.sha256(path.read_bytes()).digest()
+    return digests
 
 
 def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:_NAME]

@@ -1,30 +1,42 @@
-"""Decodes and resizes image files in threads; errors name the file."""
+"""Decodes image files in threads to RGB as viewers show them, and resizes them; errors name the file."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from contextlib import suppress
+from functools import lru_cache, partial
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
 from fdgpriv.utils.environment import usable_cores
 from fdgpriv.utils.warnings_filter import warnings_ignored
 
 Progress = Callable[[int, int], None]
+Colour = int | tuple[int, ...]
 
-SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-_FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+SUFFIXES = (
+    *(".bmp", ".dib", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm"),
+    *(".tif", ".tiff", ".webp"),
+)
+_FORMATS = ("BMP", "DIB", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _MOST_PIXELS = 64_000_000
 _WORKERS = 8
+_DISPLAY_GAMMA = 2.2
+_BITS, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0  # of TIFF
 
 
 def decoded(paths: Sequence[Path], image_size: int, progress: Progress | None = None) -> Iterator[NDArray[np.uint8]]:
     """Images (S, S, 3) of `paths`, in order, each stretched to a square of side S = `image_size`.
 
+    As viewers show them: turned as their metadata tell, colours in sRGB by their colour profile or gamma, transparent
+    pixels over white, of animations the first frame.
+
     Args:
-        paths: Image files with 8 bits per channel; transparency is dropped.
+        paths: Image files with 8 or 16 bits per channel, or grey levels as floats in [0, 1].
         image_size: S, in pixels; resized bicubically with antialiasing.
         progress: Called with (done, N) after each image.
 
@@ -46,13 +58,12 @@ def _read(path: Path, image_size: int) -> NDArray[np.uint8]:
     """One image (S, S, 3); every error of a decoder becomes a ValueError."""
     try:
         with Image.open(path, formats=_FORMATS) as image:
-            fault = _fault(image)
-            if not fault:
+            if image.width * image.height <= _MOST_PIXELS:
                 image.draft("RGB", (2 * image_size, 2 * image_size))  # decode JPEGs at reduced size
-                square = image.convert("RGB").resize((image_size, image_size), Image.Resampling.BICUBIC)
-                return np.asarray(square)
+                return np.asarray(_as_seen(image).resize((image_size, image_size), Image.Resampling.BICUBIC))
+            fault = f"{image.width} x {image.height} pixels, more than {_MOST_PIXELS:,}"
     except FileNotFoundError:
-        fault = "a broken symbolic link"
+        fault = "a broken symbolic link" if path.is_symlink() else "no such file"
     except UnidentifiedImageError:
         fault = f"a format other than {', '.join(_FORMATS)}"
     except Image.DecompressionBombError:
@@ -62,10 +73,108 @@ def _read(path: Path, image_size: int) -> NDArray[np.uint8]:
     raise ValueError(f"want a readable image in {path}, got: {fault}")
 
 
-def _fault(image: Image.Image) -> str:
-    """Why the opened, not yet decoded `image` is rejected; empty if it is accepted."""
-    if image.width * image.height > _MOST_PIXELS:
-        return f"{image.width} x {image.height} pixels, more than {_MOST_PIXELS:,}"
+def _as_seen(image: Image.Image) -> Image.Image:
+    """The opened image in mode RGB, see `decoded`."""
+    gamma = _gamma(image)
+    key = _transparent_colour(image)
+    image.load()
+    with suppress(Exception):  # damaged metadata do not hide the image
+        ImageOps.exif_transpose(image, in_place=True)
+    colours, alpha = _split(image, key, gamma)
+    profile = image.info.get("icc_profile")
+    if image.mode == "LAB":
+        colours = _transformed(colours, _from_lab())
+    elif profile and (transform := _from_profile(profile, colours.mode)) is not None:
+        colours = _transformed(colours, transform)
+    elif gamma != 1 and image.mode[0] not in "IF":
+        colours = colours.convert("RGB").point([round(255 * (level / 255) ** gamma) for level in range(256)] * 3)
+    if alpha is None:
+        return colours.convert("RGB")
+    white = Image.new("RGB", image.size, "white")
+    white.paste(colours, mask=alpha)
+    return white
+
+
+def _split(image: Image.Image, key: Colour | None, gamma: float) -> tuple[Image.Image, Image.Image | None]:
+    """The colours with 8 bits per channel (mode L, RGB, CMYK or LAB) and the opacity (L); None where all is opaque."""
     if image.mode[0] in "IF":
-        return f"mode {image.mode}, not 8 bits per channel"
-    return ""
+        levels = np.asarray(image)
+        grey = Image.fromarray((255 * _shares(image, levels) ** gamma).round().astype(np.uint8))
+        return grey, None if key is None else Image.fromarray(np.where(levels == key, 0, 255).astype(np.uint8))
+    if key is not None:
+        image.info["transparency"] = key
+    if image.has_transparency_data:
+        complete = image.convert("RGBA")
+        return complete.convert("L" if image.mode in ("1", "L", "LA", "La") else "RGB"), complete.getchannel("A")
+    if image.mode in ("L", "RGB", "CMYK", "LAB"):
+        return image, None
+    return image.convert("L" if image.mode == "1" else "RGB"), None
+
+
+def _shares(image: Image.Image, levels: NDArray[np.generic]) -> NDArray[np.float64]:
+    """Grey levels of more than 8 bits as shares of white, in [0, 1]; ValueError if the file does not tell what white is."""
+    tags: dict[int, object] = dict(getattr(image, "tag_v2", {}))
+    bits = tags.get(_BITS, (16,))
+    size = bits[0] if isinstance(bits, tuple) else bits
+    least, most = float(levels.min()), float(levels.max())
+    white = 1.0 if image.mode == "F" else 2.0 ** int(str(size)) - 1
+    if size not in (12, 16, 32) or (size == 32 and image.mode != "F") or not 0 <= least <= most <= white:
+        raise ValueError(
+            f"grey levels from {least:g} to {most:g} of {size} bits, of which no white is known; "
+            "save 8 or 16 bits, or floats in [0, 1]"
+        )
+    shares = levels.astype(np.float64) / white
+    return 1 - shares if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO else shares
+
+
+def _transparent_colour(image: Image.Image) -> Colour | None:
+    """The colour that a PNG declares transparent, on the scale of its decoded pixels; None if it declares none.
+
+    Pillow leaves the declared colour on the file's scale, but not the pixels: a raw mode such as ``L;2`` or ``RGB;16B``
+    names the bits per channel.
+    """
+    key: Any = image.info.get("transparency")
+    tiles = getattr(image, "tile", ())
+    if image.mode == "P" or key is None or not tiles:
+        return None
+    _, _, bits = str(tiles[0][3]).partition(";")
+    if image.mode == "RGB":
+        return tuple(int(level) >> 8 if bits.startswith("16") else int(level) for level in key)
+    if image.mode == "L" and bits[:1] in ("2", "4"):
+        return int(key) * 255 // ((1 << int(bits[0])) - 1)
+    return int(key)
+
+
+def _gamma(image: Image.Image) -> float:
+    """The exponent that takes the file's levels to those of a display; 1 for an image without gamma, or in sRGB."""
+    encoded = image.info.get("gamma", 0)
+    if not encoded or "srgb" in image.info or image.info.get("icc_profile"):
+        return 1.0
+    exponent = 1 / (encoded * _DISPLAY_GAMMA)
+    return exponent if abs(exponent - 1) > 0.05 else 1.0  # libpng's threshold
+
+
+def _transformed(image: Image.Image, transform: ImageCms.ImageCmsTransform) -> Image.Image:
+    changed = ImageCms.applyTransform(image, transform)
+    assert changed is not None  # None is the answer to inPlace=True
+    return changed
+
+
+@lru_cache(maxsize=32)
+def _from_profile(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
+    """The transform of images in this mode from an embedded colour profile to sRGB; None if the profile does not fit."""
+    try:
+        source = ImageCms.ImageCmsProfile(BytesIO(profile))
+        intent = ImageCms.Intent(ImageCms.getDefaultIntent(source))
+        return ImageCms.buildTransform(source, _srgb(), mode, "RGB", intent)
+    except Exception:  # also viewers show such an image without its profile
+        return None
+
+
+@lru_cache(maxsize=1)
+def _from_lab() -> ImageCms.ImageCmsTransform:
+    return ImageCms.buildTransform(ImageCms.createProfile("LAB"), _srgb(), "LAB", "RGB")
+
+
+def _srgb() -> ImageCms.ImageCmsProfile:
+    return ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB"))

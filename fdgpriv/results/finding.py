@@ -19,7 +19,7 @@ LARGEST_FILE = 64 * 2**20  # bytes of results.json that `load` reads
 
 
 class DatasetNote(Entry):
-    """Description of the dataset and its limitations.
+    """Description of the dataset, its limitations, and faults of the data that put its results in question.
 
     `sha256` is the digest of all its images and labels as loaded, also of those that `--images` leaves out; null in files of
     versions that did not compute it.
@@ -29,6 +29,12 @@ class DatasetNote(Entry):
     about: Text
     limits: Text
     sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
+    warnings: tuple[Text, ...] = ()
+
+    @property
+    def limitations(self) -> str:
+        """The warnings and the limits, as one paragraph."""
+        return " ".join((*(f"Warning: {warning}." for warning in self.warnings), self.limits))
 
 
 class Timing(Entry):

@@ -10,12 +10,13 @@ from fdgpriv.statistics.measured import Measured
 
 
 def verdicts(results: Results) -> str:
-    """Each run, with one line per question; then accuracies over several trainings."""
+    """Each run, with one line per question; then accuracies over several trainings, and warnings about the data."""
     lines = [line for run in results.runs for line in _run(run)]
     if results.runs and not any(run.attacks for run in results.runs):
         lines.append("nothing was attacked")
     if several_trainings(results):
         lines += ["accuracy over targets and seeds:", *_over_trainings(results)]
+    lines += [f"warning: {warning}" for warning in results.dataset.warnings]
     return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,6 +21,11 @@ def check_name(name: str, what: str) -> None:
             f"{what}: want a name without control characters, direction overrides and bytes that are not UTF-8; "
             f"got {first!a} in {name!a}"
         )
+
+
+def composed(name: str) -> str:
+    """`name` with composed characters (Unicode's form NFC): file systems and programs store é as one character or two."""
+    return unicodedata.normalize("NFC", name)
 
 
 def check_files(out: Path, files: Iterable[Path]) -> None:
