@@ -67,6 +67,8 @@ def truth(images: Tensor | None = None, **changes: Any) -> GroundTruth:
         candidates=zero[None],
         pool=images,
         members=zero == 0,
+        trained_by=torch.full_like(changes.get("members", zero), -1, dtype=torch.int64),
+        senders=(0,),
         count=1,
         place=-1,
     )

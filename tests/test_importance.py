@@ -28,7 +28,7 @@ from fdgpriv.federation.partition import populate
 from fdgpriv.targets.importance import ImportanceSimulator
 from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.target import Target
-from fdgpriv.tasks.membership import area
+from fdgpriv.tasks.roc import area
 from fdgpriv.utils.seeds import generator
 
 attack_module: Any = import_module("fdgpriv.attacks.importance_membership")

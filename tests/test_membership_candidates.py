@@ -1,6 +1,7 @@
 """Which images are asked about beside an artifact's own, and how many artifacts of one image."""
 
 import numpy as np
+import pytest
 import torch
 from conftest import TARGET, Fitted, shortened
 from scipy import stats
@@ -8,6 +9,7 @@ from scipy import stats
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.data.dataset import Dataset
+from fdgpriv.evaluation import candidates as candidates_module
 from fdgpriv.evaluation.candidates import CANDIDATES, MOST_MEMBERS, NON_MEMBERS, CandidatePool
 from fdgpriv.evaluation.trial_layout import ARTIFACTS_PER_CLIENT, MANY_SINGLES
 from fdgpriv.federation.partition import populate
@@ -17,26 +19,77 @@ from fdgpriv.tasks.task import Task
 from fdgpriv.threat import threat
 
 
-def test_beside_few_images_stand_few_others_of_all_who_held_some_out(digits: Dataset) -> None:
+def by_client(pool: CandidatePool, client: str) -> dict[str, dict[str, set[int]]]:
+    """Of the clients of this client's domain, by kind the places in the pool: all that was held out, and others' own."""
+    near = [name for name in pool.names if pool.domain[name] == pool.domain[client]]
+    sizes = {name: torch.arange(len(pool.population.data(name))) for name in near}
+    return {
+        "held out": {name: set(pool._held_out_by(name).tolist()) for name in near},
+        "trained": {name: set(pool._trained_by(name, sizes[name]).tolist()) for name in near if name != client},
+    }
+
+
+def test_beside_few_images_stand_few_others_of_all_clients(digits: Dataset) -> None:
     population = populate(digits, TARGET, "single", 12, 0)
     pool = CandidatePool(population, tuple(population.clients))
     client = pool.names[0]
-    every = pool.held_out(pool.domain[client])
-    own = {c: set(pool._held_out_by(c).tolist()) for c in pool.names if pool.domain[c] == pool.domain[client]}
-    assert len(every) > NON_MEMBERS >= len(own)
-    seen = set()
-    for number in range(4):
-        candidates, members = pool.membership_candidates(client, torch.tensor([3 + number]), number)
-        outside = candidates[~members]
-        assert members.sum() == 1
-        assert len(outside) == len(outside.unique()) == NON_MEMBERS
-        assert set(outside.tolist()) <= set(every.tolist())
-        counts = [len(some & set(outside.tolist())) * len(every) / len(some) for some in own.values()]
-        assert max(counts) - min(counts) < 2 * len(every) / min(map(len, own.values()))  # as many of each, but for one
-        seen |= set(outside.tolist())
-    assert len(seen) > NON_MEMBERS  # other artifacts stand among others
-    whole, members = pool.membership_candidates(client, torch.arange(9))
-    assert torch.equal(whole[~members], every.sort().values)
+    for kind, places in by_client(pool, client).items():
+        every = set().union(*places.values())
+        assert len(every) > NON_MEMBERS >= len(places)
+        seen = set()
+        for number in range(4):
+            candidates, members = pool.membership_candidates(client, torch.tensor([3 + number]), number)
+            assert members.sum() == 1
+            assert len(candidates) == len(candidates.unique()) == 1 + 2 * NON_MEMBERS
+            outside = set(candidates[~members].tolist()) & every
+            assert len(outside) == NON_MEMBERS, kind
+            counts = [len(own & outside) * len(every) / len(own) for own in places.values()]
+            one = len(every) / min(map(len, places.values()))
+            assert max(counts) - min(counts) < 2 * one  # as many of each, but for one
+            seen |= outside
+        assert len(seen) > NON_MEMBERS  # other artifacts stand among others
+
+
+def test_of_a_client_all_other_images_of_its_domain_are_non_members_of_all_clients_what_nobody_trained_on(
+    digits: Dataset,
+) -> None:
+    population = populate(digits, TARGET, "single", 12, 0)
+    pool = CandidatePool(population, tuple(population.clients))
+    client = pool.names[5]
+    held_out, trained = (set().union(*places.values()) for places in by_client(pool, client).values())
+    candidates, members = pool.membership_candidates(client, torch.arange(9))
+    assert set(candidates[~members].tolist()) == held_out | trained
+    trained_by = pool.trained_by(candidates)
+    assert set(candidates[trained_by < 0].tolist()) == held_out
+    assert set(trained_by[members].tolist()) == {5}
+    assert 5 not in trained_by[~members]
+    of_all, members = pool.membership_candidates(client, torch.arange(9), of_all=True)
+    assert set(of_all[~members].tolist()) == held_out
+
+
+def test_of_many_other_clients_images_the_first_of_each_are_asked_about(
+    digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    population = populate(digits, TARGET, "single", 12, 0)
+    pool = CandidatePool(population, tuple(population.clients))
+    client = pool.names[0]
+    trained = by_client(pool, client)["trained"]
+    monkeypatch.setattr(candidates_module, "MOST_OTHERS", 5 * len(trained) + 1)
+    candidates, members = pool.membership_candidates(client, torch.arange(9))
+    outside = set(candidates[~members].tolist())
+    for name, places in trained.items():
+        assert places & outside == set(pool._trained_by(name, torch.arange(5)).tolist())
+
+
+def test_a_candidate_s_name_says_where_its_image_is(digits: Dataset) -> None:
+    population = populate(digits, TARGET, "single", 12, 0)
+    pool = CandidatePool(population, tuple(population.clients))
+    for place in range(0, len(pool.images), 50):
+        client, use, number = pool.image_name(place).split("/")
+        data = population.data(client)
+        images = {"train": data.images, "held_out": data.held_out_images}[use]
+        assert torch.equal(pool.images[place], images[int(number)])
+        assert int(pool.trained_by(torch.tensor([place]))) == (pool.names.index(client) if use == "train" else -1)
 
 
 def test_neither_the_order_nor_the_index_of_a_candidate_tells_whether_it_is_a_member(digits: Dataset) -> None:
@@ -48,7 +101,6 @@ def test_neither_the_order_nor_the_index_of_a_candidate_tells_whether_it_is_a_me
         candidates, members = pool.membership_candidates(client, torch.arange(len(data)))
         assert torch.equal(candidates, candidates.sort().values)
         torch.testing.assert_close(pool.images[candidates[members]].sum(0), data.images[:MOST_MEMBERS].sum(0))
-        assert sorted(pool.held_out(pool.domain[client]).tolist()) == candidates[~members].tolist()
         places += (members.nonzero().flatten() / len(members)).tolist()
         shares += (candidates[members] / len(pool.images)).tolist()
     for found in (places, shares):  # uniform: members first would all lie below a third

@@ -190,10 +190,13 @@ def test_a_planted_trial_asks_for_the_secret_of_few_images(evaluator: Evaluator,
         leak = [t for t in one.trials if t.client == trial.client and t.size == 1][place[trial.client, trial.size]]
         place[trial.client, trial.size] += 1
         last = [t for t in one.trials if t.client == trial.client and t.size == 1][-1]
-        base = (whole[trial.client].asked["attack"] if size is None else last.asked["other_client"])[0].observation
+        where = (whole[trial.client].asked["attack"] if size is None else last.asked["other_client"])[0]
+        base = where.observation
         planted, single = trial.asked["attack"][0], leak.asked["attack"][0]
         assert (trial.unit, trial.given) == (trial.client, {})
-        assert planted.truth is single.truth
+        assert planted.truth.members is single.truth.members
+        # what either client trained on is no non-member
+        assert planted.truth.senders == (*single.truth.senders, *where.truth.senders)
         assert torch.equal(planted.observation.candidates, single.observation.candidates)
         assert planted.observation.n_images == base.n_images
         wanted = Mixture(base.artifact, single.observation.artifact, weight).artifact()

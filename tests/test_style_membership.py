@@ -13,7 +13,7 @@ from torch import Tensor
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.scores import Scores, evaluate_trials
-from fdgpriv.tasks.membership import area
+from fdgpriv.tasks.roc import area
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
 

@@ -11,7 +11,8 @@ from fdgpriv.federation.partition import Population
 LINE_UPS = 12  # at most so many of an artifact's images are placed among others, each in a line-up of its own
 CANDIDATES = 100  # images in a line-up
 MOST_MEMBERS = 24  # at most so many of an artifact's images are among the membership candidates
-NON_MEMBERS = 24  # at most so many others beside an artifact of few images, whose number limits the precision anyway
+NON_MEMBERS = 24  # at most so many of a kind for an artifact of few images, whose number limits the precision anyway
+MOST_OTHERS = 1000  # at most so many images of other clients for the artifact of a whole client
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,21 +37,27 @@ class CandidatePool:
         """By client, its main domain."""
         return {name: self.population.main_domain(name) for name in self.names}
 
-    def membership_candidates(self, client: str, index: Tensor, number: int | None = None) -> tuple[Tensor, Tensor]:
-        """Membership candidates (N,): the client's images at `index` and held-out images of its domain, in the pool's order;
-        and which are members.
+    def membership_candidates(
+        self, client: str, index: Tensor, number: int | None = None, of_all: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Membership candidates (N,), in the pool's order, and which are members.
+
+        They are the client's images at `index`, and of its domain the images that any client held out and those that
+        other clients trained on; where the artifact is `of_all` clients' images, only the former.
 
         Args:
             client: Whose artifact it is.
             index: Of its images.
-            number: Of an artifact of few images, its number among the client's: then at most 24 held-out images, evenly
-                spread over the clients that held them out; all of them for None.
+            number: Of an artifact of few images, its number among the client's: then at most 24 held-out images and 24
+                of other clients, evenly spread over the clients; None for the artifact of a whole client.
+            of_all: Whether the artifact is of all clients' images.
         """
-        outside = self.held_out(self.domain[client])
-        if number is not None and len(outside) > NON_MEMBERS:
-            first = number + self.names.index(client)
-            outside = outside[(first + torch.arange(NON_MEMBERS) * len(outside) // NON_MEMBERS) % len(outside)]
-        return self._with_members(client, index, outside)
+        kinds = [self.held_out(self.domain[client])]
+        if not of_all:
+            kinds.append(self._trained_by_others(client))
+        if number is not None:
+            kinds = [_some_of(images, number + self.names.index(client)) for images in kinds]
+        return self._with_members(client, index, torch.cat(kinds))
 
     def own_membership_candidates(self, client: str, index: Tensor) -> tuple[Tensor, Tensor]:
         """The same with only the images that the client itself held out, where clients may hold the same images."""
@@ -60,6 +67,24 @@ class CandidatePool:
         """(N,): the images that clients of this main domain held out."""
         near = [name for name in self.names if self.domain[name] == domain]
         return torch.cat([self._held_out_by(name) for name in near])
+
+    def _trained_by_others(self, client: str) -> Tensor:
+        """(N,): the images of other clients of the client's domain; where they are many, the first ones of each."""
+        others = self._others_of_domain(client)
+        sizes = [len(self.population.data(name)) for name in others]
+        each = max(sizes, default=0) if sum(sizes) <= MOST_OTHERS else max(1, MOST_OTHERS // len(others))
+        of_each = [
+            self._trained_by(name, torch.arange(min(each, size))) for name, size in zip(others, sizes, strict=True)
+        ]
+        return torch.cat([torch.zeros(0, dtype=torch.int64), *of_each])
+
+    def trained_by(self, index: Tensor) -> Tensor:
+        """(N,): the number of the client that trained on each image of the pool at `index` (N,); -1 for held-out images."""
+        return self._trainer[index]
+
+    def image_name(self, index: int) -> str:
+        """``CLIENT/train/N`` or ``CLIENT/held_out/N``: the N-th image that this client trains on or held out, from 0."""
+        return self._image_names[index]
 
     def non_members(self, domain: int, near: bool, times: int, rng: torch.Generator) -> list[Tensor]:
         """Held-out images of this domain, or of others where not `near`, in random order; `times` such sets."""
@@ -91,13 +116,16 @@ class CandidatePool:
 
     def _near(self, client: str, index: Tensor) -> Tensor:
         """(N,): the images of other clients of its domain, else its own that are not at `index`, else those of any."""
-        names = [name for name in self.names if name != client]
-        near = [name for name in names if self.domain[name] == self.domain[client]]
+        names, near = [name for name in self.names if name != client], self._others_of_domain(client)
         held = torch.arange(len(self.population.data(client)))
         rest = held[~torch.isin(held, index)]
         if not near and len(rest):
             return self._trained_by(client, rest)
         return torch.cat([self._trained_by(one, torch.arange(len(self.population.data(one)))) for one in near or names])
+
+    def _others_of_domain(self, client: str) -> list[str]:
+        """The other clients of this client's main domain."""
+        return [name for name in self.names if name != client and self.domain[name] == self.domain[client]]
 
     def line_ups_of_non_members(self, some: Tensor, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """`count` line-ups (T, N) of these images (M,) alone, and the position (T,) of an arbitrary one in each."""
@@ -118,6 +146,25 @@ class CandidatePool:
         return self._in_pool[torch.arange(len(self.population.data(client).held_out_labels)) + self._place[client][1]]
 
     @cached_property
+    def _trainer(self) -> Tensor:
+        """(P,): by image of the pool, the number of the client that trained on it; -1 for held-out images."""
+        found = torch.full((len(self._in_pool),), -1)
+        for number, name in enumerate(self.names):
+            found[self._trained_by(name, torch.arange(len(self.population.data(name))))] = number
+        return found
+
+    @cached_property
+    def _image_names(self) -> list[str]:
+        """By image of the pool, its name."""
+        found = [""] * len(self._in_pool)
+        for name in self.names:
+            images = self._trained_by(name, torch.arange(len(self.population.data(name))))
+            for use, places in (("train", images), ("held_out", self._held_out_by(name))):
+                for number, place in enumerate(places.tolist()):
+                    found[place] = f"{name}/{use}/{number}"
+        return found
+
+    @cached_property
     def _in_pool(self) -> Tensor:
         """(P,): the place in the pool of each training image, then of each held-out image, of all clients."""
         return self.population.pool_order(self.names).argsort()
@@ -129,6 +176,14 @@ class CandidatePool:
         out = [len(self.population.data(name).held_out_labels) for name in self.names]
         starts = torch.tensor([0, *sizes, *out]).cumsum(0).tolist()
         return {name: (starts[i], starts[len(sizes) + i]) for i, name in enumerate(self.names)}
+
+
+def _some_of(images: Tensor, first: int) -> Tensor:
+    """At most `NON_MEMBERS` of the images (N,), evenly spread from the one at `first` on."""
+    count = min(NON_MEMBERS, len(images))
+    if count == len(images):
+        return images
+    return images[(first + torch.arange(count) * len(images) // count) % len(images)]
 
 
 def nearest_other(images: Tensor, index: int) -> Tensor:

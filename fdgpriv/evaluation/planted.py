@@ -248,7 +248,8 @@ def _mixed_trial(
 
 
 def _mixed(one: ScoredObservation, base: ScoredObservation, weight: float) -> ScoredObservation:
-    """The observation of the mixture, with the secret of the few images."""
+    """The observation of the mixture, with the secret of the few images; the senders are those of both."""
     sent = Mixture(base.observation.sent, one.observation.sent, weight)
     observation = replace(one.observation, sent=sent, n_images=base.observation.n_images)
-    return replace(one, observation=observation)
+    truth = replace(one.truth, senders=one.truth.senders + base.truth.senders)
+    return ScoredObservation(observation, truth)

@@ -18,7 +18,7 @@ from fdgpriv.evaluation.trial import AdversaryTrials, CalibrationTrial, Trial
 from fdgpriv.evaluation.trust import blended, trust, weight_of, without_artifact
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.tasks.task import Baselines, Predictions, Task
+from fdgpriv.tasks.task import Answers, Baselines, Predictions, Task
 
 ScoresByName = dict[str, list[float]]
 DESCRIBED = ("attack", "mean_image", "half_uniform", "random_style", "other_client", "autoencoder")
@@ -37,6 +37,9 @@ class Scores:
         crossed: Of whole clients, by client, the headline metric of each target where the attack reads that client's
             artifact instead; of a global artifact, by number, with candidates that are not among its images.
         realism: By name, figures of the predictions as a set.
+        shared_variance: By control, the variance of the attack's mean lead over it from what units share, such as
+            membership candidates; nothing where they share nothing.
+        shared_variance_of_mean: The same of the mean scores, by name.
         trust: The mean weight of artifacts against artifact-free predictions; None where the task has none.
     """
 
@@ -46,6 +49,8 @@ class Scores:
     details: dict[str, ScoresByName] = field(default_factory=dict)
     crossed: ScoresByName = field(default_factory=dict)
     realism: dict[str, dict[str, Measured]] = field(default_factory=dict)
+    shared_variance: dict[str, float] = field(default_factory=dict)
+    shared_variance_of_mean: dict[str, float] = field(default_factory=dict)
     trust: float | None = None
 
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -81,21 +86,26 @@ def averaged(several: Sequence[ByTask]) -> ByTask:
 
 
 def _averaged_scores(several: Sequence[Scores]) -> Scores:
+    """Variances are averaged too: the mean of several runs has at most that."""
     first = several[0]
 
     def mean(tables: Sequence[ScoresByName]) -> ScoresByName:
         return {name: np.mean([table[name] for table in tables], axis=0).tolist() for name in tables[0]}
+
+    def mean_variances(tables: Sequence[dict[str, float]]) -> dict[str, float]:
+        return {name: float(np.mean([table[name] for table in tables])) for name in tables[0]}
 
     return replace(
         first,
         headline=mean([one.headline for one in several]),
         details={metric: mean([one.details[metric] for one in several]) for metric in first.details},
         crossed=mean([one.crossed for one in several]),
+        shared_variance=mean_variances([one.shared_variance for one in several]),
+        shared_variance_of_mean=mean_variances([one.shared_variance_of_mean for one in several]),
         trust=None if first.trust is None else float(np.mean([one.trust for one in several])),
     )
 
 
-Answers = list[tuple[int, Prediction, GroundTruth]]  # trial, prediction, truth
 Predicted = dict[int | None, list[tuple[GroundTruth, dict[str, Prediction]]]]
 
 
@@ -270,6 +280,8 @@ class _TaskAnswers:
             scores.headline[name] = self._averaged(rows, len(trials))
             if described and name in DESCRIBED:
                 _add_details(self.task, name, list({row[0]: row for row in reversed(rows)}.values()), scores)
+        complete = {name: self._answers[size][name] for name in scores.headline}
+        scores.shared_variance_of_mean, scores.shared_variance = self.task.shared_variances(complete, scores.units)
         return scores
 
     def _averaged(self, rows: Answers, count: int) -> list[float]:

@@ -132,7 +132,9 @@ class TrialLayout:
         of_all = self.target.is_global and group.size is None
         candidates, positions = self.pool.line_ups(group.client, group.index, self.rng, of_all)
         number = None if group.size is None else group.number
-        membership_candidates, members = self.pool.membership_candidates(group.client, group.index, number)
+        membership_candidates, members = self.pool.membership_candidates(
+            group.client, group.index, number, self.target.is_global
+        )
         mine = self._truth(group, group.index, candidates, positions, membership_candidates, members)
         domain = self.pool.domain[group.client]
 
@@ -143,7 +145,8 @@ class TrialLayout:
                 target = other if shared and isinstance(other, Group) else group
                 found = self._observation(target, other, candidates, membership_candidates)
                 self._observations[key] = other, found
-            return ScoredObservation(self._observations[key][1], mine)
+            sender = (self.number[other.client],) if isinstance(other, Group) else mine.senders
+            return ScoredObservation(self._observations[key][1], replace(mine, senders=sender))
 
         by_name = {"attack": [observed(group)]}
         if public is not None:
@@ -224,6 +227,7 @@ class TrialLayout:
             mine,
             membership_candidates=ordered,
             members=order < len(non_members) // 2,
+            trained_by=self.pool.trained_by(ordered),
             candidates=candidates,
             positions=positions,
             source=self.pool.images,
@@ -269,6 +273,8 @@ class TrialLayout:
             candidates=candidates,
             pool=self.pool.images,
             members=members,
+            trained_by=self.pool.trained_by(membership_candidates),
+            senders=(self.number[group.client],),
             count=self._n_images(group.client) if group.size is None else len(whole),
             place=self.earlier.index(group.client) if group.client in self.earlier else -1,
             membership_candidates=membership_candidates,
@@ -287,6 +293,11 @@ class TrialLayout:
     def names(self) -> tuple[str, ...]:
         """The attacked clients and shadow clients."""
         return attacked_clients(self.population, self.target)
+
+    @cached_property
+    def number(self) -> dict[str, int]:
+        """By client, its number in the pool."""
+        return {name: number for number, name in enumerate(self.pool.names)}
 
     @cached_property
     def earlier(self) -> tuple[str, ...]:

@@ -21,7 +21,9 @@ class GroundTruth:
         positions: (T,) position of the true image in each line-up.
         candidates: (T, N) indices into the pool: the line-ups.
         pool: (P, 3, H, W) all candidate images, shared by all ground truths.
-        members: (N,) whether each membership candidate is an image of the artifact.
+        members: (N,) whether each membership candidate is an image of the target.
+        trained_by: (N,) number of the client that trained on each membership candidate; -1 for held-out images.
+        senders: Numbers of the clients whose artifacts are read: the target's, a control's, or both of a mixture.
         count: Number of images of the artifact.
         place: Position of the client's own earlier artifact in `Adversary.earlier`; -1 if there is none.
         membership_candidates: (N,) indices into the pool.
@@ -39,6 +41,8 @@ class GroundTruth:
     candidates: Tensor
     pool: Tensor
     members: Tensor
+    trained_by: Tensor
+    senders: tuple[int, ...]
     count: int
     place: int
     membership_candidates: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
@@ -49,6 +53,13 @@ class GroundTruth:
     def images(self) -> Tensor:
         """(n, 3, H, W): the artifact's images, or the sample of them."""
         return self.source[self.index]
+
+    @property
+    def non_members(self) -> Tensor:
+        """(N,): which membership candidates are non-members. Images that a sender trained on are no non-members of its
+        artifact.
+        """
+        return ~(self.members | torch.isin(self.trained_by, torch.tensor(self.senders, dtype=torch.int64)))
 
     @property
     def line_up(self) -> Tensor:

@@ -1,6 +1,6 @@
 """Task: decide which membership candidates are among an artifact's images."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -10,11 +10,11 @@ from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.statistics.interval import clopper_pearson
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.tasks.task import Baselines, Predictions, Task
+from fdgpriv.tasks.roc import alike, area, candidate_scores, shared_variances
+from fdgpriv.tasks.task import Answers, Baselines, Predictions, SharedVariances, Task
 
-FALSE_ACCUSATIONS = (0.01, 0.001)
+FALSE_ACCUSATIONS = (0.1, 0.01, 0.001)
 NOISES = 30  # random orders of the pool: targets share non-members, so one order affects many scores jointly
-_TOGETHER = 2048  # predictions scored at once
 
 
 class Members(Task):
@@ -44,6 +44,12 @@ class Members(Task):
     def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
         return 0.5
 
+    def details(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Tensor]:
+        return by_kind_of_non_member(predictions, truths)
+
+    def shared_variances(self, answers: Mapping[str, Answers], units: Sequence[str]) -> SharedVariances:
+        return shared_variances(answers, units)
+
     def of_set(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Measured]:
         return at_few_false_accusations(predictions, truths)
 
@@ -61,11 +67,27 @@ def auc(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Ten
             "member".
         truths: Which membership candidates are members.
     """
-    found = torch.full((len(predictions),), 0.5, dtype=torch.float64)
-    for places, members, others in _members_and_others(predictions, truths):
-        if members.shape[1] and others.shape[1]:
-            found[places] = area(members, others)
-    return found
+    areas = torch.full((len(predictions),), 0.5, dtype=torch.float64)
+    for places, members, others in alike(predictions, truths):
+        if members.scores.shape[1] and others.scores.shape[1]:
+            areas[places] = area(members.scores, others.scores)
+    return areas
+
+
+def by_kind_of_non_member(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Tensor]:
+    """The areas (M,) against held-out images alone, and against images that other clients trained on.
+
+    Both, or none where one of the predictions has no non-members of one kind.
+    """
+    areas: dict[str, list[Tensor]] = {"auc_held_out": [], "auc_other_clients": []}
+    for prediction, truth in zip(predictions, truths, strict=True):
+        scores, held_out = candidate_scores(prediction, truth), truth.trained_by < 0
+        for of_kind, which in zip(areas.values(), (held_out, ~held_out), strict=True):
+            members, others = scores[truth.members], scores[truth.non_members & which]
+            if not (len(members) and len(others)):
+                return {}
+            of_kind.append(area(members[None], others[None]))
+    return {name: torch.cat(of_kind) for name, of_kind in areas.items()}
 
 
 def at_few_false_accusations(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Measured]:
@@ -74,10 +96,10 @@ def at_few_false_accusations(predictions: Sequence[Prediction], truths: Sequence
     The interval is Clopper and Pearson's. Null where fewer than three false positives are allowed: even none would not
     show that the rate is met. An image that is a non-member of several targets counts once for this.
     """
-    groups = list(_members_and_others(predictions, truths))
-    distinct = torch.cat([truth.membership_candidates[~truth.members] for truth in truths]).unique().numel()
-    members = torch.cat([inside.flatten() for _, inside, _ in groups])
-    others = torch.cat([out.flatten() for _, _, out in groups])
+    groups = list(alike(predictions, truths))
+    distinct = torch.cat([out.images.flatten() for _, _, out in groups]).unique().numel()
+    members = torch.cat([inside.scores.flatten() for _, inside, _ in groups])
+    others = torch.cat([out.scores.flatten() for _, _, out in groups])
     return {f"tpr_at_fpr_{rate}": tpr_at_fpr(members, others, rate, distinct) for rate in FALSE_ACCUSATIONS}
 
 
@@ -95,25 +117,3 @@ def tpr_at_fpr(members: Tensor, others: Tensor, rate: float, distinct: int) -> M
     assert found.upper is not None
     ends = (found.lower, found.upper)
     return Measured(value=found.value, ci95=ends, n=len(members), direction="higher_leaks")
-
-
-def _members_and_others(
-    predictions: Sequence[Prediction], truths: Sequence[GroundTruth]
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Scores of members (G, m) and of others (G, o), for predictions with equally many of each; and their indices (G,)."""
-    by_counts: dict[tuple[int, int], list[int]] = {}
-    for place, truth in enumerate(truths):
-        by_counts.setdefault((len(truth.members), int(truth.members.sum())), []).append(place)
-    for (count, inside), places in by_counts.items():
-        for some in torch.tensor(places).split(_TOGETHER):
-            pairs = [(predictions[i], truths[i]) for i in some.tolist()]
-            scores = torch.stack([g if len(g) == count else g[t.membership_candidates] for g, t in pairs]).double()
-            members = torch.stack([truth.members for _, truth in pairs])
-            yield some, scores[members].view(len(some), inside), scores[~members].view(len(some), count - inside)
-
-
-def area(members: Tensor, others: Tensor) -> Tensor:
-    """(G,): the area under the ROC curve of G sets of scores, of members (G, m) and of others (G, o)."""
-    ranked = others.sort(dim=1).values
-    below, up_to = torch.searchsorted(ranked, members), torch.searchsorted(ranked, members, right=True)
-    return (below + up_to).double().mean(1) / 2 / others.shape[1]

@@ -4,7 +4,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +17,16 @@ from fdgpriv.targets.target import Target
 
 Secret = Literal["domain", "labels", "size", "membership", "content", "identity"]
 Baselines = dict[str, list[Prediction]]
+
+
+Answers = list[tuple[int, Prediction, GroundTruth]]  # number of the target, prediction, truth
+
+
+class SharedVariances(NamedTuple):
+    """Variances from what units share: by name, of the mean score; by control, of the attack's mean lead over it."""
+
+    of_mean: dict[str, float]
+    of_lead: dict[str, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +141,15 @@ class Task(ABC):
     def details(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Tensor]:
         """Further metrics of each prediction, by name, (M,) each."""
         return {}
+
+    def shared_variances(self, answers: Mapping[str, Answers], units: Sequence[str]) -> SharedVariances:
+        """Variances of mean scores from what several units share, such as candidates, over which units are no sample.
+
+        Args:
+            answers: By name (``attack``, controls), the answers for each target; every target has one of each name.
+            units: The independent unit of each target.
+        """
+        return SharedVariances({}, {})
 
     def of_set(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Measured]:
         """Figures of the predictions as a set, such as FID; no verdict depends on them."""
