@@ -139,7 +139,7 @@ def test_the_scores_of_repeats_are_averaged() -> None:
     def run(one: float, other: float, trusted: float | None) -> Scores:
         table = {"attack": [one, other], "noise": [other, one]}
         crossed = {"a": [one, one]}
-        return Scores(["a/1", "b/1"], ["a", "b"], table, {"ssim": table}, crossed, {"attack": {}}, trusted)
+        return Scores(["a/1", "b/1"], ["a", "b"], table, {"ssim": table}, crossed, {"attack": {}}, trust=trusted)
 
     def of(*runs: Scores) -> Scores:
         return averaged([{"images": one} for one in runs])["images"]
