@@ -138,14 +138,14 @@ def _bounds(told: Privacy) -> str:
 
 
 def claims(found: Sequence[Claim]) -> Table:
-    """The claims ledger."""
+    """The claims ledger; a statement of design has no verdict."""
     heads = ("Claim", "The paper says", "Measured by", "Verdict", "Why, and the evidence")
     body = (
         (
             code(claim.id),
             text(f"“{claim.quote}”"),
             text(claim.measurement),
-            verdict(claim.verdict),
+            verdict(claim.verdict) if claim.verdict else text("design"),
             text(claim.reason, "\n".join(claim.evidence)),
         )
         for claim in found

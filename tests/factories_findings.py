@@ -20,6 +20,7 @@ def outcome(verdict: Verdict, **given: Any) -> Leakage:
     """A test with this verdict, and a lead that goes with it."""
     why = None if verdict == "leak" else "too few units" if verdict == "inconclusive" else "tested"
     usual = {"value": None, "reason": "no decoder", "p": P[verdict], "verdict": verdict, "why": why}
+    usual |= {"upper_bound": 0.05} if verdict == "no_leak_found" else {}
     return Leakage.model_validate({**usual, **given})
 
 

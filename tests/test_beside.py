@@ -219,8 +219,8 @@ def test_without_fedavg_of_the_same_network_the_call_that_adds_it_is_told() -> N
 @pytest.mark.parametrize(
     ("mine", "theirs", "gain", "verdict", "said"),
     [
-        (QUIET, QUIET, measured(0.01, 0.03), "supported", "to within 0.05"),
-        (LEAKS, LEAKS, measured(-0.01, 0.03), "supported", "to within 0.05"),
+        (QUIET, QUIET, measured(0.01, 0.03), "undecided", "to within 0.05 of AUC; the sentence claims more"),
+        (LEAKS, LEAKS, measured(-0.01, 0.03), "undecided", "to within 0.05 of AUC; the sentence claims more"),
         (LEAKS, QUIET, measured(0.07, 0.03), "refuted", "members are found better"),
         (LEAKS, QUIET, measured(0.02, 0.01), "refuted", "members are found better"),
         (QUIET, QUIET, measured(0.07, 0.03), "undecided", "members are not found"),
@@ -300,7 +300,7 @@ QUIET_STYLE, LEAKY_STYLE = style("no_leak_found", 0.5), style("leak", 0.6)
     [
         (LEAKY_STYLE, style("no_leak_found", 0.51), measured(0.09, 0.03), "refuted", "more of each"),
         (LEAKY_STYLE, LEAKY_STYLE, measured(0.0, 0.03), "refuted", "as much of each"),
-        (QUIET_STYLE, QUIET_STYLE, measured(0.0, 0.03), "supported", "no leak found"),
+        (QUIET_STYLE, QUIET_STYLE, measured(0.0, 0.03), "undecided", "no leak found"),
         (QUIET_STYLE, LEAKY_STYLE, measured(-0.1, 0.03), "undecided", "one style leaks"),
         (style("inconclusive", 0.5), QUIET_STYLE, measured(0.0, 0.03), "undecided", "too few units"),
         (style("no_leak_found", 0.53), QUIET_STYLE, measured(0.04, 0.03), "undecided", "rise"),
@@ -325,7 +325,7 @@ def test_errors_in_the_unit_of_the_features_are_not_compared_between_trainings()
     error: dict[str, Any] = {"headline": "max_abs_error", "metrics": {"max_abs_error": measured(0.08, 0.05)}}
     quiet = style("no_leak_found", 0.5, "exact_recovery").model_copy(update=error)
     found = more(quiet, quiet, measured(-0.001, 0.0005, direction="lower_leaks"))
-    assert found.verdict == "supported"
+    assert found.reason.startswith("no leak found")
     assert "three minus one not comparable (its unit is the features'" in found.evidence[1]
 
 

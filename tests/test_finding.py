@@ -72,7 +72,7 @@ NAMES = {
     "runs.0.attacks.0.curve.0": "images units value controls",
     "runs.0.attacks.0.units": "kind n federated shadows",
     "runs.0.attacks.0.metrics.psnr": "value ci95 n direction reason",
-    "runs.0.claims.0": "id quote measurement evidence verdict reason",
+    "runs.0.claims.0": "id kind quote measurement evidence verdict reason",
     "runs.0.privacy.epsilon_measured": "clopper_pearson gdp one_run one_run_ceiling",
     "timing": "total_s train_s attack_s peak_rss_mb",
 }

@@ -1,4 +1,4 @@
-"""Privacy claims of the papers, decided by the evidence of one run."""
+"""Privacy and cost claims of the papers, decided by the evidence of one run, and statements of design beside them."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -12,14 +12,15 @@ __all__ = ["PAPERS", "Case", "Hypothesis", "claims", "hypotheses"]
 
 
 def hypotheses(method: str) -> Sequence[Hypothesis]:
-    """Privacy claims of the method's paper as hypotheses; empty if it makes none."""
+    """The sentences of the method's paper as hypotheses; empty if it makes none."""
     if method not in PAPERS:
         return ()
-    found: Sequence[Hypothesis] = import_module(f"fdgpriv.claims.{method}").HYPOTHESES
-    return found
+    sentences: Sequence[Hypothesis] = import_module(f"fdgpriv.claims.{method}").HYPOTHESES
+    return sentences
 
 
 def claims(method: str, case: Case) -> tuple[Claim, ...]:
-    """The ledger of this method's paper: one row for each hypothesis, decided where the evidence decides it."""
-    every = hypotheses(method)
-    return tuple(one.claim(found) for one, found in zip(every, decided(every, case), strict=True))
+    """The ledger of this method's paper: one row for each sentence, decided where the evidence decides it."""
+    sentences = hypotheses(method)
+    decisions = decided(sentences, case)
+    return tuple(sentence.claim(decision) for sentence, decision in zip(sentences, decisions, strict=True))

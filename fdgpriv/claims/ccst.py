@@ -1,54 +1,44 @@
-"""Privacy claims of the CCST paper (Chen et al., WACV 2023)."""
+"""Privacy claims of the CCST paper (Chen et al., WACV 2023).
+
+The paper grants that who holds leaked images of a client reconstructs more (App. A, intra-client): the insider decides H-C9
+only, and the other claims are about adversaries without leaked images.
+"""
 
 import re
 
-from fdgpriv.claims.colour import no_leak_beyond_colour
-from fdgpriv.claims.hypothesis import (
-    Case,
-    Decision,
-    Hypothesis,
-    interval,
-    no_leak_by,
-    rows_of,
-    statistics_layers,
-    together,
-    wire_verdict,
-)
+from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.claims.by_attack import WITHOUT_LEAKED_IMAGES, measured_by, no_leak_by, together
+from fdgpriv.claims.colour import class_beyond_colour, no_leak_beyond_colour
+from fdgpriv.claims.findings import finding_text, rows_of
+from fdgpriv.claims.harder import harder_for_many
+from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, interval
+from fdgpriv.claims.wire import no_data_crosses, numbers, uploads
 from fdgpriv.statistics.interval import Interval
 
+_STYLES = (StyleStatistics.kind,)
 
-def _messages(case: Case) -> Decision:
-    layers = statistics_layers(case)
-    if not case.records:
-        return Decision("undecided", "not measured: no artifacts were shared")
-    relayed = sum(record.relayed and record.level == "image" for record in case.records)
-    accuracies = sum(record.kind == "validation_metrics" for record in case.records)
+
+def _not_unique(case: Case) -> Decision:
+    """Decided by counting: a continuous map to fewer numbers is not injective, by the invariance of domain.
+
+    The images of a client have more numbers than its style has. That different data *can* have the same style does not say
+    how often: that is what identification measures, as evidence.
+    """
+    image = case.facts.get("image_numbers")
+    styles = uploads(case, *_STYLES)
+    if not styles or image is None:
+        return Decision("undecided", "not measured: needs styles that clients share and the size of their images")
+    widest = max(styles, key=lambda record: numbers(record) / record.samples)
+    data, style = widest.samples * image, numbers(widest)
+    named = rows_of(case, ["identification"], _STYLES, WITHOUT_LEAKED_IMAGES)
     evidence = (
-        f"BatchNorm statistics, computed from images, of {layers} layers in clients' uploads",
-        f"{relayed} times a single-image style of one client was sent to another client",
-        f"{accuracies} times a client's accuracy on its held-out images was sent",
+        f"a style of {style:,} numbers is computed from {widest.samples} images of {image:,.0f} numbers each",
+        *(f"which image is behind a single style, nevertheless: {finding_text(row, image=True)}" for row in named),
     )
-    if layers or relayed:
-        return Decision("refuted", "statistics of private images are shared in every round", evidence)
-    if accuracies:
-        return Decision("refuted", "figures of private images, their accuracies, are shared besides models", evidence)
-    return Decision("supported", "only parameters and pooled styles are shared", evidence)
-
-
-def _harder(case: Case) -> Decision:
-    """Decided by reconstruction from the overall style; where it leaks, by whether a single style leaks more."""
-    found = no_leak_by("gan", level="client")(case)
-    leads = [
-        (row.main.lead.value or 0.0, row.positive_control.lead or 0.0)
-        for row in rows_of(case, ["gan"], level="client")
-        if wire_verdict(row) == "leak" and row.main and row.main.lead and row.positive_control
-    ]
-    if leads and all(own < single for own, single in leads):
-        told = ", ".join(f"{own:.2g} against {single:.2g} dB" for own, single in leads)
-        return found.undecided(
-            f"the overall style leaks as well, but the attack leads by less than on single images' styles: {told}"
-        )
-    return found
+    if style >= data:
+        return Decision("undecided", "inconclusive: the style has as many numbers as the images behind it", evidence)
+    reason = "more numbers go into a style than it has, so that it has many sources; no protection where few are likely"
+    return Decision("supported", reason, evidence)
 
 
 _SMALL_SHARE = 10.0  # percent of a client's images
@@ -70,9 +60,15 @@ def _only_when_much_leaked(case: Case) -> Decision:
         for whose, at in found.items()
         if at
     )
-    beaten = [share for share, name in sorted(found["image"].items()) if case.facts.get(f"{name}_low", 0.0) > 0]
+    beaten = [
+        share
+        for share, name in sorted(found["image"].items())
+        if case.facts.get(f"{name}_low", 0.0) > 0 and case.facts[name] >= _MATTERS
+    ]
     if not beaten:
-        reason = "inconclusive: the insider beats its controls at none of these shares; a larger gan:steps may decide"
+        reason = (
+            f"inconclusive: the insider leads by {_MATTERS:g} dB at none of these shares; a larger gan:steps may decide"
+        )
         return Decision("undecided", reason, evidence)
     small = [name for share, name in found["image"].items() if share <= _SMALL_SHARE]
     p = together(Interval.read(case.facts, name).p_above() for name in small)
@@ -98,54 +94,57 @@ def _images(case: Case, share: float) -> float:
     return case.facts[f"leaked_{share:g}_count"]
 
 
+_RECONSTRUCTED = no_leak_beyond_colour("gan", on=_STYLES, by=WITHOUT_LEAKED_IMAGES, matters=True)
+
 HYPOTHESES = (
     Hypothesis(
         "H-C1",
         "can hardly be used to reconstruct the dataset",
         "a generator's reconstruction from a single image's style, compared with noise, mean images and its own colour",
-        no_leak_beyond_colour("gan"),
+        _RECONSTRUCTED,
     ),
     Hypothesis(
         "H-C2",
         "different datasets can have the same style vector",
-        "identification of the image behind a single style among candidates",
-        no_leak_by("identification", image=True),
+        "numbers that go into a style, against the numbers that it has; beside it, identification of the image behind a style",
+        _not_unique,
     ),
     Hypothesis(
         "H-C3",
         "we can hardly infer any content information except for overall color",
-        "the class of the image behind a single style",
-        no_leak_by("class_probe", image=True),
+        "the class of the image behind a single style, compared with the class by its mean colour alone",
+        class_beyond_colour,
     ),
     Hypothesis(
         "H-C4",
-        "cannot be utilized to reconstruct the dataset",
+        "without dataset leakage",
         "membership in the overall style, by number of images",
-        no_leak_by("style_membership", level="client"),
+        no_leak_by("style_membership", on=_STYLES, by=WITHOUT_LEAKED_IMAGES, level="client", broad=True),
     ),
     Hypothesis(
         "H-C5",
-        "the style vector has no order: its content can be rearranged",
-        "optimisation-based inversion of a single image's style",
-        no_leak_by("style_inversion", image=True),
+        "it is hard to rearrange those pixels into proper order",
+        "optimisation-based inversion of a single image's style, compared with its own colour, which has no order",
+        no_leak_beyond_colour("style_inversion", on=_STYLES, by=WITHOUT_LEAKED_IMAGES, matters=True),
     ),
     Hypothesis(
         "H-C6",
-        "not violating the original data-sharing restriction",
+        "which introduces styles of other domains into this client",
         "the domain behind a single style",
-        no_leak_by("domain_inference", image=True, on=("style_statistics",)),
+        measured_by("domain_inference", image=True, on=_STYLES),
+        "design",
     ),
     Hypothesis(
         "H-C7",
         "do not contain spatial structural information about the image content",
-        "a low-pass layout of the image from its single style",
-        no_leak_by("layout_probe", image=True),
+        "a low-pass layout of the image from its single style, without brightness and contrast",
+        no_leak_by("layout_probe", image=True, on=_STYLES),
     ),
     Hypothesis(
         "H-C8",
         "even more difficult for the overall style vector",
-        "the reconstruction attack on the overall style, and on single images'",
-        _harder,
+        "the lead of reconstruction attacks on the overall style, against that on single images' styles",
+        harder_for_many("gan", "style_inversion"),
     ),
     Hypothesis(
         "H-C9",
@@ -154,9 +153,21 @@ HYPOTHESES = (
         _only_when_much_leaked,
     ),
     Hypothesis(
+        "4.4 client",
+        "neither can a malicious source client recover other clients' images only from style vectors",
+        "reconstruction from single images' styles by a client with its own images",
+        no_leak_beyond_colour("gan", "style_inversion", on=_STYLES, by=("client",), matters=True),
+    ),
+    Hypothesis(
+        "4.4 outsider",
+        "nor an outside attacker can reconstruct source images using a pre-trained generator",
+        "a generator's reconstruction from single images' styles by a third party with public images of another domain",
+        no_leak_beyond_colour("gan", on=_STYLES, by=("third_party",), matters=True),
+    ),
+    Hypothesis(
         "messages",
-        "without dataset leakage",
-        "artifacts shared besides styles and parameters",
-        _messages,
+        "not violating the original data-sharing restriction",
+        "whether anything that clients send is an image, or as much as one",
+        no_data_crosses,
     ),
 )

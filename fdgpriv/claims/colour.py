@@ -1,15 +1,18 @@
-"""Rules for claims that styles tell an image's overall colour at most: a reconstruction must be nearer than that colour."""
+"""Rules for claims that styles tell an image's overall colour at most: what is inferred must exceed what that colour tells."""
 
 from dataclasses import replace
 from typing import Any
 
-from fdgpriv.claims.hypothesis import Case, Decision, Rule, figure, image_verdict, no_leak_by, rows_of
+from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.claims.by_attack import WITHOUT_LEAKED_IMAGES, no_leak_by
+from fdgpriv.claims.findings import figure, image_verdict, rows_of
+from fdgpriv.claims.hypothesis import Case, Decision, Rule, interval
 from fdgpriv.results.attack_finding import OVER_OWN_COLOUR, AttackFinding
 from fdgpriv.statistics.interval import Interval
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.paired import LEVEL
 
-_DRAWS = "gan"
+_DRAWS = ("gan", "style_inversion")
 _NOT_COMPARED = Measured(value=None, reason="not compared with one colour", direction="higher_leaks")
 _NO_NEARER = "an attack beats every control, but not the best image of one colour"
 
@@ -22,7 +25,7 @@ def no_leak_beyond_colour(*attacks: str, **given: Any) -> Rule:
         plain, found = rule(case), rule(replace(case, attacks=[_beyond_colour(row) for row in case.attacks]))
         leads = [
             row.metrics[OVER_OWN_COLOUR]
-            for row in rows_of(case, [_DRAWS], given.get("on", ()))
+            for row in rows_of(case, _DRAWS, given.get("on", ()), given.get("by", ()))
             if image_verdict(row) == "leak" and OVER_OWN_COLOUR in row.metrics
         ]
         told = (f"dB over the best image of one colour: {', '.join(map(figure, leads))}",) if leads else ()
@@ -35,7 +38,7 @@ def no_leak_beyond_colour(*attacks: str, **given: Any) -> Rule:
 
 def _beyond_colour(row: AttackFinding) -> AttackFinding:
     """The same row; a reconstruction that is not nearer than its colour is no success any more."""
-    if row.attack != _DRAWS:
+    if row.attack not in _DRAWS:
         return row
     lead = row.metrics.get(OVER_OWN_COLOUR, _NOT_COMPARED)
     low, high = lead.ci95 or (None, None)
@@ -54,3 +57,27 @@ def _beyond_colour(row: AttackFinding) -> AttackFinding:
             for scope, one in row.leakage.items()
         }
     return row.model_copy(update=changed)
+
+
+def class_beyond_colour(case: Case) -> Decision:
+    """Decided by the class of the image behind a style, where it is told better than by the image's overall colour."""
+    decision = no_leak_by(
+        "class_probe", image=True, on=(StyleStatistics.kind,), by=WITHOUT_LEAKED_IMAGES, matters=True
+    )(case)
+    if decision.verdict != "refuted":
+        return decision
+    if "colour_accuracy_high" not in case.facts:
+        return decision.undecided("inconclusive: the class by the overall colour alone is not measured")
+    colour = f"the class by an image's mean colour alone: balanced accuracy {interval(case.facts, 'colour_accuracy')}"
+    decision = replace(decision, evidence=(*decision.evidence, colour))
+    most = max(_lower(row) for row in rows_of(case, ["class_probe"], (StyleStatistics.kind,), WITHOUT_LEAKED_IMAGES))
+    if most <= case.facts["colour_accuracy_high"]:
+        return decision.undecided("inconclusive: the class is not told better than by the image's overall colour")
+    reason = "the class is told, and better than by the image's overall colour"
+    return replace(decision, reason=reason)
+
+
+def _lower(row: AttackFinding) -> float:
+    """The lower end of the probe's balanced accuracy, where it leaks; else 0."""
+    value = row.metrics.get(row.headline)
+    return value.ci95[0] if image_verdict(row) == "leak" and value and value.ci95 else 0.0

@@ -2,17 +2,9 @@
 
 from dataclasses import replace
 
-from fdgpriv.claims.hypothesis import (
-    Case,
-    Decision,
-    Hypothesis,
-    difference_text,
-    finding_text,
-    needs,
-    no_leak_by,
-    refused,
-    wire_verdict,
-)
+from fdgpriv.claims.by_attack import BROADER, measured_by, no_leak_by
+from fdgpriv.claims.findings import difference_text, finding_text, refused, wire_verdict
+from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, needs
 from fdgpriv.evaluation.comparison import Compared, RunComparison
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.statistics.interval import Interval
@@ -46,8 +38,8 @@ def _compromised(case: Case) -> Decision:
 def _random_keys(case: Case) -> Decision:
     """Decided by membership inference from the model that a client receives, with learned against random embeddings.
 
-    Random embeddings contain no information, so any increase in membership leakage is due to learned ones. A decrease
-    decides nothing.
+    Random embeddings contain no information, so any increase in membership leakage is due to learned ones. Without one
+    they may contain what this attack does not look for.
     """
     other = {"learned": "random", "random": "learned"}.get(str(case.settings.get("embedding")))
     run = case.run_with(embedding=other) if other else None
@@ -83,7 +75,7 @@ def _random_keys(case: Case) -> Decision:
         reason = f"no difference beyond {_EQUIVALENCE}, by an attack that fails on its positive control"
         return Decision("undecided", f"inconclusive: {reason}", evidence)
     reason = f"random embeddings, which contain no information, give equal membership leakage, to within {_EQUIVALENCE} of AUC"
-    return Decision("supported", reason, evidence)
+    return Decision("undecided", reason + BROADER, evidence)
 
 
 def _client_membership(row: AttackFinding) -> bool:
@@ -112,13 +104,26 @@ def _identifier(case: Case) -> Decision:
     )
 
 
-def _key(case: Case) -> Decision:
-    if not any(row.kind == "client_embedding" for row in case.attacks):
-        return Decision(
-            "undecided",
-            "not measured: needs embeddings, which are shared only with --method hfedf:embedding=autoencoder",
+_RECOVERED = 1e-3  # relative error, above float32's rounding
+
+
+def _unaware(case: Case) -> Decision:
+    """Decided by algebra on the run's hypernetwork: the variant of App. C.3 itself is not trained."""
+    if "key_error" not in case.facts:
+        return Decision("undecided", "not measured: needs a hypernetwork")
+    evidence = tuple(
+        f"{what}: largest relative error {case.facts[name]:.2g}"
+        for what, name in (("the embedding", "key_error"), ("the client's update", "update_error"))
+    )
+    if case.facts["key_error"] <= _RECOVERED:
+        reason = (
+            "without the embedding the server needs the hypernetwork's gradient from the client, and computes the "
+            "embedding and the update from it"
         )
-    return no_leak_by("domain_inference", "label_histogram", on=("client_embedding",))(case)
+        return Decision("refuted", reason, evidence)
+    return Decision(
+        "undecided", "inconclusive: the embedding is not recovered from this hypernetwork's gradient", evidence
+    )
 
 
 HYPOTHESES = (
@@ -159,14 +164,19 @@ HYPOTHESES = (
     ),
     Hypothesis(
         "H-H6",
-        "ensures the server remains unaware",
-        "the update and the embedding from the hypernetwork's gradient",
-        needs("the variant that sends the hypernetwork to its clients (App. C.3), which is not built"),
+        "This method ensures the server remains unaware of client-specific embeddings",
+        "the update and the embedding, solved for from the hypernetwork's gradient",
+        _unaware,
     ),
     Hypothesis(
         "H-H7",
         "an autoencoder (Table 6) to obtain fixed (non-learnable) embeddings based on data distribution",
         "domain and labels from the embedding",
-        _key,
+        measured_by(
+            *("domain_inference", "label_histogram"),
+            on=("client_embedding",),
+            needed="embeddings, which are shared only with --method hfedf:embedding=autoencoder",
+        ),
+        "design",
     ),
 )

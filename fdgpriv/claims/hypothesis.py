@@ -1,16 +1,19 @@
-"""A paper's claim as a hypothesis, and the rules by which evidence decides one."""
+"""A sentence of a paper as a hypothesis: its quote, what decides it, and the correction over a paper's claims.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+A *claim* says something about privacy or cost that measurements can contradict; it is supported, refuted or undecided.
+A statement of *design* says how the method works; it is listed with what was measured of its consequences, without a
+verdict.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.evaluation.comparison import RunComparison
 from fdgpriv.federation.transcript import Record
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.run import Claim
-from fdgpriv.statistics.measured import Measured
-from fdgpriv.statistics.multiplicity import holm, simes
+from fdgpriv.statistics.multiplicity import holm
 
 Word = Literal["supported", "refuted", "undecided"]
 FALSE_CLAIMS = 0.05  # family-wise, over the claims of one paper
@@ -69,41 +72,48 @@ Rule = Callable[[Case], Decision]
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A claim with its decision rule.
+    """A sentence of the paper with the rule that decides it.
 
     Attributes:
         id: For example H-S1.
         quote: Verbatim from the paper.
-        measurement: What is measured to decide it.
-        rule: Decides it from the evidence.
+        measurement: What is measured to decide it; of a statement of design, what is measured of its consequences.
+        rule: Decides it from the evidence; of a statement of design it collects the evidence.
+        kind: A claim, or a statement of design, which has no verdict.
     """
 
     id: str
     quote: str
     measurement: str
     rule: Rule
+    kind: Literal["claim", "design"] = "claim"
 
-    def claim(self, found: Decision) -> Claim:
+    def claim(self, decision: Decision) -> Claim:
         """The entry of results.json."""
         return Claim(
             id=self.id,
+            kind=self.kind,
             quote=self.quote,
             measurement=self.measurement,
-            evidence=found.evidence,
-            verdict=found.verdict,
-            reason=found.reason,
+            evidence=decision.evidence,
+            verdict=decision.verdict if self.kind == "claim" else None,
+            reason=decision.reason,
         )
 
 
 def decided(hypotheses: Sequence[Hypothesis], case: Case) -> list[Decision]:
-    """The decision on each claim of a paper; one that rests on a leak must pass Holm's correction over the claims."""
-    found = [hypothesis.rule(case) for hypothesis in hypotheses]
-    tested = [i for i, one in enumerate(found) if one.p is not None]
-    for i, p in zip(tested, holm([one.p for one in found if one.p is not None]), strict=True):
-        if found[i].leak and p > FALSE_CLAIMS:
-            reason = f"inconclusive: p = {found[i].p:.2g}, {p:.2g} after Holm's correction over the paper's claims"
-            found[i] = replace(found[i], verdict="undecided", reason=reason)
-    return found
+    """The decision on each sentence of a paper; a claim that rests on a leak must pass Holm's correction over the claims."""
+    decisions = [hypothesis.rule(case) for hypothesis in hypotheses]
+    tested = [
+        (i, decision.p)
+        for i, (hypothesis, decision) in enumerate(zip(hypotheses, decisions, strict=True))
+        if hypothesis.kind == "claim" and decision.p is not None
+    ]
+    for (i, p), corrected in zip(tested, holm([p for _, p in tested]), strict=True):
+        if decisions[i].leak and corrected > FALSE_CLAIMS:
+            reason = f"inconclusive: p = {p:.2g}, {corrected:.2g} after Holm's correction over the paper's claims"
+            decisions[i] = replace(decisions[i], verdict="undecided", reason=reason)
+    return decisions
 
 
 def interval(facts: Mapping[str, float], name: str) -> str:
@@ -115,172 +125,3 @@ def interval(facts: Mapping[str, float], name: str) -> str:
 def needs(what: str) -> Rule:
     """A rule that is always undecided, as `what` is not available."""
     return lambda case: Decision("undecided", f"not measured: needs {what}")
-
-
-def no_leak_by(
-    *attacks: str,
-    image: bool = False,
-    leak: Word = "refuted",
-    on: Sequence[str] = (),
-    by: Sequence[str] = (),
-    level: str | None = None,
-) -> Rule:
-    """Rule for the claim that an artifact leaks nothing: a leak found by one of `attacks` refutes it.
-
-    It is supported only if all of them ran, found no leak, and succeeded on their positive control.
-
-    Args:
-        attacks: Names of attacks.
-        image: Use the results on single-image artifacts, shared or not.
-        leak: Verdict if there is a leak; "supported" for a claim that the artifact is informative.
-        on: Artifact kinds to include; none for all.
-        by: Adversaries to include; none for all.
-        level: Of the artifacts to include, image, client or group; None for all.
-    """
-
-    def decide(case: Case) -> Decision:
-        rows = rows_of(case, attacks, on, by, level)
-        verdicts = [(row, image_verdict(row)) if image else (row, wire_verdict(row)) for row in rows]
-        p = together(_p(row, image) for row in rows)
-        leaking = [row for row, verdict in verdicts if verdict == "leak"]
-        if leaking:
-            leaks = tuple(finding_text(row, image) for row in leaking)
-            recovered = any(row.recovers for row in leaking)  # a fact, and no test
-            reason = "an attack beats every control that lacks the artifact"
-            return Decision(leak, reason, leaks, None if recovered else p, leak=True)
-        if not verdicts:
-            return Decision("undecided", f"not measured: needs {' or '.join(attacks)} on this artifact")
-        if missing := _not_asked(case, attacks, on, by):
-            return Decision("undecided", f"not measured: needs {' and '.join(missing)} on this artifact, too", p=p)
-        unsure = [row for row, verdict in verdicts if verdict != "no_leak_found"]
-        if unsure:
-            return Decision("undecided", f"inconclusive: {why(unsure[0])}", p=p)
-        other: Word = "supported" if leak == "refuted" else "refuted"
-        reason = "no leak found at these budgets, by attacks that succeed on their positive control"
-        return Decision(other, reason, tuple(finding_text(row, image) for row, _ in verdicts), p)
-
-    return decide
-
-
-def rows_of(
-    case: Case, attacks: Sequence[str], on: Sequence[str] = (), by: Sequence[str] = (), level: str | None = None
-) -> list[AttackFinding]:
-    """What these attacks found, arguments as of `no_leak_by`."""
-    return [
-        row
-        for row in case.attacks
-        if row.attack in attacks
-        and not refused(row)
-        and (not on or row.kind in on)
-        and (not by or row.threat.role in by)
-        and level in (None, row.level)
-    ]
-
-
-def _not_asked(case: Case, attacks: Sequence[str], on: Sequence[str], by: Sequence[str]) -> list[str]:
-    """Those of `attacks` that the audit left out; one that is not applicable could not have found a leak."""
-    listed = {row.attack for row in case.attacks if (not on or row.kind in on) and (not by or row.threat.role in by)}
-    return [attack for attack in attacks if attack not in listed]
-
-
-def together(ps: Iterable[float | None]) -> float | None:
-    """Simes' p over those tests that have a p; None where none has."""
-    known = [p for p in ps if p is not None]
-    return simes(known) if known else None
-
-
-def why(row: AttackFinding) -> str:
-    """The reason of what `wire_verdict` says."""
-    return (row.main.why if row.main else row.reason) or "see the attack"
-
-
-def refused(row: AttackFinding) -> bool:
-    """Whether nothing was attacked."""
-    return all(one.verdict == "not_applicable" for one in row.leakage.values())
-
-
-def _p(row: AttackFinding, image: bool) -> float | None:
-    """The p of the test that the verdict on this row rests on; None where it rests on none."""
-    if row.recovers:
-        return None
-    if image and row.shared and row.level != "image":
-        return row.positive_control.p if row.positive_control else None
-    return row.main.p if row.main else None
-
-
-def wire_verdict(row: AttackFinding) -> str:
-    """The verdict on the shared artifact; ``not_shared`` if it was not."""
-    if not row.shared:
-        return "not_shared"
-    return _own_verdict(row)
-
-
-def _own_verdict(row: AttackFinding) -> str:
-    """The verdict in the client scope, or in the domain scope where the attack has no other."""
-    return row.main.verdict if row.main else "not_applicable"
-
-
-def image_verdict(row: AttackFinding) -> str:
-    """The verdict on a single-image artifact: the finding's own if it attacks one, otherwise its positive control's."""
-    if not row.shared or row.level == "image":
-        return _own_verdict(row)
-    if row.positive_control is None or row.positive_control.succeeded is None:
-        return "inconclusive"
-    return "leak" if row.positive_control.succeeded else "inconclusive"
-
-
-def finding_text(row: AttackFinding, image: bool = False) -> str:
-    """Attack, adversary, artifact and figure: membership by client on global_model:group: auc 0.52 [0.45, 0.59]."""
-    single = image and row.shared and row.level != "image" and row.positive_control is not None
-    value = row.positive_control.value if single and row.positive_control else row.metrics[row.headline]
-    on = "single images" if image else row.artifact
-    return f"{row.attack} by {row.threat.role} on {on}: {row.headline} {figure(value)}"
-
-
-def figure(value: Measured) -> str:
-    """The figure with its interval, if any: 0.62 [0.55, 0.7]."""
-    if value.value is None:
-        return "–"
-    return f"{value.value:.3g}" + (f" [{value.ci95[0]:.3g}, {value.ci95[1]:.3g}]" if value.ci95 is not None else "")
-
-
-def difference_text(value: Measured) -> str:
-    """A paired difference with its interval and the number of clients."""
-    if value.value is None:
-        return f"not comparable ({value.reason})"
-    low, high = value.ci95 or (0.0, 0.0)
-    ends = "" if value.ci95 is None else f" [{_rounded(low):+.3g}, {_rounded(high):+.3g}]"
-    return f"{_rounded(value.value):+.3g}{ends} paired over {value.n} clients"
-
-
-def _rounded(value: float) -> float:
-    """0 without a sign where the value is 0 up to rounding."""
-    return 0.0 if abs(value) < 1e-12 else value
-
-
-_MODELS = ("model_state", "model_update")
-_FROZEN = {"freeze": ("",), "freeze_backbone": ("backbone.",)}  # by `buffers`, how the names of frozen layers begin
-_HEAD = "head."  # a head sent by itself has its tensors' names without this
-
-
-def statistics_layers(case: Case) -> int:
-    """Number of BatchNorm layers whose running statistics, computed from images, clients share with the server.
-
-    Over all rounds; frozen statistics are nobody's.
-    """
-    frozen = _FROZEN.get(str(case.settings.get("buffers")), ())
-    names = {
-        name.rpartition(".")[0]
-        for record in case.records
-        if record.receiver == SERVER
-        for name in record.shapes
-        if name.endswith("running_mean") and not (record.kind in _MODELS and name.startswith(frozen))
-    }
-    return len({name.removeprefix(_HEAD) for name in names})
-
-
-def bytes_per_client_round(case: Case, kinds: Sequence[str]) -> float:
-    """Mean bytes of these kinds that one client sends and receives per round."""
-    some = [record for record in case.records if record.kind in kinds]
-    pairs = {(record.round, record.sender if record.receiver == SERVER else record.receiver) for record in case.records}
-    return sum(record.nbytes for record in some) / max(1, len(pairs))

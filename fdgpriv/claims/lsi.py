@@ -1,21 +1,11 @@
-"""Privacy claims of the LSI paper (latent space inversion)."""
+"""Privacy and cost claims of the LSI paper (Palakkadavath et al., latent space inversion)."""
 
-from dataclasses import replace
-
-from fdgpriv.artifacts.artifact import SERVER
-from fdgpriv.claims.hypothesis import (
-    Case,
-    Decision,
-    Hypothesis,
-    Rule,
-    figure,
-    interval,
-    needs,
-    no_leak_by,
-    statistics_layers,
-)
+from fdgpriv.claims.by_attack import DESIGN, no_leak_by
+from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, Rule, interval, needs
+from fdgpriv.claims.layers import head_insufficient, one_layer_insufficient
+from fdgpriv.claims.overhead import less_overhead
+from fdgpriv.claims.wire import no_data_crosses, statistics_layers, uploads
 from fdgpriv.statistics.interval import Interval
-from fdgpriv.statistics.measured import Measured
 
 
 def _where_trained(rule: Rule) -> Rule:
@@ -30,27 +20,16 @@ def _where_trained(rule: Rule) -> Rule:
     return decide
 
 
-def _single_layer(case: Case) -> Decision:
+def _partial(case: Case) -> Decision:
+    """What later rounds send beside the classifier head of stage 1."""
     layers = statistics_layers(case)
-    if not layers:
-        return Decision("undecided", "not measured: no BatchNorm statistics were shared")
-    evidence = (f"running statistics of {layers} BatchNorm layers in clients' uploads",)
-    if layers > 1:
-        return Decision("refuted", f"statistics of {layers} layers are uploaded, not of one", evidence)
-    return Decision("supported", "statistics of one layer are uploaded", evidence)
-
-
-def _overhead(case: Case) -> Decision:
-    uploaded = sum(record.nbytes for record in case.records if record.receiver == SERVER)
-    plain = sum(r.nbytes for r in case.records if r.receiver == SERVER and r.kind == "model_state")
-    if not uploaded or not plain:
-        return Decision("undecided", "not measured: no models were uploaded")
-    evidence = (f"{uploaded:,} bytes uploaded by all clients, {plain:,} of them models",)
-    return Decision(
-        "refuted" if uploaded > plain else "supported",
-        f"{uploaded / plain:.2f} times the upload of plain averaging",
-        evidence,
+    if not uploads(case):
+        return Decision("undecided", "not measured: no artifacts were shared")
+    evidence = (
+        f"running statistics of {layers} BatchNorm layers in clients' uploads, over all stages",
+        f"{len(uploads(case, 'classifier_head'))} heads and {len(uploads(case, 'model_state'))} models uploaded",
     )
+    return Decision("undecided", f"{DESIGN}: it holds of stage 2; stage 5 uploads the models in each round", evidence)
 
 
 _ACCURATE = 0.25  # relative error below which statistics count as accurate estimates of the moments
@@ -79,8 +58,7 @@ def _resemble(case: Case) -> Decision:
             "inconclusive: whether synthesised latents are nearer to real ones than noise; more clients would decide"
         )
         return Decision("undecided", reason, evidence)
-    found = no_leak_by("latent_inversion", on=("classifier_head",))(case)
-    return replace(found, evidence=evidence + found.evidence)
+    return Decision("supported", "synthesised latents are nearer to real ones than noise", evidence)
 
 
 def _withheld(case: Case) -> Decision:
@@ -95,48 +73,6 @@ def _withheld(case: Case) -> Decision:
         return Decision("refuted", "the uploaded statistics are accurate estimates of those moments", evidence)
     reason = "running averages lag behind an encoder that still changes; a larger pretrain_epochs would decide"
     return Decision("undecided", reason, evidence)
-
-
-def _insufficient(case: Case) -> Decision:
-    head = no_leak_by("latent_inversion", on=("classifier_head",))(case)
-    model = no_leak_by("deep_inversion", on=("model_state",))(case)
-    evidence = head.evidence + model.evidence + _by_layers(case)
-    if head.verdict != "refuted" and model.verdict == "refuted":
-        reason = "statistics of all layers are sent as well, and their inversion leaks"
-        return replace(model, reason=reason, evidence=evidence)
-    layers = statistics_layers(case)
-    if head.verdict == "supported" and layers > 1 and model.verdict != "supported":
-        reason = (
-            f"nothing leaks from one layer's statistics, but those of {layers} are sent, whose inversion is undecided"
-        )
-        return replace(head, evidence=evidence).undecided(reason)
-    return replace(head, evidence=evidence)
-
-
-# attacks on the artifacts that the paper's clients share
-_INVERTED = ("latent_inversion", "classifier_head"), ("deep_inversion", "model_state")
-
-
-def _by_layers(case: Case) -> tuple[str, ...]:
-    """PSNR for one image by the layers whose statistics are inverted, and the strongest control's."""
-    by_layers: dict[str, Measured] = {}
-    controls: dict[str, Measured] = {}
-    for row in case.attacks:
-        control = row.positive_control
-        if control is None or (row.attack, row.kind) not in _INVERTED:
-            continue
-        if row.attack == "latent_inversion":
-            by_layers["the head's"] = control.value
-        by_layers |= {name.removeprefix("psnr@"): m for name, m in row.metrics.items() if name.startswith("psnr@")}
-        controls |= control.controls
-    known = {name: m for name, m in controls.items() if m.value is not None}
-    if not by_layers or not known:
-        return ()
-    best = max(known, key=lambda name: known[name].value or 0.0)
-    figures = "; ".join(f"{name} {figure(m)}" for name, m in sorted(by_layers.items()))
-    return (
-        f"one image's PSNR in dB by the statistics inverted: {figures}; strongest control ({best}) {figure(known[best])}",
-    )
 
 
 def _translated(case: Case) -> Decision:
@@ -160,52 +96,84 @@ def _translated(case: Case) -> Decision:
 
 HYPOTHESES = (
     Hypothesis(
+        "Stage 2",
+        "we require local models to share only a partial set of their parameters with the server",
+        "BatchNorm layers whose running statistics are uploaded over all stages, and models uploaded",
+        _partial,
+        "design",
+    ),
+    Hypothesis(
         "H-L1",
         "this single layer of the model alone is insufficient to reconstruct images",
-        "inversion from one layer's statistics against all layers'",
-        _where_trained(_insufficient),
+        "inversion of the classifier head alone",
+        _where_trained(head_insufficient),
     ),
     Hypothesis(
         "H-L2",
         "The knowledge of the batch normalization statistics from a single layer is insufficient for model inversion",
-        "BatchNorm layers whose running statistics are uploaded",
-        _single_layer,
+        "inversion from the head's BatchNorm statistics, and from those of one layer of a model",
+        _where_trained(one_layer_insufficient),
+    ),
+    Hypothesis(
+        "all layers",
+        "Exposing batch normalization statistics from every layer of the model makes it vulnerable to model inversion attacks",
+        "inversion of the models with statistics of all layers, which LSI's clients upload as well",
+        no_leak_by("deep_inversion", leak="supported", on=("model_state",), matters=True),
     ),
     Hypothesis(
         "H-L3",
-        "closely resemble original representations z, not reveal sensitive information",
-        "precision and recall of inverted latents against real ones",
+        "the synthetic representations are quite close to the originals in the latent space",
+        "precision and recall of inverted latents against real ones, compared with noise",
         _where_trained(_resemble),
     ),
     Hypothesis(
         "H-L4",
-        "better client privacy",
-        "label histogram and domain from the head and its statistics",
-        _where_trained(no_leak_by("label_histogram", "domain_inference", on=("classifier_head",))),
+        "can be pooled together to learn domain invariance between clients without compromising client privacy",
+        "label histogram and domain from the head and its statistics, of which the representations are synthesised",
+        _where_trained(no_leak_by("label_histogram", "domain_inference", on=("classifier_head",), broad=True)),
     ),
     Hypothesis(
         "H-L5",
-        "without sharing actual client data",
+        "generalizes to unseen clients while preserving data privacy",
         "membership and label histogram from importance weights",
-        no_leak_by("importance_membership", "label_histogram", on=("importance_weights",)),
+        no_leak_by("importance_membership", "label_histogram", on=("importance_weights",), broad=True),
     ),
     Hypothesis(
         "H-L6",
-        "without sharing actual client data",
+        "without compromising client privacy",
         "whether a client took part, from the translator",
         needs("translators of federations with and without a client: 20 of each, about 20 s of stages 2 and 3 for one"),
     ),
     Hypothesis(
         "H-L7",
-        "Due to privacy concerns, E(μ(z)) and E(σ²(z)) are not available at the server",
+        "are not available at the server. So, we replace them with the batch normalization statistics from the only "
+        "classifier layer",
         "error of the uploaded BatchNorm statistics against the true moments of z",
         _where_trained(_withheld),
     ),
     Hypothesis(
         "H-L8",
-        "better client privacy",
-        "another client's latent moments from the translator",
+        "jeopardize privacy by sharing statistics of client data between themselves. Our solution addresses this problem",
+        "another client's latent moments from the translator that each client is sent",
         _where_trained(_translated),
     ),
-    Hypothesis("H-L9", "less communication overhead", "bytes uploaded, importance weights included", _overhead),
+    Hypothesis(
+        "abstract",
+        "enables better client privacy",
+        "the same secrets from what LSI's clients share and from what those of the methods it is compared with share",
+        needs("a common measure of leakage from different artifacts, which no paired comparison of two methods gives"),
+    ),
+    Hypothesis(
+        "messages",
+        "without sharing actual client data",
+        "whether anything that clients send is an image, or as much as one",
+        no_data_crosses,
+    ),
+    Hypothesis(
+        "H-L9",
+        "less communication overhead",
+        "bytes of a client in each direction, importance weights included, over the rounds of Table V, against FedDG-GA and "
+        "gPerXAN",
+        less_overhead,
+    ),
 )

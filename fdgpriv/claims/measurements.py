@@ -7,16 +7,19 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 from fdgpriv.attack import Attack
+from fdgpriv.claims.colour_class import colour_class
+from fdgpriv.claims.embedding_key import embedding_key
 from fdgpriv.claims.equal_numbers import equal_numbers
 from fdgpriv.claims.latent_space import latent_space
 from fdgpriv.claims.leaked_share import leaked_share
 from fdgpriv.claims.presence import presence
+from fdgpriv.claims.sizes import sizes
 from fdgpriv.claims.style_space import style_space
 from fdgpriv.claims.translation import translation
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.utils.checksum import read_json, write_json
 
-MEASURED = (style_space, latent_space, translation, presence)
+MEASURED = (sizes, style_space, latent_space, translation, presence, colour_class, embedding_key)
 GENERATED = (equal_numbers, leaked_share)  # with a generator of images
 _FACTS = TypeAdapter(dict[str, Annotated[float, Field(allow_inf_nan=False)]])
 

@@ -1,46 +1,51 @@
 """Privacy claims of the PARDON paper (Nguyen et al.)."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
+from fdgpriv.artifacts.artifact import SERVER
+from fdgpriv.claims.by_attack import WITHOUT_LEAKED_IMAGES, no_leak_by
 from fdgpriv.claims.colour import no_leak_beyond_colour
-from fdgpriv.claims.hypothesis import (
-    Case,
-    Decision,
-    Hypothesis,
-    interval,
-    needs,
-    no_leak_by,
-    rows_of,
-    wire_verdict,
-)
+from fdgpriv.claims.equal_numbers import table_iv
+from fdgpriv.claims.findings import refused, rows_of, wire_verdict
+from fdgpriv.claims.harder import harder_for_many
+from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, interval, needs
 from fdgpriv.statistics.interval import Interval
 from fdgpriv.statistics.paired import LEVEL
 
 _STYLE = ("style_statistics",)
 _OF_ALL = ("interpolation_style",)
 _MODELS = ("model_state", "global_model")
-_OF_STYLE = ("style_membership", "identification", "domain_inference", "label_histogram")
+_OF_STYLE = ("style_membership", "identification", "domain_inference", "label_histogram", "gan", "style_inversion")
 _RELEVANT = 0.1  # of AUC, as for membership
 
 
 def _cross_sharing(case: Case) -> Decision:
+    """Decided by what is passed on, and by the number of clients: of two, each computes the other's style from the mean."""
     if not case.records:
         return Decision("undecided", "not measured: no artifacts were shared")
     relayed = [record for record in case.records if record.relayed]
-    clients = {record.sender for record in case.records} - {"server"}
+    sharing = {record.sender for record in case.records if record.kind in _STYLE} - {SERVER}
+    blended = any(record.kind in _OF_ALL for record in case.records)
+    clients = sharing or {record.sender for record in case.records} - {SERVER}
     evidence = (f"{len(relayed)} artifacts passed on from one client to another, {len(clients)} clients",)
     if relayed:
         return Decision("refuted", "the server passes one client's artifact on to another", evidence)
-    return Decision(
-        "supported", "no artifact is passed on; with two or three clients the global style is as informative", evidence
-    )
+    if blended and len(clients) == 2:
+        reason = "the global style is the mean of two clients' styles, from which each computes the other's"
+        return Decision("refuted", reason, evidence)
+    reason = "no artifact is passed on"
+    if blended and len(clients) == 3:
+        reason += "; of three clients, each computes the mean of the other two's styles from the global style"
+    return Decision("supported", reason, evidence)
 
 
 def _conceals(case: Case) -> Decision:
     """Decided by inference of a client's presence from the interpolation style, in the largest federations evaluated."""
-    attacks = no_leak_by("style_membership", "identification", "gan", "style_inversion", on=_OF_ALL)(case)
+    attacks = no_leak_by(
+        *("style_membership", "identification", "gan", "style_inversion"), on=_OF_ALL, by=WITHOUT_LEAKED_IMAGES
+    )(case)
     if attacks.verdict == "refuted":
         return attacks
     counts = sorted(int(name.removeprefix("presence_")) for name in case.facts if re.fullmatch(r"presence_\d+", name))
@@ -86,50 +91,36 @@ def _labels_concealed(case: Case) -> Decision:
 
 
 def _no_additional_risk(case: Case) -> Decision:
-    """Decided against the claim by a leak of the style where the same adversary finds none of this secret in the model."""
-    found = no_leak_by(*_OF_STYLE, on=_STYLE)(case)
-    if found.verdict != "refuted":
-        return found
-    by_model = {
-        (row.secret, row.threat.role) for row in case.attacks if row.kind in _MODELS and wire_verdict(row) == "leak"
-    }
-    rows = rows_of(case, _OF_STYLE, on=_STYLE)
+    """Decided against the claim by a leak of the style where the same adversary finds none of this secret in the model.
+
+    A secret that no attack by this adversary looks for in the model is not compared.
+    """
+    decision = no_leak_by(*_OF_STYLE, on=_STYLE, by=WITHOUT_LEAKED_IMAGES)(case)
+    if decision.verdict != "refuted":
+        return decision
+    of_model = [row for row in case.attacks if row.kind in _MODELS and not refused(row)]
+    asked = {(row.secret, row.threat.role) for row in of_model}
+    by_model = {(row.secret, row.threat.role) for row in of_model if wire_verdict(row) == "leak"}
+    rows = rows_of(case, _OF_STYLE, _STYLE, WITHOUT_LEAKED_IMAGES)
     by_style = {(row.secret, row.threat.role) for row in rows if wire_verdict(row) == "leak"}
-    if by_style - by_model:
-        listed = ", ".join(f"{secret} by {role}" for secret, role in sorted(by_style - by_model))
-        return replace(found, reason=f"the style leaks what no attack on the model finds: {listed}")
-    return found.undecided("the model alone leaks the same secrets to the same adversaries")
+    if added := (by_style & asked) - by_model:
+        return replace(decision, reason=f"the style leaks what attacks on the model do not find: {_secrets(added)}")
+    if unasked := by_style - asked:
+        return decision.undecided(
+            f"inconclusive: no attack on the model looks for {_secrets(unasked)}, which the style leaks"
+        )
+    return decision.undecided("the model alone leaks the same secrets to the same adversaries")
+
+
+def _secrets(pairs: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{secret} by {role}" for secret, role in sorted(pairs))
 
 
 def _abstract(case: Case) -> Decision:
     """Decided by leaks from client styles; the evidence compares images generated from client and single-image styles."""
-    found = no_leak_by("gan", "style_inversion", on=_STYLE)(case)
-    return replace(found, evidence=found.evidence + _table_iv(case.facts))
+    found = no_leak_by("gan", "style_inversion", on=_STYLE, by=WITHOUT_LEAKED_IMAGES, matters=True)(case)
+    return replace(found, evidence=found.evidence + table_iv(case.facts))
 
-
-def _table_iv(facts: Mapping[str, float]) -> tuple[str, ...]:
-    """PARDON's Table IV at equal numbers, with additional controls."""
-    lines = []
-    for role in ("third_party", "client"):
-        if f"{role}_n" not in facts:
-            continue
-        who, n = role.replace("_", " "), f"{facts[f'{role}_n']:.0f}"
-        for what, description in _GENERATED.items():
-            keys = {f"{role}_{what}_{key}": name for key, name in _METRIC_NAMES.items()}
-            known = ", ".join(f"{name} {interval(facts, key)}" for key, name in keys.items() if key in facts)
-            lines.append(f"{n} {description.format(who)}: {known}")
-        lines.append(f"{who}: lead of a sample's style over its client's {interval(facts, f'{role}_lead')} dB")
-    return tuple(lines)
-
-
-_GENERATED = {
-    "sample": "images generated by the {} from samples' styles",
-    "client": "generated by the {} from clients' styles",
-    "random": "generated by the {} from random styles",
-    "mean": "copies of the public mean image of the {}",
-    "real": "real images",
-}
-_METRIC_NAMES = {"fid": "FID", "kid": "KID", "log_is": "log IS", "is_over_k": "IS/K", "psnr": "PSNR"}
 
 HYPOTHESES = (
     Hypothesis(
@@ -153,8 +144,8 @@ HYPOTHESES = (
     Hypothesis(
         "H-P4",
         "only one image that can be reconstructed for one client, i.e., no distinguishable images reflecting different classes",
-        "class attributes from the client style",
-        needs("images with attributes besides class and domain, which neither the digits nor PACS have"),
+        "several images of different classes from one client's style, each against the client's images of its class",
+        needs("an attack that draws images of different classes from one style, which is not built"),
     ),
     Hypothesis(
         "messages",
@@ -164,15 +155,21 @@ HYPOTHESES = (
     ),
     Hypothesis(
         "H-P5",
-        "does not introduce additional security risks; instead, it mitigates",
+        "does not introduce additional security risks",
         "attacks on the style, beside those on the model alone",
         _no_additional_risk,
     ),
     Hypothesis(
+        "mitigates",
+        "it mitigates attack threats compared to the sample-level",
+        "leads of attacks on a client's style, against those on single images' styles",
+        harder_for_many("gan", "style_inversion", "style_membership"),
+    ),
+    Hypothesis(
         "H-P6",
-        "the style is sent once",
-        "membership in the client style",
-        no_leak_by("style_membership", on=_STYLE),
+        "effectively preserving client privacy and sensitive information",
+        "membership in the client style, which is sent once",
+        no_leak_by("style_membership", on=_STYLE, broad=True),
     ),
     Hypothesis(
         "H-P7",
@@ -182,8 +179,9 @@ HYPOTHESES = (
     ),
     Hypothesis(
         "H-P8",
-        "can reconstruct the content",
-        "reconstruction and identification from a single image's style (see H-C1 and H-C2)",
-        no_leak_beyond_colour("gan", "identification", leak="supported", on=_STYLE),
+        "if the adversary can acquire a sample-level style vector (i.e., single style as in CCST), they can reconstruct "
+        "the content of the image",
+        "reconstruction from a single image's style, compared with its own colour (see H-C1)",
+        no_leak_beyond_colour("gan", leak="supported", on=_STYLE, by=WITHOUT_LEAKED_IMAGES, matters=True),
     ),
 )

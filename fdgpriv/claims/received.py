@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fdgpriv.artifacts.style import StyleStatistics
-from fdgpriv.claims.hypothesis import Case, Decision, difference_text, figure, refused, together, why, wire_verdict
+from fdgpriv.claims.by_attack import BROADER, excluding_nothing, together
+from fdgpriv.claims.findings import difference_text, figure, refused, why, wire_verdict
+from fdgpriv.claims.hypothesis import Case, Decision
 from fdgpriv.evaluation.comparison import Compared, RunComparison
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.statistics.measured import Measured
@@ -20,7 +22,7 @@ _RUNS = "--method stablefdg:received=0 stablefdg stablefdg:received=3"
 
 
 def more_received(case: Case) -> Decision:
-    """Refuted if a style leaks in the run with three styles, as three clients are then exposed; supported if none leaks."""
+    """Refuted if a style leaks in the run with three styles, as three clients are then exposed."""
     mine = case.settings.get("received")
     other = case.run_with(received=3 if mine == 1 else 1)
     none = case.run_with(received=0)
@@ -66,8 +68,11 @@ def _decided(found: Sequence[Compared], evidence: tuple[str, ...]) -> Decision:
         return Decision(
             "undecided", "inconclusive: no leak found, but the figures rise with the number of styles", evidence, p
         )
-    reason = "no leak found from three styles, nor higher figures than from one, by attacks with successful positive controls"
-    return Decision("supported", reason, evidence, p)
+    if unused := excluding_nothing(one.mine for one in found):
+        reason = f"inconclusive: no leak found, but {' and '.join(unused)} found nothing to use, which excludes no leak"
+        return Decision("undecided", reason, evidence, p)
+    reason = f"no leak found from three styles, nor higher figures than from one{BROADER}"
+    return Decision("undecided", reason, evidence, p)
 
 
 def _readings(other: RunComparison, three: bool) -> list[Compared]:

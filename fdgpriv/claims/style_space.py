@@ -36,8 +36,9 @@ def style_space(evaluator: Evaluator) -> dict[str, float]:
     weights = counts[several] / counts[several].sum()
     for name in ("silhouette", "purity", "chance"):
         found[f"class_{name}"] = sum(w * part[name] for w, part in zip(weights.tolist(), within, strict=True))
-    chance = found["class_chance"]
-    found["class_chance_se"] = (chance * (1 - chance) / int(counts[several].sum())) ** 0.5
+    for name, images in (("domain", len(points)), ("class", int(counts[several].sum()))):
+        chance = found[f"{name}_chance"]
+        found[f"{name}_chance_se"] = (chance * (1 - chance) / images) ** 0.5
     return found
 
 

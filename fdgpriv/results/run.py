@@ -63,18 +63,21 @@ class Privacy(Entry):
 
 
 class Claim(Entry):
-    """One privacy claim of a paper: quote, measurement, verdict and evidence."""
+    """One sentence of a paper: quote, measurement, verdict and evidence; a statement of design has no verdict."""
 
     id: Word
+    kind: Literal["claim", "design"] = "claim"
     quote: Text
     measurement: Text
     evidence: tuple[Text, ...] = ()
-    verdict: Literal["supported", "refuted", "undecided"]
+    verdict: Literal["supported", "refuted", "undecided"] | None
     reason: Text
 
     @model_validator(mode="after")
     def _decided_by_evidence(self) -> Self:
-        if self.verdict != "undecided" and not self.evidence:
+        if (self.verdict is None) != (self.kind == "design"):
+            raise ValueError(f"want a verdict for a claim and none for design, got {self.verdict} for {self.id}")
+        if self.verdict in ("supported", "refuted") and not self.evidence:
             raise ValueError(f"want evidence for the claim {self.id}, {self.verdict}, got none")
         return self
 

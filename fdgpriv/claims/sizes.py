@@ -1,0 +1,26 @@
+"""Sizes that claims about communication compare with: of one image, and of FedAvg's model on the same network."""
+
+from fdgpriv.artifacts.artifact import SERVER
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.evaluation.evaluator import Evaluator
+from fdgpriv.federation.federation import Federation
+from fdgpriv.method import Method
+from fdgpriv.utils.seeds import generator
+
+COMPARED_WITH_FEDAVG = ("stablefdg", "lsi")  # methods whose papers count communication
+
+
+def sizes(evaluator: Evaluator) -> dict[str, float]:
+    """``image_numbers`` in one image; ``fedavg_bytes`` of FedAvg's model, for methods that are compared with it."""
+    side = evaluator.federation.image_size
+    found = {"image_numbers": 3.0 * side * side}
+    if evaluator.method.name() in COMPARED_WITH_FEDAVG:
+        buffers = getattr(evaluator.method, "buffers", "share")
+        found["fedavg_bytes"] = float(fedavg_bytes(evaluator.federation, buffers))
+    return found
+
+
+def fedavg_bytes(federation: Federation, buffers: str = "share") -> int:
+    """Bytes of the model that FedAvg trains on this federation's network, BatchNorm statistics included if they are sent."""
+    state = ModelState.of(Method.named("fedavg")().model(federation, generator(0)), SERVER, 0)
+    return (state.without_statistics() if buffers == "keep_local" else state).nbytes
