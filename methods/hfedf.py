@@ -22,7 +22,7 @@ from ._autoencoder import Autoencoder
 from ._client_network import ClientNetwork
 from ._federation import Batch, train
 from ._hyper_client import HyperClient
-from ._hyper_federation import DEFAULT, QUICK, EmbeddingInit, HyperFederation
+from ._hyper_federation import DEFAULT, QUICK, TRAINED, EmbeddingInit, HyperFederation
 from ._hypernetwork import Hypernetwork, Pullback
 from ._moving_average import EMA, MovingAverage
 
@@ -36,8 +36,9 @@ class HFedF(HyperFederation):
 
     Office-Home and VLCS have ema_decay=0.75, VLCS also server_weight_decay=1e-3. Where the paper gives no
     value or contradicts itself: the server descends along sent minus trained, so that its models move towards the
-    clients'; client momentum, both clips, initialisation and `warmup` are our choices. So is `embedding_std` in the preset
-    `paper`: with 1 the clients' models drift apart, where the paper has them nearly alike.
+    clients'; both clips, initialisation and `warmup` are our choices. So are three values of the preset `paper`:
+    `embedding_std`, as with 1 the clients' models drift apart, where the paper has them nearly alike; and
+    `client_optimizer` and `image_changes`, with which FedAvg in the paper's setting reaches the paper's source accuracy.
 
     GradAlign hardly affects nu: each client's gradient of nu is in its own row, so weights only scale rows, and Adam is
     invariant to a constant scale.
@@ -53,13 +54,14 @@ class HFedF(HyperFederation):
         warmup: The last round without averaging.
         embedding: ``learned`` by the server; ``random``, redrawn after every step; or ``autoencoder``, computed once by
             each client from its validation images and shared with the server.
-        autoencoder_images, autoencoder_epochs: Images and epochs of a client's autoencoder training.
+        autoencoder_images, autoencoder_epochs: Images and epochs of a client's autoencoder training. It goes on for as many
+            epochs again, up to ten times, until the autoencoder reconstructs these images better than their mean does.
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {**QUICK, "warmup": 0},
         "default": {**DEFAULT, "warmup": 2},
-        "paper": {"image_changes": "none", "embedding_std": 0.1},
+        "paper": {**TRAINED, "embedding_std": 0.1},
     }
 
     rounds: PositiveInt = 200
@@ -71,7 +73,7 @@ class HFedF(HyperFederation):
     warmup: NonNegativeInt = 10
     embedding: Literal["learned", "random", "autoencoder"] = "learned"
     autoencoder_images: PositiveInt = 100
-    autoencoder_epochs: PositiveInt = 50
+    autoencoder_epochs: PositiveInt = 100
 
     @property
     def coupling(self) -> str | None:
@@ -84,6 +86,15 @@ class HFedF(HyperFederation):
         often = {**common.often, AutoencoderState.kind: int(embedded), ClientEmbedding.kind: int(embedded)}
         uploads = (*common.uploads, ClientEmbedding.kind) if embedded else common.uploads
         return replace(common, often=often, uploads=uploads, individual=uploads)
+
+    def shortfall(self, log: Mapping[str, float]) -> str | None:
+        least = log.get("autoencoder_explained_min", 1.0)  # no figure without an autoencoder
+        if least > 0:
+            return None
+        return (
+            f"a client's autoencoder reconstructs its images no better than their mean (explained variance {least:.2f}); "
+            "raise autoencoder_epochs"
+        )
 
     def model(self, federation: Federation, rng: torch.Generator) -> ClientNetwork:
         if self.embedding == "autoencoder":
@@ -123,7 +134,13 @@ class HFedF(HyperFederation):
 class HFedFClient(HyperClient):
     """Answers ``fit``, and ``embed`` if embeddings are computed from data."""
 
+    held: ClassVar[tuple[str, ...]] = (*HyperClient.held, "log")
+
     method: HFedF
+
+    def __init__(self, method: HFedF, federation: Federation, data: ClientData, rng: torch.Generator) -> None:
+        super().__init__(method, federation, data, rng)
+        self.log: dict[str, tuple[float, int]] = {}
 
     def embed(self, message: Message) -> Message:
         """Mean latent (e,) of the validation images, by an autoencoder trained on some of the client's training images."""
@@ -133,21 +150,54 @@ class HFedFClient(HyperClient):
         dim = len(start.state["encoder.7.bias"])
         autoencoder = Autoencoder(dim, self.data.pixels.shape[-1], self.rng).to(self.device)
         autoencoder.load_state_dict(start.state)
-        index = torch.randperm(len(self.data), generator=self.rng)[: self.method.autoencoder_images]
-        chosen = replace(self.data, pixels=self.data.pixels[index], labels=self.data.labels[index])
-        epochs = self.method.autoencoder_epochs
-        settings = replace(self.method, local_epochs=epochs, local_steps=None, **_AUTOENCODER)
-
-        def loss(batch: Batch) -> Tensor:
-            return nn.functional.mse_loss(autoencoder(batch.images), batch.images)
-
-        train(autoencoder, loss, chosen, settings, start.round, self.rng)
+        explained = self._fit_autoencoder(autoencoder, start.round)
+        self.log |= {"autoencoder_explained": (explained, 1), "autoencoder_explained_min": (explained, 1)}
         with torch.no_grad():
             vector = autoencoder.encoder(as_images(self.data.held_out_pixels).to(self.device)).mean(0).cpu()
         return [ClientEmbedding(client=self.data.client, round=start.round, vector=vector)]
 
+    def _fit_autoencoder(self, autoencoder: Autoencoder, round: int) -> float:
+        """Trains until images are reconstructed better than by their mean; returns the share of their variance explained."""
+        index = torch.randperm(len(self.data), generator=self.rng)[: self.method.autoencoder_images]
+        chosen = replace(self.data, pixels=self.data.pixels[index], labels=self.data.labels[index])
+        images = as_images(chosen.pixels).to(self.device)
+        settings = replace(
+            self.method, local_epochs=self.method.autoencoder_epochs, local_steps=None, **_AUTOENCODER_TRAINING
+        )
+        optimizer = settings.new_optimizer(autoencoder, round)
 
-_AUTOENCODER: Mapping[str, Any] = {"client_optimizer": "adam", "lr": 1e-3, "weight_decay": 0.0, "schedule": "constant"}
+        def loss(batch: Batch) -> Tensor:
+            return nn.functional.mse_loss(autoencoder(batch.images), batch.images)
+
+        explained = 0.0
+        for _ in range(_AUTOENCODER_REPEATS):
+            train(autoencoder, loss, chosen, settings, round, self.rng, optimizer=optimizer)
+            explained = explained_variance(autoencoder, images)
+            if explained > 0:
+                break
+        return explained
+
+
+_AUTOENCODER_TRAINING: Mapping[str, Any] = {
+    "batch_size": 16,
+    "client_optimizer": "adam",
+    "lr": 3e-3,
+    "weight_decay": 0.0,
+    "schedule": "constant",
+    "image_changes": "none",
+}
+_AUTOENCODER_REPEATS = 10
+
+
+@torch.no_grad()
+def explained_variance(autoencoder: nn.Module, images: Tensor) -> float:
+    """1 - squared error of the reconstructed images (N, 3, H, W) over that of their mean image; at most 1.
+
+    0 for a reconstruction by the mean image; 1 for images that are all equal, which have nothing to explain.
+    """
+    variance = (images - images.mean(0)).square().mean()
+    error = (autoencoder(images) - images).square().mean()
+    return float(1 - error / variance) if variance > 0 else 1.0
 
 
 def cosines(gram: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from fdgpriv.utils.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 
-from ._hyper_federation import DEFAULT, QUICK, HyperFederation, OptimizerName
+from ._hyper_federation import DEFAULT, QUICK, TRAINED, HyperFederation, OptimizerName
 from ._hypernetwork import Init
 
 _LIKE_HFEDF: Mapping[str, Any] = {
@@ -25,21 +25,21 @@ _LIKE_HFEDF: Mapping[str, Any] = {
 class PFedHN(HyperFederation):
     """The predecessor of hFedF: plain averages of pseudo-gradients, no moving average, and the client network of hFedF.
 
-    The defaults are those of its released code: 5,000 rounds of one client and 50 mini-batches. The preset `paper` is the
-    comparison in hFedF's paper, for PACS: 200 rounds of all clients and 2 epochs, lr=1e-3, weight_decay=1e-5. The presets
-    `quick` and `default` have hFedF's values, so that the two differ only by GradAlign and the moving average.
+    The defaults are those of its released code: 5,000 rounds of one random client and 50 mini-batches. The preset `paper` is
+    the comparison in hFedF's paper, for PACS: 2 epochs, lr=1e-3, weight_decay=1e-5, and pFedHN's asynchrony, 600 rounds of one
+    random client, which are as many local trainings as 200 rounds of hFedF's three clients. The presets `quick` and `default`
+    have hFedF's values, all clients in each round included, so that the two differ only by GradAlign and the moving average.
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {**QUICK, **_LIKE_HFEDF},
         "default": {**DEFAULT, **_LIKE_HFEDF},
         "paper": {
-            "rounds": 200,
-            "participants": None,
+            **TRAINED,
+            "rounds": 600,
             "local_steps": None,
             "lr": 1e-3,
             "weight_decay": 1e-5,
-            "image_changes": "none",
         },
     }
 

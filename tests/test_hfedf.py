@@ -16,10 +16,10 @@ from factories import count, equal, finite, held, seeded
 from torch import Tensor, nn
 
 from fdgpriv.artifacts.artifact import SERVER
-from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
+from fdgpriv.artifacts.parameters import AutoencoderState, ModelState, ModelUpdate
 from fdgpriv.artifacts.statistics import ClientEmbedding
 from fdgpriv.config import AuditConfig
-from fdgpriv.data.dataset import Dataset
+from fdgpriv.data.dataset import ClientData, Dataset
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.local_engine import stream
 from fdgpriv.federation.transcript import Transcript
@@ -504,6 +504,52 @@ def test_a_client_computes_its_embedding_from_its_validation_images() -> None:
     for i, message in enumerate(ask.messages.values()):
         expected = start.states(torch.tensor([[float(i)]]))[0]
         torch.testing.assert_close(message[0].tensors(), expected)
+
+
+def coding_state(method: Any) -> AutoencoderState:
+    """The autoencoder that the server sends."""
+    (sent,) = next(method.server(federation(), seeded(0))).messages["client-0"]
+    assert isinstance(sent, AutoencoderState)
+    return sent
+
+
+def graded(n: int, out: int = 2) -> ClientData:
+    """Evenly grey images of n different levels."""
+    images = torch.linspace(0.2, 0.8, n + out)[:, None, None, None].expand(-1, 3, 8, 8).clone()
+    labels = torch.zeros(n + out, dtype=torch.long)
+    return ClientData("client-0", images[:n], labels[:n], images[n:], labels[n:], 3)
+
+
+def test_explained_variance_is_one_minus_the_error_over_that_of_the_mean_image() -> None:
+    images = torch.rand(5, 3, 4, 4, generator=seeded(0))
+    mean = sum(images) / 5
+    assert align.explained_variance(lambda x: x, images) == pytest.approx(1.0)
+    assert align.explained_variance(lambda x: mean.expand_as(x), images) == pytest.approx(0.0, abs=1e-6)
+    errors = [sum(float(v) ** 2 for v in (image - target).flatten()) for target in (mean, 0) for image in images]
+    assert align.explained_variance(torch.zeros_like, images) == pytest.approx(1 - sum(errors[5:]) / sum(errors[:5]))
+    assert align.explained_variance(torch.zeros_like, images[:1]) == 1.0  # one image has no variance
+
+
+def test_an_autoencoder_is_trained_until_it_is_better_than_the_mean_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = small(embedding="autoencoder", autoencoder_images=16, autoencoder_epochs=4)
+    explained = []
+    for repeats in (1, 10):
+        monkeypatch.setattr(align, "_AUTOENCODER_REPEATS", repeats)
+        client = method.client(federation(), graded(16), seeded(1))
+        client.embed([coding_state(method)])
+        explained.append(client.log["autoencoder_explained_min"][0])
+    assert explained[0] <= 0 < explained[1]
+
+
+def test_an_autoencoder_that_stays_worse_than_the_mean_image_is_reported() -> None:
+    method = small(embedding="autoencoder")
+    told = method.shortfall({"autoencoder_explained_min": -0.25})
+    assert told == (
+        "a client's autoencoder reconstructs its images no better than their mean (explained variance -0.25); "
+        "raise autoencoder_epochs"
+    )
+    assert method.shortfall({"autoencoder_explained_min": 0.02}) is None
+    assert method.shortfall({}) is None
 
 
 # Options

@@ -426,6 +426,16 @@ def test_the_released_code_s_values_fill_what_is_not_set() -> None:
     assert (method.invariance_distance, method.head_weight, method.importance_statistics) == ("mean", 0.1, "running")
 
 
+def test_the_released_code_s_values_replace_those_of_the_preset_paper() -> None:
+    paper: Any = AuditConfig(methods=("lsi",), preset="paper").method("lsi")
+    released: Any = AuditConfig(methods=("lsi",), preset="paper").method("lsi:code_compat=true,dropout=all")
+    names = ("inversion_labels", "dropout", "head_weight", "importance_output", "image_changes")
+    assert tuple(getattr(paper, name) for name in names) == ("marginal", "all", 0.0, "paper", "crop_colour")
+    assert tuple(getattr(released, name) for name in names) == ("uniform", "first", 0.1, "logits", "crop_colour")
+    own: Any = part.LSI(code_compat=True, inversion_labels="uniform", head_weight=0.3)
+    assert (own.inversion_labels, own.head_weight) == ("uniform", 0.3)
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [

@@ -51,17 +51,23 @@ TRAINING: dict[str, dict[str, Any]] = {
         "image_changes": "crop_colour", "hidden": 1024, "inversion_steps": 10_000, "inversion_lr": 1e-4,
         "inversion_batch": 32, "inversion_batches": 200, "translator_steps": 200_000, "translator_batch": 16,
         "translator_lr": 1e-4, "rec_weight": 10, "cls_weight": 1, "gp_weight": 10, "critic_steps": 5,
+        "inversion_labels": "marginal",  # Eq. 4: y ~ P_d
+        "dropout": "all", "head_weight": 0.0,  # "each layer"; Eq. 13 has no loss of the heads
+        "importance_output": "paper",  # Eq. 17
     },
     "hfedf": {  # section 5.1 and Table 10, PACS
         "rounds": 200, "participants": None, "local_epochs": 2, "batch_size": 64, "lr": 1e-3, "weight_decay": 1e-3,
-        "server_lr": 1e-3, "server_weight_decay": 1e-5, "ema_decay": 0.95, "image_changes": "none",
+        "server_lr": 1e-3, "server_weight_decay": 1e-5, "ema_decay": 0.95,
+        "client_optimizer": "adam", "image_changes": "crop_colour",  # not given; as FedAvg beside it
         "schedule": "constant", "server_schedule": "constant", "local_steps": None, "server_optimizer": "adam",
         "hidden": 50, "depth": 3, "slope": 0.01, "ema": "replace",
         "embedding_std": 0.1,  # not given; "quasi-global" (section 5.2) wants them near each other
     },
     "pfedhn": {  # section 5.1 and Table 10, PACS
-        "rounds": 200, "participants": None, "local_epochs": 2, "batch_size": 64, "lr": 1e-3, "weight_decay": 1e-5,
-        "server_lr": 1e-2, "server_weight_decay": 1e-3, "local_steps": None, "image_changes": "none",
+        "rounds": 3 * 200, "participants": 1,  # asynchronous: one random client per step, 200 trainings of each of three
+        "local_epochs": 2, "batch_size": 64, "lr": 1e-3, "weight_decay": 1e-5,
+        "server_lr": 1e-2, "server_weight_decay": 1e-3, "local_steps": None,
+        "client_optimizer": "adam", "image_changes": "crop_colour",  # as hFedF
         "server_schedule": "constant", "momentum": 0.9, "hidden": 100, "slope": 0.0,
     },
 }  # fmt: skip
