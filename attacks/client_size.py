@@ -16,11 +16,12 @@ from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.parameters import STATISTICS, BatchNormStatistics, ModelState, ModelUpdate
 from fdgpriv.artifacts.statistics import SampleCount, ValidationHistory, ValidationMetrics
 from fdgpriv.attack import Attack
-from fdgpriv.federation.partition import held_out
+from fdgpriv.federation.held_out import held_out
 from fdgpriv.targets.bn_statistics import StatisticsSimulator
 from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.target import Target
 from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.targets.validation import ValidationSimulator
 from fdgpriv.tasks.client_size import SizeOfClient
 
 _COUNTER = STATISTICS[2]
@@ -76,7 +77,8 @@ class ClientSize(Attack):
         """
         if not held:
             return adversary.typical
-        fewest, most = interval(held_out, held)
+        share = adversary.simulator(ValidationSimulator).federation.held_out
+        fewest, most = interval(lambda n: held_out(n, share), held)
         return min(max(adversary.typical, fewest - held, 1), most - held)
 
     def _seen(self, adversary: Adversary, observation: Observation) -> tuple[Callable[[int], int], int]:

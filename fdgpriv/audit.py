@@ -48,6 +48,7 @@ def parser() -> Parser:
     g.add_argument("--preset", metavar="NAME", help=", ".join(PRESETS))
     g.add_argument("--clients", type=int, metavar="N", help="30 by default, that of each paper with --preset paper")
     g.add_argument("--partition", metavar="KIND", help="single (the default), dirichlet:A, heterogeneity:L, domains:D")
+    g.add_argument("--held-out", type=float, metavar="SHARE", help="of each client's images, for validation (0.1)")
     g.add_argument("--set", nargs="+", dest="settings", metavar="FIELD=VALUE", help="fields of every method")
     g.add_argument("--backbone", metavar="NAME", help=", ".join((*BACKBONES, f"{TIMM}NAME")))
     g.add_argument("--weights", type=Path, metavar="DIR", help="folder or file of ImageNet weights")

@@ -16,6 +16,7 @@ from fdgpriv.data.repeats import target_among_sources
 from fdgpriv.defense import defended
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, THOROUGH_SINGLES
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.held_out import SHARE
 from fdgpriv.federation.partition import Population, populate
 from fdgpriv.federation.reserve import ENOUGH, FEW
 from fdgpriv.federation.setup import Federated, Setup
@@ -110,7 +111,8 @@ class AuditConfig(Options):
             spec: Specification of the method.
             domains: Number of source domains.
         """
-        own = Setup(clients=self.clients, partition=self.partition, backbone=self.backbone, image_size=self.image_size)
+        names = ("clients", "partition", "backbone", "image_size", "held_out")
+        own = Setup(**{name: getattr(self, name) for name in names})
         paper = self.method(spec).paper_setup if self.preset == "paper" else Setup()
         found = own.over(paper).over(SETUPS[self.preset])
         clients = found.clients if found.clients_per_domain is None else found.clients_per_domain * domains
@@ -120,7 +122,7 @@ class AuditConfig(Options):
         assert found.backbone is not None
         assert size is not None
         network = found.backbone if self.backbone or size >= LARGE else "small_resnet"
-        return Federated(clients, found.partition, network, size)
+        return Federated(clients, found.partition, network, size, SHARE if found.held_out is None else found.held_out)
 
     def method(self, spec: str) -> Method:
         """The method `spec`; fields not in it come from `settings`, then from the preset."""
@@ -192,13 +194,15 @@ class AuditConfig(Options):
             attacked=bool(self.attacks),
             auxiliary=self.auxiliary,
             enough=self.units_per_domain or (FEW if self.preset == "quick" else ENOUGH),
+            held_out=setup.held_out,
         )
 
     def federation(self, dataset: Dataset, clients: Sequence[str], seed: int, spec: str | None = None) -> Federation:
         """The public facts of the federation of these clients for the method `spec`, by default the first."""
         size = dataset.image_size
         mean, std = (IMAGENET_MEAN, IMAGENET_STD) if self.photographs else ((0.5,) * 3, (0.5,) * 3)
-        name = self.setup(spec or self.methods[0], len(dataset.domains) - 1).backbone
+        setup = self.setup(spec or self.methods[0], len(dataset.domains) - 1)
+        name = setup.backbone
         weights = self._weights(name)
 
         def build(rng: torch.Generator) -> Backbone:
@@ -211,6 +215,7 @@ class AuditConfig(Options):
             backbone=build,
             seed=seed,
             device=torch.device(self.device),
+            held_out=setup.held_out,
         )
 
     def _weights(self, name: str) -> Path | None:

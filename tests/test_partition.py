@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fdgpriv.data.dataset import Dataset, Domain
-from fdgpriv.federation.partition import AUXILIARY_SHARE, HELD_OUT_SHARE, Population, populate
+from fdgpriv.federation.held_out import SHARE as HELD_OUT_SHARE
+from fdgpriv.federation.partition import AUXILIARY_SHARE, Population, populate
 from fdgpriv.federation.reserve import ENOUGH, FEW, reserve
 from fdgpriv.federation.schemes import Assignment, partitioner
 

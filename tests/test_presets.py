@@ -137,7 +137,12 @@ def test_several_methods_in_one_call_have_each_its_own_federation_and_the_config
         assert len(population.clients) == clients
         assert config.federation(dataset, list(population.clients), 0, spec).clients == tuple(population.clients)
     told, own, random = config.as_config(3)["setup"], "the method's own", "random initialisation"
-    common = {"image_size": 32, "weights": random, "metrics": ["digits-extractor-1", "lpips[digits-extractor-1]"]}
+    common = {
+        "image_size": 32,
+        "held_out": 0.1,
+        "weights": random,
+        "metrics": ["digits-extractor-1", "lpips[digits-extractor-1]"],
+    }
     assert json.loads(json.dumps(told)) == {
         "ccst": {"clients": 3, "partition": "single", "backbone": "small_resnet", **common},
         "stablefdg": {"clients": 30, "partition": "single", "backbone": "small_resnet", **common},
@@ -215,3 +220,21 @@ def test_results_count_images_and_no_attacks_are_resumed_with_some(
     capsys.readouterr()
     assert main([*words, "--attack", "domain_inference", "--resume"]) == 2
     assert "attacks: was [], now ['domain_inference']" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("share", [0.2, 0.3])
+def test_the_share_that_clients_hold_out_is_set_for_all_methods(share: float) -> None:
+    """CCST on Office-Home and Camelyon17 splits 4:1 (section 4.2)."""
+    config = AuditConfig(methods=("ccst", "lsi"), preset="paper", attacks=(), held_out=share, device="cpu")
+    for spec in config.methods:
+        population = config.populate(made_up(90), spec, "d0", 0)
+        for data in population.clients.values():
+            assert (len(data), len(data.held_out_labels)) == (90 - round(90 * share), round(90 * share))
+        assert config.federation(made_up(90), list(population.clients), 0, spec).held_out == share
+        assert config.as_config(3)["setup"][spec]["held_out"] == share
+
+
+@pytest.mark.parametrize("share", ["0", "1", "-0.1", "1.5", "nan"])
+def test_a_share_to_hold_out_lies_between_0_and_1(share: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--preset", "quick", "--held-out", share]) == 2
+    assert capsys.readouterr().err.strip().endswith(f"--held-out: want a share between 0 and 1, got {float(share):g}")

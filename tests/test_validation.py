@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import factories
@@ -18,7 +19,8 @@ from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense
 from fdgpriv.evaluation.scores import Scores
-from fdgpriv.federation.partition import held_out, held_out_for, populate
+from fdgpriv.federation.held_out import SHARE, held_out, held_out_for
+from fdgpriv.federation.partition import populate
 from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.validation import ValidationSimulator
 from fdgpriv.utils.seeds import generator
@@ -48,11 +50,28 @@ def test_numbers_that_are_no_small_fractions_tell_nothing(rng: torch.Generator) 
     assert client_size.denominator([0.0, 1.0, 1.0]) == 1
 
 
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.29])
 @pytest.mark.parametrize("n", [1, 2, 5, 17, 18, 19, 20, 27, 33, 200])
-def test_as_many_are_held_out_as_a_client_of_that_size_holds_out(n: int) -> None:
-    beside = held_out_for(n)
-    assert held_out(n + beside) == beside
-    assert all(held_out(n + fewer) != fewer for fewer in range(1, beside))
+def test_as_many_are_held_out_as_a_client_of_that_size_holds_out(n: int, share: float) -> None:
+    beside = held_out_for(n, share)
+    assert held_out(n + beside, share) == beside
+    assert all(held_out(n + fewer, share) != fewer for fewer in range(1, beside))
+
+
+def test_the_share_that_is_held_out_is_exact_and_at_least_one_image() -> None:
+    for percent in (1, 10, 20, 29, 57, 99):
+        assert [held_out(n, percent / 100) for n in range(1, 1001)] == [
+            max(1, percent * n // 100) for n in range(1, 1001)
+        ]
+
+
+@pytest.mark.parametrize(("share", "typical"), [(0.1, 50), (0.2, 50), (0.2, 1000), (0.2, 82), (0.3, 46)])
+def test_the_number_of_held_out_images_bounds_the_client_size_by_the_share(share: float, typical: int) -> None:
+    federation = SimpleNamespace(held_out=share)
+    adversary = SimpleNamespace(typical=typical, simulator=lambda kind: SimpleNamespace(federation=federation))
+    able = [n - 20 for n in range(21, 1000) if held_out(n, share) == 20]
+    size = client_size.ClientSize()._by_accuracy(adversary, 20)
+    assert size == min(able, key=lambda n: abs(n - typical))
 
 
 # The target
@@ -94,7 +113,7 @@ def test_the_last_model_s_accuracy_is_made_again_of_what_a_client_holds_out(meas
     assert simulator.models[0] is simulator.models[-2]  # of rounds whose model is not kept, the next that is
     for name, data in measured.population.clients.items():
         own, index = HeldImages(data.held_out_images, data.held_out_labels), torch.arange(len(data.held_out_images))
-        if held_out_for(len(index)) != len(index):
+        if held_out_for(len(index), SHARE) != len(index):
             continue  # only a client of one image holds out as many as it has
         made = simulator.make(own, index, generator(0))
         torch.testing.assert_close(made.tensors()["accuracies"][-2:], target.wire[name].tensors()["accuracies"][-2:])

@@ -39,6 +39,7 @@ class Options:
         dataset, data_root, weights: Dataset name, its folder, and the folder of pretrained weights.
         clients, partition, backbone, image_size: Of all federations; None for the preset's values, which with the preset
             ``paper`` are those of each method's paper.
+        held_out: Share of its images that each client holds out for validation; None for a tenth.
         images: Maximum number of images of each domain that the federation has; None for the preset's. What is left over
             serves attacks, as shadow clients and auxiliary images.
         auxiliary: Number of images of each domain that adversaries hold; None for a quarter of `images` of each source
@@ -63,6 +64,7 @@ class Options:
     preset: str = "default"
     clients: int | None = None
     partition: str | None = None
+    held_out: float | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     attacks: tuple[str, ...] = ("all",)
     threats: tuple[str, ...] = ()
@@ -127,6 +129,8 @@ class Options:
             raise BadUsage(f"--auxiliary: want at least {LEAST_IMAGES} images of each domain, got {self.auxiliary}")
         if self.units_per_domain is not None and self.units_per_domain < 1:
             raise BadUsage(f"--units-per-domain: want at least 1, got {self.units_per_domain}")
+        if self.held_out is not None and not 0 < self.held_out < 1:
+            raise BadUsage(f"--held-out: want a share between 0 and 1, got {self.held_out:g}")
         if self.image_size is not None:
             data.check_size(self.image_size)
         for target in self.targets:
@@ -181,6 +185,7 @@ OPTIONS = {  # by the name of the parsed value
     "preset": "--preset",
     "clients": "--clients",
     "partition": "--partition",
+    "held_out": "--held-out",
     "settings": "--set",
     "attacks": "--attack",
     "threats": "--threat",

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from fdgpriv.federation.held_out import SHARE
 from fdgpriv.models.backbone import Backbone
 
 Loop = Callable[[str, int, Mapping[str, object]], Iterable[int]]
@@ -26,6 +27,7 @@ class Federation:
         backbone: Builds the network, initialised from a generator.
         seed: Of the run.
         device: Device of the clients' training.
+        held_out: Share of its images that a client holds out for validation.
         loop: How the engine carries out the server's loops (`rounds`, `stage`).
     """
 
@@ -35,6 +37,7 @@ class Federation:
     backbone: "Callable[[torch.Generator], Backbone]"
     seed: int
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    held_out: float = SHARE
     loop: Loop = field(default=plain_loop, compare=False)
 
     def rounds(self, count: int, **held: object) -> Iterable[int]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fdgpriv.data.dataset import ClientData, Dataset, Domain
 from fdgpriv.data.pixels import as_images, joined
+from fdgpriv.federation.held_out import SHARE, held_out_split
 from fdgpriv.federation.reserve import ENOUGH, of_third_parties, reserve
 from fdgpriv.federation.schemes import partitioner
 from fdgpriv.federation.weights import Weights, effective
@@ -21,7 +22,6 @@ from fdgpriv.utils.file_memory import in_file
 from fdgpriv.utils.seeds import generator
 
 AUXILIARY_SHARE = 0.25
-HELD_OUT_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,7 @@ def populate(
     attacked: bool = True,
     auxiliary: int | None = None,
     enough: int = ENOUGH,
+    held_out: float = SHARE,
 ) -> Population:
     """Partitions every domain of `dataset` but `target`.
 
@@ -121,6 +122,7 @@ def populate(
         auxiliary: Number of images of each domain that adversaries hold; None for a quarter of each source domain, less
             what shadow clients need, and the whole target domain.
         enough: Number of clients and shadow clients of each domain to aim at.
+        held_out: Share of its images that a client holds out for validation.
 
     Raises:
         ValueError: The target, the partition, the number of clients or of auxiliary images is invalid.
@@ -140,7 +142,7 @@ def populate(
     local = {}
     for i in range(clients):
         parts = [domain.take(by_client[i]) for domain, by_client in zip(private, assignment, strict=True)]
-        local[f"client-{i:02d}"] = _client_data(f"client-{i:02d}", parts, dataset, rng)
+        local[f"client-{i:02d}"] = _client_data(f"client-{i:02d}", parts, dataset, held_out, rng)
     names = list(local)
     apart = all(sum(len(by_client[i]) > 0 for by_client in assignment) == 1 for i in range(clients))
     for d, domain in enumerate(public if attacked else ()):
@@ -150,7 +152,7 @@ def populate(
         for part in shadow_parts:
             name = f"shadow-{len(local) - clients:02d}"
             parts = [part if other == d else part.part(0, 0) for other in range(len(sources))]
-            local[name] = _client_data(name, parts, dataset, rng)
+            local[name] = _client_data(name, parts, dataset, held_out, rng)
     return Population(
         dataset=dataset,
         target=unseen,
@@ -164,14 +166,16 @@ def populate(
     )
 
 
-def _client_data(name: str, parts: list[Domain], dataset: Dataset, rng: torch.Generator) -> tuple[ClientData, Tensor]:
+def _client_data(
+    name: str, parts: list[Domain], dataset: Dataset, held_out: float, rng: torch.Generator
+) -> tuple[ClientData, Tensor]:
     """The data of the client `name` from its parts of the source domains, and each training image's domain."""
     pixels = joined([part.pixels for part in parts])
     labels = torch.cat([part.labels for part in parts])
     domains = torch.cat([torch.full((len(part),), d) for d, part in enumerate(parts)])
     if len(pixels) < 2:
         raise ValueError(f"want at least 2 images per client, got {len(pixels)} for {name}; use fewer clients")
-    out, kept = held_out_split(len(pixels), rng)
+    out, kept = held_out_split(len(pixels), held_out, rng)
     data = ClientData(
         client=name,
         pixels=pixels[kept],
@@ -183,22 +187,3 @@ def _client_data(name: str, parts: list[Domain], dataset: Dataset, rng: torch.Ge
         translate=dataset.translate,
     )
     return data, domains[kept]
-
-
-def held_out_split(count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Indices of the images that a client with `count` images holds out and trains on, each in random order."""
-    out, kept = torch.randperm(count, generator=rng).tensor_split([held_out(count)])
-    return out, kept
-
-
-def held_out(count: int) -> int:
-    """Number of images that a client with `count` images holds out."""
-    return max(1, int(HELD_OUT_SHARE * count))
-
-
-def held_out_for(trained_on: int) -> int:
-    """Number of images held out by a client that trains on `trained_on` images; the smaller if two are possible."""
-    count = trained_on + 1
-    while count - held_out(count) < trained_on:
-        count += 1
-    return count - trained_on

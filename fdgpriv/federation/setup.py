@@ -16,6 +16,7 @@ class Setup:
         partition: Specification of the data partition, for `partition.partitioner`.
         backbone: The network, one of `fdgpriv.models.names.BACKBONES` or ``timm:NAME``.
         image_size: Side of the images, in pixels; built-in datasets have a fixed size.
+        held_out: Share of its images that each client holds out for validation.
     """
 
     clients: int | None = None
@@ -23,6 +24,7 @@ class Setup:
     partition: str | None = None
     backbone: str | None = None
     image_size: int | None = None
+    held_out: float | None = None
 
     def over(self, other: "Setup") -> "Setup":
         """This set-up with unspecified fields taken from `other`; the two numbers of clients count as one field."""
@@ -38,13 +40,14 @@ class Federated:
     """A complete set-up for one dataset.
 
     Attributes:
-        clients, partition, backbone, image_size: As in `Setup`.
+        clients, partition, backbone, image_size, held_out: As in `Setup`.
     """
 
     clients: int
     partition: str
     backbone: str
     image_size: int
+    held_out: float
 
     def as_config(self) -> dict[str, Any]:
         """Its entry in results.json."""

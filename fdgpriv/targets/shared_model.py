@@ -13,8 +13,9 @@ from fdgpriv.data.dataset import ClientData
 from fdgpriv.defense import Defense
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.held_out import held_out_split
 from fdgpriv.federation.local_engine import LocalEngine
-from fdgpriv.federation.partition import Population, held_out_split
+from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Diverged, Wire
 from fdgpriv.targets.recorded_styles import each_halfway
@@ -50,7 +51,7 @@ class SharedModelSimulator(TrainingSimulator):
         return list({id(model): model for model in models.values()}.values())
 
     def _client(self, name: str, images: Tensor, labels: Tensor, rng: torch.Generator) -> ClientData:
-        out, kept = held_out_split(len(labels), rng)
+        out, kept = held_out_split(len(labels), self.federation.held_out, rng)
         own = replace(self.like, client=name, pixels=images[kept], labels=labels[kept])
         return replace(own, held_out_pixels=images[out], held_out_labels=labels[out])
 

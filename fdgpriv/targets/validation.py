@@ -13,7 +13,8 @@ from fdgpriv.data.dataset import ClientData
 from fdgpriv.defense import Defense
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
-from fdgpriv.federation.partition import Population, held_out_for
+from fdgpriv.federation.held_out import held_out_for
+from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.targets.answer import answered
 from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, Simulator
@@ -45,7 +46,8 @@ class ValidationSimulator(DefendedSimulator):
     kind = ValidationHistory.kind
 
     def answer(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
-        out = torch.randperm(len(held.images), generator=rng)[: held_out_for(len(index))]
+        count = held_out_for(len(index), self.federation.held_out)
+        out = torch.randperm(len(held.images), generator=rng)[:count]
         data = replace(
             self.like,
             pixels=held.images[index],
