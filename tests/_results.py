@@ -271,6 +271,8 @@ def run(defense: str, seed: int = 0) -> Run:
                   measurement="balanced accuracy of a probe on single-image layer1 styles", verdict="refuted",
                   evidence=("class_probe, balanced_accuracy 0.38 [0.31, 0.45]",), reason="above chance on held-out clients"),
             Claim(id="H-S4", quote=HOSTILE, measurement="style membership", verdict="undecided", reason="not measured"),
+            Claim(id="H-S5", kind="design", quote="sent in each round", measurement="membership by rounds", verdict=None,
+                  reason="a statement of design"),
         ),
         figures=(RunFigure(file="figures/adain.png", caption=f"AdaIN to the style of {HOSTILE}"),
                  RunFigure(file="figures/gone.png", caption="A figure that is not there")),
