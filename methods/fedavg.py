@@ -15,7 +15,9 @@ from ._client_network import ClientNetwork
 
 @dataclass(frozen=True)
 class FedAvg(FederatedAveraging):
-    """Federated averaging; the defaults are the baseline's settings in StableFDG's experiments.
+    """Federated averaging; the defaults are the baseline's settings in StableFDG's experiments, but for `weights`.
+
+    These are McMahan et al.'s; StableFDG's released code averages all methods' models with equal weights.
 
     Attributes:
         network: The ``backbone`` with a linear head, as in the style-based methods, or ``inception``, the client network of

@@ -40,10 +40,16 @@ _FROM_SCRATCH = {"optimizer": "sgd", "buffers": "share"}  # the paper's settings
 
 @dataclass(frozen=True)
 class Pardon(FederatedAveraging):
-    """The defaults are the paper's, or the released code's where the paper gives none.
+    """The preset ``paper`` is the paper's text and, where it gives no value, the released code: Adam at 3e-5, frozen
+    BatchNorm, gamma_1 and gamma_2 (on PACS), margin, transfer strength, crops and colours. The class's defaults differ from
+    it in `codec` and `image_changes`.
+
+    Where text and released code contradict each other, `cluster_by`, `client_style` and `regulariser` follow the code, which
+    produced the paper's figures; the text is the other value of each. Both weigh clients by samples.
 
     Attributes:
-        contrastive_weight, regulariser_weight: gamma_1 and gamma_2 of Eq. 9.
+        contrastive_weight, regulariser_weight: gamma_1 and gamma_2 of Eq. 9; the released code has 0.1 for the latter on
+            Office-Home.
         margin: Of the triplet loss (Eq. 7).
         alpha: Style transfer strength in [0, 1].
         contrastive: False omits the triplet loss (Table V, v3).
