@@ -10,8 +10,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.models.checkpoints import find_weights, read_tensors
+from fdgpriv.models.checkpoints import check_tensors, find_weights
 from fdgpriv.models.extractor import Extractor
+from fdgpriv.models.state_dicts import read_tensors
 from fdgpriv.utils.torchvision_import import lpips
 from fdgpriv.utils.warnings_filter import warnings_ignored
 
@@ -74,19 +75,17 @@ class PublishedLpips(Perceptual):
             raise ValueError(f"want a network of {', '.join(FILES)}; got {network!r}")
         file = FILES[network]
         path = find_weights([file], _SOURCE + file, weights)
-        features = {name: tensor for name, tensor in read_tensors(path).items() if name.startswith("features.")}
+        tensors = read_tensors(path, ("features.0.weight", "features.0.bias"))
+        features = {name: tensor for name, tensor in tensors.items() if name.startswith("features.")}
         heads = Path(lpips.__path__[0]) / "weights" / "v0.1"
         # built without weights, which come from the two files; lpips uses deprecated arguments of torchvision
         with torch.device("meta"), warnings_ignored(UserWarning):
             distance = lpips.LPIPS(net=network, pretrained=False, pnet_rand=True, verbose=False)
         distance.scaling_layer = lpips.ScalingLayer()
         slots = {name.split(".", 1)[1]: name for name in distance.net.state_dict()}  # "slice2.3.weight" as "3.weight"
-        state = {slots.get(name.removeprefix("features."), name): tensor for name, tensor in features.items()}
-        try:
-            distance.net.load_state_dict(state, assign=True)
-        except RuntimeError as error:
-            reason = " ".join(str(error).split())
-            raise ValueError(f"want the tensors of {file} in {path}; {reason[:300]}") from error
+        state = {slots.get(name.removeprefix("features."), name): tensor.float() for name, tensor in features.items()}
+        check_tensors(distance.net, state, file, path)
+        distance.net.load_state_dict(state, assign=True)
         distance.load_state_dict(read_tensors(heads / f"{network}.pth"), strict=False, assign=True)
         empty = [name for name, tensor in distance.state_dict().items() if tensor.is_meta]
         if empty:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from torch import nn
 
-from fdgpriv.models.checkpoints import find_weights, read_tensors
+from fdgpriv.models.checkpoints import find_weights, load_exactly
+from fdgpriv.models.state_dicts import read_tensors
 from fdgpriv.models.style_codec import StyleCodec
 from fdgpriv.utils.global_rng import global_draws
 
@@ -73,14 +74,10 @@ def _conv(inputs: int, outputs: int) -> list[nn.Module]:
 
 
 def _load(layers: nn.Sequential, path: Path, what: str) -> None:
-    state = {name: value for name, value in read_tensors(path).items() if _child(name) < len(layers)}
-    try:
-        layers.load_state_dict(state)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"want the tensors of {what} in {path}; {reason[:300]}") from error
+    tensors = read_tensors(path, layers.state_dict().keys())
+    load_exactly(layers, {name: tensor for name, tensor in tensors.items() if _child(name) < len(layers)}, what, path)
 
 
 def _child(name: str) -> int:
     number = name.split(".")[0]
-    return int(number) if number.isdecimal() else -1  # load_state_dict rejects other names
+    return int(number) if number.isdecimal() else -1  # load_exactly rejects other names

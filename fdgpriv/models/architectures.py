@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from fdgpriv.models.architecture import Architecture, Stages, published, stem
-from fdgpriv.models.checkpoints import find_weights, read_tensors
+from fdgpriv.models.checkpoints import find_weights, load_exactly
 from fdgpriv.models.efficientnet_lite import EfficientNetLite
 from fdgpriv.models.names import BACKBONES, TIMM
+from fdgpriv.models.state_dicts import read_tensors
 from fdgpriv.models.timm_networks import TimmNetwork
 from fdgpriv.utils.torchvision_import import torchvision
 
@@ -107,13 +108,12 @@ class AlexNet(Architecture):
         layers = {"classifier.1": nn.Linear(256 * 6 * 6, 4096), "classifier.4": nn.Linear(4096, 4096)}
         if weights is not None:
             path = find_weights(self.files, self.source, weights)
-            state = read_tensors(path)
+            names = [f"{name}.{leaf}" for name in layers for leaf in ("weight", "bias")]
+            state = read_tensors(path, names)
+            if missing := [name for name in names if name not in state]:
+                raise ValueError(f"want fully connected layers of alexnet in {path}, got no {', '.join(missing)}")
             for name, layer in layers.items():
-                if missing := {f"{name}.weight", f"{name}.bias"} - state.keys():
-                    raise ValueError(
-                        f"want fully connected layers of alexnet in {path}, got no {', '.join(sorted(missing))}"
-                    )
-                layer.load_state_dict({leaf: state[f"{name}.{leaf}"] for leaf in ("weight", "bias")})
+                load_exactly(layer, {leaf: state[f"{name}.{leaf}"] for leaf in ("weight", "bias")}, name, path)
         fc6, fc7 = layers.values()
         return nn.Sequential(nn.AdaptiveAvgPool2d(6), nn.Flatten(), fc6, nn.ReLU()), fc7
 

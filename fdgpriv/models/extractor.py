@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fdgpriv.models import efficientnet_lite
-from fdgpriv.models.checkpoints import find_weights, read_tensors
+from fdgpriv.models.checkpoints import find_weights, load_exactly
 from fdgpriv.models.shipped import load_shipped, sha256
+from fdgpriv.models.state_dicts import read_tensors
 from fdgpriv.utils.global_rng import global_draws
 from fdgpriv.utils.torchvision_import import torchvision
 
@@ -140,11 +141,7 @@ def inception_extractor(weights: Path | None = None) -> Extractor:
     path = find_weights(INCEPTION_FILES, INCEPTION_SOURCE, weights)
     with global_draws():
         network = torchvision.models.inception_v3(weights=None, init_weights=False, aux_logits=True)
-    try:
-        network.load_state_dict(read_tensors(path))
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"want the tensors of {INCEPTION_FILES[0]} in {path}; {reason[:300]}") from error
+    load_exactly(network, read_tensors(path, network.state_dict().keys()), INCEPTION_FILES[0], path)
     kept = [child for name, child in network.named_children() if name not in ("AuxLogits", "dropout", "fc")]
     extractor = Extractor(INCEPTION, sha256(path), nn.Sequential(_ForInception(), *kept, nn.Flatten()), network.fc)
     return extractor.eval().requires_grad_(False)

@@ -8,7 +8,7 @@ from pathlib import Path
 import safetensors.torch
 from torch import nn
 
-from fdgpriv.models.checkpoints import read_tensors
+from fdgpriv.models.state_dicts import read_tensors
 
 HERE = Path(__file__).resolve().parent
 

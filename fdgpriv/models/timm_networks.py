@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fdgpriv.models.architecture import Architecture, Colours, Stages, stem
-from fdgpriv.models.checkpoints import load_exactly, read_tensors
+from fdgpriv.models.checkpoints import load_backbone
 from fdgpriv.models.names import TIMM
 from fdgpriv.utils.extras import optional
 from fdgpriv.utils.global_rng import global_draws
@@ -70,8 +70,7 @@ class TimmNetwork(Architecture):
     def load(self, network: nn.Module, path: Path) -> None:
         heads = self._facts["classifier"]
         heads = tuple(f"{head}." for head in ((heads,) if isinstance(heads, str) else heads))
-        state = {name: value for name, value in read_tensors(path).items() if not name.startswith(heads)}
-        load_exactly(network, state, self.name, path)
+        load_backbone(network, self.name, path, heads)
 
     @property
     def _facts(self) -> dict[str, Any]:
