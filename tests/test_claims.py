@@ -226,6 +226,16 @@ def test_a_sentence_of_degree_is_refuted_by_a_leak_that_matters_alone(lead: floa
     assert no_leak_by("gan", image=True, matters=True)(case(single)).verdict == verdict
 
 
+def test_the_mean_of_many_images_is_another_secret_than_the_images_of_a_sentence_on_reconstruction() -> None:
+    """Attacks that draw images answer for both; `model_construct` since the results know the secret later."""
+    mean = AttackFinding.model_construct(**{**dict(LEAK), "secret": "average_look"})
+    for method, id in (("ccst", "H-C1"), ("ccst", "H-C8"), ("pardon", "H-P1"), ("pardon", "H-P8")):
+        assert verdict_of(method, id, case(mean))[1].startswith("not measured")
+    head = AttackFinding.model_construct(**{**dict(head_of("leak")), "secret": "average_look"})
+    assert [verdict_of("lsi", id, case(head))[0] for id in ("H-L1", "H-L2")] == ["undecided", "undecided"]
+    assert no_leak_by("gan")(case(mean)).verdict == "refuted"
+
+
 @pytest.mark.parametrize("upper", [None, 0.0])
 def test_an_attack_that_used_nothing_excludes_nothing_and_supports_no_claim(upper: float | None) -> None:
     unused = gan("client", 13.4, "no_leak_found", leakage={"client": outcome("no_leak_found", upper_bound=upper)})

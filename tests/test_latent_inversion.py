@@ -119,6 +119,7 @@ def test_the_evaluator_measures_latents_where_heads_are_shared(inverted: Fitted,
     [
         (0.0, 0.1, 0.01, "refuted", "refuted"),
         (0.9, 0.1, 0.01, "supported", "refuted"),
+        (0.3, 0.1, 0.01, "undecided", "refuted"),  # nearer than noise, and not close
         (0.0, 0.9, 0.01, "refuted", "undecided"),
         (0.0, 0.1, 0.2, "undecided", "undecided"),  # five clients do not say
     ],

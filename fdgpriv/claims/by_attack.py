@@ -28,6 +28,7 @@ def no_leak_by(
     on: Sequence[str] = (),
     by: Sequence[str] = (),
     level: str | None = None,
+    secret: str | None = None,
     matters: bool = False,
     broad: bool = False,
 ) -> Rule:
@@ -43,12 +44,13 @@ def no_leak_by(
         on: Artifact kinds to include; none for all.
         by: Adversaries to include; none for all.
         level: Of the artifacts to include, image, client or group; None for all.
+        secret: That the attacks are asked for; None for all that they tell.
         matters: Whether only leaks of at least the effect that matters count.
         broad: Whether the sentence claims more than these attacks test, so that they can refute it but not support it.
     """
 
     def decide(case: Case) -> Decision:
-        rows = rows_of(case, attacks, on, by, level)
+        rows = rows_of(case, attacks, on, by, level, secret)
         verdicts = [(row, image_verdict(row) if image else wire_verdict(row)) for row in rows]
         p = together(_p(row, image) for row in rows)
         leaking = [row for row, verdict in verdicts if verdict == "leak"]

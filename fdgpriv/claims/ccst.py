@@ -9,7 +9,7 @@ import re
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.claims.by_attack import WITHOUT_LEAKED_IMAGES, measured_by, no_leak_by, together
 from fdgpriv.claims.colour import class_beyond_colour, no_leak_beyond_colour
-from fdgpriv.claims.findings import finding_text, rows_of
+from fdgpriv.claims.findings import IMAGES, finding_text, rows_of
 from fdgpriv.claims.harder import harder_for_many
 from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, interval
 from fdgpriv.claims.wire import no_data_crosses, numbers, uploads
@@ -144,7 +144,7 @@ HYPOTHESES = (
         "H-C8",
         "even more difficult for the overall style vector",
         "the lead of reconstruction attacks on the overall style, against that on single images' styles",
-        harder_for_many("gan", "style_inversion"),
+        harder_for_many("gan", "style_inversion", secret=IMAGES),
     ),
     Hypothesis(
         "H-C9",

@@ -5,7 +5,7 @@ from typing import Any
 
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.claims.by_attack import WITHOUT_LEAKED_IMAGES, no_leak_by
-from fdgpriv.claims.findings import figure, image_verdict, rows_of
+from fdgpriv.claims.findings import IMAGES, figure, image_verdict, rows_of
 from fdgpriv.claims.hypothesis import Case, Decision, Rule, interval
 from fdgpriv.results.attack_finding import OVER_OWN_COLOUR, AttackFinding
 from fdgpriv.statistics.interval import Interval
@@ -19,13 +19,13 @@ _NO_NEARER = "an attack beats every control, but not the best image of one colou
 
 def no_leak_beyond_colour(*attacks: str, **given: Any) -> Rule:
     """As `no_leak_by` on single images, where a reconstruction counts that is also nearer than the best image of one colour."""
-    rule = no_leak_by(*attacks, image=True, **given)
+    rule = no_leak_by(*attacks, image=True, secret=IMAGES, **given)
 
     def decide(case: Case) -> Decision:
         plain, found = rule(case), rule(replace(case, attacks=[_beyond_colour(row) for row in case.attacks]))
         leads = [
             row.metrics[OVER_OWN_COLOUR]
-            for row in rows_of(case, _DRAWS, given.get("on", ()), given.get("by", ()))
+            for row in rows_of(case, _DRAWS, given.get("on", ()), given.get("by", ()), secret=IMAGES)
             if image_verdict(row) == "leak" and OVER_OWN_COLOUR in row.metrics
         ]
         told = (f"dB over the best image of one colour: {', '.join(map(figure, leads))}",) if leads else ()

@@ -6,9 +6,16 @@ from fdgpriv.claims.hypothesis import Case
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.statistics.measured import Measured
 
+IMAGES = "content"  # the secret of a claim about reconstructed images; their mean, `average_look`, is another
+
 
 def rows_of(
-    case: Case, attacks: Sequence[str], on: Sequence[str] = (), by: Sequence[str] = (), level: str | None = None
+    case: Case,
+    attacks: Sequence[str],
+    on: Sequence[str] = (),
+    by: Sequence[str] = (),
+    level: str | None = None,
+    secret: str | None = None,
 ) -> list[AttackFinding]:
     """What these attacks found, arguments as of `by_attack.no_leak_by`."""
     return [
@@ -19,6 +26,7 @@ def rows_of(
         and (not on or row.kind in on)
         and (not by or row.threat.role in by)
         and level in (None, row.level)
+        and secret in (None, row.secret)
     ]
 
 

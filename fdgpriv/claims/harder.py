@@ -10,15 +10,16 @@ from fdgpriv.statistics.measured import Measured
 Ends = tuple[float, float, float]  # a lead, and its 95 % interval
 
 
-def harder_for_many(*attacks: str) -> Rule:
+def harder_for_many(*attacks: str, secret: str | None = None) -> Rule:
     """Rule for the claim that the client's style leaks less than single images' styles.
 
     Supported where each attack that leads on single images leads by less on the client's style, refuted where one leads
-    by more; in both cases the 95 % intervals of the two leads do not overlap.
+    by more; in both cases the 95 % intervals of the two leads do not overlap. `secret` is that the attacks are asked for,
+    None for all.
     """
 
     def decide(case: Case) -> Decision:
-        rows = rows_of(case, attacks, (StyleStatistics.kind,), WITHOUT_LEAKED_IMAGES, "client")
+        rows = rows_of(case, attacks, (StyleStatistics.kind,), WITHOUT_LEAKED_IMAGES, "client", secret)
         leads = [
             (row, single, client)
             for row in rows

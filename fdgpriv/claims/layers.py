@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fdgpriv.claims.by_attack import no_leak_by
-from fdgpriv.claims.findings import figure
+from fdgpriv.claims.findings import IMAGES, figure, rows_of
 from fdgpriv.claims.harder import over
 from fdgpriv.claims.hypothesis import Case, Decision
 from fdgpriv.statistics.measured import Measured
 
-_HEAD = no_leak_by("latent_inversion", on=("classifier_head",), matters=True)
+_HEAD = no_leak_by("latent_inversion", on=("classifier_head",), secret=IMAGES, matters=True)
 
 
 def head_insufficient(case: Case) -> Decision:
@@ -48,9 +48,8 @@ _ONE_LAYER = ("k=1", "last=1")
 
 def _swept(case: Case) -> tuple[Mapping[str, Measured], Measured | None]:
     """PSNR for one image by the layers whose statistics are inverted from a model, and the strongest control's."""
-    for row in case.attacks:
-        control = row.positive_control
-        if control is not None and (row.attack, row.kind) == ("deep_inversion", "model_state"):
+    for row in rows_of(case, *_OF_MODELS, secret=IMAGES):
+        if (control := row.positive_control) is not None:
             figures = {name.removeprefix("psnr@"): m for name, m in row.metrics.items() if name.startswith("psnr@")}
             return figures, _strongest(control.controls)[1]
     return {}, None
@@ -63,16 +62,16 @@ def _strongest(controls: Mapping[str, Measured]) -> tuple[str, Measured | None]:
 
 
 # attacks on the artifacts that the paper's clients share
-_INVERTED = ("latent_inversion", "classifier_head"), ("deep_inversion", "model_state")
+_OF_HEADS = ("latent_inversion",), ("classifier_head",)
+_OF_MODELS = ("deep_inversion",), ("model_state",)
 
 
 def _by_layers(case: Case) -> tuple[str, ...]:
     """PSNR for one image by the layers whose statistics are inverted, and the strongest control's."""
     by_layers: dict[str, Measured] = {}
     controls: dict[str, Measured] = {}
-    for row in case.attacks:
-        control = row.positive_control
-        if control is None or (row.attack, row.kind) not in _INVERTED:
+    for row in (*rows_of(case, *_OF_HEADS, secret=IMAGES), *rows_of(case, *_OF_MODELS, secret=IMAGES)):
+        if (control := row.positive_control) is None:
             continue
         if row.attack == "latent_inversion":
             by_layers["the head's"] = control.value

@@ -1,6 +1,7 @@
 """Privacy and cost claims of the LSI paper (Palakkadavath et al., latent space inversion)."""
 
 from fdgpriv.claims.by_attack import DESIGN, no_leak_by
+from fdgpriv.claims.findings import IMAGES
 from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, Rule, interval, needs
 from fdgpriv.claims.layers import head_insufficient, one_layer_insufficient
 from fdgpriv.claims.overhead import less_overhead
@@ -34,6 +35,7 @@ def _partial(case: Case) -> Decision:
 
 _ACCURATE = 0.25  # relative error below which statistics count as accurate estimates of the moments
 _NEARER = 0.05  # precision above that of noise
+_CLOSE = 0.5  # precision from which synthesised latents count as quite close: half of them lie among real ones
 
 
 def _resemble(case: Case) -> Decision:
@@ -58,7 +60,10 @@ def _resemble(case: Case) -> Decision:
             "inconclusive: whether synthesised latents are nearer to real ones than noise; more clients would decide"
         )
         return Decision("undecided", reason, evidence)
-    return Decision("supported", "synthesised latents are nearer to real ones than noise", evidence)
+    if case.facts.get("latent_precision_low", 0.0) < _CLOSE:
+        reason = "inconclusive: synthesised latents are nearer to real ones than noise, but half of them do not lie among these"
+        return Decision("undecided", reason, evidence)
+    return Decision("supported", "synthesised latents lie among real ones, and noise does not", evidence)
 
 
 def _withheld(case: Case) -> Decision:
@@ -118,7 +123,7 @@ HYPOTHESES = (
         "all layers",
         "Exposing batch normalization statistics from every layer of the model makes it vulnerable to model inversion attacks",
         "inversion of the models with statistics of all layers, which LSI's clients upload as well",
-        no_leak_by("deep_inversion", leak="supported", on=("model_state",), matters=True),
+        no_leak_by("deep_inversion", leak="supported", on=("model_state",), secret=IMAGES, matters=True),
     ),
     Hypothesis(
         "H-L3",

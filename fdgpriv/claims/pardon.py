@@ -8,7 +8,7 @@ from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.claims.by_attack import WITHOUT_LEAKED_IMAGES, no_leak_by
 from fdgpriv.claims.colour import no_leak_beyond_colour
 from fdgpriv.claims.equal_numbers import table_iv
-from fdgpriv.claims.findings import refused, rows_of, wire_verdict
+from fdgpriv.claims.findings import IMAGES, refused, rows_of, wire_verdict
 from fdgpriv.claims.harder import harder_for_many
 from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, interval, needs
 from fdgpriv.statistics.interval import Interval
@@ -118,7 +118,9 @@ def _secrets(pairs: Iterable[tuple[str, str]]) -> str:
 
 def _abstract(case: Case) -> Decision:
     """Decided by leaks from client styles; the evidence compares images generated from client and single-image styles."""
-    found = no_leak_by("gan", "style_inversion", on=_STYLE, by=WITHOUT_LEAKED_IMAGES, matters=True)(case)
+    found = no_leak_by(*("gan", "style_inversion"), on=_STYLE, by=WITHOUT_LEAKED_IMAGES, secret=IMAGES, matters=True)(
+        case
+    )
     return replace(found, evidence=found.evidence + table_iv(case.facts))
 
 
