@@ -61,7 +61,7 @@ def _resemble(case: Case) -> Decision:
         )
         return Decision("undecided", reason, evidence)
     if case.facts.get("latent_precision_low", 0.0) < _CLOSE:
-        reason = "inconclusive: synthesised latents are nearer to real ones than noise, but half of them do not lie among these"
+        reason = "inconclusive: nearer to real ones than noise is; that half of them lie among these is not established"
         return Decision("undecided", reason, evidence)
     return Decision("supported", "synthesised latents lie among real ones, and noise does not", evidence)
 
