@@ -16,7 +16,7 @@ from fdgpriv.claims import Case, claims
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import defended
-from fdgpriv.evaluation.attack_evaluation import scores_file
+from fdgpriv.evaluation.attack_evaluation import candidates_file, scores_file
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.comparison import RunComparison, compared, settings_of
 from fdgpriv.evaluation.verdicts import judge
@@ -72,7 +72,7 @@ class Runner:
     def files(self) -> list[Path]:
         """Relative to `out`, the final file of each training, and the scores of each evaluation for any kind of artifact."""
         trained = [trained_file(Path(), cell) for cell in self.cells()]
-        evaluated = [
+        scores = [
             scores_file(Path(), cell.folder, spec, role, kind, implied)
             for cell in self.cells()
             for spec in self.config.attacks
@@ -81,7 +81,7 @@ class Runner:
             for role in self.config.threats
             for kind in attack.kinds()
         ]
-        return trained + evaluated
+        return trained + scores + [candidates_file(file) for file in scores]
 
     def run(self, command: str | None) -> Results:
         """Trains and evaluates what is missing; after Ctrl-C, the results of the finished work, marked as interrupted."""

@@ -524,7 +524,7 @@ def test_scores_of_each_target_are_averaged_over_its_observations(adversary: Adv
         "other_client": [40, 39],
     }
     assert found.details["double"]["attack"] == [200, 198]
-    assert [float(predictions["attack"]) for _, predictions in shown[1]] == [100, 100]
+    assert [float(predictions["attack"][0]) for _, predictions in shown[1]] == [100, 100]
 
 
 def test_sizes_are_scored_apart_and_only_some_are_described(adversary: Adversary, rng: torch.Generator) -> None:

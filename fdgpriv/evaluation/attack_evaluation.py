@@ -1,7 +1,8 @@
 """Evaluates one attack by one adversary on one kind of artifact, and stores the scores for a resumed run.
 
 They are stored in ``scores/CELL/ATTACK@ROLE-KIND.json``; those of each further task that the same predictions answer in
-``ATTACK@ROLE-KIND-TASK.json``.
+``ATTACK@ROLE-KIND-TASK.json``. The scores of single candidates on whole clients' artifacts are in
+``ATTACK@ROLE-KIND.csv.gz``, whose SHA-256 is in the first file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +19,11 @@ from fdgpriv.evaluation.ablations import by_layer, by_rounds, by_variant, unawar
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_tests import attack_tests
 from fdgpriv.evaluation.attack_trials import AttackTrials
+from fdgpriv.evaluation.candidate_scores import candidate_scores
 from fdgpriv.evaluation.planted import planted_power, undecided
-from fdgpriv.evaluation.scores import ByTask, averaged, evaluate_tasks
+from fdgpriv.evaluation.scores import ByTask, Predicted, PredictedTarget, averaged, evaluate_tasks
 from fdgpriv.evaluation.too_little import too_little
-from fdgpriv.evaluation.units import attacked_clients
+from fdgpriv.evaluation.units import attacked_clients, candidate_pool
 from fdgpriv.metrics.matching import first_match
 from fdgpriv.results import figures
 from fdgpriv.targets.ground_truth import GroundTruth
@@ -29,11 +31,11 @@ from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.target import Target
 from fdgpriv.tasks.task import Task
 from fdgpriv.utils.cache import Cache
-from fdgpriv.utils.checksum import read_json, write_json
+from fdgpriv.utils.checksum import check_files, digest, read_json, write_json
 from fdgpriv.utils.file_names import slug
+from fdgpriv.utils.files import write_bytes
 from fdgpriv.utils.seeds import generator
 
-Predicted = Mapping[int | None, Sequence[tuple[GroundTruth, Mapping[str, Prediction]]]]
 _SCORES = TypeAdapter(AttackScores)
 
 
@@ -41,6 +43,11 @@ def scores_file(out: Path, cell: str, spec: str, role: str, kind: str, implied: 
     """The file that stores the scores of one evaluation, on the attack's own task or on one that this implies."""
     task = "" if implied is None else f"-{implied.name()}"
     return out / "scores" / cell / f"{slug(spec)}@{role}-{kind}{task}.json"
+
+
+def candidates_file(scores: Path) -> Path:
+    """The file that stores the scores of single candidates beside these scores."""
+    return scores.with_name(f"{scores.name.removesuffix('.json')}.csv.gz")
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,13 +81,19 @@ class AttackEvaluation:
         """
         files = {self._key(task): self._file(task) for task in self.trials.attack.tasks}
         if all(file.is_file() for file in files.values()):
-            return {key: read_json(file, _SCORES) for key, file in files.items()}
+            return {key: self._stored(file) for key, file in files.items()}
         start = perf_counter()
         several = self._with_planted([self._of(task, **found) for task, found in self._found()])
         several[0] = several[0].model_copy(update={"attack_s": perf_counter() - start})
         for file, scores in zip(files.values(), several, strict=True):
             write_json(file, scores.model_dump_json().encode())
         return dict(zip(files, several, strict=True))
+
+    @staticmethod
+    def _stored(file: Path) -> AttackScores:
+        scores = read_json(file, _SCORES)
+        check_files(file.parent, scores.tables, remove=file)
+        return scores
 
     def pending(self, reason: str) -> dict[str, AttackScores]:
         """What stands for its scores while it has none: only the reason."""
@@ -155,6 +168,8 @@ class AttackEvaluation:
         ignorant = unaware(trials, target, self.repeats, self.few, generator(evaluator.seed, 8))
         figures_of = self._grid(predicted) if self.draws_images else ()
         rounds = by_rounds(trials, target, self.few, rng)
+        clients = scores[None][attack.task.name()].clients if None in scores else []
+        tables = self._candidates(clients, predicted.get(None, []), target)
 
         def of(task: Task) -> dict[str, Any]:
             name = task.name()
@@ -170,6 +185,7 @@ class AttackEvaluation:
                 "chance": task.chance(adversary, first.truth),
                 "figures": figures_of if task is attack.task else (),
                 "by_rounds": [(count, size, at[name]) for count, size, at in rounds if name in at],
+                "tables": tables if task is attack.task else {},
             }
 
         return [(task, of(task)) for task in attack.tasks]
@@ -202,6 +218,19 @@ class AttackEvaluation:
             found.append(one)
         return found
 
+    def _candidates(
+        self, clients: Sequence[str], targets: Sequence[PredictedTarget], target: Target[Simulator]
+    ) -> dict[str, str]:
+        """Writes the scores of single candidates, if the attack has any; the file's name, and its SHA-256."""
+        task, population = self.trials.attack.task, self.trials.evaluator.population
+        table = candidate_scores(task, clients, targets, candidate_pool(population, target))
+        if table is None:
+            return {}
+        file = candidates_file(self._file(task))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(file, table)
+        return {file.name: digest(file)}
+
     def _grid(self, predicted: Predicted) -> tuple[str, ...]:
         rows, labels = [], []
         for size, count in ((1, 5), (None, 3)):
@@ -214,6 +243,6 @@ class AttackEvaluation:
         return (path.as_posix(),)
 
 
-def _one_image_each(truth: GroundTruth, predictions: Mapping[str, Prediction]) -> dict[str, Tensor]:
+def _one_image_each(truth: GroundTruth, predictions: Mapping[str, tuple[Prediction, GroundTruth]]) -> dict[str, Tensor]:
     """One image (3, H, W) of each prediction: itself, or the image of a set that is matched to the first true image."""
-    return {name: p if p.ndim == 3 else first_match(p, truth.images) for name, p in predictions.items()}
+    return {name: p if p.ndim == 3 else first_match(p, truth.images) for name, (p, _) in predictions.items()}

@@ -19,7 +19,7 @@ from fdgpriv.statistics.questions import Absent
 from fdgpriv.statistics.rule import NO_OTHER_CLIENT, Hypothesis
 from fdgpriv.tasks.task import Task
 from fdgpriv.threat import Capability, ThreatModel
-from fdgpriv.utils.records import Amount, Count, Entry, FileName, Probability, Text, Word
+from fdgpriv.utils.records import Amount, Count, Entry, FileName, Probability, Sha256, Text, Word
 
 LABEL_PRIORS = ("uniform", "public_shares", "half_uniform", "domain_shares")
 DOMAIN_CONTROLS = ("noise", "mean_image", "domain_mean", *LABEL_PRIORS, "random_style", "other_domain")
@@ -68,6 +68,7 @@ class AttackScores(Entry):
         shadows: Clients among the units that took no part in training.
         domains: By client, the name of its main domain.
         figures: Image files, relative to the run's folder.
+        tables: Further files beside the scores' own, by name, with their SHA-256.
         attack_s: Duration in seconds.
     """
 
@@ -100,6 +101,7 @@ class AttackScores(Entry):
     shadows: tuple[Word, ...] = ()
     domains: dict[Word, Word] = Field(default_factory=dict)
     figures: tuple[FileName, ...] = ()
+    tables: dict[FileName, Sha256] = Field(default_factory=dict)
     attack_s: Amount = 0.0
 
     @classmethod

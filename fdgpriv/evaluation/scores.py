@@ -106,7 +106,9 @@ def _averaged_scores(several: Sequence[Scores]) -> Scores:
     )
 
 
-Predicted = dict[int | None, list[tuple[GroundTruth, dict[str, Prediction]]]]
+# Of one target: the truth, and by name one prediction with the truth that it is scored against.
+PredictedTarget = tuple[GroundTruth, dict[str, tuple[Prediction, GroundTruth]]]
+Predicted = dict[int | None, list[PredictedTarget]]
 
 
 def evaluate_trials(
@@ -255,10 +257,10 @@ class _TaskAnswers:
         return {size: self._of_size(size) for size in self._trials}
 
     def predicted(self) -> Predicted:
-        """By size, each target's truth and by name one prediction."""
+        """By size, what is predicted of each target."""
         return {
             size: [
-                (trial.truth, {name: rows[0][1] for name in by_name if (rows := _of(by_name[name], number))})
+                (trial.truth, {name: rows[0][1:] for name in by_name if (rows := _of(by_name[name], number))})
                 for number, trial in enumerate(self._trials[size])
             ]
             for size, by_name in self._answers.items()

@@ -60,7 +60,14 @@ def reduced(one: AttackScores) -> AttackScores | None:
         "by_size": {None: _reduced(whole)},
         "undefended": None if proof is None else replace(_reduced(proof), crossed={}),
     }
-    dropped: dict[str, object] = {"ablations": {}, "by_rounds": [], "planted": {}, "figures": (), "unaware": None}
+    dropped: dict[str, object] = {
+        "ablations": {},
+        "by_rounds": [],
+        "planted": {},
+        "figures": (),
+        "unaware": None,
+        "tables": {},
+    }
     return one.model_copy(update=kept | dropped)
 
 

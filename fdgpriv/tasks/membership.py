@@ -11,7 +11,7 @@ from fdgpriv.statistics.interval import clopper_pearson
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.roc import alike, area, candidate_scores, shared_variances
-from fdgpriv.tasks.task import Answers, Baselines, Predictions, SharedVariances, Task
+from fdgpriv.tasks.task import Answers, Baselines, Predictions, ScoredCandidate, SharedVariances, Task
 
 FALSE_ACCUSATIONS = (0.1, 0.01, 0.001)
 NOISES = 30  # random orders of the pool: targets share non-members, so one order affects many scores jointly
@@ -49,6 +49,11 @@ class Members(Task):
 
     def shared_variances(self, answers: Mapping[str, Answers], units: Sequence[str]) -> SharedVariances:
         return shared_variances(answers, units)
+
+    def candidates(self, prediction: Prediction, truth: GroundTruth) -> list[ScoredCandidate]:
+        scored = truth.members | truth.non_members
+        columns = (truth.membership_candidates, truth.members, candidate_scores(prediction, truth))
+        return [ScoredCandidate(*row) for row in zip(*(column[scored].tolist() for column in columns), strict=True)]
 
     def of_set(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Measured]:
         return at_few_false_accusations(predictions, truths)

@@ -29,6 +29,14 @@ class SharedVariances(NamedTuple):
     of_lead: dict[str, float]
 
 
+class ScoredCandidate(NamedTuple):
+    """What a prediction says of one membership candidate: its index into the pool, whether it is a member, the score."""
+
+    image: int
+    is_member: bool
+    score: float
+
+
 @dataclass(frozen=True, eq=False)
 class Predictions(Sequence[Prediction]):
     """The predictions of an attack, one for each observation.
@@ -150,6 +158,10 @@ class Task(ABC):
             units: The independent unit of each target.
         """
         return SharedVariances({}, {})
+
+    def candidates(self, prediction: Prediction, truth: GroundTruth) -> list[ScoredCandidate]:
+        """What the prediction says of each membership candidate that is scored; nothing where the task has none."""
+        return []
 
     def of_set(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Measured]:
         """Figures of the predictions as a set, such as FID; no verdict depends on them."""

@@ -64,15 +64,19 @@ def read_json(path: Path, form: TypeAdapter[T]) -> T:
         raise DamagedFile(f"{path}: {one_line(error)}; {_remedy(path)}") from None
 
 
-def check_files(folder: Path, digests: Mapping[str, str]) -> None:
-    """Raises DamagedFile if a file in `folder` is missing or its SHA-256 differs from `digests`, by file name."""
+def check_files(folder: Path, digests: Mapping[str, str], remove: Path | None = None) -> None:
+    """Raises DamagedFile if a file in `folder` is missing or its SHA-256 differs from `digests`, by file name.
+
+    Its text says to remove the folder, or `remove`, for the files to be computed again.
+    """
+    remedy = _remedy(folder if remove is None else remove)
     for name, sha256 in digests.items():
         try:
             actual = digest(folder / name)
         except OSError as error:
-            raise DamagedFile(f"want {folder / name}, got: {error.strerror}; {_remedy(folder)}") from None
+            raise DamagedFile(f"want {folder / name}, got: {error.strerror}; {remedy}") from None
         if actual != sha256:
-            raise DamagedFile(f"want {folder / name} as it was written, got another SHA-256; {_remedy(folder)}")
+            raise DamagedFile(f"want {folder / name} as it was written, got another SHA-256; {remedy}")
 
 
 def _remedy(path: Path) -> str:
