@@ -16,6 +16,7 @@ from fdgpriv.report import Report
 from fdgpriv.results.finding import Results
 from fdgpriv.runner import Runner
 from fdgpriv.utils import run_folder
+from fdgpriv.utils.arithmetic import fixed_arithmetic
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.defaults import METHOD
 from fdgpriv.utils.fields import kinds
@@ -70,6 +71,7 @@ def run_audit(
         return audit(audit_options, Path(folder) / "run", progress=progress)[0]
 
 
+@fixed_arithmetic()
 def audit(
     options: Options, out: Path | None, *, resume: bool = False, command: str | None = None, progress: bool = True
 ) -> tuple[Results, Path]:

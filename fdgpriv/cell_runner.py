@@ -30,6 +30,7 @@ from fdgpriv.results.ledger import ledger
 from fdgpriv.results.run import ArtifactRow, ImageCount, Images
 from fdgpriv.threat import ThreatModel, threat
 from fdgpriv.training import Cell, Trained, train
+from fdgpriv.utils.arithmetic import fixed_arithmetic
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.gpu_precision import whole_precision
 from fdgpriv.utils.memory import much_freed_returned, release_memory, reuse_freed
@@ -198,7 +199,6 @@ def in_process(
     """
     for part in parts:
         part.register()
-    torch.set_num_threads(1)
     reuse_freed()
     log = ProgressLog(to=say)
     dataset, config = config.load(log)
@@ -206,6 +206,7 @@ def in_process(
         raise ValueError(f"the images or labels of {dataset.name} changed during the run; start it again")
     runner = CellRunner(config, dataset, out, log, workers)
 
+    @fixed_arithmetic()
     def found(cell: Cell) -> CompletedCell | None:
         completed: dict[Cell, CompletedCell] = {}
         with suppress(KeyboardInterrupt):

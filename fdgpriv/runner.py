@@ -85,7 +85,6 @@ class Runner:
 
     def run(self, command: str | None) -> Results:
         """Trains and evaluates what is missing; after Ctrl-C, the results of the finished work, marked as interrupted."""
-        torch.set_num_threads(1)
         cells, completed = self.cells(), dict[Cell, CompletedCell]()
         jobs, interrupted = min(self.config.jobs, len(cells)), False
         try:

@@ -36,6 +36,7 @@ from fdgpriv.method import Method
 from fdgpriv.models.architectures import SmallResNet
 from fdgpriv.tasks.task import Task
 from fdgpriv.threat import ThreatModel
+from fdgpriv.utils.arithmetic import fixed_arithmetic
 
 settings.register_profile("house", deadline=None, derandomize=True, print_blob=False)
 settings.load_profile("house")
@@ -167,11 +168,10 @@ def _apart_from_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[int]:
-    """Small tensors are quicker on one thread; tells how many there were."""
+    """Arithmetic as in an audit; tells how many threads there were."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield threads
-    torch.set_num_threads(threads)
+    with fixed_arithmetic():
+        yield threads
 
 
 @pytest.fixture(autouse=True)

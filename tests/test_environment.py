@@ -10,6 +10,7 @@ from fdgpriv.utils.environment import usable_cores
 def test_a_core_that_the_process_may_not_use_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     if not hasattr(os, "sched_setaffinity"):
         pytest.skip("only Linux restricts a process to cores")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     before = os.sched_getaffinity(0)
     assert usable_cores() == len(before)
     try:
@@ -19,3 +20,14 @@ def test_a_core_that_the_process_may_not_use_does_not_count(monkeypatch: pytest.
         os.sched_setaffinity(0, before)
     monkeypatch.delattr(os, "sched_getaffinity")
     assert usable_cores() == os.cpu_count()
+
+
+@pytest.mark.parametrize(
+    ("asked", "cores"), [("3", 3), ("1", 1), ("2,4", 2), ("9", 6), ("", 6), ("0", 6), ("x", 6), ("-1", 6)]
+)
+def test_no_more_cores_are_used_than_omp_num_threads_allows(
+    asked: str, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)), raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    assert usable_cores() == cores

@@ -27,6 +27,7 @@ from fdgpriv.federation.state import Resumable
 from fdgpriv.federation.stored_loops import StoredLoops
 from fdgpriv.federation.upload import client_errors
 from fdgpriv.federation.wire import Wire
+from fdgpriv.utils.arithmetic import fixed_arithmetic
 from fdgpriv.utils.file_memory import LARGE
 from fdgpriv.utils.memory import return_freed
 from fdgpriv.utils.seeds import generator
@@ -69,6 +70,7 @@ class LocalEngine(Resumable):
     _latest: int = field(default=-1, init=False)  # the latest round passed to on_round
     _evaluation: Future[None] | None = field(default=None, init=False)  # on_round runs while clients continue to train
 
+    @fixed_arithmetic()
     def run(
         self, method: FederatedMethod, federation: Federation, data: Mapping[str, ClientData], wire: Wire
     ) -> nn.Module:
@@ -93,8 +95,6 @@ class LocalEngine(Resumable):
         generators = {"clients": rngs, "defenses": noise, "server": server_rng, "masks": wire.masks}
         loops = self._loops(federation, clients, generators, wire)
         server = method.server(replace(federation, loop=loops) if loops is not None else federation, server_rng)
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
         pool = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
         try:
             ask = next(server)
@@ -124,7 +124,6 @@ class LocalEngine(Resumable):
             return model
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-            torch.set_num_threads(threads)
 
     def _loops(
         self, federation: Federation, clients: Mapping[str, object], generators: Mapping[str, object], wire: Wire

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 from typing import Any
 
 import torch
@@ -21,5 +22,7 @@ def environment(device: str, workers: int) -> dict[str, Any]:
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on: all, or those of ``taskset`` or of a container's CPU set."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores that this process may use: all, or those of ``taskset`` or of a container's CPU set; OMP_NUM_THREADS at most."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # a list is by level of nesting
+    return min(cores, int(asked)) if re.fullmatch("0*[1-9][0-9]{0,8}", asked) else cores

@@ -1,0 +1,61 @@
+"""Arithmetic does not depend on the number of cores, nor on which thread calls a vector function first."""
+
+import pytest
+import torch
+from threadpoolctl import threadpool_info, threadpool_limits
+
+import fdgpriv
+from fdgpriv.utils import arithmetic
+from fdgpriv.utils.arithmetic import fixed_arithmetic
+
+
+def blas_threads() -> set[int]:
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+
+def test_within_torch_and_blas_have_one_thread_and_afterwards_as_many_as_before() -> None:
+    @fixed_arithmetic()
+    def failing() -> None:
+        assert torch.get_num_threads() == 1
+        assert blas_threads() == {1}
+        raise KeyError
+
+    before = torch.get_num_threads()
+    with threadpool_limits(2, user_api="blas"):
+        torch.set_num_threads(2)
+        try:
+            with pytest.raises(KeyError):
+                failing()
+            assert torch.get_num_threads() == 2
+            assert blas_threads() == {2}
+        finally:
+            torch.set_num_threads(before)
+
+
+def test_every_vector_function_is_called_once_on_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[tuple[str, torch.dtype, int]] = []
+    for name in arithmetic._VECTOR_FUNCTIONS:
+        plain = getattr(torch, name)
+
+        def count(number: torch.Tensor, name: str = name, plain: object = plain) -> torch.Tensor:
+            called.append((name, number.dtype, number.numel()))
+            return plain(number)  # type: ignore[operator]
+
+        monkeypatch.setattr(torch, name, count)
+    with fixed_arithmetic():
+        once = [(name, kind, 1) for kind in (torch.float32, torch.float64) for name in arithmetic._VECTOR_FUNCTIONS]
+        assert called == once
+
+
+def test_an_audit_computes_so_from_its_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, set[int]]] = []
+
+    def load(*given: object, **named: object) -> object:
+        seen.append((torch.get_num_threads(), blas_threads()))
+        raise ValueError("far enough")
+
+    monkeypatch.setattr("fdgpriv.data.load", load)
+    torch.set_num_threads(2)
+    with threadpool_limits(2, user_api="blas"), pytest.raises(ValueError, match="far enough"):
+        fdgpriv.run_audit("fedavg", preset="quick", progress=False)
+    assert seen == [(1, {1})]
