@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from fdgpriv.results.accuracy import RETURNED, RULES, Accuracy, accuracies, several_trainings
 from fdgpriv.results.finding import Results
+from fdgpriv.results.question import Question
 from fdgpriv.results.run import Run
 from fdgpriv.statistics.measured import Measured
 
@@ -41,9 +42,15 @@ def benchmark(runs: Sequence[Run]) -> Benchmark | None:
     asked = [(run.defense != "none", q, q.strongest) for run in runs for q in run.questions if q.strongest]
     if not asked:
         return None
-    found = min(asked, key=lambda e: (e[0], e[1].verdict != "leak", -(e[2].lead.value or 0.0) / (e[1].relevant or 1.0)))
+    found = min(asked, key=lambda e: (e[0], e[1].verdict != "leak", -_lead(e[1])))
     _, question, one = found
     return Benchmark(one.attack, asked_of(question), question.adversary, question.scope, one.metric)
+
+
+def _lead(question: Question) -> float:
+    """The strongest attack's lead in relevant effects."""
+    lead = question.lead.value if question.lead else None
+    return (lead or 0.0) / (question.relevant or 1.0)
 
 
 def worth(runs: Sequence[Run]) -> Section:

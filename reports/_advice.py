@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fdgpriv.results.finding import Results
 from fdgpriv.results.question import WORST_FIRST, Question
 from fdgpriv.results.run import Run
+from fdgpriv.statistics.grades import GRADES, Grade, highest
 
 from ._arms import Arm, arms
 from ._numbers import percent, pooled
@@ -100,21 +101,30 @@ def _undecided(asked: Sequence[Question]) -> Iterator[str]:
 def _learnt(leaks: Sequence[Question]) -> str:
     """Who learns what."""
     groups: dict[str, list[str]] = {}
-    for name in role_order(q.adversary for q in leaks):
-        secrets = {q.secret for q in leaks if q.adversary == name}
+    for name in role_order(name for q in leaks for name in q.adversaries):
+        secrets = {q.secret for q in leaks if name in q.adversaries}
         groups.setdefault(joined([LEARNT[one] for one in LEARNT if one in secrets]), []).append(role(name))
     return "; ".join(f"{joined(names)} {what}" for what, names in groups.items())
 
 
 @dataclass(frozen=True)
 class Score:
-    """How the questions of one arm were answered: leak, no leak found, inconclusive, over all its runs."""
+    """How the questions of one arm were answered: leak, no leak found, inconclusive, over all its runs.
+
+    `grades` counts the leaks by grade, the highest first.
+    """
 
     arm: Arm
     leaks: int
     clear: int
     undecided: int
     accuracy: float | None
+    grades: tuple[tuple[Grade, int], ...] = ()
+
+    @property
+    def leaks_by_grade(self) -> str:
+        """How many leaks there are of each grade: ``3 severe, 1 trace``; empty without leaks."""
+        return ", ".join(f"{n} {name}" for name, n in self.grades)
 
     @property
     def asked(self) -> int:
@@ -139,14 +149,18 @@ def scores(runs: Sequence[Run]) -> tuple[Score, ...]:
     found = []
     for arm in arms(runs):
         worst: dict[tuple[str, ...], str] = {}
+        graded: dict[tuple[str, ...], Grade] = {}
         for run in arm.runs:
             for q in run.questions:
                 key = (asked_of(q), q.adversary, q.secret, q.scope, run.target or "")
                 worst[key] = min(worst.get(key, q.verdict), q.verdict, key=WORST_FIRST.index)
-        count = Counter(worst.values())
+                if q.grade:
+                    graded[key] = highest((graded.get(key, q.grade), q.grade))
+        count, of_grade = Counter(worst.values()), Counter(graded.values())
+        grades = tuple((name, of_grade[name]) for name in reversed(GRADES) if of_grade[name])
         accuracy = pooled([run.utility.target_accuracy if run.utility else None for run in arm.runs])
         figures = count["leak"], count["no_leak_found"], count["inconclusive"]
-        found.append(Score(arm, *figures, accuracy.value if accuracy else None))
+        found.append(Score(arm, *figures, accuracy.value if accuracy else None, grades))
     return tuple(found)
 
 
@@ -192,7 +206,8 @@ def _single(one: Score, dataset: str) -> str:
         return f"Nothing was attacked, so this says nothing about what {arm.method} gives away."
     over = f" ({seeds} seeds, each question by its worst answer)" if seeds > 1 else ""
     verb, clear = ("is", "are")[one.leaks > 1], one.clear or "none"
-    answers = f"{one.leaks} {verb} answered with a leak, {clear} with no leak found"
+    graded = f" ({one.leaks_by_grade})" if one.grades else ""
+    answers = f"{one.leaks} {verb} answered with a leak{graded}, {clear} with no leak found"
     rest = f"{one.undecided} could not be decided" if one.undecided else "none is undecided"
     start = "leaks" if one.leaks else "was not shown to leak, which is no proof of privacy"
     return f"{who} {start}: of {one.asked} questions about what crossed the wire{over}, {answers}, and {rest}{worth}."

@@ -42,6 +42,7 @@ class Effect:
         clients: How many clients were counted; None where figures of several runs are averaged, or of other units.
         choices: Among how many answers it chose; None where that is not known.
         upper: Larger leads are excluded; None where nothing is.
+        planted: How often a leak of size `relevant`, planted in these artifacts, is found; None where that was not tried.
     """
 
     metric: str
@@ -53,6 +54,8 @@ class Effect:
     clients: int | None = None
     choices: int | None = None
     upper: float | None = None
+    planted: float | None = None
+    relevant: float | None = None
 
 
 def of_questions(asked: Sequence[tuple[Run, Question]]) -> Effect | None:
@@ -63,7 +66,11 @@ def of_questions(asked: Sequence[tuple[Run, Question]]) -> Effect | None:
         return None
     metric = Counter(one.metric for _, _, one in same).most_common(1)[0][0]
     kept = [(run, q, one) for run, q, one in same if one.metric == metric]
-    figures = [pooled([getattr(one, name) for _, _, one in kept]) for name in ("value", "control_value", "lead")]
+    figures = [
+        pooled([one.value for _, _, one in kept]),
+        pooled([one.control_value for _, _, one in kept]),
+        pooled([q.lead for _, q, _ in kept]),
+    ]
     value, control, lead = (figure.value if figure else None for figure in figures)
     if value is None or control is None:
         return None
@@ -79,7 +86,11 @@ def of_questions(asked: Sequence[tuple[Run, Question]]) -> Effect | None:
         lead=lead or 0.0,
         clients=units.n if len(kept) == 1 and units and units.kind == "client" else None,
         choices=round(1 / chance) if chance else None,
-        upper=max((q.upper_bound for _, q, _ in kept if q.upper_bound is not None), default=None),
+        upper=None
+        if None in (bounds := [q.upper_bound for _, q, _ in kept])
+        else max(b for b in bounds if b is not None),
+        planted=min((q.planted for _, q, _ in kept if q.planted is not None), default=None),
+        relevant=max((q.relevant for _, q, _ in kept if q.relevant is not None), default=None),
     )
 
 
@@ -94,11 +105,11 @@ def brief(found: Effect) -> str:
 
 
 def bound(found: Effect) -> str:
-    """Which leads are excluded, in the metric's unit."""
+    """Which leads are excluded, in the metric's unit; where none is, how often a planted leak is found."""
     if found.upper is None:
-        return ""
-    if found.upper <= 0:
-        return "any lead over the controls is excluded"
+        if found.planted is None or found.relevant is None:
+            return ""
+        return f"a leak of {amount(found.metric, found.relevant)}, planted, is found in {percent(found.planted)} of repeats"
     return f"leads above {amount(found.metric, found.upper)} are excluded"
 
 

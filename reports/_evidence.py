@@ -10,7 +10,7 @@ from fdgpriv.results.run import Run
 from fdgpriv.statistics.measured import Measured
 
 from ._effects import amount, bound, effect, of_questions
-from ._numbers import decimals, measured, p_value, plain
+from ._numbers import decimals, measured, p_value, percent, plain
 from ._tables import Cell, Picture, Table, count, number, text, verdict
 from ._words import SECRETS, VERDICTS, artifact, asked_of, joined, metric, role, scope, spoken, upper
 
@@ -19,9 +19,10 @@ Facts = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Entry:
-    """One question of one run: its verdict's word, what it asks, and what the verdict rests on."""
+    """One question of one run: its verdict, the verdict in words (a leak's with its grade), what it asks, and its evidence."""
 
     word: str
+    label: str
     title: str
     facts: Facts
     attacks: Table
@@ -57,12 +58,21 @@ def _entry(run: Run, question: Question) -> Entry:
         ("What would decide it" if question.verdict == "inconclusive" else "Why", upper(question.reason)),
         ("Test", tested + holm if question.p is not None else ""),
         ("Resolution", _resolution(question, name)),
+        ("Grade", upper(question.graded) if question.grade else ""),
+        ("Of what is achievable", _achievable(question)),
         ("Excluded", upper(bound(found)) if found and question.verdict == "no_leak_found" else ""),
         ("Recovered exactly", measured(question.recovered) if question.recovered else ""),
     )
     about = f" ({one})" if (one := scope(question)) else ""
-    title = f"{upper(role(question.adversary))} on {artifact(asked_of(question))}: {SECRETS[question.secret]}{about}"
-    return Entry(question.verdict, title, tuple(fact for fact in facts if fact[1]), tests(own, question.scope))
+    adversaries = joined([role(name) for name in question.adversaries])
+    title = f"{upper(adversaries)} on {artifact(asked_of(question))}: {SECRETS[question.secret]}{about}"
+    return Entry(
+        question.verdict,
+        upper(question.graded),
+        title,
+        tuple(fact for fact in facts if fact[1]),
+        tests(own, question.scope),
+    )
 
 
 def _unaware(attack: AttackFinding) -> str:
@@ -71,6 +81,12 @@ def _unaware(attack: AttackFinding) -> str:
     if found is None:
         return ""
     return f"{metric(attack.headline)} {measured(found.value)}; knowing it adds {measured(found.difference)}"
+
+
+def _achievable(question: Question) -> str:
+    """How far the strongest attack goes to a perfect one; empty where there is no perfect score or no lead."""
+    share = question.share_of_achievable
+    return f"{percent(share)} of the way from the best control to a perfect attack" if share else ""
 
 
 def _resolution(question: Question, name: str) -> str:

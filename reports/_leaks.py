@@ -55,7 +55,7 @@ def strongest(arm: Arm, secret: str) -> Leak | None:
 
 def _leak(asked: Asked) -> Leak:
     verdict = min((q.verdict for _, q in asked), key=WORST_FIRST.index)
-    scaled = [_scaled(q.strongest.lead, q.relevant) for _, q in asked if q.strongest and q.relevant]
+    scaled = [_scaled(q.lead, q.relevant) for _, q in asked if q.lead and q.relevant]
     effect = of_questions(asked)
     ignorant = _unaware(asked, effect) if effect else None
     relevant = next((q.relevant for _, q in asked if q.relevant), None)

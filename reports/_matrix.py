@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fdgpriv.results.question import WORST_FIRST, Question
 from fdgpriv.results.run import Run
+from fdgpriv.statistics.grades import GRADES
 
 from ._arms import Arm, arms
 from ._effects import bound, effect, of_questions
@@ -63,9 +64,9 @@ def places(runs: Sequence[Run]) -> list[Place]:
     An artifact of which nothing applies to an adversary is left out, unless nothing applies to anybody.
     """
     asked = [question for run in runs for question in run.questions]
-    tested = {(q.adversary, asked_of(q)) for q in asked if q.verdict != "not_applicable"}
-    kept = [q for q in asked if (q.adversary, asked_of(q)) in tested] or asked
-    found = list(dict.fromkeys(Place(q.adversary, asked_of(q), q.secret) for q in kept))
+    tested = {(name, asked_of(q)) for q in asked if q.verdict != "not_applicable" for name in q.adversaries}
+    every = [Place(name, asked_of(q), q.secret) for q in asked for name in q.adversaries]
+    found = list(dict.fromkeys([one for one in every if (one.adversary, one.artifact) in tested] or every))
     roles = role_order([place.adversary for place in found])
     artifacts, secrets = unique([place.artifact for place in found]), list(SECRETS)
     return sorted(found, key=lambda p: (roles.index(p.adversary), artifacts.index(p.artifact), secrets.index(p.secret)))
@@ -73,7 +74,12 @@ def places(runs: Sequence[Run]) -> list[Place]:
 
 def find(arm: Arm, place: Place) -> Found | None:
     """The worst answer of this arm; None where it does not ask."""
-    asked = [(run, q) for run in arm.runs for q in run.questions if Place(q.adversary, asked_of(q), q.secret) == place]
+    asked = [
+        (run, q)
+        for run in arm.runs
+        for q in run.questions
+        if (asked_of(q), q.secret) == (place.artifact, place.secret) and place.adversary in q.adversaries
+    ]
     if not asked:
         return None
     worst = min((q.verdict for _, q in asked), key=WORST_FIRST.index)
@@ -167,9 +173,26 @@ def _cell(arm: Arm, found: Found | None, detail: int, foiled: bool = False) -> C
         lines.append(upper(scope(found.questions[0][1])))
     if (calls := found.calls)[1] > 1 and (calls[0] < calls[1] or (leaks and detail > BARE)):
         lines.append(f"In {calls[0]} of {calls[1]} {_units(arm)}")
+    lines += [f"Same measurement for {joined(others)}"] if (others := _also(found)) and detail == ALL else []
     recovered = [q.recovered.value for _, q in found.questions if q.recovered and q.recovered.value]
     lines += [f"{max(recovered):.0%} of artifacts recovered exactly"] if recovered else []
-    return verdict(found.verdict, "\n".join(line for line in lines if line))
+    return verdict(found.verdict, "\n".join(line for line in lines if line), _graded(found, detail))
+
+
+def _graded(found: Found, detail: int) -> str:
+    """The highest grade of a leak's questions in words: "Severe leak (moderate to severe)", or the grade alone in a cell that
+    says nothing more; empty where it is none.
+    """
+    graded = [q for _, q in found.questions if q.grade]
+    if not graded:
+        return ""
+    highest = max(graded, key=lambda q: GRADES.index(q.grade or "trace"))
+    return upper(highest.grade or "") if detail == BARE else upper(highest.graded)
+
+
+def _also(found: Found) -> list[str]:
+    """The adversaries beside the first that the questions are about."""
+    return [role(name) for name in unique(name for _, q in found.questions for name in q.also)]
 
 
 def _beside(every: Sequence[Arm], place: Place, detail: int) -> list[Cell]:

@@ -182,7 +182,9 @@ def _scores(told: Sequence[Score]) -> Table:
     heads = ("Compared", "Leaks", "No leak found", "Inconclusive", "Unseen-domain accuracy")
 
     def row(one: Score) -> tuple[Cell, ...]:
-        counts = (count(str(n)) for n in (one.leaks, one.clear, one.undecided))
+        counts = (
+            count(str(n), sub) for n, sub in ((one.leaks, one.leaks_by_grade), (one.clear, ""), (one.undecided, ""))
+        )
         worth = "–" if one.accuracy is None else percent(one.accuracy, 1)
         return (text(one.arm.name, "" if one.asked else VERDICTS[one.word]), *counts, count(worth))
 

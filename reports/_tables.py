@@ -77,9 +77,9 @@ def code(said: str) -> Cell:
     return Cell(said, "code")
 
 
-def verdict(word: str, sub: str = "") -> Cell:
-    """A verdict as a chip."""
-    return Cell(VERDICTS[word], word, sub)
+def verdict(word: str, sub: str = "", label: str = "") -> Cell:
+    """A verdict as a chip; `label` replaces its name, as where a leak has a grade."""
+    return Cell(label or VERDICTS[word], word, sub)
 
 
 def ledger(artifacts: Sequence[ArtifactRow]) -> Table:

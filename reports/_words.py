@@ -30,11 +30,13 @@ MEANINGS = (
     (
         "leak",
         "An attack beats every control that the adversary could use without the artifact. Of all leaks that a report calls, "
-        "at most 5% are expected to be false.",
+        "at most 5% are expected to be false. Its grade says how much it gives away: a trace is less than what matters, "
+        "moderate at least that, severe also at least half of the way to a perfect attack.",
     ),
     (
         "no_leak_found",
-        "No attack beats them, larger leads are excluded, and the attack would have found a leak that matters. "
+        "No attack beats them, and the attack finds a leak that matters where one is planted; larger leads are excluded where "
+        "a bound is given. "
         "This is no proof of privacy.",
     ),
     (

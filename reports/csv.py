@@ -21,7 +21,7 @@ COLUMNS = (
     *("metric", "headline", "source", "name", "images"),
     *("value", "ci_low", "ci_high", "n", "direction", "reason"),
     *("verdict", "because", "p", "q", "p_holm", "beyond_doubt", "marked"),
-    *("resolution", "upper_bound", "relevant", "planted", "units", "units_kind"),
+    *("grade", "share_of_achievable", "resolution", "upper_bound", "relevant", "planted", "units", "units_kind"),
 )
 
 
@@ -90,16 +90,34 @@ def _rows(run: Run) -> Iterator[Record]:
 
 def _question(question: Question) -> Iterator[Record]:
     artifact = f"{question.artifact}:{question.level}"
-    head: Record = {"artifact": artifact, "shared": True, "role": question.adversary, "secret": question.secret}
+    roles = " ".join(question.adversaries)
+    head: Record = {"artifact": artifact, "shared": True, "role": roles, "secret": question.secret}
     head["scope"] = question.scope
-    names = ("verdict", "p", "q", "p_holm", "beyond_doubt", "resolution", "upper_bound", "relevant")
+    names = (
+        "verdict",
+        "p",
+        "q",
+        "p_holm",
+        "beyond_doubt",
+        "grade",
+        "share_of_achievable",
+        "resolution",
+        "upper_bound",
+        "planted",
+        "relevant",
+    )
     answer: Record = {name: getattr(question, name) for name in names} | {"because": question.inconclusive_because}
     one = question.strongest
     head |= {"attack": one.attack, "metric": one.metric} if one else {}
     yield {**head, "source": "question", **(_figure(one.value) if one else {}), **answer, "reason": question.reason}
     if one is not None:
         yield {**head, "source": "question_control", "name": one.control, **_figure(one.control_value)}
-        yield {**head, "source": "question_lead", "name": one.control, **_figure(one.lead)}
+        yield {
+            **head,
+            "source": "question_lead",
+            "name": one.control,
+            **(_figure(question.lead) if question.lead else {}),
+        }
     if question.recovered is not None:
         yield {**head, "metric": "recovered", "source": "question_recovered", **_figure(question.recovered)}
 

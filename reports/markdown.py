@@ -97,7 +97,11 @@ def _part(part: Part, folder: Path) -> list[str]:
     """One row for each question, and one for each attack's headline figure; report.html has the rest."""
     heads = ("Question", "Verdict", "Effect and test")
     rows = tuple(
-        (text(one.title), verdict(one.word), text("; ".join(f"{name}: {said}" for name, said in one.facts)))
+        (
+            text(one.title),
+            verdict(one.word, label=one.label),
+            text("; ".join(f"{name}: {said}" for name, said in one.facts)),
+        )
         for one in part.questions
     )
     pictures = [picture for one in part.attacks for picture in one.pictures]

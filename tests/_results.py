@@ -20,6 +20,7 @@ from fdgpriv.results.finding import DatasetNote, Results, Timing
 from fdgpriv.results.question import Question, Scope, Secret, Strongest
 from fdgpriv.results.run import ArtifactRow, Claim, EpsilonMeasured, ImageCount, Images, Privacy, Run, RunFigure
 from fdgpriv.results.utility_finding import RoundUtility, Utility
+from fdgpriv.statistics.grades import Grade
 from fdgpriv.statistics.measured import Direction, Measured
 from fdgpriv.statistics.questions import Verdict
 
@@ -188,10 +189,12 @@ def question(found: AttackFinding, at: int, scope: Scope) -> Question:
     name = test.control if test.control in found.controls else next(iter(found.controls))
     open_ = test.verdict == "inconclusive"
     best = Strongest(attack=found.attack, metric=found.headline, value=found.metrics[found.headline], control=name,
-                     control_value=found.controls[name][found.headline], lead=test.lead)  # fmt: skip
+                     control_value=found.controls[name][found.headline])  # fmt: skip
+    size: Grade | None = "moderate" if test.verdict == "leak" else None
     return Question(
         artifact=found.kind, level=found.level, adversary=found.threat.role, secret=found.secret, scope=scope,
-        verdict=test.verdict, strongest=best, p=test.p, q=min(1.0, 4 * test.p), p_holm=min(1.0, 9 * test.p),
+        verdict=test.verdict, grade=size, grade_interval=size and (size, size), lead=test.lead, planted=test.planted,
+        share_of_achievable=0.3, strongest=best, p=test.p, q=min(1.0, 4 * test.p), p_holm=min(1.0, 9 * test.p),
         beyond_doubt=test.verdict == "leak" and 9 * test.p <= 0.025, resolution=test.resolution,
         upper_bound=test.upper_bound, relevant=test.relevant, inconclusive_because="weak_attack" if open_ else None,
         reason=test.why or "beats every control or none", attacks=(at,),
@@ -312,11 +315,13 @@ def protected(
     for secret, lead in leads.items():
         verdict: Verdict = "not_applicable" if lead is None else "leak" if lead >= 1 else "no_leak_found"
         effect = measured(0.33 + 0.2 * (lead or 0.0), 0.05)
-        one = whole.strongest.model_copy(update={"value": effect, "lead": measured(0.2 * (lead or 0.0), 0.04)})
+        one = whole.strongest.model_copy(update={"value": effect})
+        size, amount = "moderate" if verdict == "leak" else None, None if lead is None else measured(0.2 * lead, 0.04)
         asked.append(
             whole.model_copy(
                 update={"secret": secret, "verdict": verdict, "strongest": None if lead is None else one, "relevant": 0.2,
-                        "beyond_doubt": False, "upper_bound": 0.05}
+                        "beyond_doubt": False, "upper_bound": 0.05, "lead": amount,
+                        "grade": size, "grade_interval": size and (size, size)}
             )
         )  # fmt: skip
     attacks = list(base.attacks)

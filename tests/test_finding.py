@@ -63,12 +63,12 @@ NAMES = {
     " training failed questions weights",
     "runs.0.artifacts.0": "kind level verb from to via per_client_per_round_bytes shape dtype times samples_behind"
     " visible_to",
-    "runs.0.questions.0": "artifact level adversary secret scope verdict strongest p q p_holm beyond_doubt resolution"
-    " upper_bound relevant inconclusive_because reason recovered attacks",
+    "runs.0.questions.0": "artifact level adversary secret scope also verdict grade grade_interval share_of_achievable lead"
+    " strongest p q p_holm beyond_doubt resolution upper_bound planted relevant inconclusive_because reason recovered attacks",
     "runs.0.attacks.0": "attack task secret artifact shared threat n headline chance metrics controls upper_bounds"
     " positive_control curve rounds unaware units apart trust leakage reason figures",
     "runs.0.attacks.0.leakage.client": "value ci95 p control lead resolution upper_bound relevant against planted marked"
-    " verdict why reason",
+    " share_of_achievable grade verdict why reason",
     "runs.0.attacks.0.curve.0": "images units value controls",
     "runs.0.attacks.0.units": "kind n federated shadows",
     "runs.0.attacks.0.metrics.psnr": "value ci95 n direction reason",
@@ -80,7 +80,7 @@ NAMES = {
 
 def test_the_names_are_those_of_the_contract() -> None:
     data = raw()
-    assert data["schema"] == 2
+    assert data["schema"] == 3
     assert {"fdgpriv", "config", "environment", "timing", "runs", "dataset", "interrupted"} <= set(data)
     for place, names in NAMES.items():
         at = data
@@ -200,7 +200,10 @@ NO_LEAD = {"p": None, "q": None, "p_holm": None, "strongest": None}
         ("no_leak_found", {"p": 0.025}, "want p > 0.025 and q > 0.05"),
         ("no_leak_found", {"q": 0.05}, "want p > 0.025 and q > 0.05"),
         ("no_leak_found", {"upper_bound": 0.1}, "want upper_bound < relevant"),
-        ("no_leak_found", {"upper_bound": None}, "want upper_bound < relevant"),
+        ("no_leak_found", {"planted": 0.79}, "want planted >= 0.8"),
+        ("no_leak_found", {"planted": None}, "want planted >= 0.8"),
+        ("no_leak_found", {"grade": "trace"}, "want a grade exactly where a leak was found"),
+        ("leak", {"grade": None}, "want a grade exactly where a leak was found"),
         ("no_leak_found", {"strongest": None}, "want the strongest attack"),
         ("inconclusive", {"inconclusive_because": None}, "exactly where inconclusive"),
         ("inconclusive", {"inconclusive_because": "bad_luck"}, "weak_attack"),
@@ -359,7 +362,7 @@ def test_the_frontier_has_a_row_for_each_run() -> None:
             asked = [q for q in run.questions if q.secret == secret]
             leaks = [q for q in asked if q.verdict == "leak"]
             if leaks:
-                leads = [max(0.0, (q.strongest.lead.value or 0.0) / (q.relevant or 1.0)) for q in leaks if q.strongest]
+                leads = [max(0.0, (q.lead.value or 0.0) / (q.relevant or 1.0)) for q in leaks if q.lead]
                 assert found[f"verdict_{secret}"] == "leak"
                 assert found[f"leakage_{secret}"] == pytest.approx(max(leads))
     assert any(one["leak"] for one in rows)

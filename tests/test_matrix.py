@@ -28,6 +28,7 @@ def told(*runs: Run) -> Results:
 def quiet(question: Question) -> Question:
     """The same question with no leak found."""
     change = {"verdict": "no_leak_found", "p": 0.4, "q": 0.9, "upper_bound": 0.05, "inconclusive_because": None}
+    change |= {"grade": None, "grade_interval": None, "planted": 0.9}
     return Question.model_validate({**dict(question), **change, "beyond_doubt": False})
 
 
@@ -78,10 +79,15 @@ def test_no_leak_found_says_what_is_excluded() -> None:
         ("psnr", 0.42, "leads above 0.4 dB are excluded"),
         ("accuracy", 0.05, "leads above 5 points are excluded"),
         ("top1", 0.004, "leads above 0.4 points are excluded"),
-        ("auc", -0.01, "any lead over the controls is excluded"),
         ("new_metric", 0.1, "leads above 0.1 new metric are excluded"),
     ):
         assert bound(Effect(metric, "membership", 0.5, 0.5, "noise", 0.0, upper=upper)) == said
+
+
+def test_where_no_lead_is_excluded_the_planted_leak_is_named() -> None:
+    nothing = Effect("psnr", "content", 14.0, 14.0, "noise", 0.0, planted=0.94, relevant=1.0)
+    assert bound(nothing) == "a leak of 1.0 dB, planted, is found in 94% of repeats"
+    assert bound(Effect("psnr", "content", 14.0, 14.0, "noise", 0.0)) == ""
 
 
 def test_one_method_is_a_table_of_artifacts_and_secrets_for_each_adversary() -> None:
@@ -154,7 +160,7 @@ def test_methods_stand_side_by_side_and_what_one_does_not_ask_is_a_dash() -> Non
     assert table is not None
     assert table.heads == ("What it asks", "first", "second")
     by_row = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
-    assert by_row["Which domain?"] == ["Leak", "Leak"]
+    assert by_row["Which domain?"] == ["Moderate leak", "Moderate leak"]
     assert by_row["Who sent it?"] == ["No leak found", "–"]
     both = _arms.arms([one, two.model_copy(update={"defense": "noise"})])
     assert [arm.name for arm in both] == ["first, no defense", "second, noise"]
@@ -163,8 +169,8 @@ def test_methods_stand_side_by_side_and_what_one_does_not_ask_is_a_dash() -> Non
 def test_the_sentence_counts_and_claims_no_more() -> None:
     run = plain()
     assert _advice.sentence(told(run)) == (
-        "stablefdg on digits leaks: of 9 questions about what crossed the wire, 5 are answered with a leak, 3 with no leak "
-        "found, and 1 could not be decided; accuracy on the unseen domain is 67.2%."
+        "stablefdg on digits leaks: of 9 questions about what crossed the wire, 5 are answered with a leak (5 moderate), 3 "
+        "with no leak found, and 1 could not be decided; accuracy on the unseen domain is 67.2%."
     )
     calm = run.model_copy(update={"questions": tuple(quiet(q) for q in run.questions)})
     assert "was not shown to leak, which is no proof of privacy" in _advice.sentence(told(calm))

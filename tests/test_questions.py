@@ -153,7 +153,9 @@ def test_where_no_lead_varies_there_is_no_resolution(
 def outcome(p: float | None, lead: float = 0.05, upper: float | None = 0.09, least: float | None = 0.2) -> rule.Test:
     """A test over 12 units with this outcome."""
     one = Comparison(lead, 0.0, upper, p, 0.02)
-    return rule.Test(lead, 0.0, upper, p, 12, "noise", {"noise": one}, least, None, None if p else "one unit")
+    no_bound = None if upper is not None else "equal_differences"
+    reason = None if p else "one unit"
+    return rule.Test(lead, 0.0, upper, p, 12, "noise", {"noise": one}, least, no_bound=no_bound, reason=reason)
 
 
 def evidence(
@@ -231,7 +233,7 @@ def test_no_leak_found_wants_an_attack_that_would_have_found_one(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, ["leakage above 0.09 is excluded", "80%"]),
+        ({}, ["leads above 0.09 are excluded", "a leak of 0.1, planted", "80%"]),
         ({"positive": 0.3}, ["positive control", "5 steps", "p = 0.3", "want p <= 0.025", "more clients"]),
         (
             {"positive": 0.3, "positive_lead": 0.05},

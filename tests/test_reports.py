@@ -170,7 +170,13 @@ def wide(methods: int, seeds: int, defenses: Sequence[str] = ("none",)) -> Resul
                 for scope in ("client", "domain") if secret in ("labels", "content") else ("client",):
                     where = {"artifact": artifact, "level": level, "adversary": role, "secret": secret, "scope": scope}
                     leak = len(found) % 3 == 0
-                    open_ = {"verdict": "inconclusive", "inconclusive_because": "too_coarse", "beyond_doubt": False}
+                    open_ = {
+                        "verdict": "inconclusive",
+                        "inconclusive_because": "too_coarse",
+                        "beyond_doubt": False,
+                        "grade": None,
+                        "grade_interval": None,
+                    }
                     found.append(domain.model_copy(update={**where, **({} if leak else open_)}))
     assert len(found) == 28
     runs = tuple(
@@ -290,7 +296,7 @@ def test_markdown_says_the_same_verdicts_as_the_page(tmp_path: Path) -> None:
         assert of_page(page) == of_markdown(text)
         cells, evidence = of_page(page)
         assert len(evidence) == sum(len(run.questions) for run in told.runs)
-        assert {"Leak", "Inconclusive"} <= set(cells) <= set(evidence)
+        assert {"Moderate leak", "Inconclusive"} <= set(cells) <= set(evidence)
         assert safe(story(told).sentence) in text
 
 

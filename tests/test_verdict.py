@@ -159,11 +159,12 @@ def test_hits_at_the_rate_of_guesses_rarely_beat_them(rate: float, rng: np.rando
     assert leaks <= 0.04 * 400
 
 
-def test_what_answers_as_its_control_does_has_p_1_and_no_lead_is_left_open(rng: np.random.Generator) -> None:
+def test_what_answers_as_its_control_does_has_p_1_and_no_bound_above_0(rng: np.random.Generator) -> None:
     scores = rng.random(15).round()
     for bounds in (None, (0.0, 1.0)):
         shown = rule.test(Hypothesis(scores, {"b": scores}, bounds=bounds), rng, RESAMPLES)
-        assert (shown.p, shown.difference, shown.lower, shown.upper, shown.resolution) == (1.0, 0.0, 0.0, 0.0, None)
+        assert (shown.p, shown.difference, shown.lower, shown.upper, shown.resolution) == (1.0, 0.0, 0.0, None, None)
+        assert shown.no_bound == "not_above_control"
     worse = rule.test(Hypothesis(np.full(15, -0.3), {"b": np.zeros(15)}), rng, RESAMPLES)
     assert (worse.p, worse.lower, worse.upper) == (1.0, None, None)  # constant, but not the control's answers
 

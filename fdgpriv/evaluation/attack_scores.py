@@ -46,7 +46,7 @@ class AttackScores(Entry):
 
     Attributes:
         attack: Its name.
-        task: Its name; secret, metric, higher_leaks, bounds, scopes, relevant, relative_to and exact are the task's.
+        task: Its name; secret, metric, higher_leaks, bounds, perfect, scopes, relevant, relative_to and exact are the task's.
         budget: Its settings, in words.
         single_images: Whether it is evaluated on single images.
         threat: The adversary.
@@ -78,6 +78,7 @@ class AttackScores(Entry):
     metric: Word
     higher_leaks: bool
     bounds: tuple[float, float] | None
+    perfect: float | None = None
     scopes: tuple[Word, ...]
     relevant: Amount
     relative_to: tuple[Word, ...] = ()
@@ -118,6 +119,7 @@ class AttackScores(Entry):
             metric=task.metric,
             higher_leaks=task.higher_leaks,
             bounds=task.bounds,
+            perfect=task.perfect,
             scopes=task.scopes,
             relevant=task.relevant,
             relative_to=task.relative_to,
@@ -150,6 +152,11 @@ class AttackScores(Entry):
         return 1 if self.level == "image" else None
 
     @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the predictions that the verdict is about; empty where they are not known."""
+        return self.by_size.get(self.size, Scores()).fingerprint
+
+    @property
     def sign(self) -> int:
         """1 where a higher score leaks more, else -1."""
         return 1 if self.higher_leaks else -1
@@ -174,6 +181,11 @@ class AttackScores(Entry):
         if Capability.KNOWS_DOMAIN not in self.threat.capabilities:
             names = [name for name in names if name not in OF_DOMAIN]
         return {name: scores.headline[name] for name in names if name in scores.headline}
+
+    def perfect_score(self, scores: Scores) -> float | None:
+        """The score of a perfect attack: the task's, or the bound of the attack's own decoder; None where there is none."""
+        decoder = scores.headline.get("autoencoder")
+        return float(np.mean(decoder)) if self.perfect is None and decoder else self.perfect
 
     def relevant_effect(self, scores: Scores) -> float:
         """The least lead that matters, in the metric's unit."""
@@ -212,6 +224,8 @@ class AttackScores(Entry):
             controls={name: self.sign * np.asarray(values) for name, values in controls.items()},
             cluster=np.asarray(cluster),
             bounds=oriented,
+            shared_variance=scores.shared_variance,
+            artifact_used=scores.artifact_used,
         )
 
     @property

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from fdgpriv.evaluation.attack_scores import AttackScores
+from fdgpriv.evaluation.lead_size import LeadSize
 from fdgpriv.evaluation.scores import Scores
 from fdgpriv.results.attack_finding import Leakage
 from fdgpriv.statistics.interval import leakage
@@ -67,6 +68,8 @@ def leakage_entry(
         "against": tuple(attack.controls(scope, scores)),
         "planted": evidence.planted,
         "marked": marked,
+        "share_of_achievable": (size := LeadSize.of(attack, evidence)).share,
+        "grade": size.grade if marked else None,
         "verdict": verdict,
         "why": why,
     }

@@ -46,8 +46,7 @@ def undecided(one: AttackScores, tests: AttackTests, asking: int) -> list[str]:
         and evidence.works
         and evidence.p is not None
         and evidence.p > _SURE / asking  # else the question is a leak before the correction, which then decides
-        and evidence.test.upper is not None
-        and evidence.test.upper < evidence.relevant
+        and evidence.decided_by_planted_leak
     ]
 
 
@@ -151,6 +150,7 @@ def _leaking_sizes(one: AttackScores, scopes: Sequence[str]) -> list[int]:
 def _found(one: AttackScores, scope: str, by_weight: Sequence[Scores], seed: int) -> float:
     """How often the leak is found at the weight whose mean lead is the relevant effect; 0 where no weight reaches it."""
     before: Array | None = None
+    error_before: Array | None = None
     for scores in by_weight:
         hypothesis = one.hypothesis(scope, scores)
         if not isinstance(hypothesis, Hypothesis):
@@ -160,8 +160,11 @@ def _found(one: AttackScores, scope: str, by_weight: Sequence[Scores], seed: int
             start = leads if before is None else before
             low = float(start.mean(0).min())
             share = 1.0 if lead <= low else min(1.0, max(0.0, (relevant - low) / (lead - low)))
-            return power((1 - share) * start + share * leads, np.random.default_rng(seed))
-        before = leads
+            error = np.sqrt(hypothesis.shared)  # a convex combination's standard error is at most that of its parts
+            shared = ((1 - share) * (error if error_before is None else error_before) + share * error) ** 2
+            rng = np.random.default_rng(seed)
+            return power((1 - share) * start + share * leads, rng, shared_variance=shared)
+        before, error_before = leads, np.sqrt(hypothesis.shared)
     return 0.0
 
 

@@ -7,15 +7,32 @@ import numpy as np
 
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_tests import AttackTests
+from fdgpriv.evaluation.lead_size import LeadSize
 from fdgpriv.evaluation.leakage import measured_lead
 from fdgpriv.evaluation.row_units import measured_scores
 from fdgpriv.evaluation.scores import Scores
 from fdgpriv.results.question import Question, Strongest
+from fdgpriv.statistics.grades import GRADES
 from fdgpriv.statistics.interval import clopper_pearson
 from fdgpriv.statistics.measured import Measured
-from fdgpriv.statistics.questions import Absent, Answer, Asked, Evidence, answers
+from fdgpriv.statistics.questions import Absent, Answer, Evidence, answers
 
 Key = tuple[str, str, str, str, str, str]  # cell, artifact, level, adversary, secret, scope
+
+
+@dataclass(frozen=True)
+class QuestionAttacks:
+    """Who asks one question, and with which attacks.
+
+    Attributes:
+        also: The adversaries, besides that of the key, whose attacks make the same predictions.
+        attacks: The keys of all attacks that ask it, those outside the correction included.
+        tested: By attack, the key of the one that stands for it: that of the adversary with the largest p.
+    """
+
+    also: tuple[str, ...]
+    attacks: tuple[str, ...]
+    tested: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -23,45 +40,56 @@ class Questions:
     """All questions of a report with their answers.
 
     Attributes:
-        members: By question, the keys of the attacks that ask it, those outside the correction included.
+        asked: By question, who asks it.
         answers: By question.
     """
 
-    members: Mapping[Key, Sequence[str]]
+    asked: Mapping[Key, QuestionAttacks]
     answers: Mapping[Key, Answer]
     scores: Mapping[str, AttackScores]
     tests: Mapping[str, AttackTests]
 
     @classmethod
     def of(cls, scores: Mapping[str, AttackScores], tests: Mapping[str, AttackTests]) -> "Questions":
-        """Groups the attacks of a report, by key ``CELL/...``, into questions and answers them as one family."""
+        """Groups the attacks of a report, by key ``CELL/...``, into questions and answers them as one family.
+
+        Adversaries whose attacks on one artifact make bit-equal predictions measure once: they share one question.
+        """
         members: dict[Key, list[str]] = {}
         for key, one in scores.items():
             for scope in one.scopes if one.shared else ():
                 cell, level = key.partition("/")[0], one.level
                 members.setdefault((cell, one.kind, level, one.threat.role, one.secret, scope), []).append(key)
-        asked = {question: _asked(question[-1], keys, scores, tests) for question, keys in members.items()}
-        return cls(members, answers(asked), scores, tests)
+        asked = {
+            question: _joined(same, members, scores, tests)
+            for question, same in _measured_once(members, scores).items()
+        }
+        evidence = {
+            question: _evidence(question[-1], tuple(dict.fromkeys(one.tested.values())), scores, tests)
+            for question, one in asked.items()
+        }
+        return cls(asked, answers(evidence), scores, tests)
 
     def marked(self, key: str, scope: str) -> bool:
         """Whether this attack leaks on its own in its question of this scope."""
         return any(
-            key in self.answers[question].marked
-            for question, keys in self.members.items()
-            if key in keys and question[-1] == scope
+            one.tested[key] in self.answers[question].marked
+            for question, one in self.asked.items()
+            if key in one.tested and question[-1] == scope
         )
 
     def of_cell(self, cell: str, keys: Sequence[str]) -> tuple[Question, ...]:
         """The questions of one run, whose attacks have these keys in this order."""
         place = {key: i for i, key in enumerate(keys)}
-        return tuple(self._question(one, place) for one in self.members if one[0] == cell)
+        return tuple(self._question(one, place) for one in self.asked if one[0] == cell)
 
     def _question(self, question: Key, place: Mapping[str, int]) -> Question:
         _, artifact, level, adversary, secret, scope = question
-        answer, keys = self.answers[question], self.members[question]
+        answer, asked = self.answers[question], self.asked[question]
         speaker = answer.speaker
-        evidence = None if speaker is None else self.tests[speaker].scopes[scope]
-        test = evidence.test if isinstance(evidence, Evidence) else None
+        evidence = None if speaker is None else self._evidence_of(speaker, scope)
+        test = None if evidence is None else evidence.test
+        size = self._largest(answer, scope) if answer.verdict == "leak" else None
         return Question.model_validate(
             {
                 "artifact": artifact,
@@ -69,43 +97,99 @@ class Questions:
                 "adversary": adversary,
                 "secret": secret,
                 "scope": scope,
+                "also": asked.also,
                 "verdict": answer.verdict,
-                "strongest": None if speaker is None else self._strongest(speaker, scope, answer.error),
+                "grade": size.grade if size else None,
+                "grade_interval": size.interval if size else None,
+                "share_of_achievable": (
+                    LeadSize.of(self.scores[speaker], evidence).share if speaker and evidence else None
+                ),
+                "lead": measured_lead(test, answer.error) if test else None,
+                "strongest": None if speaker is None else self._strongest(speaker, scope),
                 "p": answer.p,
                 "q": answer.q,
                 "p_holm": answer.p_holm,
                 "beyond_doubt": answer.beyond_doubt,
                 "resolution": test.resolution if test else None,
                 "upper_bound": test.upper if test else None,
-                "relevant": evidence.relevant if isinstance(evidence, Evidence) else None,
+                "planted": evidence.planted if evidence else None,
+                "relevant": evidence.relevant if evidence else None,
                 "inconclusive_because": answer.because,
                 "reason": answer.reason,
-                "recovered": next((_recovered(self.scores[key]) for key in keys if self.scores[key].exact), None),
-                "attacks": tuple(place[key] for key in keys),
+                "recovered": next(
+                    (_recovered(self.scores[key]) for key in asked.attacks if self.scores[key].exact), None
+                ),
+                "attacks": tuple(place[key] for key in asked.attacks),
             }
         )
 
-    def _strongest(self, key: str, scope: str, error: float) -> Strongest:
-        one, evidence = self.scores[key], self.tests[key].scopes[scope]
+    def _evidence_of(self, key: str, scope: str) -> Evidence:
+        evidence = self.tests[key].scopes[scope]
         assert isinstance(evidence, Evidence)
-        test, scores = evidence.test, one.by_size[one.size]
+        return evidence
+
+    def _largest(self, answer: Answer, scope: str) -> LeadSize:
+        """The size of the highest grade among the attacks that leak on their own, else that of the strongest attack."""
+        assert answer.speaker is not None
+        keys = sorted(answer.marked, key=lambda key: key != answer.speaker) or [answer.speaker]
+        sizes = [LeadSize.of(self.scores[key], self._evidence_of(key, scope), answer.error) for key in keys]
+        return max(sizes, key=lambda size: GRADES.index(size.grade))  # of equals the first, so the strongest attack's
+
+    def _strongest(self, key: str, scope: str) -> Strongest:
+        one, test = self.scores[key], self._evidence_of(key, scope).test
+        scores = one.by_size[one.size]
         return Strongest(
             attack=one.attack,
             metric=one.metric,
             value=measured_scores(one, scores.headline["attack"], scores),
             control=test.strongest_control,
             control_value=measured_scores(one, scores.headline[test.strongest_control], scores),
-            lead=measured_lead(test, error),
         )
 
 
-def _asked(
+def _measured_once(
+    members: Mapping[Key, Sequence[str]], scores: Mapping[str, AttackScores]
+) -> dict[Key, tuple[Key, ...]]:
+    """By question, the questions of all adversaries whose attacks make the same predictions, itself included."""
+    groups: dict[object, list[Key]] = {}
+    for question, keys in members.items():
+        predictions = [(one.attack, one.task, one.budget, one.fingerprint) for one in (scores[key] for key in keys)]
+        cell, artifact, level, _, secret, scope = question
+        known = all(fingerprint for *_, fingerprint in predictions)
+        same = (cell, artifact, level, secret, scope, tuple(sorted(predictions))) if known else question
+        groups.setdefault(same, []).append(question)
+    return {questions[0]: tuple(questions) for questions in groups.values()}
+
+
+def _joined(
+    questions: Sequence[Key],
+    members: Mapping[Key, Sequence[str]],
+    scores: Mapping[str, AttackScores],
+    tests: Mapping[str, AttackTests],
+) -> QuestionAttacks:
+    """The attacks of these questions, which differ in the adversary; of equal ones the largest p stands for all."""
+    keys = [key for question in questions for key in members[question]]
+    scope = questions[0][-1]
+    of_attack: dict[object, list[str]] = {}
+    for key in keys:
+        one = scores[key]
+        of_attack.setdefault((one.attack, one.task, one.budget) if len(questions) > 1 else key, []).append(key)
+
+    def p(key: str) -> float:
+        evidence = tests[key].scopes[scope]
+        return evidence.p if isinstance(evidence, Evidence) and evidence.p is not None else 2.0
+
+    tested = {key: max(same, key=p) for same in of_attack.values() for key in same}
+    return QuestionAttacks(tuple(question[3] for question in questions[1:]), tuple(keys), tested)
+
+
+def _evidence(
     scope: str, keys: Sequence[str], scores: Mapping[str, AttackScores], tests: Mapping[str, AttackTests]
-) -> Asked:
+) -> Mapping[str, Evidence] | Absent:
     """The evidence on one question by attack; where there is none, the reason that says most."""
-    found = {key: tests[key].scopes[scope] for key in keys if not scores[key].exact}
-    evidence = {key: one for key, one in found.items() if isinstance(one, Evidence)}
-    absent = [one for one in found.values() if isinstance(one, Absent)]
+    by_attack = {key: tests[key].scopes[scope] for key in keys if not scores[key].exact}
+    evidence = {key: one for key, one in by_attack.items() if isinstance(one, Evidence)}
+    absent = [one for one in by_attack.values() if isinstance(one, Absent)]
     if evidence:
         return evidence
     if not absent:

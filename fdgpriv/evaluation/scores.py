@@ -6,6 +6,7 @@ Only numbers are kept.
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 
 import numpy as np
 import torch
@@ -40,6 +41,8 @@ class Scores:
         shared_variance: By control, the variance of the attack's mean lead over it from what units share, such as
             membership candidates; nothing where they share nothing.
         shared_variance_of_mean: The same of the mean scores, by name.
+        artifact_used: Whether any prediction differs from what the adversary predicts without the artifact.
+        fingerprint: SHA-256 of the attack's predictions, of each of its runs; empty where they are not known.
         trust: The mean weight of artifacts against artifact-free predictions; None where the task has none.
     """
 
@@ -51,6 +54,8 @@ class Scores:
     realism: dict[str, dict[str, Measured]] = field(default_factory=dict)
     shared_variance: dict[str, float] = field(default_factory=dict)
     shared_variance_of_mean: dict[str, float] = field(default_factory=dict)
+    artifact_used: bool = True
+    fingerprint: str = ""
     trust: float | None = None
 
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -102,6 +107,8 @@ def _averaged_scores(several: Sequence[Scores]) -> Scores:
         crossed=mean([one.crossed for one in several]),
         shared_variance=mean_variances([one.shared_variance for one in several]),
         shared_variance_of_mean=mean_variances([one.shared_variance_of_mean for one in several]),
+        artifact_used=any(one.artifact_used for one in several),
+        fingerprint=" ".join(one.fingerprint for one in several).strip(),
         trust=None if first.trust is None else float(np.mean([one.trust for one in several])),
     )
 
@@ -208,6 +215,9 @@ class _TaskAnswers:
     def __post_init__(self) -> None:
         self._trials: dict[int | None, list[Trial]] = defaultdict(list)
         self._weights: dict[int | None, list[float]] = defaultdict(list)
+        self._used: set[int | None] = (
+            set()
+        )  # sizes at which any prediction says more than what is known without the artifact
         self._answers, self._crossed = (
             defaultdict[int | None, dict[str, Answers]](lambda: defaultdict(list)) for _ in range(2)
         )
@@ -240,6 +250,12 @@ class _TaskAnswers:
                 (name, blend(prediction, trial, size) if name in of_attack else prediction, truth)
                 for name, prediction, truth in _without_artifact(trial, baselines, adversary.sources)
             ]
+            if size not in self._used:
+                prediction = blend(by_observation[trial.asked["attack"][0].observation], trial, size)
+                prior = without_artifact(task, adversary, prediction, trial.truth.domain)
+                known = [*([] if prior is None else [prior]), *(p for name, p, _ in rows if name not in trial.given)]
+                if not task.uninformative(prediction, known):
+                    self._used.add(size)
             rows += [
                 (name, blend(by_observation[one.observation], trial, 1 if name == "autoencoder" else size), one.truth)
                 for name, ones in trial.asked.items()
@@ -271,6 +287,8 @@ class _TaskAnswers:
         scores = Scores(
             units=[trial.unit for trial in trials],
             clients=[trial.client for trial in trials],
+            artifact_used=size in self._used,
+            fingerprint=_fingerprint(trials, self._answers[size]["attack"]),
             trust=sum(weights) / len(weights) if weights else None,
         )
         for name, rows in self._crossed[size].items():
@@ -288,6 +306,15 @@ class _TaskAnswers:
 
     def _averaged(self, rows: Answers, count: int) -> list[float]:
         return _averaged(self.task.score([p for _, p, _ in rows], [truth for _, _, truth in rows]), rows, count)
+
+
+def _fingerprint(trials: Sequence[Trial], rows: Answers) -> str:
+    """SHA-256 of the predictions, by the name of the trial's unit."""
+    digest = sha256()
+    for number, prediction, _ in sorted(rows, key=lambda row: trials[row[0]].unit):
+        digest.update(trials[number].unit.encode() + bytes(str(tuple(prediction.shape)), "ascii"))
+        digest.update(prediction.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _of(rows: Answers, trial: int) -> Answers:

@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from fdgpriv.results.question import Secret
+from fdgpriv.statistics.grades import Grade
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.questions import Verdict
 from fdgpriv.utils.records import Amount, Count, Entry, FileName, Interval, Probability, Table, Text, Word
@@ -39,7 +40,10 @@ class Leakage(Entry):
         control: The strongest control, over which the lead is least.
         lead: That lead with its 95 % interval, in the headline metric's unit, higher leaks.
         resolution: The smallest true lead that would have been found with probability 0.8.
-        upper_bound: Larger leads are excluded.
+        share_of_achievable: How far the attack goes from its strongest control to a perfect attack; null where there is no
+            perfect score.
+        grade: Of the lead, where it is `marked`: trace, moderate or severe.
+        upper_bound: Larger leads are excluded; null where the attack excludes nothing.
         relevant: The least lead that matters.
         against: The controls, fixed before the run.
         planted: How often a leak of relevant size planted in these artifacts is found; null where that was not tried.
@@ -60,6 +64,8 @@ class Leakage(Entry):
     against: tuple[Word, ...] = ()
     planted: Probability | None = None
     marked: bool = False
+    share_of_achievable: Probability | None = None
+    grade: Grade | None = None
     verdict: Verdict
     why: Text | None = None
     reason: Text | None = None

@@ -1,4 +1,4 @@
-"""The results contract, schema 2 of results.json: what a run measured, in words and numbers only.
+"""The results contract, schema 3 of results.json: what a run measured, in words and numbers only.
 
 An interval is 95 % unless it says otherwise, a missing value is null with a reason, and a verdict that its own numbers do
 not carry is refused.
@@ -15,6 +15,7 @@ from fdgpriv.results.run import AskedQuestion, Run
 from fdgpriv.utils.files import read_bytes, write_text
 from fdgpriv.utils.records import Amount, Entry, Json, Text, Word, one_line
 
+SCHEMA: Literal[3] = 3
 LARGEST_FILE = 64 * 2**20  # bytes of results.json that `load` reads
 
 
@@ -47,9 +48,14 @@ class Timing(Entry):
 
 
 class Results(Entry):
-    """Results of one audit: results.json."""
+    """Results of one audit: results.json.
 
-    schema_number: Literal[2] = Field(default=2, alias="schema")
+    Schema 3 differs from 2: every question has `grade`, `grade_interval`, `share_of_achievable`, `lead` (until then in
+    `strongest`), `planted` and `also`; `upper_bound` is null where an attack excludes nothing; the secret `average_look` is
+    asked; the priors of `labels` are controls by their own names.
+    """
+
+    schema_number: Literal[3] = Field(default=SCHEMA, alias="schema")
     fdgpriv: Word
     command: Text | None = None  # how to run it again, without the folder it wrote to
     config: Json
@@ -110,7 +116,21 @@ class Results(Entry):
         try:
             return cls.model_validate_json(data, strict=True)
         except ValidationError as error:
-            raise ValueError(f"want results of schema 2 in {path}, got {one_line(error)}") from error
+            if (older := _schema_number(data)) not in (None, SCHEMA):
+                raise ValueError(
+                    f"want results of schema {SCHEMA} in {path}, got schema {older}, whose verdicts follow another rule: run "
+                    "its command again with this version, or read it with the version that wrote it"
+                ) from error
+            raise ValueError(f"want results of schema {SCHEMA} in {path}, got {one_line(error)}") from error
+
+
+def _schema_number(data: bytes) -> object:
+    """The schema that a JSON document says it has; None where it says none."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return document.get("schema") if isinstance(document, dict) else None
 
 
 def schema_text() -> str:

@@ -4,9 +4,11 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
+from fdgpriv.statistics.grades import Grade, words
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.questions import FALSE_DISCOVERIES, Because, Verdict
+from fdgpriv.statistics.resolution import POWER
 from fdgpriv.utils.records import Amount, Count, Entry, Probability, Text, Word
 
 Secret = Literal["domain", "labels", "size", "membership", "content", "identity"]
@@ -15,17 +17,13 @@ WORST_FIRST: tuple[Verdict, ...] = ("leak", "inconclusive", "no_leak_found", "no
 
 
 class Strongest(Entry):
-    """The attack that the verdict rests on: its metric, its strongest control, and its lead over that control.
-
-    The lead's interval is two-sided at 95 %; of a leak it is widened for having been selected.
-    """
+    """The attack that the verdict rests on: its metric, and its strongest control."""
 
     attack: Word
     metric: Word
     value: Measured
     control: Word
     control_value: Measured
-    lead: Measured
 
 
 class Question(Entry):
@@ -35,14 +33,22 @@ class Question(Entry):
         artifact: The kind of artifact, or the name of the target where that differs.
         level: image, client or group.
         adversary: Its role.
+        also: Other adversaries whose attacks make the same predictions to the last bit: one measurement, counted once.
         secret: What is asked for.
         scope: ``client``: beyond what the client's domain tells; ``domain``: anything that noise and public means do not.
         verdict: The answer.
+        grade: Of a leak, the highest of the attacks that leak on their own: trace, moderate or severe.
+        grade_interval: Of a leak, the grades of both ends of that attack's lead.
+        share_of_achievable: How far the strongest attack goes from its strongest control to a perfect attack, in [0, 1]; null
+            where there is no perfect score.
+        lead: Of the strongest attack over its strongest control, in the metric's unit, higher leaks, with its two-sided 95 %
+            interval; of a leak it is widened for having been selected.
         strongest: What it rests on; None where nothing was tested.
         p: Simes' p over the attacks; `q` and `p_holm` are corrected over the questions of the report.
         beyond_doubt: Whether a leak has p_holm <= 0.025 too.
         resolution: The smallest true lead that would have been found with probability 0.8, in the metric's unit.
-        upper_bound: Larger leads are excluded.
+        upper_bound: Larger leads are excluded; null where the attack excludes nothing.
+        planted: How often a leak of relevant size planted in these artifacts is found; null where that was not tried.
         relevant: The least lead that matters, in the metric's unit.
         inconclusive_because: weak_attack, too_coarse or not_after_correction.
         reason: In one sentence; of an inconclusive question what would decide it.
@@ -55,7 +61,12 @@ class Question(Entry):
     adversary: Word
     secret: Secret
     scope: Scope
+    also: tuple[Word, ...] = ()
     verdict: Verdict
+    grade: Grade | None = None
+    grade_interval: tuple[Grade, Grade] | None = None
+    share_of_achievable: Probability | None = None
+    lead: Measured | None = None
     strongest: Strongest | None = None
     p: Probability | None = None
     q: Probability | None = None
@@ -63,6 +74,7 @@ class Question(Entry):
     beyond_doubt: bool = False
     resolution: Amount | None = None
     upper_bound: float | None = None
+    planted: Probability | None = None
     relevant: Amount | None = None
     inconclusive_because: Because | None = None
     reason: Text
@@ -77,12 +89,29 @@ class Question(Entry):
         if self.verdict == "no_leak_found":
             if p is None or q is None or p <= LEVEL or q <= FALSE_DISCOVERIES:
                 raise ValueError(f"want p > {LEVEL} and q > {FALSE_DISCOVERIES} for no leak found, got {p} and {q}")
-            if self.upper_bound is None or self.relevant is None or self.upper_bound >= self.relevant:
+            if self.upper_bound is not None and (self.relevant is None or self.upper_bound >= self.relevant):
                 raise ValueError(
                     f"want upper_bound < relevant for no leak found, got {self.upper_bound} and {self.relevant}"
                 )
+            if self.planted is None or self.planted < POWER:
+                raise ValueError(f"want planted >= {POWER} for no leak found, got {self.planted}")
+        if (self.verdict == "leak") != (self.grade is not None):
+            raise ValueError(f"want a grade exactly where a leak was found, got {self.grade} for {self.verdict}")
         if (self.verdict == "inconclusive") != (self.inconclusive_because is not None):
             raise ValueError(f"want inconclusive_because exactly where inconclusive, got {self.verdict}")
         if self.verdict in ("leak", "no_leak_found") and self.strongest is None:
             raise ValueError(f"want the strongest attack of a question with the verdict {self.verdict}, got none")
         return self
+
+    @property
+    def adversaries(self) -> tuple[str, ...]:
+        """Every adversary that this question is about."""
+        return (self.adversary, *self.also)
+
+    @property
+    def graded(self) -> str:
+        """The verdict in words; of a leak its grade with that of its interval: ``moderate leak (trace to moderate)``."""
+        if self.grade is None or self.grade_interval is None:
+            return self.verdict.replace("_", " ")
+        least, greatest = self.grade_interval
+        return f"{self.grade} leak" + ("" if least == greatest else f" ({words(least, greatest)})")

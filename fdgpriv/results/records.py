@@ -27,6 +27,7 @@ def by_attack(runs: Sequence[Run]) -> list[Record]:
             "p": test.p if test else None,
             "lead": test.lead.value if test and test.lead else None,
             "marked": test is not None and test.marked,
+            "grade": test.grade if test else None,
         }
         for run in runs
         for found in run.attacks
@@ -41,7 +42,8 @@ def by_place(runs: Sequence[Run]) -> list[Record]:
     for run in runs:
         places: dict[tuple[str, str, str], list[Question]] = {}
         for question in run.questions:
-            places.setdefault((question.adversary, question.artifact, question.secret), []).append(question)
+            for adversary in question.adversaries:
+                places.setdefault((adversary, question.artifact, question.secret), []).append(question)
         for (adversary, artifact, secret), questions in places.items():
             worst = min(questions, key=lambda one: WORST_FIRST.index(one.verdict))
             best = worst.strongest
@@ -59,7 +61,9 @@ def by_place(runs: Sequence[Run]) -> list[Record]:
                     "value": best.value.value if best else None,
                     "control": best.control if best else None,
                     "control_value": best.control_value.value if best else None,
-                    "lead": best.lead.value if best else None,
+                    "lead": worst.lead.value if worst.lead else None,
+                    "grade": worst.grade,
+                    "share_of_achievable": worst.share_of_achievable,
                     "relevant": worst.relevant,
                     "upper_bound": worst.upper_bound,
                     "q": worst.q,
@@ -110,5 +114,5 @@ def identity(run: Run) -> Record:
 
 def _lead(question: Question) -> float | None:
     """The lead of the strongest attack in units of the least lead that matters, at least 0."""
-    lead = question.strongest.lead.value if question.strongest else None
+    lead = question.lead.value if question.lead else None
     return None if lead is None or not question.relevant else max(0.0, lead / question.relevant)

@@ -1,11 +1,13 @@
 """What an audit prints when it is done: accuracies, and one line for each question."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from fdgpriv.results.accuracy import accuracies, several_trainings
 from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question, Strongest
 from fdgpriv.results.run import Run
+from fdgpriv.statistics.grades import GRADES
 from fdgpriv.statistics.measured import Measured
 
 
@@ -29,23 +31,40 @@ def _run(run: Run) -> Iterator[str]:
         yield f"  accuracy: {_accuracy(run.utility.source_accuracy, run.utility.target_accuracy)}"
         if (own := run.utility.personal) is not None:
             yield f"  each client with its own model: {_accuracy(own.source_accuracy, own.target_accuracy)}"
+    if run.questions:
+        yield f"  {count(run.questions)}"
     for question in run.questions:
         yield f"  {line(question)}"
 
 
+def count(questions: Sequence[Question]) -> str:
+    """How many questions leak, by grade, how many do not, and how many are open: ``3 severe leaks, ...``."""
+    grades = Counter(question.grade for question in questions if question.grade)
+    verdict = Counter(question.verdict for question in questions)
+    leaks = [f"{grades[name]} {name}" for name in reversed(GRADES) if grades[name]]
+    parts = [
+        f"{verdict['leak']} leak{'' if verdict['leak'] == 1 else 's'}" + (f" ({', '.join(leaks)})" if leaks else "")
+    ]
+    parts += [f"{verdict['no_leak_found']} no leak found", f"{verdict['inconclusive']} inconclusive"]
+    if verdict["not_applicable"]:
+        parts.append(f"{verdict['not_applicable']} not applicable")
+    return f"{len(questions)} question{'' if len(questions) == 1 else 's'}: {', '.join(parts)}"
+
+
 def line(question: Question) -> str:
     """One question in one line: artifact, adversary, secret and scope, the verdict, and what it rests on."""
-    asked = f"{question.artifact:22} {question.adversary:12} {question.secret:10} {question.scope:7}"
-    told = "" if question.strongest is None else _told(question.strongest)
+    adversaries = ", ".join(question.adversaries)
+    asked = f"{question.artifact:22} {adversaries:12} {question.secret:12} {question.scope:7}"
+    told = "" if question.strongest is None else _told(question.strongest, question.lead)
     if question.inconclusive_because:
         told = f"{question.inconclusive_because.replace('_', ' ')}; {told}".rstrip("; ")
-    return f"{asked} {question.verdict.replace('_', ' '):14} {told}".rstrip()
+    return f"{asked} {question.graded:14} {told}".rstrip()
 
 
-def _told(one: Strongest) -> str:
+def _told(one: Strongest, lead_figure: Measured | None) -> str:
     """The attack's figure beside its strongest control's; where both look alike, by how much it leads."""
     own, other = _number(one.value), _number(one.control_value)
-    lead = f", leads by {one.lead.value:.2g}" if own == other and one.lead.value else ""
+    lead = f", leads by {lead_figure.value:.2g}" if own == other and lead_figure and lead_figure.value else ""
     return f"{one.attack}: {one.metric} {own}, {one.control} {other}{lead}"
 
 

@@ -56,7 +56,9 @@ class NullReport:
         """With these scores of one attack in place of the drawn ones, its p, and whether its question is a leak."""
         questions = self._answered({key: changed})
         evidence = questions.tests[key].scopes[self.evaluations[key].scope]
-        leaks = {questions.answers[one].verdict == "leak" for one, keys in questions.members.items() if key in keys}
+        leaks = {
+            questions.answers[one].verdict == "leak" for one, asked in questions.asked.items() if key in asked.attacks
+        }
         return (1.0 if isinstance(evidence, Absent) or evidence.p is None else evidence.p), any(leaks)
 
     def _answered(self, changed: Mapping[str, AttackScores]) -> Questions:
@@ -66,7 +68,7 @@ class NullReport:
 
     def members(self) -> Mapping[Key, Sequence[str]]:
         """By question, the keys of the attacks that ask it."""
-        return self._answered({}).members
+        return {question: asked.attacks for question, asked in self._answered({}).asked.items()}
 
 
 def resamples(copies: Mapping[str, AttackScores]) -> int:

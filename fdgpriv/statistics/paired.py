@@ -1,7 +1,7 @@
 """Does the mean of paired differences exceed 0? The three tests behind the rule, chosen by units and ties."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import special
@@ -22,7 +22,12 @@ _NEAR = 0.05  # of the reach
 class Comparison:
     """Attack against one control: mean difference over units, bounds (None where none can be given), one-sided p.
 
-    `se` is the standard error of the mean difference; None with fewer than 2 units.
+    Attributes:
+        difference: Mean over units.
+        lower, upper: One-sided bounds at `LEVEL` each.
+        p: One-sided.
+        se: Standard error of the mean difference; None with fewer than 2 units.
+        excluded: One-sided upper bound at the level that `compare` was given for it.
     """
 
     difference: float
@@ -30,6 +35,7 @@ class Comparison:
     upper: float | None
     p: float | None
     se: float | None = None
+    excluded: float | None = None
 
 
 def compare(
@@ -41,6 +47,7 @@ def compare(
     *,
     varied: bool = True,
     hits: bool = False,
+    shared_variance: Array | None = None,
 ) -> list[Comparison]:
     """Tests mean <= 0 on the differences of independent units, for each control.
 
@@ -55,43 +62,52 @@ def compare(
     answers what the control answers. p never falls below the sign-flip floor 2^-(differences that are not 0), and lower
     is never above 0 where p is above `LEVEL`.
 
+    Units that share images are not independent: `shared_variance` is added to the squared standard error of the mean, which
+    the bootstrap's and Student's t are then multiplied by; Gaffke's bound is widened to Student's.
+
     Args:
         differences: Attack minus control (G, B): G >= 2 units, B controls, higher leaks.
-        tail: One-sided error of the upper bound, in (0, LEVEL].
+        tail: One-sided error of `excluded`, in (0, LEVEL].
         resamples: R; want R + 1 >= 1 / tail.
         reach: Least and greatest difference that the metric allows.
         varied: Whether the attack's scores differ between units.
         hits: Whether the attack's scores are the least or the greatest value each.
+        shared_variance: (B,) variance of each mean difference from what units share; 0 by default.
     """
     if (resamples + 1) * tail < 1:
         raise ValueError(f"want resamples >= {math.ceil(1 / tail) - 1} for the tail {tail:.3g}, got {resamples}")
     scale = np.abs(differences).max(axis=0)
     scale[scale == 0] = 1
     snapped = np.round(differences / scale, 12) * scale  # 0.7 - 0.2 and 0.6 - 0.1 are one difference
-    units = len(snapped)
+    units, controls = snapped.shape
+    shared = np.zeros(controls) if shared_variance is None else shared_variance
+    constant = np.ptp(snapped, axis=0) == 0
+    errors = np.sqrt(np.where(constant, 0.0, snapped.var(axis=0, ddof=1)) / units + shared)
     near = _NEAR * (reach[1] - reach[0]) if reach is not None and hits else 0.0
     most = [int(np.unique(d, return_counts=True)[1].max()) for d in snapped.T]
     tied = [
         _tied(m, units, tail) or (reach is not None and _mostly_one(d, m, near))
         for d, m in zip(snapped.T, most, strict=True)
     ]
-    booted = [b for b in range(len(tied)) if units >= BOOTSTRAP_FROM and not tied[b]]
-    bootstraps = dict(zip(booted, _bootstrap(snapped[:, booted], tail, rng, resamples), strict=True))
-    found = []
+    booted = [b for b in range(controls) if units >= BOOTSTRAP_FROM and not tied[b]]
+    bootstraps = dict(zip(booted, _bootstrap(snapped[:, booted], errors[booted], tail, rng, resamples), strict=True))
+    comparisons = []
     for b, d in enumerate(snapped.T):
         if varied and not d.any():
-            shown = Comparison(0.0, 0.0, 0.0, 1.0)
+            tested = Comparison(0.0, 0.0, 0.0, 1.0, excluded=0.0)
         elif tied[b] and reach is not None:
-            shown = _gaffke(d, tail, rng, resamples, reach)
+            tested = _gaffke(d, tail, rng, resamples, reach)
+            if shared[b] > 0:
+                tested = _wider(tested, _student(d, errors[b], tail, bounded=True))
         elif b in bootstraps:
-            shown = _wider(bootstraps[b], _student(d, tail, bounded=True))
+            tested = _wider(bootstraps[b], _student(d, errors[b], tail, bounded=True))
         else:
-            shown = _student(d, tail, bounded=not tied[b])
-        p = max(shown.p or 0.0, 0.5 ** int(np.count_nonzero(d)))
-        lower = min(shown.lower, 0.0) if shown.lower is not None and p > LEVEL else shown.lower
-        se = float(d.std(ddof=1)) / math.sqrt(units)
-        found.append(Comparison(float(differences[:, b].mean()), lower, shown.upper, p, se))
-    return found
+            tested = _student(d, errors[b], tail, bounded=not tied[b])
+        p = max(tested.p or 0.0, 0.5 ** int(np.count_nonzero(d)))
+        lower = min(tested.lower, 0.0) if tested.lower is not None and p > LEVEL else tested.lower
+        mean = float(differences[:, b].mean())
+        comparisons.append(replace(tested, difference=mean, lower=lower, p=p, se=float(errors[b])))
+    return comparisons
 
 
 def _tied(most: int, units: int, tail: float) -> bool:
@@ -104,22 +120,23 @@ def _mostly_one(d: Array, most: int, near: float) -> bool:
     return 2 * most > len(d) or 2 * int(np.count_nonzero(np.abs(d - np.median(d)) <= near)) > len(d)
 
 
-def _student(d: Array, tail: float, bounded: bool) -> Comparison:
-    """Student's t; constant differences have no bounds, and p = 1 unless they are above 0."""
-    n, mean, sd = len(d), float(d.mean()), float(d.std(ddof=1))
-    if len(np.unique(d)) == 1:
+def _student(d: Array, se: float, tail: float, bounded: bool) -> Comparison:
+    """Student's t of the mean of `d` with this standard error; without one (constant differences) there are no bounds, and
+    p = 1 unless they are above 0.
+    """
+    n, mean = len(d), float(d.mean())
+    if se == 0:
         return Comparison(mean, None, None, 0.0 if mean > 0 else 1.0)
-    se = sd / math.sqrt(n)
-    upper = mean - float(special.stdtrit(n - 1, tail)) * se if bounded else None
-    lower = mean + float(special.stdtrit(n - 1, LEVEL)) * se
-    return Comparison(mean, lower, upper, float(special.stdtr(n - 1, -mean / se)))
+    quantile, far = (float(special.stdtrit(n - 1, 1 - level)) for level in (LEVEL, tail))
+    upper, excluded = (mean + quantile * se, mean + far * se) if bounded else (None, None)
+    return Comparison(mean, mean - quantile * se, upper, float(special.stdtr(n - 1, -mean / se)), excluded=excluded)
 
 
-def _bootstrap(d: Array, tail: float, rng: np.random.Generator, resamples: int) -> list[Comparison]:
+def _bootstrap(d: Array, errors: Array, tail: float, rng: np.random.Generator, resamples: int) -> list[Comparison]:
     """Centred, studentised bootstrap (bootstrap-t, Hall 1988) of each column of (G, K): skewness keeps its level.
 
-    p = (1 + #{t* >= t}) / (1 + R), and the bounds are the order statistics of t* that make p <= LEVEL and
-    lower > 0 the same event. A constant resample counts as infinitely far out, to the side where it lies.
+    p = (1 + #{t* >= t}) / (1 + R) for t = mean / `errors` (K,), and the bounds are the order statistics of t* that make
+    p <= LEVEL and lower > 0 the same event. A constant resample counts as infinitely far out, to the side where it lies.
     """
     n, controls = d.shape
     if not controls:
@@ -137,12 +154,13 @@ def _bootstrap(d: Array, tail: float, rng: np.random.Generator, resamples: int) 
         flat = variance < 1e-13
         far = np.where(np.abs(shift) < 1e-9, 0.0, np.copysign(np.inf, shift))
         parts.append(np.where(flat, far, shift / np.sqrt(np.where(flat, 1.0, variance))))
-    found = []
-    for t, mean, se in zip(np.sort(np.concatenate(parts), axis=0).T, means, sds / math.sqrt(n), strict=True):
+    comparisons = []
+    for t, mean, se in zip(np.sort(np.concatenate(parts), axis=0).T, means, errors, strict=True):
         p = (1 + int(np.count_nonzero(t >= mean / se))) / (1 + resamples)
-        lower, upper = mean - t[-_rank(LEVEL, resamples)] * se, mean - t[_rank(tail, resamples) - 1] * se
-        found.append(Comparison(float(mean), _or_none(lower), _or_none(upper), p))
-    return found
+        lower = mean - t[-_rank(LEVEL, resamples)] * se
+        upper, excluded = (mean - t[_rank(level, resamples) - 1] * se for level in (LEVEL, tail))
+        comparisons.append(Comparison(float(mean), _or_none(lower), _or_none(upper), p, excluded=_or_none(excluded)))
+    return comparisons
 
 
 def _wider(one: Comparison, other: Comparison) -> Comparison:
@@ -151,9 +169,15 @@ def _wider(one: Comparison, other: Comparison) -> Comparison:
     False alarms of 4,000 null runs at 2.5 % with 20 units, bootstrap-t / t / this: differences skewed to the left
     (1 - exponential) 4.1 / 7.8 / 4.1 %, hits of 10 % against the like 4.6 / 1.7 / 1.7 %, normal 2.6 / 2.5 / 2.0 %.
     """
-    lower = None if one.lower is None or other.lower is None else min(one.lower, other.lower)
-    upper = None if one.upper is None or other.upper is None else max(one.upper, other.upper)
-    return Comparison(one.difference, lower, upper, max(one.p or 0.0, other.p or 0.0))
+    lower, upper, excluded = (
+        None if first is None or second is None else choose(first, second)
+        for choose, first, second in (
+            (min, one.lower, other.lower),
+            (max, one.upper, other.upper),
+            (max, one.excluded, other.excluded),
+        )
+    )
+    return Comparison(one.difference, lower, upper, max(one.p or 0.0, other.p or 0.0), excluded=excluded)
 
 
 def _gaffke(d: Array, tail: float, rng: np.random.Generator, resamples: int, reach: tuple[float, float]) -> Comparison:
@@ -176,8 +200,9 @@ def _gaffke(d: Array, tail: float, rng: np.random.Generator, resamples: int, rea
     return Comparison(
         float(d.mean()),
         float(under[_rank(LEVEL, resamples) - 1]),
-        float(over[-_rank(tail, resamples)]),
+        float(over[-_rank(LEVEL, resamples)]),
         p,
+        excluded=float(over[-_rank(tail, resamples)]),
     )
 
 

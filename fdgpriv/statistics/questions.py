@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, TypeVar
 from fdgpriv.statistics.multiplicity import benjamini_hochberg, holm, simes
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.resolution import POWER
-from fdgpriv.statistics.rule import Test
+from fdgpriv.statistics.rule import NoBound, Test
 
 Verdict: TypeAlias = Literal["leak", "no_leak_found", "inconclusive", "not_applicable"]
 Because: TypeAlias = Literal["weak_attack", "too_coarse", "not_after_correction"]
@@ -57,6 +57,14 @@ class Evidence:
         """Whether it succeeds on its positive control, with a lead that matters."""
         one = self.positive
         return one is not None and one.p is not None and one.p <= LEVEL and one.difference >= self.wanted - _ROUNDING
+
+    @property
+    def decided_by_planted_leak(self) -> bool:
+        """Whether "no leak found" depends on a planted leak alone: no lead that matters is left open by the bound, or the
+        attack gives no bound that says anything.
+        """
+        test = self.test
+        return test.excludes_by_planted_leak or (test.upper is not None and test.upper < self.relevant)
 
     @property
     def strength(self) -> float:
@@ -139,23 +147,23 @@ def absence(evidence: Evidence) -> tuple[Verdict, Because | None, str]:
         return "inconclusive", "weak_attack", "no positive control says that the attack could succeed"
     if not evidence.works:
         lead, p = evidence.positive.difference, evidence.positive.p
-        said = "no p" if p is None else f"p = {p:.2g}"
+        p_text = "no p" if p is None else f"p = {p:.2g}"
         if evidence.strength >= 1 and p is not None and p > LEVEL:
             units = evidence.positive.units
             reason = (
                 f"on its positive control{with_budget} the attack leads by {lead:.3g}, which is enough, but over {units} "
-                f"units that is {said}, want p <= {LEVEL}; more clients would decide"
+                f"units that is {p_text}, want p <= {LEVEL}; more clients would decide"
             )
             return "inconclusive", "too_coarse", reason
         return (
             "inconclusive",
             "weak_attack",
             (
-                f"the attack does not succeed on its positive control{with_budget}: its lead there is {lead:.3g} ({said}), "
+                f"the attack does not succeed on its positive control{with_budget}: its lead there is {lead:.3g} ({p_text}), "
                 f"want {evidence.wanted:.3g} at p <= {LEVEL}; a larger budget or more auxiliary images would help"
             ),
         )
-    if test.upper is None or test.upper >= relevant:
+    if not evidence.decided_by_planted_leak:
         return "inconclusive", "too_coarse", _too_coarse(test, relevant)
     if evidence.planted is None or evidence.planted < POWER:
         share = "was not looked for" if evidence.planted is None else f"is found in {evidence.planted:.0%} of repeats"
@@ -163,18 +171,27 @@ def absence(evidence: Evidence) -> tuple[Verdict, Because | None, str]:
             "inconclusive",
             "weak_attack",
             (
-                f"a leak of {relevant:.3g} planted in these artifacts {share}, want {POWER:.0%}; "
-                "a stronger attack or more units would help"
+                f"{_NOTHING_EXCLUDED[test.no_bound]}a leak of {relevant:.3g} planted in these artifacts {share}, want "
+                f"{POWER:.0%}; a stronger attack or more units would help"
             ),
         )
     return (
         "no_leak_found",
         None,
         (
-            f"leakage above {test.upper:.3g} is excluded; a planted leak of {relevant:.3g} is found in {evidence.planted:.0%} "
-            "of repeats"
+            f"{_NOTHING_EXCLUDED[test.no_bound]}a leak of {relevant:.3g}, planted in these artifacts, is found in "
+            f"{evidence.planted:.0%} of repeats"
+            + ("" if test.upper is None else f"; leads above {test.upper:.3g} are excluded")
         ),
     )
+
+
+_NOTHING_EXCLUDED: Mapping[NoBound | None, str] = {
+    None: "",
+    "equal_differences": "",
+    "artifact_not_used": "the attack found nothing to use in the artifacts and answers as without them; ",
+    "not_above_control": "the attack is no better than its strongest control; ",
+}
 
 
 def _leak(one: Mapping[str, Evidence], p: float, q: float, by_holm: float, selected: float) -> Answer:

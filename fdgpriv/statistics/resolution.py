@@ -18,7 +18,12 @@ _RESAMPLES = 400
 _STEPS = 40  # of leads that are tried, between 0 and the largest possible one
 
 
-def resolution(attack: Array, controls: Mapping[str, Array], bounds: tuple[float, float] | None) -> float | None:
+def resolution(
+    attack: Array,
+    controls: Mapping[str, Array],
+    bounds: tuple[float, float] | None,
+    shared_variance: Array | None = None,
+) -> float | None:
     """The smallest true lead over the strongest control found with probability 0.8: at p <= 0.025 over every control.
 
     By bootstrap; with one control and normal leads it is (t_{.975,u-1} + t_{.8,u-1}) times the standard error of the lead
@@ -28,28 +33,31 @@ def resolution(attack: Array, controls: Mapping[str, Array], bounds: tuple[float
         attack: Its score by unit (u,), higher leaks.
         controls: The same for each control.
         bounds: Least and greatest score that the metric allows.
+        shared_variance: (B,) variance of each mean lead from images that units share; 0 by default.
 
     Returns: None where no lead has any variance, or with fewer than 2 units.
     """
     if len(attack) < 2 or not any(np.ptp(attack - control) for control in controls.values()):
         return None
-    if bounds == (0.0, 1.0) and np.isin(attack, bounds).mean() >= _HITS:
+    shared = np.zeros(len(controls)) if shared_variance is None else shared_variance
+    if bounds == (0.0, 1.0) and np.isin(attack, bounds).mean() >= _HITS and not shared.any():
         return max(_of_hits(tuple(control.tolist())) for control in controls.values())
-    return _of_leads(np.stack([attack - control for control in controls.values()], axis=1))
+    return _of_leads(np.stack([attack - control for control in controls.values()], axis=1), shared)
 
 
-def _of_leads(leads: Array) -> float:
+def _of_leads(leads: Array, shared: Array) -> float:
     """The same from leads (u, B): units are drawn anew with replacement, and all leads moved by as much as lets t exceed its
     quantile over every control in 0.8 of the draws.
 
     The strongest control is the one of the least mean lead, which of equally strong ones is too small by chance. By how much
     is taken from the draws as well.
     """
-    u, means = len(leads), leads.mean(0)
+    u, means, rng = len(leads), leads.mean(0), np.random.default_rng(0)
     wider = math.sqrt(u / (u - 1))  # a draw varies less than a new experiment
-    drawn = leads[np.random.default_rng(0).integers(0, u, (_DRAWS, u))]
-    moved = wider * (drawn.mean(1) - means)
-    needed = float(special.stdtrit(u - 1, 1 - LEVEL)) * wider * drawn.std(1, ddof=1) / math.sqrt(u)
+    drawn = leads[rng.integers(0, u, (_DRAWS, u))]
+    moved = wider * (drawn.mean(1) - means) + _shared_moves(shared, _DRAWS, rng)
+    errors = np.sqrt((wider * drawn.std(1, ddof=1)) ** 2 / u + shared)
+    needed = float(special.stdtrit(u - 1, 1 - LEVEL)) * errors
     least = 2 * means.min() - (means + moved).min(1).mean()
     return max(0.0, float(least + np.quantile((needed - means - moved).max(1), POWER)))
 
@@ -75,20 +83,30 @@ def _power(control: Array, rate: float, lead: float) -> float:
     return float(np.mean([one.p is not None and one.p <= LEVEL for one in found]))
 
 
-def power(leads: Array, rng: np.random.Generator, repeats: int = 400) -> float:
+def power(leads: Array, rng: np.random.Generator, repeats: int = 400, shared_variance: Array | None = None) -> float:
     """How often units drawn anew with replacement give p <= 0.025 over every control.
 
     Args:
         leads: (U, B) the lead of each unit over each control.
         rng: Of the draws.
         repeats: Number of draws.
+        shared_variance: (B,) variance of each mean lead from images that units share; 0 by default.
     """
     u = len(leads)
     if u < 2:
         return 0.0
+    shared = np.zeros(leads.shape[1]) if shared_variance is None else shared_variance
     drawn = leads[rng.integers(0, u, (repeats, u))]
-    mean, se = drawn.mean(1), drawn.std(1, ddof=1) / math.sqrt(u)
+    mean = drawn.mean(1) + _shared_moves(shared, repeats, rng)
+    se = np.sqrt(drawn.var(1, ddof=1) / u + shared)
     flat = se <= 1e-12 * np.abs(leads).max(initial=1e-300)
     t = np.where(flat, np.where(mean > 0, np.inf, -np.inf), mean / np.where(flat, 1.0, se))
     p = np.maximum(special.stdtr(u - 1, -t), 0.5 ** (np.abs(drawn) > 0).sum(1))
     return float((p.max(1) <= LEVEL).mean())
+
+
+def _shared_moves(shared: Array, draws: int, rng: np.random.Generator) -> Array:
+    """(draws, B): by how much the mean leads move as the images that units share are drawn anew; all leads together."""
+    if not shared.any():
+        return np.zeros((draws, len(shared)))
+    return rng.standard_normal((draws, 1)) * np.sqrt(shared)

@@ -1,8 +1,9 @@
 """Tests whether an attack beats every control that its threat model grants."""
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,8 @@ from scipy import special
 from fdgpriv.statistics.interval import Array, finite, unit_means
 from fdgpriv.statistics.paired import LEVEL, Comparison, compare
 from fdgpriv.statistics.resolution import resolution
+
+NoBound: TypeAlias = Literal["artifact_not_used", "not_above_control", "equal_differences"]
 
 NO_OTHER_CLIENT = "no other client of the domain exists, so a leak of the client cannot be told from one of the domain"
 
@@ -25,12 +28,16 @@ class Hypothesis:
         cluster: The independent unit (client, artifact) of each target (n,); None where every target is one.
         bounds: Least and greatest value of the metric, as (0, 1) for hits. Without it a 0/1 metric with rare or
             near-certain success has no upper bound.
+        shared_variance: By control, the variance of the mean lead over it from images that units share; 0 by default.
+        artifact_used: Whether any of the attack's predictions differs from what it predicts without the artifact.
     """
 
     attack: Array
     controls: dict[str, Array]
     cluster: NDArray[Any] | None = None
     bounds: tuple[float, float] | None = None
+    shared_variance: Mapping[str, float] = field(default_factory=dict)
+    artifact_used: bool = True
 
     def __post_init__(self) -> None:
         if not self.controls:
@@ -53,6 +60,11 @@ class Hypothesis:
         """(u, B): the attack's mean lead over each control, by unit."""
         return _leads(*self.by_unit())
 
+    @property
+    def shared(self) -> Array:
+        """(B,): the variance of each mean lead from images that units share."""
+        return np.asarray([self.shared_variance.get(name, 0.0) for name in self.controls])
+
 
 def _leads(attack: Array, controls: dict[str, Array]) -> Array:
     return np.stack([attack - values for values in controls.values()], axis=1)
@@ -65,12 +77,15 @@ class Test:
     Attributes:
         difference: Least mean difference over controls: the lead.
         lower: min_b L_b, each at 97.5 %. None where a control allows none.
-        upper: min_b U_b, each at 97.5 %. None where no control allows one.
+        upper: Larger leads are excluded: min_b U_b, each at level .025/B for B controls, so that the least of them is right
+            in 97.5 % of runs whichever controls are equally strong. None where nothing is excluded.
+        no_bound: Why `upper` is None: the attack did not use the artifact, so that its lead is 0 by construction; the bound
+            is not above 0; or too many differences are equal.
         p: max_b p_b (intersection-union), before the correction for multiplicity; None with fewer than 2 units.
         strongest_control: The control of the least difference.
         resolution: The smallest true lead that is found with probability 0.8; None where no lead has variance.
         reach: Least and greatest difference that the metric allows.
-        reason: Why p or a bound is None.
+        reason: Why p is None.
     """
 
     difference: float
@@ -82,19 +97,28 @@ class Test:
     per_control: dict[str, Comparison]
     resolution: float | None = None
     reach: tuple[float, float] | None = None
+    no_bound: NoBound | None = None
     reason: str | None = None
+
+    @property
+    def excludes_by_planted_leak(self) -> bool:
+        """Whether a planted leak alone can say that a leak would have been found, as no lead is excluded."""
+        return self.no_bound in ("artifact_not_used", "not_above_control")
 
     def interval(self, error: float) -> tuple[float, float] | None:
         """Two-sided interval of the lead over the strongest control at level 1 - `error`, cut to the metric's reach.
 
-        Student's t, widened to the bounds of the test; None where the test has no bounds, as of constant leads.
+        Student's t, widened to the bounds of the test; None where the test has no bounds, as of constant leads, and where
+        the lead is 0 by construction.
         """
-        one = self.per_control[self.strongest_control]
-        if one.se is None or one.lower is None or one.upper is None:
+        lead = self.per_control[self.strongest_control]
+        if lead.se is None or lead.lower is None or lead.upper is None:
             return None
-        half = -float(special.stdtrit(self.units - 1, error / 2)) * one.se
+        if self.no_bound == "artifact_not_used" and lead.lower == lead.upper:
+            return None
+        half = -float(special.stdtrit(self.units - 1, error / 2)) * lead.se
         low, high = self.reach or (-math.inf, math.inf)
-        return max(low, min(one.lower, self.difference - half)), min(high, max(one.upper, self.difference + half))
+        return max(low, min(lead.lower, self.difference - half)), min(high, max(lead.upper, self.difference + half))
 
 
 def test(hypothesis: Hypothesis, rng: np.random.Generator, resamples: int, *, sharp: bool = True) -> Test:  # noqa: PT028
@@ -112,20 +136,48 @@ def test(hypothesis: Hypothesis, rng: np.random.Generator, resamples: int, *, sh
     d = _leads(attack, controls)
     units = len(d)
     if units < 2:
-        shown = [Comparison(float(value), None, None, None) for value in d.mean(axis=0)]
+        comparisons = [Comparison(float(value), None, None, None) for value in d.mean(axis=0)]
     else:
         hits = bounds is not None and bool(np.isin(attack, bounds).all())
-        shown = compare(d, LEVEL, rng, resamples, reach, varied=bool(np.ptp(attack) > 0), hits=hits)
-    found = dict(zip(controls, shown, strict=True))
-    strongest = min(found, key=lambda name: found[name].difference)
-    difference = found[strongest].difference
+        comparisons = compare(
+            d,
+            LEVEL / d.shape[1],
+            rng,
+            resamples,
+            reach,
+            varied=bool(np.ptp(attack) > 0),
+            hits=hits,
+            shared_variance=hypothesis.shared,
+        )
+    per_control = dict(zip(controls, comparisons, strict=True))
+    strongest = min(per_control, key=lambda name: per_control[name].difference)
+    difference = per_control[strongest].difference
     if units < 2:
-        return Test(difference, None, None, None, units, strongest, found, reason=f"want at least 2 units, got {units}")
-    ps = [c.p for c in found.values() if c.p is not None]
-    lowers = [c.lower for c in found.values() if c.lower is not None]
-    uppers = [c.upper for c in found.values() if c.upper is not None]
-    lower = min(lowers) if len(lowers) == len(found) else None
-    upper = min(uppers) if uppers else None
-    reason = "too many equal differences for a bound" if lower is None or upper is None else None
-    least = resolution(attack, controls, bounds) if sharp else None
-    return Test(difference, lower, upper, max(ps), units, strongest, found, least, reach, reason)
+        reason = f"want at least 2 units, got {units}"
+        return Test(difference, None, None, None, units, strongest, per_control, reason=reason)
+    ps = [c.p for c in comparisons if c.p is not None]
+    lowers = [c.lower for c in comparisons if c.lower is not None]
+    uppers = [c.excluded for c in comparisons if c.excluded is not None]
+    upper = min(uppers, default=None)
+    no_bound = _no_bound(upper, hypothesis.artifact_used)
+    return Test(
+        difference,
+        min(lowers) if len(lowers) == len(comparisons) else None,
+        None if no_bound else upper,
+        max(ps),
+        units,
+        strongest,
+        per_control,
+        resolution(attack, controls, bounds, hypothesis.shared) if sharp else None,
+        reach,
+        no_bound,
+    )
+
+
+def _no_bound(upper: float | None, artifact_used: bool) -> NoBound | None:
+    """Why no lead is excluded; None where larger leads than `upper` are."""
+    if not artifact_used:
+        return "artifact_not_used"
+    if upper is None:
+        return "equal_differences"
+    return "not_above_control" if upper <= 0 else None

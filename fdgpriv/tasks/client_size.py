@@ -19,6 +19,7 @@ class SizeOfClient(Task):
     secret = "size"
     metric = "relative_error"
     higher_leaks = False
+    perfect = 0.0
     relevant = 0.1
     relative_to: ClassVar[tuple[str, ...]] = ("mean_image",)
     scopes: ClassVar[tuple[str, ...]] = ("client",)

@@ -20,6 +20,7 @@ class DomainLabel(Task):
     secret = "domain"
     metric = "accuracy"
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+    perfect = 1.0
     relevant = 0.2
     scopes: ClassVar[tuple[str, ...]] = ("domain",)
 

@@ -23,6 +23,7 @@ class LabelShares(Task):
     metric = "l1"
     higher_leaks = False
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 2.0)
+    perfect = 0.0
     relevant = 0.1
     relative_to: ClassVar[tuple[str, ...]] = ("uniform", "public_shares", "half_uniform", "domain_shares")
     many_singles = True

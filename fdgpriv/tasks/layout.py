@@ -22,6 +22,7 @@ class Layout(Task):
     secret = "content"
     metric = "r2"
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+    perfect = 1.0
     relevant = 0.1
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:

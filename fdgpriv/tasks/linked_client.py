@@ -19,6 +19,7 @@ class LinkedClient(Task):
     secret = "identity"
     metric = "top1"
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+    perfect = 1.0
     relevant = 0.15
     weighed = False
     scopes: ClassVar[tuple[str, ...]] = ("client",)
@@ -36,6 +37,10 @@ class LinkedClient(Task):
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
         """Random scores; an attack adds the ranking by distance from the mean artifact."""
         return {"noise": list(torch.rand(_NOISES, len(adversary.earlier), generator=rng))}
+
+    def uninformative(self, prediction: Prediction, known: Sequence[Prediction]) -> bool:
+        """Whether it scores everything alike."""
+        return bool((prediction == prediction[0]).all())
 
     def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
         return 1 / len(adversary.earlier)

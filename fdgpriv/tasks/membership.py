@@ -23,6 +23,7 @@ class Members(Task):
     secret = "membership"
     metric = "auc"
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+    perfect = 1.0
     relevant = 0.1
     weighed = False
     many_singles = True
@@ -40,6 +41,10 @@ class Members(Task):
     def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The same score for every candidate."""
         return torch.zeros_like(like)
+
+    def uninformative(self, prediction: Prediction, known: Sequence[Prediction]) -> bool:
+        """Whether it scores everything alike."""
+        return bool((prediction == prediction[0]).all())
 
     def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
         return 0.5

@@ -76,6 +76,7 @@ class Task(ABC):
     Attributes:
         secret: The kind of secret: domain, labels, size, membership, content or identity.
         metric: Its name; `higher_leaks` is its direction, `bounds` its range if it has one.
+        perfect: The score of a perfect prediction; None where it depends on the attack's decoder, or is no number.
         relevant: The least lead over a control that matters, in the metric's unit; where there is `relative_to`, as a share
             of the score of the strongest of these controls.
         scopes: What a leak can be about: one ``client`` beyond its domain, or its ``domain``.
@@ -92,6 +93,7 @@ class Task(ABC):
     metric: ClassVar[str]
     higher_leaks: ClassVar[bool] = True
     bounds: ClassVar[tuple[float, float] | None] = None
+    perfect: ClassVar[float | None] = None
     relevant: ClassVar[float]
     relative_to: ClassVar[tuple[str, ...]] = ()
     weighed: ClassVar[bool] = True
@@ -129,6 +131,10 @@ class Task(ABC):
     def blend(self, prediction: Prediction, unaided: Prediction, weight: float) -> Prediction:
         """`weight` in [0, 1] times what the artifact tells, plus the rest of what is predicted without it."""
         return weight * prediction + (1 - weight) * unaided
+
+    def uninformative(self, prediction: Prediction, known: Sequence[Prediction]) -> bool:
+        """Whether a prediction says nothing that is not known without the artifact: it equals one of these predictions."""
+        return any(torch.equal(prediction, one) for one in known if one.shape == prediction.shape)
 
     def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
         """Expected score of a random prediction, where that is one number."""

@@ -1,0 +1,50 @@
+"""Grades a leak by its lead: trace, moderate or severe."""
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+Grade: TypeAlias = Literal["trace", "moderate", "severe"]
+GRADES: tuple[Grade, ...] = ("trace", "moderate", "severe")
+
+SEVERE_SHARE = 0.5  # of what is achievable
+EXPOSED_SHARE = 0.10  # of members accused at a false positive rate of 1 %
+
+_ROUNDING = 1e-9  # 0.7 - 0.5 is 0.19999999999999996
+
+
+def share_of_achievable(lead: float, control: float, perfect: float | None) -> float | None:
+    """How far the attack goes from its strongest control to a perfect attack, in [0, 1].
+
+    Args:
+        lead: Of the attack over the control, in the metric's unit, positive where it leaks.
+        control: The control's score.
+        perfect: The score of a perfect attack; None where there is no such number.
+
+    Returns: None where there is no perfect score, or the control reaches it.
+    """
+    if perfect is None or abs(perfect - control) <= _ROUNDING:
+        return None
+    return min(1.0, max(0.0, lead / abs(perfect - control)))
+
+
+def grade(lead: float, relevant: float, share: float | None) -> Grade:
+    """The grade of a leak with this lead.
+
+    Args:
+        lead: Over the strongest control.
+        relevant: The least lead that matters.
+        share: Of what is achievable; None where that is unknown, which gives no more than ``moderate``.
+    """
+    if lead < relevant - _ROUNDING:
+        return "trace"
+    return "severe" if share is not None and share >= SEVERE_SHARE - _ROUNDING else "moderate"
+
+
+def highest(grades: Sequence[Grade]) -> Grade:
+    """The highest of at least one grade."""
+    return max(grades, key=GRADES.index)
+
+
+def words(least: Grade, greatest: Grade) -> str:
+    """One grade, or the range from the least to the greatest: ``trace to moderate``."""
+    return least if least == greatest else f"{least} to {greatest}"

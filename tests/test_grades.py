@@ -1,0 +1,228 @@
+"""Grades of leaks, what an unused artifact excludes, and one measurement of several adversaries."""
+
+import numpy as np
+import pytest
+from test_judge import CHANCE, CLIENTS, attack_scores, reader, scores
+
+from fdgpriv.evaluation.attack_scores import AttackScores
+from fdgpriv.evaluation.scores import Scores
+from fdgpriv.evaluation.verdicts import judge
+from fdgpriv.results.attack_finding import Threat
+from fdgpriv.results.question import Question
+from fdgpriv.statistics import rule
+from fdgpriv.statistics.grades import Grade, grade, share_of_achievable, words
+from fdgpriv.statistics.paired import LEVEL
+from fdgpriv.statistics.resolution import power
+from fdgpriv.statistics.rule import Hypothesis
+
+
+@pytest.mark.parametrize(
+    ("lead", "control", "perfect", "share"),
+    [
+        (0.25, 0.5, 1.0, 0.5),  # AUC
+        (-0.1, 0.5, 1.0, 0.0),
+        (0.6, 0.5, 1.0, 1.0),
+        (0.12, 0.4, 0.0, 0.3),  # L1: lower leaks, the lead is oriented
+        (1.0, 14.0, 22.0, 0.125),  # PSNR, to the decoder's bound
+        (0.1, 1.0, 1.0, None),  # the control is perfect already
+        (0.1, 0.5, None, None),
+    ],
+)
+def test_the_share_of_what_is_achievable(
+    lead: float, control: float, perfect: float | None, share: float | None
+) -> None:
+    assert share_of_achievable(lead, control, perfect) == (None if share is None else pytest.approx(share))
+
+
+@pytest.mark.parametrize(
+    ("lead", "share", "wanted"),
+    [
+        (0.0999, 0.9, "trace"),
+        (0.7 - 0.6, 0.4999, "moderate"),  # 0.09999999999999998
+        (0.1, 0.5, "severe"),
+        (5.0, None, "moderate"),  # nothing is known of what is achievable
+    ],
+)
+def test_a_leak_is_a_trace_moderate_or_severe(lead: float, share: float | None, wanted: Grade) -> None:
+    assert grade(lead, 0.1, share) == wanted
+
+
+def test_a_range_of_grades_is_named() -> None:
+    assert words("trace", "moderate") == "trace to moderate"
+    assert words("severe", "severe") == "severe"
+
+
+def question_of(*attacks: AttackScores) -> list[Question]:
+    keyed = {f"cell/a@{one.threat.role} on style": one for one in attacks}
+    return list(judge(keyed, 0).questions.of_cell("cell", list(keyed)))
+
+
+def graded(mean: float, spread: float = 0.02, **facts: object) -> Question:
+    """A leak with this mean accuracy over controls at 0, of which .2 matters and 1 is perfect."""
+    facts = {"scopes": ("client",), "relevant": 0.2, "perfect": 1.0, **facts}
+    (question,) = question_of(attack_scores(scores(0, mean, CHANCE, spread=spread), attack=reader(**facts)))
+    assert question.verdict == "leak"
+    return question
+
+
+def test_a_question_has_grade_share_and_lead() -> None:
+    trace, moderate, severe = graded(0.1), graded(0.35), graded(0.8)
+    assert [one.grade for one in (trace, moderate, severe)] == ["trace", "moderate", "severe"]
+    assert [one.graded for one in (trace, moderate, severe)] == ["trace leak", "moderate leak", "severe leak"]
+    assert severe.lead is not None
+    assert severe.strongest is not None
+    lead, control = severe.lead.value or 0.0, severe.strongest.control_value.value or 0.0
+    assert severe.share_of_achievable == pytest.approx(lead / (1 - control))
+    assert graded(0.8, perfect=None).grade == "moderate"
+    assert graded(0.28, spread=0.1).graded == "moderate leak (trace to moderate)"
+
+
+def test_a_membership_leak_that_names_many_members_at_few_false_accusations_is_at_least_moderate() -> None:
+    from fdgpriv.statistics.measured import Measured
+
+    whole = scores(0, 0.1, CHANCE, spread=0.02)
+    attack = reader(scopes=("client",), relevant=0.2, perfect=1.0)
+    for low, wanted in ((0.09, "trace"), (0.11, "moderate")):
+        tpr = Measured(value=0.2, ci95=(low, 0.3), n=500, direction="higher_leaks")
+        whole.realism = {"attack": {"tpr_at_fpr_0.01": tpr}}
+        (question,) = question_of(attack_scores(whole, attack=attack))
+        assert question.grade == wanted
+
+
+def played_by(role: str, fingerprint: str, seed: int = 0, mean: float = 0.35) -> AttackScores:
+    one = attack_scores(scores(seed, mean, CHANCE, spread=0.02), attack=reader(scopes=("client",), relevant=0.2))
+    one.by_size[None].fingerprint = fingerprint
+    return one.model_copy(update={"threat": Threat(role=role, auxiliary="A3")})
+
+
+def test_equal_predictions_of_several_adversaries_are_one_question_with_the_largest_p() -> None:
+    server, third = played_by("server", "same"), played_by("third_party", "same")
+    nearer = np.asarray(third.by_size[None].headline["attack"]) - np.linspace(-0.02, 0.1, len(CLIENTS))
+    third.by_size[None].headline["noise"] = nearer.tolist()  # a control that only it has
+    alone = [question_of(one)[0] for one in (server, third)]
+    (both,) = question_of(server, third)
+    assert both.adversaries == ("server", "third_party")
+    assert both.p == max(one.p or 0.0 for one in alone) > min(one.p or 0.0 for one in alone)
+    assert both.attacks == (0, 1)
+    for other in (played_by("third_party", "other"), played_by("third_party", "")):
+        assert [one.adversaries for one in question_of(server, other)] == [("server",), ("third_party",)]
+
+
+def simulated(controls: int, runs: int, rng: np.random.Generator) -> float:
+    """How often U lies below a true lead of 0 over equally strong controls, with 30 units."""
+    wrong = 0
+    for _ in range(runs):
+        attack = rng.normal(size=30)
+        tested = rule.test(
+            Hypothesis(attack, {str(b): rng.normal(size=30) for b in range(controls)}), rng, 2000, sharp=False
+        )
+        # a bound of at most 0 is reported as no bound: it would have excluded the true lead of 0
+        wrong += tested.no_bound == "not_above_control"
+    return wrong / runs
+
+
+@pytest.mark.parametrize("controls", [1, 3, 6])
+def test_a_true_lead_of_0_over_equally_strong_controls_is_rarely_excluded(controls: int) -> None:
+    """The least of several 97.5 % bounds is too small: 4 % with three controls, 9 % with six; at .025/B it is not."""
+    assert simulated(controls, 200, np.random.default_rng(controls)) <= 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("controls", [1, 3, 6])
+def test_a_true_lead_of_0_is_excluded_in_at_most_three_percent_of_runs(controls: int) -> None:
+    assert simulated(controls, 2000, np.random.default_rng(controls)) <= 0.035
+
+
+def test_the_bound_is_at_level_025_over_the_number_of_controls() -> None:
+    from scipy import stats
+
+    rng = np.random.default_rng(0)
+    attack, controls = rng.normal(size=12), {str(b): rng.normal(-1, 1, size=12) for b in range(3)}
+    tested = rule.test(Hypothesis(attack, controls), rng, 2000, sharp=False)
+    bounds = [
+        stats.ttest_1samp(attack - control, 0).confidence_interval(1 - 2 * LEVEL / 3).high
+        for control in controls.values()
+    ]
+    assert tested.upper == pytest.approx(min(bounds))
+
+
+def test_the_global_null_calls_few_leaks() -> None:
+    """With one control P(p <= .025) is .025; with more it is less, as every control must be beaten."""
+    rng = np.random.default_rng(1)
+    for controls in (1, 3, 6):
+        found = 0
+        for _ in range(300):
+            values = {str(b): rng.normal(size=30) for b in range(controls)}
+            tested = rule.test(Hypothesis(rng.normal(size=30), values), rng, 400, sharp=False)
+            found += tested.p is not None and tested.p <= LEVEL
+        assert found / 300 <= 0.05
+
+
+def test_an_attack_that_did_not_use_the_artifact_excludes_nothing() -> None:
+    rng = np.random.default_rng(0)
+    control = rng.normal(size=30)
+    for used, no_bound in ((True, "not_above_control"), (False, "artifact_not_used")):
+        tested = rule.test(Hypothesis(control, {"prior": control}, artifact_used=used), rng, 2000, sharp=False)
+        assert (tested.difference, tested.upper, tested.no_bound) == (0.0, None, no_bound)
+    assert tested.interval(0.05) is None
+    better = rule.test(Hypothesis(control - 1 + rng.normal(size=30), {"prior": control}), rng, 2000, sharp=False)
+    assert better.upper is None
+    assert better.no_bound == "not_above_control"  # significantly worse than its control
+
+
+def test_shared_images_widen_the_test_by_their_variance() -> None:
+    """Against plain arithmetic with t, and with a true shared error: without its variance the test errs far too often."""
+    from scipy import stats
+
+    rng = np.random.default_rng(0)
+    d, shared = rng.normal(0.4, 1, size=12), 0.05
+    tested = rule.test(Hypothesis(d, {"b": np.zeros(12)}, shared_variance={"b": shared}), rng, 2000, sharp=False)
+    se = np.sqrt(d.var(ddof=1) / 12 + shared)
+    assert tested.p == pytest.approx(stats.t.sf(d.mean() / se, 11))
+    assert tested.lower == pytest.approx(min(0.0, d.mean() - stats.t.ppf(0.975, 11) * se))
+    assert tested.upper == pytest.approx(d.mean() + stats.t.ppf(0.975, 11) * se)
+
+    def null(known: float) -> float:
+        found = 0
+        for _ in range(400):
+            leads = rng.normal(size=30) + 0.25 * rng.normal()
+            one = Hypothesis(leads, {"b": np.zeros(30)}, shared_variance={"b": known})
+            tested = rule.test(one, rng, 400, sharp=False)
+            found += tested.p is not None and tested.p <= LEVEL
+        return found / 400
+
+    assert null(0.25**2) <= 0.045
+    assert null(0.0) > 0.07
+
+
+def test_shared_images_raise_the_resolution_and_lower_the_power() -> None:
+    rng = np.random.default_rng(0)
+    leads = rng.normal(0.6, 1, size=(30, 1))
+    alone, shared = (power(leads, np.random.default_rng(0), shared_variance=np.array([v])) for v in (0.0, 0.09))
+    assert shared < alone - 0.1
+    tests = [
+        rule.test(Hypothesis(leads[:, 0], {"b": np.zeros(30)}, shared_variance={"b": v}), rng, 400).resolution
+        for v in (0.0, 0.09)
+    ]
+    expected = [
+        (2.045 + 0.854) * np.sqrt(leads.var(ddof=1) / 30 + v) for v in (0.0, 0.09)
+    ]  # t quantiles of .975 and .8
+    assert tests == pytest.approx(expected, rel=0.1)
+
+
+def test_predictions_that_equal_the_prior_do_not_use_the_artifact() -> None:
+    whole = scores(0, 0.0, CHANCE)
+    whole.artifact_used = False
+    for planted, verdict in ((0.94, "no_leak_found"), (0.5, "inconclusive")):
+        attack = reader(scopes=("client",))
+        one = attack_scores(whole, scores(1, 2.0, CHANCE, per_client=4), attack, planted={"client": planted})
+        (question,) = question_of(one)
+        assert question.verdict == verdict
+        assert question.upper_bound is None
+        assert "found nothing to use" in question.reason
+        assert f"{planted:.0%}" in question.reason
+
+
+def test_scores_say_whether_the_artifact_was_used() -> None:
+    assert Scores().artifact_used
+    assert Scores().fingerprint == ""
