@@ -92,7 +92,7 @@ def _secret(leak: Leak | None, whole: bool) -> Cell:
     lines += [f"Unaware: {say(leak.unaware)}"] if leak.unaware else []
     called, runs = leak.calls
     lines += [f"In {called} of {runs} runs"] if called < runs else []
-    return verdict(leak.verdict, "\n".join(lines))
+    return verdict(leak.verdict, "\n".join(lines), f"{upper(leak.grade)} leak" if leak.grade else "")
 
 
 def _answers(score: Score) -> Cell:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.question import WORST_FIRST, Question
 from fdgpriv.results.run import Run
+from fdgpriv.statistics.grades import Grade, highest
 from fdgpriv.statistics.measured import Measured
 
 from ._arms import Arm
@@ -27,6 +28,7 @@ class Leak:
         effect: The figure behind it.
         unaware: The figure of the same attack by an adversary that does not know the defense; None where there is none.
         unaware_amount: That adversary's lead in effects that matter.
+        grade: The highest of the runs that call a leak; None where none does.
     """
 
     verdict: str
@@ -35,6 +37,7 @@ class Leak:
     effect: Effect | None
     unaware: Effect | None = None
     unaware_amount: float | None = None
+    grade: Grade | None = None
 
     @property
     def size(self) -> float | None:
@@ -66,6 +69,7 @@ def _leak(asked: Asked) -> Leak:
         effect=effect,
         unaware=ignorant,
         unaware_amount=ignorant.lead / relevant if ignorant and relevant else None,
+        grade=highest(grades) if (grades := [q.grade for _, q in asked if q.grade]) else None,
     )
 
 
