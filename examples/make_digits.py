@@ -22,6 +22,7 @@ from sklearn.datasets import load_digits, load_sample_images
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
+from fdgpriv.utils.arithmetic import fixed_arithmetic
 from fdgpriv.utils.seeds import generator
 
 SIDE = 32
@@ -49,6 +50,7 @@ _NEIGHBOUR = 40.0  # canvas pixels from centre to centre
 _FAINT = 110  # ink of a neighbour, of 255
 
 
+@fixed_arithmetic()
 def domains(seed: int = SEED) -> dict[str, tuple[Tensor, Tensor]]:
     """By domain, images (N, 3, 32, 32) uint8 and labels (N,) uint8; no scan serves two domains."""
     bunch = load_digits()
