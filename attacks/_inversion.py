@@ -12,7 +12,7 @@ from fdgpriv.adversary import Adversary
 from fdgpriv.artifacts.moments import Moments
 from fdgpriv.statistics.kernel_ridge import KernelRidge
 from fdgpriv.statistics.ridge import ridge_regression
-from fdgpriv.tasks.images import class_means
+from fdgpriv.tasks.image_baselines import class_means
 from fdgpriv.utils.file_memory import empty_in_file
 
 from ._batchnorm import bn_layers, watched

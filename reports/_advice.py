@@ -21,6 +21,7 @@ _DO = {
     "size": "Share rounded counts, or none.",
     "membership": _IMAGES,
     "content": _IMAGES,
+    "average_look": _IMAGES,
     "identity": "Removing names does not hide senders: share sums over clients, or add noise.",
 }
 _MOST_NAMED = 3  # arms in one sentence

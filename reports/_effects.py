@@ -14,9 +14,9 @@ _CONTROLS = {
     "mean_image": "the public mean image",
     "domain_mean": "its domain's mean image",
     "class_mean": "its class's mean image",
-    "other_client": "another client's artifact gives",
-    "other_domain": "another domain's artifact gives",
-    "random_style": "a random artifact gives",
+    "other_client": "what another client's artifact gives",
+    "other_domain": "what another domain's artifact gives",
+    "random_style": "what a random artifact gives",
     "noise": "noise",
     "unconditional": "images drawn without the artifact",
 }
@@ -156,6 +156,13 @@ def _psnr(found: Effect) -> str:
     return f"reconstructions {number(abs(found.lead), places)} dB {way} than {than}"
 
 
+def _mse(found: Effect) -> str:
+    name = found.control_name.partition(":")[0]
+    share, way = abs(found.lead) / (found.control or 1.0), "smaller" if found.lead > 0 else "larger"
+    than = _CONTROLS.get(name, name.replace("_", " "))
+    return f"squared error of the average image {percent(share)} {way} than that of {than}"
+
+
 def _relative_error(found: Effect) -> str:
     return f"client size off by {percent(found.value)} (prior: {percent(found.control)})"
 
@@ -190,6 +197,7 @@ _WORDS: dict[str, Callable[[Effect], str]] = {
     "top1": _top1,
     "l1": _l1,
     "psnr": _psnr,
+    "mse": _mse,
     "relative_error": _relative_error,
     "balanced_accuracy": _balanced_accuracy,
     "r2": _r2,

@@ -60,6 +60,7 @@ SECRETS = {
     "size": "How many images?",
     "membership": "Is this image in it?",
     "content": "What do images look like?",
+    "average_look": "What do they look like on average?",
     "identity": "Who sent it?",
 }
 
@@ -69,6 +70,7 @@ LEARNT = {
     "size": "its number of images",
     "membership": "whether an image is in it",
     "content": "what its images look like",
+    "average_look": "what its images look like on average",
     "identity": "who sent it",
 }
 
@@ -107,6 +109,7 @@ _METRICS = {
     "auc": "AUC",
     "r2": "R²",
     "l1": "L1 error",
+    "mse": "mean squared error",
     "mrr": "mean reciprocal rank",
     "top1": "top-1",
     "top5": "top-5",

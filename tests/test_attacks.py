@@ -248,7 +248,8 @@ def test_every_prediction_is_scored_and_every_score_is_a_number(least: Fitted, n
     scores, shown = evaluate_trials(attack, chosen, (), generator(0))
     assert set(scores) == set(sizes(attack))
     for size, found in scores.items():
-        assert {"attack", "random_style", "noise", "mean_image"} <= set(found.headline)
+        prior = "public_shares" if attack.task.secret == "labels" else "mean_image"
+        assert {"attack", "random_style", "noise", prior} <= set(found.headline)
         for scores in found.headline.values():
             assert len(scores) == len(found.units) == len(found.clients) == len(shown[size])
             assert np.isfinite(scores).all()

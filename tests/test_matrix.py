@@ -60,6 +60,8 @@ WORDS: list[tuple[str, dict[str, Any], str]] = [
     ("relative_error", {"secret": "size", "value": 0.03, "control": 0.2}, "client size off by 3% (prior: 20%)"),
     ("balanced_accuracy", {"secret": "labels", "value": 0.38, "control": 0.15},
      "names an image's class in 38% of cases, balanced (best control: 15%)"),
+    ("mse", {"secret": "average_look", "value": 0.0015, "control": 0.002, "lead": 0.0005, "control_name": "domain_mean"},
+     "squared error of the average image 25% smaller than that of its domain's mean image"),
     ("r2", {"secret": "content", "value": 0.39, "control": 0.25},
      "explains 39% of where images are light and dark (best control: 25%)"),
     ("max_abs_error", {"secret": "content", "value": 2e-5, "control": 0.08}, "largest error 2e−05 (best control: 0.08)"),

@@ -411,6 +411,7 @@ SCOPES = {
     "size": ("client",),
     "labels": ("client", "domain"),
     "content": ("client", "domain"),
+    "average_look": ("client", "domain"),
 }
 ASKED = {
     "domain_inference": "domain",
@@ -427,7 +428,7 @@ ASKED = {
 @pytest.mark.parametrize("name", Attack.names())
 def test_every_attack_asks_for_one_secret_in_the_scopes_of_that_secret(name: str) -> None:
     task = Attack.named(name).task
-    assert task.scopes == SCOPES[task.secret]
+    assert all(one.scopes == SCOPES[one.secret] for one in (task, *task.implied))
     assert task.secret == ASKED.get(name, task.secret)
     if task.draws_images:
         assert task.secret == "content"
@@ -435,7 +436,7 @@ def test_every_attack_asks_for_one_secret_in_the_scopes_of_that_secret(name: str
 
 def test_every_secret_is_asked_for_by_some_attack_and_only_exact_recovery_is_exact() -> None:
     tasks = {name: Attack.named(name).task for name in Attack.names()}
-    assert {task.secret for task in tasks.values()} == set(SCOPES)
+    assert {one.secret for task in tasks.values() for one in (task, *task.implied)} == set(SCOPES)
     assert {name for name, task in tasks.items() if task.exact} == {"exact_recovery"}
 
 

@@ -24,7 +24,7 @@ from fdgpriv.utils.records import Amount, Count, Entry, FileName, Probability, S
 LABEL_PRIORS = ("uniform", "public_shares", "half_uniform", "domain_shares")
 DOMAIN_CONTROLS = ("noise", "mean_image", "domain_mean", *LABEL_PRIORS, "random_style", "other_domain")
 CLIENT_CONTROLS = (*DOMAIN_CONTROLS, "unconditional", "other_client")
-BOUNDS = ("nearest_own", "own_colour", "autoencoder")
+BOUNDS = ("nearest_own", "own_colour", "own_mean", "own_domain_mean", "autoencoder")
 ROUNDING = 1e-6
 
 Images = Annotated[int, Field(ge=1)]

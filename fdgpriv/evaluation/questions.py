@@ -7,6 +7,7 @@ import numpy as np
 
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_tests import AttackTests
+from fdgpriv.evaluation.ceiling import ceiling_sentence
 from fdgpriv.evaluation.lead_size import LeadSize
 from fdgpriv.evaluation.leakage import measured_lead
 from fdgpriv.evaluation.row_units import measured_scores
@@ -115,13 +116,18 @@ class Questions:
                 "planted": evidence.planted if evidence else None,
                 "relevant": evidence.relevant if evidence else None,
                 "inconclusive_because": answer.because,
-                "reason": answer.reason,
+                "reason": self._reason(answer, asked),
                 "recovered": next(
                     (_recovered(self.scores[key]) for key in asked.attacks if self.scores[key].exact), None
                 ),
                 "attacks": tuple(place[key] for key in asked.attacks),
             }
         )
+
+    def _reason(self, answer: Answer, asked: QuestionAttacks) -> str:
+        """The answer's, and of content how little the mean image of a client can tell of it."""
+        told = next(filter(None, (ceiling_sentence(self.scores[key]) for key in asked.attacks)), None)
+        return answer.reason if told is None else f"{answer.reason}; {told}"
 
     def _evidence_of(self, key: str, scope: str) -> Evidence:
         evidence = self.tests[key].scopes[scope]

@@ -13,8 +13,8 @@ class TrialNeeds(NamedTuple):
     """What trials must contain besides artifacts and controls, for a task.
 
     Attributes:
-        image_bounds: The bounds of reconstructed images, ``nearest_own``, ``own_colour`` and ``autoencoder``; random
-            artifacts are fewer.
+        image_bounds: The bounds of reconstructed images, ``nearest_own``, ``own_colour``, ``own_mean`` and
+            ``autoencoder``, and the mean image as ground truth; random artifacts are fewer.
         hidden_size: The number of images of an artifact is hidden. Controls are of any number, those of a whole client
             other whole clients.
         contributions: Ground truth contains each image's contribution to the artifact.

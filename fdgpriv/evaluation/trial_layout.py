@@ -23,6 +23,7 @@ from fdgpriv.targets.cached_simulator import CachedSimulator
 from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.targets.simulator import HeldImages, Simulator
 from fdgpriv.targets.target import Target
+from fdgpriv.utils.cache import Cache
 
 ARTIFACTS_PER_CLIENT = {1: 3, 2: 2, 5: 1, 20: 1}  # by number of images of an artifact
 THOROUGH_SINGLES = 5  # of one image, in a thorough audit
@@ -69,6 +70,7 @@ class TrialLayout:
     crossing: bool = False
     metric_networks: MetricNetworks = SHIPPED
     _observations: dict[tuple[int, int], tuple[object, Observation]] = field(default_factory=dict, init=False)
+    _means: Cache[Tensor] = field(default_factory=Cache, init=False)
     _drawn: dict[tuple[int | None, int], Sequence[Artifact]] = field(default_factory=dict, init=False)
 
     def holding(self, name: str) -> HeldImages:
@@ -175,6 +177,10 @@ class TrialLayout:
             held = self.holding(group.client)
             given["nearest_own"] = [(nearest_other(held.images, i), truth) for i, truth in few]
             given["own_colour"] = [(held.images[i].mean((1, 2), keepdim=True), truth) for i, truth in few]
+            if group.size != 1:
+                every = replace(mine, mean_image=torch.empty(0))
+                given["own_mean"] = [(self._mean(group), every)]
+                given["own_domain_mean"] = [(self._domain_mean(domain), every)]
             if not self.target.expensive:
                 by_name["autoencoder"] = [
                     ScoredObservation(
@@ -260,7 +266,8 @@ class TrialLayout:
         membership_candidates: Tensor,
         members: Tensor,
     ) -> GroundTruth:
-        data = self.population.data(group.client)
+        data, of_all = self.population.data(group.client), self.target.is_global and group.size is None
+        of_artifact = index is group.index and not of_all  # else of one image, for a bound
         whole = data.labels if group.size is None else data.labels[index]
         scored = index[:SCORED]
         return GroundTruth(
@@ -279,8 +286,20 @@ class TrialLayout:
             place=self.earlier.index(group.client) if group.client in self.earlier else -1,
             membership_candidates=membership_candidates,
             contributions=self._contributions(group, scored) if self.needs.contributions else torch.empty(0, 0),
+            mean_image=self._mean(group) if self.needs.image_bounds and of_artifact else torch.empty(0),
             metric_networks=self.metric_networks,
         )
+
+    def _mean(self, group: Group) -> Tensor:
+        """The mean (3, H, W) of the images behind the group's artifact; of one artifact of all clients, of its client's."""
+        held = self.holding(group.client).images
+        key = (group.client, group.size, group.number)
+        return self._means.get(key, lambda: (held if group.size is None else held[group.index]).mean(0))
+
+    def _domain_mean(self, domain: int) -> Tensor:
+        """The mean (3, H, W) of the public images of this domain."""
+        public = self.population.auxiliary[self.population.sources[domain]]
+        return self._means.get(domain, lambda: public.images.mean(0))
 
     def _contributions(self, group: Group, scored: Tensor) -> Tensor:
         """The contribution of each scored image (n,) to the group's artifact, (n, D)."""

@@ -11,7 +11,7 @@ from fdgpriv.statistics.questions import FALSE_DISCOVERIES, Because, Verdict
 from fdgpriv.statistics.resolution import POWER
 from fdgpriv.utils.records import Amount, Count, Entry, Probability, Text, Word
 
-Secret = Literal["domain", "labels", "size", "membership", "content", "identity"]
+Secret = Literal["domain", "labels", "size", "membership", "content", "average_look", "identity"]
 Scope = Literal["client", "domain"]
 WORST_FIRST: tuple[Verdict, ...] = ("leak", "inconclusive", "no_leak_found", "not_applicable")
 

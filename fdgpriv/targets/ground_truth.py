@@ -29,6 +29,8 @@ class GroundTruth:
         membership_candidates: (N,) indices into the pool.
         contributions: (n, D) contribution of each of `images` to the artifact, before any defense; (0, 0) if the task
             does not need it.
+        mean_image: (3, H, W) mean of all images behind the artifact; empty where the task does not need it, and for one
+            artifact of all clients.
         metric_networks: Which networks compare images with these.
     """
 
@@ -47,6 +49,7 @@ class GroundTruth:
     place: int
     membership_candidates: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     contributions: Tensor = field(default_factory=lambda: torch.empty(0, 0))
+    mean_image: Tensor = field(default_factory=lambda: torch.empty(0))
     metric_networks: MetricNetworks = SHIPPED
 
     @property

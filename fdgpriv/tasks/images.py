@@ -6,6 +6,7 @@ most as many count as there are true ones, matched to them by one Hungarian assi
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ from fdgpriv.metrics.pixels import EXACT_DB, WINDOW, psnr_per_image, ssim_per_im
 from fdgpriv.metrics.realism import fid, inception_score, kid
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.tasks.average_look import AverageLook
+from fdgpriv.tasks.image_baselines import image_baselines, known_mean
 from fdgpriv.tasks.labelled import Labelled, labels_right
 from fdgpriv.tasks.task import Baselines, Predictions, Task
 from fdgpriv.utils.seeds import generator
@@ -24,7 +27,6 @@ from fdgpriv.utils.seeds import generator
 _FEW = 1  # images per artifact that SSIM and LPIPS are computed on
 _TOGETHER = 64
 _AT_ONCE = 8  # pairs compared by LPIPS: at 224 px VGG-16 takes .1 GB for each
-_NOISES = 3  # random images, and random sets
 
 
 class Images(Task):
@@ -34,6 +36,7 @@ class Images(Task):
     metric = "psnr"
     relevant = 1.0
     draws_images = True
+    implied: ClassVar[tuple[Task, ...]] = (AverageLook(),)
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
         return psnr(predictions, truths)
@@ -50,7 +53,7 @@ class Images(Task):
 
     def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The mean of its own images, of that domain where it has any, as often as `like` has images."""
-        mean = adversary.cache.get(("mean image", domain), lambda: adversary.images_of(domain).mean(0)).expand_as(like)
+        mean = known_mean(adversary, domain).expand_as(like)
         return Labelled.of(mean, adversary.public_shares) if isinstance(like, Labelled) else mean
 
     def blend(self, prediction: Prediction, unaided: Prediction, weight: float) -> Prediction:
@@ -67,29 +70,11 @@ class Images(Task):
 
         Where predictions are sets, baselines are sets of the same size, plus sets of class means.
         """
-        images, labels = adversary.public_images
-        found: Baselines = {
-            "noise": list(torch.rand(_NOISES, *images.shape[1:], generator=rng)),
-            "mean_image": [images.mean(0)],
-            **{f"domain_mean:{domain.name}": [domain.images.mean(0)] for domain in adversary.held},
-            **{f"class_mean:{label}": [mean] for label, mean in class_means(images, labels).items()},
-        }
-        if many := predictions.set_size:
-            found = _as_sets(found, many, rng)
+        found = image_baselines(adversary, predictions.set_size, rng)
         if isinstance(predictions[0], Labelled):
             shares = adversary.public_shares
             found = {name: [Labelled.of(one, shares) for one in ones] for name, ones in found.items()}
         return found
-
-
-def _as_sets(single: Baselines, many: int, rng: torch.Generator) -> Baselines:
-    """The same as sets (M, 3, H, W) of `many` images, plus sets of class means, ``unconditional``."""
-    found = {name: [image.expand(many, -1, -1, -1) for image in images] for name, images in single.items()}
-    found["noise"] = list(torch.rand(_NOISES, many, *found["noise"][0].shape[1:], generator=rng))
-    means = [ones[0][0] for name, ones in found.items() if name.startswith("class_mean")]
-    drawn = [torch.randperm(len(means), generator=rng).repeat(many)[:many] for _ in range(_NOISES)]
-    found["unconditional"] = [torch.stack(means)[index] for index in drawn]
-    return found
 
 
 def psnr(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
@@ -179,8 +164,3 @@ def _pair(prediction: Prediction, truth: Tensor, few: int | None) -> tuple[Tenso
 def _counted(prediction: Prediction, truth: GroundTruth) -> Tensor:
     """The images of the prediction that are scored, (M, 3, H, W)."""
     return prediction[None] if prediction.ndim == 3 else prediction[: len(truth.index)]
-
-
-def class_means(images: Tensor, labels: Tensor) -> dict[int, Tensor]:
-    """The mean image (3, H, W) of each class."""
-    return {label: images[labels == label].mean(0) for label in labels.unique().tolist()}

@@ -15,7 +15,7 @@ from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.target import Target
 
-Secret = Literal["domain", "labels", "size", "membership", "content", "identity"]
+Secret = Literal["domain", "labels", "size", "membership", "content", "average_look", "identity"]
 Baselines = dict[str, list[Prediction]]
 
 
@@ -74,7 +74,7 @@ class Task(ABC):
     separately, and the scores are averaged.
 
     Attributes:
-        secret: The kind of secret: domain, labels, size, membership, content or identity.
+        secret: The kind of secret: domain, labels, size, membership, content, average_look or identity.
         metric: Its name; `higher_leaks` is its direction, `bounds` its range if it has one.
         perfect: The score of a perfect prediction; None where it depends on the attack's decoder, or is no number.
         relevant: The least lead over a control that matters, in the metric's unit; where there is `relative_to`, as a share

@@ -1,0 +1,63 @@
+"""Task: draw the mean of all images behind an artifact.
+
+Reconstructions answer it with their mean, so that it costs no further inference. The mean of many images leaks where no
+single one does.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fdgpriv.adversary import Adversary, Prediction
+from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.targets.simulator import Simulator
+from fdgpriv.targets.target import Target
+from fdgpriv.tasks.image_baselines import image_baselines, known_mean
+from fdgpriv.tasks.task import Baselines, Predictions, Task
+
+
+class AverageLook(Task):
+    """A prediction is an image (3, H, W) in [0, 1]; a set (M, 3, H, W) counts with its mean."""
+
+    secret = "average_look"
+    metric = "mse"
+    higher_leaks = False
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+    perfect = 0.0
+    relevant = 0.25
+    relative_to: ClassVar[tuple[str, ...]] = (
+        "noise",
+        "mean_image",
+        "domain_mean",
+        "random_style",
+        "other_domain",
+        "unconditional",
+        "other_client",
+    )
+
+    def answer(self, prediction: Prediction) -> Prediction:
+        return prediction.mean(0) if prediction.ndim == 4 else prediction
+
+    def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
+        """The mean squared error (M,) to the true mean image."""
+        both = zip(predictions, truths, strict=True)
+        return torch.stack([(image.double() - truth.mean_image).square().mean() for image, truth in both])
+
+    def inapplicable(self, target: Target[Simulator]) -> str | None:
+        if target.is_global:
+            return "one artifact of all clients has one average look, so there is no other that it could be told from"
+        return None
+
+    def askable(self, truth: GroundTruth) -> bool:
+        return truth.mean_image.numel() > 0
+
+    def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
+        """As for single images, each set with its mean."""
+        found = image_baselines(adversary, predictions.set_size, rng)
+        return {name: [self.answer(one) for one in several] for name, several in found.items()}
+
+    def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
+        """The mean of its own images, of that domain where it has any."""
+        return known_mean(adversary, domain)

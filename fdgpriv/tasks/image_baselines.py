@@ -1,0 +1,45 @@
+"""What an adversary draws without any artifact: noise, and the mean images of its own public images."""
+
+import torch
+from torch import Tensor
+
+from fdgpriv.adversary import Adversary
+from fdgpriv.tasks.task import Baselines
+
+_NOISES = 3  # random images, and random sets
+
+
+def image_baselines(adversary: Adversary, set_size: int, rng: torch.Generator) -> Baselines:
+    """Noise, and the means of the public images: of all, of each domain and of each class.
+
+    For a `set_size` above 0 they are sets of so many images, plus sets of class means.
+    """
+    images, labels = adversary.public_images
+    found: Baselines = {
+        "noise": list(torch.rand(_NOISES, *images.shape[1:], generator=rng)),
+        "mean_image": [images.mean(0)],
+        **{f"domain_mean:{domain.name}": [domain.images.mean(0)] for domain in adversary.held},
+        **{f"class_mean:{label}": [mean] for label, mean in class_means(images, labels).items()},
+    }
+    return _as_sets(found, set_size, rng) if set_size else found
+
+
+def _as_sets(single: Baselines, many: int, rng: torch.Generator) -> Baselines:
+    """The same as sets (M, 3, H, W) of `many` images, plus sets of class means, ``unconditional``."""
+    found = {name: [image.expand(many, -1, -1, -1) for image in images] for name, images in single.items()}
+    found["noise"] = list(torch.rand(_NOISES, many, *found["noise"][0].shape[1:], generator=rng))
+    means = [ones[0][0] for name, ones in found.items() if name.startswith("class_mean")]
+    drawn = [torch.randperm(len(means), generator=rng).repeat(many)[:many] for _ in range(_NOISES)]
+    found["unconditional"] = [torch.stack(means)[index] for index in drawn]
+    return found
+
+
+def known_mean(adversary: Adversary, domain: str | None) -> Tensor:
+    """The mean (3, H, W) of the adversary's own images, of that domain where it has any."""
+    mean: Tensor = adversary.cache.get(("mean image", domain), lambda: adversary.images_of(domain).mean(0))
+    return mean
+
+
+def class_means(images: Tensor, labels: Tensor) -> dict[int, Tensor]:
+    """The mean image (3, H, W) of each class."""
+    return {label: images[labels == label].mean(0) for label in labels.unique().tolist()}
