@@ -1,9 +1,10 @@
 """Python interface of the audit: `run_audit` for scripts, `audit` for the command line."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 from fdgpriv.attack import Attack
 from fdgpriv.cli.options import Options
@@ -19,6 +20,7 @@ from fdgpriv.utils import run_folder
 from fdgpriv.utils.arithmetic import fixed_arithmetic
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.defaults import METHOD
+from fdgpriv.utils.failures import Failed, attempt, refused
 from fdgpriv.utils.fields import kinds
 from fdgpriv.utils.file_names import check_files, slug
 from fdgpriv.utils.files import write_text
@@ -64,18 +66,26 @@ def run_audit(
         **_read(options),
     )
     if out is not None:
-        return audit(audit_options, Path(out), resume=resume, progress=progress)[0]
+        return audit(audit_options, Path(out), resume=resume, progress=progress).results
     if resume:
         raise ValueError("resume: want out, the folder to continue in")
     with TemporaryDirectory() as folder:
-        return audit(audit_options, Path(folder) / "run", progress=progress)[0]
+        return audit(audit_options, Path(folder) / "run", progress=progress).results
+
+
+class Audited(NamedTuple):
+    """The results of an audit, its folder, and one line for each report that could not be written."""
+
+    results: Results
+    out: Path
+    unwritten: list[str]
 
 
 @fixed_arithmetic()
 def audit(
     options: Options, out: Path | None, *, resume: bool = False, command: str | None = None, progress: bool = True
-) -> tuple[Results, Path]:
-    """Runs an audit; returns the results and the output folder.
+) -> Audited:
+    """Runs an audit and writes its reports.
 
     Args:
         options: The options.
@@ -85,14 +95,16 @@ def audit(
         progress: Print progress on stderr.
     """
     options.check()
-    config = AuditConfig(**vars(options)).checked()
+    with refused("an option or a part cannot be used"):
+        config = AuditConfig(**vars(options)).checked()
     reuse_freed()
     with ProgressLog(quiet=not progress) as log:
         dataset, config = config.load(log)
         out = run_folder.free(_folder_name(config)) if out is None else out
         runner = Runner(config, dataset, out, log)
         check_files(out, runner.files())
-        notes = dry_run(config, dataset)
+        with refused("the audit cannot be built"):
+            notes = dry_run(config, dataset)
         settings = run_folder.settings(config.as_config(len(dataset.domains) - 1), dataset.sha256)
         with run_folder.resumed(out, settings) if resume else run_folder.new(out, settings):
             log.say(f"{config.dataset}: {sum(map(len, dataset.domains)):,} images in {len(dataset.domains)} domains")
@@ -108,21 +120,39 @@ def audit(
             for note in notes:
                 log.say(note)
             results = runner.run(command)
-            paths = write(results, out)
+            paths, unwritten = write(results, out)
         log.say(f"wrote {', '.join(str(path) for path in paths)}")
-    return results, out
+    return Audited(results, out, unwritten)
 
 
-def write(results: Results, out: Path) -> list[Path]:
-    """Writes results.json and every report atomically; returns the paths."""
+class Written(NamedTuple):
+    """The paths of what was written, and one line for each report that could not be."""
+
+    paths: list[Path]
+    failures: list[str]
+
+
+def write(results: Results, out: Path) -> Written:
+    """Writes results.json and every report, each atomically; the failure of one report leaves out only that one."""
     results.save(out)
-    paths = [out / "results.json"]
+    found = Written([out / "results.json"], [])
     for name in Report.names():
-        report = Report.named(name)()
-        path = out / report.filename
-        write_text(path, report.render(results, out))
-        paths.append(path)
-    return paths
+        path = attempt(partial(_write_report, name, results, out))
+        if isinstance(path, Failed):
+            found.failures.append(f"report {name}: {path.line}")
+        else:
+            found.paths.append(path)
+    return found
+
+
+def _write_report(name: str, results: Results, out: Path) -> Path:
+    report = Report.named(name)()
+    path = out / report.filename
+    text = report.render(results, out)
+    if not isinstance(text, str):
+        raise TypeError(f"want {name}.render to return text, got {type(text).__name__}")
+    write_text(path, text)
+    return path
 
 
 def _specs(parts: str | Role | Sequence[str | Role]) -> tuple[str, ...]:

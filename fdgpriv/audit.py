@@ -1,6 +1,5 @@
 """python -m fdgpriv.audit: trains federations, attacks the shared artifacts and reports the leaks."""
 
-import errno
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,6 +18,7 @@ from fdgpriv.threat import THREATS
 from fdgpriv.utils import run_folder
 from fdgpriv.utils.defaults import BUGS, EXAMPLES
 from fdgpriv.utils.file_names import check_name
+from fdgpriv.utils.files import DISK_FULL
 from fdgpriv.utils.streams import lenient
 from fdgpriv.utils.warnings_filter import warnings_in_one_line
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:  # modules that need torch are imported in functions, after th
     from fdgpriv.results.finding import Results
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 3
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # the disk is full or fails
 
 
 def parser() -> Parser:
@@ -78,7 +77,7 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 success, 1 a run failed or the disk is full, 2 invalid usage, 3 interrupted; bugs raise."""
+    """Exit code: 0 success, 1 something failed or the disk is full, 2 invalid usage, 3 interrupted; bugs raise."""
     with lenient(), warnings_in_one_line():
         return _main(list(sys.argv[1:] if argv is None else argv))
 
@@ -96,7 +95,7 @@ def _main(argv: list[str]) -> int:
                 run_folder.check(given["out"], "resume" in given)
         return (_audit_artifact if "artifact" in given else _audit)(given, _command(argv))
     except (ValueError, OSError) as error:
-        if isinstance(error, OSError) and error.errno in FULL:
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
             where = error.filename or "the folder of the run"
             _say(
                 f"{error.strerror}: {where}; free space and continue with --out FOLDER --resume: finished work is kept"
@@ -118,10 +117,17 @@ def listing() -> str:
     lines = []
     for folder in ("methods", "attacks", "defenses", "reports"):
         lines.append(f"{folder}:")
-        lines += [f"  {name:18} {summary(folder, name)}" for name in names_in(folder)]
+        lines += [f"  {name:18} {_summary(folder, name)}" for name in names_in(folder)]
     lines.append("threat models:")
     lines += [f"  {threat.role:18} {threat.summary}" for threat in THREATS.values()]
     return "\n".join(lines)
+
+
+def _summary(folder: str, name: str) -> str:
+    try:
+        return summary(folder, name)
+    except ValueError as error:
+        return f"cannot be used: {error}"
 
 
 def _audit(given: dict[str, Any], command: str) -> int:
@@ -131,16 +137,24 @@ def _audit(given: dict[str, Any], command: str) -> int:
     options.check()
     from fdgpriv.api import audit
 
-    results, out = audit(options, given.get("out"), resume="resume" in given, command=command)
+    results, out, unwritten = audit(options, given.get("out"), resume="resume" in given, command=command)
     _print(results, out)
+    for failure in unwritten:
+        _say(f"failed: {failure}")
     if results.interrupted:
         _say(f"interrupted; to continue: add --out {out} --resume")
         return INTERRUPTED
-    if failed := [run for run in results.runs if run.failed is not None]:
+    if failed := [run for run in results.runs if run.ended is not None]:
         cells = "; ".join(f"{run.method}, target {run.target}, seed {run.seed}, {run.defense}" for run in failed)
-        _say(f"{len(failed)} of {len(results.runs)} runs failed: {cells}; to try them again: add --out {out} --resume")
-        return FAILED
-    return 0
+        again = f"to try them again: add --out {out} --resume"
+        if all(run.failed is None for run in failed):
+            again = "their trainings diverged: try other settings"
+        _say(f"{len(failed)} of {len(results.runs)} runs failed: {cells}; {again}")
+    parts = [part for run in results.runs for part in run.failed_parts()]
+    if parts:
+        more = f" (and {len(parts) - 1} more, listed above)" if len(parts) > 1 else ""
+        _say(f"failed: {parts[0]}{more}; all else was evaluated; to try again: add --out {out} --resume")
+    return FAILED if failed or parts or unwritten else 0
 
 
 def _audit_artifact(given: dict[str, Any], command: str) -> int:
@@ -162,9 +176,11 @@ def _audit_artifact(given: dict[str, Any], command: str) -> int:
 
     with run_folder.new(out):
         results = external_audit.audit(styles, seed, command)
-        write(results, out)
+        _, unwritten = write(results, out)
     _print(results, out)
-    return 0
+    for failure in unwritten:
+        _say(f"failed: {failure}")
+    return FAILED if unwritten else 0
 
 
 def _print(results: "Results", out: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -32,6 +33,7 @@ from fdgpriv.threat import ThreatModel, threat
 from fdgpriv.training import Cell, Trained, train
 from fdgpriv.utils.arithmetic import fixed_arithmetic
 from fdgpriv.utils.console import ProgressLog
+from fdgpriv.utils.failures import Failed, attempt
 from fdgpriv.utils.gpu_precision import whole_precision
 from fdgpriv.utils.memory import much_freed_returned, release_memory, reuse_freed
 from fdgpriv.utils.seeds import generator
@@ -54,6 +56,7 @@ class CompletedCell:
     records: Sequence[Record]
     weights: Weights | None = None
     facts: dict[str, float] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)  # measurements that failed, one line each
     scores: dict[str, AttackScores] = field(default_factory=dict)
     attack_s: float = 0.0
 
@@ -82,7 +85,13 @@ class CellRunner:
             if number:  # of the one before
                 release_memory()
             with whole_precision():
-                self._run_cell(cell, completed)
+                found = attempt(partial(self._run_cell, cell, completed))
+            if isinstance(found, Failed):
+                self.progress.say(f"{cell.folder}: failed: {found.line}")
+                if cell in completed:
+                    completed[cell].failures.append(found.line)
+                else:
+                    completed[cell] = self.failed(cell, found.line)
 
     def failed(self, cell: Cell, why: str) -> CompletedCell:
         """What stands for the results of a cell that ended early without any."""
@@ -107,14 +116,12 @@ class CellRunner:
 
     def _after_training(self, cell: Cell, trained: Trained, evaluator: Evaluator) -> CompletedCell:
         dim = len(evaluator.template.vector()) if evaluator.shares_styles else ENTRIES
-        return CompletedCell(
+        completed = CompletedCell(
             cell=cell,
             trained=trained,
             images=_images(evaluator.population),
             artifacts=ledger(evaluator.transcript.records, evaluator.method.disclosure().sent_as),
-            measurement=Measurement(evaluator.defense.guarantee())
-            if trained.failed
-            else measure(evaluator.defense, dim, DRAWS, cell.seed, lambda: _trained_with_canaries(evaluator)),
+            measurement=Measurement(evaluator.defense.guarantee()),
             not_measured=tuple(
                 not_measured(
                     evaluator,
@@ -128,6 +135,14 @@ class CellRunner:
             records=evaluator.transcript.records,
             weights=evaluator.population.weights(evaluator.method.disclosure().weights),
         )
+        if not trained.failed:
+            canaries = partial(_trained_with_canaries, evaluator)
+            measured = attempt(lambda: measure(evaluator.defense, dim, DRAWS, cell.seed, canaries))
+            if isinstance(measured, Failed):
+                completed.failures.append(f"measured epsilon of {evaluator.defense.spec()}: {measured.line}")
+            else:
+                completed.measurement = measured
+        return completed
 
     def _evaluate_attacks(self, completed: CompletedCell, evaluator: Evaluator) -> None:
         folder, scores = completed.cell.folder, completed.scores
@@ -168,7 +183,9 @@ class CellRunner:
                 scores |= found
                 took = sum(on_task.attack_s for on_task in found.values())
                 completed.attack_s += took
-                self.progress.step(task, "" if found[one.key].not_applicable else f"{one.key} in {took:.1f} s")
+                first = found[one.key]
+                told = f"{one.key} in {took:.1f} s" if first.not_applicable is None else ""
+                self.progress.step(task, f"{one.key}: {first.not_applicable}" if first.failed else told)
         except KeyboardInterrupt:
             for key in [key for key, one in scores.items() if one.not_applicable == _PENDING]:
                 del scores[key]
@@ -177,7 +194,9 @@ class CellRunner:
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
             if not measured.cancelled():
-                completed.facts = measured.result()
+                found_facts = measured.result()
+                completed.facts = found_facts.figures
+                completed.failures += found_facts.failures
         self.progress.done(task, f"{folder}: {len(evaluations)} attacks")
 
 

@@ -1,7 +1,8 @@
 """The validated configuration of an audit."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fdgpriv.cli.options import SETUPS, Options
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.data.repeats import target_among_sources
 from fdgpriv.defense import defended
+from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, THOROUGH_SINGLES
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.held_out import SHARE
@@ -25,8 +27,9 @@ from fdgpriv.metrics.networks import SHIPPED, MetricNetworks
 from fdgpriv.models.adain_vgg import has_adain_vgg
 from fdgpriv.models.architecture import RANDOM
 from fdgpriv.models.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone, backbone, origin
-from fdgpriv.threat import THREATS
+from fdgpriv.threat import THREATS, threat
 from fdgpriv.utils.console import ProgressLog
+from fdgpriv.utils.failures import Failed, attempt
 from fdgpriv.utils.fields import kinds
 
 LARGE = 64  # pixels; smaller images use small_resnet unless --backbone is given, and stems without downsampling
@@ -37,20 +40,32 @@ IMAGES = {"quick": 200}  # maximum number of images of each domain, by preset
 
 @dataclass(frozen=True)
 class AuditConfig(Options):
-    """Options with imported parts, consistency checks and derived settings."""
+    """Options with imported parts, consistency checks and derived settings.
+
+    Attributes:
+        unusable: By role and name, why a part that "all" includes cannot be used; the others are.
+    """
+
+    unusable: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def checked(self) -> "AuditConfig":
         """This configuration with "all" expanded; ValueError if a name, field or value is invalid."""
         self.check()
+        methods = {name: attempt(partial(self.method, name)) for name in self.method_specs if self.methods == ("all",)}
+        attacks = {name: attempt(partial(self._usable, name)) for name in self.attack_specs if self.attacks == ("all",)}
+        tried: dict[tuple[str, str], object] = {("method", name): part for name, part in methods.items()} | {
+            ("attack", name): part for name, part in attacks.items()
+        }
         config = replace(
             self,
-            methods=self.method_specs,
-            attacks=self.attack_specs,
+            methods=tuple(spec for spec in self.method_specs if not isinstance(methods.get(spec), Failed)),
+            attacks=tuple(spec for spec in self.attack_specs if not isinstance(attacks.get(spec), Failed)),
             threats=self.threats or tuple(THREATS),
             device=_device(self.device),
+            unusable={part: found.line for part, found in tried.items() if isinstance(found, Failed)},
         )
         parts = [config.method(spec) for spec in config.methods]
-        threats = {spec: config.attack(spec).threats for spec in config.attacks}
+        threats = {spec: config._usable(spec).threats for spec in config.attacks}
         noised = False
         for spec in self.defenses:
             for part in parts:
@@ -146,6 +161,14 @@ class AuditConfig(Options):
         """The attack `spec`; fields not in it come from the preset."""
         part, named = Attack.described(spec)
         return part.configured({**part.presets.get(self.preset, {}), **named})
+
+    def _usable(self, spec: str) -> Attack:
+        """The attack `spec`, after all that its class declares was checked."""
+        attack = self.attack(spec)
+        for role in attack.threats:
+            for kind in attack.kinds():
+                AttackScores.of(attack, threat(role), kind, not_applicable="not run yet")
+        return attack
 
     def load(self, log: ProgressLog | None = None) -> tuple[Dataset, "AuditConfig"]:
         """The dataset, and this configuration with its targets expanded and checked against it; progress goes to `log`."""
@@ -263,6 +286,7 @@ class AuditConfig(Options):
 
     def as_config(self, domains: int) -> dict[str, Any]:
         """The configuration stored in results.json, without local paths; `domains` is the number of source domains."""
+        unusable = [name for role, name in self.unusable if role == "attack"]
         return {
             "methods": list(self.methods),
             "dataset": self.dataset,
@@ -273,7 +297,7 @@ class AuditConfig(Options):
             "preset": self.preset,
             "setup": {spec: self._setup_as_config(spec, domains) for spec in self.methods},
             "settings": dict(self.settings),
-            "attacks": list(self.attacks),
+            "attacks": sorted({*self.attacks, *unusable}) if unusable else list(self.attacks),
             "threats": list(self.threats),
             "defenses": list(self.defenses),
             "inject_bug": self.inject_bug,

@@ -7,7 +7,8 @@ third-party package, or among the classes registered in this process.
 import pkgutil
 import re
 from abc import ABC
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import Field, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -15,6 +16,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, NamedTuple, Self
 
+from fdgpriv.utils.failures import one_line
 from fdgpriv.utils.fields import check, kinds
 
 JOIN = "+"  # between the specifications of defenses that are applied one after the other
@@ -37,19 +39,34 @@ class Role(ABC):
 
     @classmethod
     def named(cls, name: str) -> type[Self]:
-        """The part called `name`; a ValueError lists the known ones."""
+        """The part called `name`.
+
+        Raises:
+            ValueError: There is none, with the known ones; or it cannot be imported, with the reason.
+        """
         check_part(cls.folder, name)
         for point in installed(f"fdgpriv.{cls.folder}"):
             if point.name == name:
-                loaded = point.load()
-                loaded.installed_as = name
+                with importing(f"{cls.folder} {name}"):
+                    loaded = point.load()
                 found: type[Self] = _of_role(loaded, cls, name)
+                found.installed_as = name
                 return found
-        module = import_module(f"fdgpriv.{cls.folder}.{name}")
+        with importing(f"{cls.folder}/{name}.py"):
+            module = import_module(f"fdgpriv.{cls.folder}.{name}")
         for attribute, part in vars(module).items():
             if is_class_of(attribute, name) and isinstance(part, type) and issubclass(part, cls):
                 return part
         raise ValueError(f"want a class in {cls.folder}/{name}.py whose name in snake case is {name}; found none")
+
+    @classmethod
+    def importable(cls) -> dict[str, type[Self]]:
+        """By name, all parts of this role but those that cannot be imported."""
+        found = {}
+        for name in cls.names():
+            with suppress(ValueError):
+                found[name] = cls.named(name)
+        return found
 
     @classmethod
     def name(cls) -> str:
@@ -154,6 +171,15 @@ def check_field(part: str, name: str, known: Collection[str]) -> None:
     if name not in known:
         near = "".join(f", did you mean {close}?" for close in get_close_matches(name, known, 1))
         raise ValueError(f"{part}: want a field of {', '.join(known) or '(none)'}; got {name!r}{near}")
+
+
+@contextmanager
+def importing(what: str) -> Iterator[None]:
+    """Within, whatever a part's file raises when it is imported becomes a ValueError of one line."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"want {what} to be importable, got {one_line(error)}") from error
 
 
 def split(spec: str) -> tuple[str, dict[str, str]]:

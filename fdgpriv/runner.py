@@ -1,11 +1,12 @@
 """Runs an audit: trains every federation, evaluates all attacks and assembles the results; continues earlier runs."""
 
 import resource
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
+from typing import TypeVar
 
 import torch
 
@@ -19,7 +20,7 @@ from fdgpriv.defense import defended
 from fdgpriv.evaluation.attack_evaluation import candidates_file, scores_file
 from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.comparison import RunComparison, compared, settings_of
-from fdgpriv.evaluation.verdicts import judge
+from fdgpriv.evaluation.verdicts import judge_all
 from fdgpriv.method import Method
 from fdgpriv.models.style_codec import digits_codec, photo_codec
 from fdgpriv.privacy.release import privacies
@@ -31,8 +32,10 @@ from fdgpriv.results.run import Claim, Run, RunFigure
 from fdgpriv.training import Cell, trained_file
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.environment import environment, usable_cores
+from fdgpriv.utils.failures import Failed, attempt
 from fdgpriv.utils.processes import Died, Processes
 
+T = TypeVar("T")
 _PROCESSES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
 
@@ -116,32 +119,39 @@ class Runner:
     def _results(self, completed: Sequence[CompletedCell], interrupted: bool, command: str | None) -> Results:
         self.progress.say("computing verdicts")
         scores = {key: found for one in completed for key, found in one.scores.items()}
-        verdicts = judge(scores, self.config.seeds[0])
+        verdicts = judge_all(scores, self.config.seeds[0])
         findings = verdicts.findings
-        codec_figures = self._codec_figure() if completed else ()
+        unusable = [f"{role} {name}: {line}" for (role, name), line in self.config.unusable.items()]
+        codec_figures = _tried(self._codec_figure, "figure of the style codec", unusable) if completed else ()
         guarantees = privacies([one.measurement for one in completed])
-        runs = [
-            Run(
-                method=one.cell.method,
-                dataset=self.config.dataset,
-                target=one.cell.target,
-                seed=one.cell.seed,
-                defense=one.cell.defense,
-                images=one.images,
-                utility=one.trained.utility,
-                failed=one.trained.failed,
-                artifacts=one.artifacts,
-                questions=verdicts.questions.of_cell(one.cell.folder, list(one.scores)),
-                attacks=tuple(findings[key] for key in one.scores),
-                privacy=privacy,
-                claims=self._claims(one, [run for run in completed if run.trained.failed is None], findings),
-                figures=codec_figures,
-                not_measured=one.not_measured,
-                training=one.trained.log,
-                weights=one.weights,
+        trained = [run for run in completed if run.trained.failed is None]
+        runs = []
+        for one, privacy in zip(completed, guarantees, strict=True):
+            failures = [*one.failures, *unusable]
+            ledger = _tried(partial(self._claims, one, trained, findings), "claims", failures)
+            runs.append(
+                Run(
+                    method=one.cell.method,
+                    dataset=self.config.dataset,
+                    target=one.cell.target,
+                    seed=one.cell.seed,
+                    defense=one.cell.defense,
+                    images=one.images,
+                    utility=one.trained.utility,
+                    failed=one.trained.failed,
+                    diverged=one.trained.diverged,
+                    failures=tuple(failures),
+                    artifacts=one.artifacts,
+                    questions=verdicts.questions.of_cell(one.cell.folder, list(one.scores)),
+                    attacks=tuple(findings[key] for key in one.scores),
+                    privacy=privacy,
+                    claims=ledger,
+                    figures=codec_figures,
+                    not_measured=(*one.not_measured, *(f"Failed: {failure}" for failure in failures)),
+                    training=one.trained.log,
+                    weights=one.weights,
+                )
             )
-            for one, privacy in zip(completed, guarantees, strict=True)
-        ]
         return Results(
             fdgpriv=__version__,
             command=command,
@@ -205,3 +215,12 @@ class Runner:
 def _on_own_task(scores: Mapping[str, AttackScores]) -> dict[str, AttackScores]:
     """The scores of attacks on their own tasks, which are what claims are about."""
     return {key: one for key, one in scores.items() if one.task == Attack.named(one.attack).task.name()}
+
+
+def _tried(compute: Callable[[], tuple[T, ...]], what: str, failures: list[str]) -> tuple[T, ...]:
+    """What `compute` returns; nothing, and a line about `what` in `failures`, where it raises an exception."""
+    found = attempt(compute)
+    if isinstance(found, Failed):
+        failures.append(f"{what}: {found.line}")
+        return ()
+    return found

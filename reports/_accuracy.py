@@ -115,7 +115,7 @@ def each_run(runs: Sequence[Run]) -> tuple[Section, ...]:
             where = f"target {run.target}, seed {run.seed}" if run.target else f"seed {run.seed}"
             one = run.utility
             if one is None:
-                said.append(f"{where}: {run.failed or 'no accuracy was measured'}")
+                said.append(f"{where}: {run.ended or 'no accuracy was measured'}")
                 continue
             told = f"source {share(one.source_accuracy)}, target {share(one.target_accuracy)}"
             said.append(f"{where}: {told}, calibration error {measured(one.calibration_error)}")

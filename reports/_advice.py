@@ -28,6 +28,7 @@ _MOST_NAMED = 3  # arms in one sentence
 _MORE = "test more clients (--clients; of what takes no training, also --units-per-domain)"
 _OPEN = {
     "weak_attack": "try stronger attacks or a larger preset",
+    "failed": "mend the attack that failed, and continue with --resume",
     "too_coarse": _MORE,
     "not_after_correction": _MORE,
 }
@@ -201,7 +202,7 @@ def _single(one: Score, dataset: str) -> str:
     arm, seeds = one.arm, len({run.seed for run in one.arm.runs})
     who = f"{arm.method} on {dataset}" + ("" if arm.defense == "none" else f" with {defense(arm.defense)}")
     worth = "" if one.accuracy is None else f"; accuracy on the unseen domain is {percent(one.accuracy, 1)}"
-    if arm.runs[0].failed is not None and not one.asked:
+    if arm.runs[0].ended is not None and not one.asked:
         return f"Training of {who} failed, so nothing was attacked."
     if not one.asked:
         return f"Nothing was attacked, so this says nothing about what {arm.method} gives away."

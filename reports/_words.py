@@ -49,6 +49,7 @@ MEANINGS = (
 
 BECAUSE = {
     "weak_attack": "attack too weak to tell",
+    "failed": "the attack failed",
     "too_coarse": "test too coarse to tell",
     "not_after_correction": "not significant after correction",
 }

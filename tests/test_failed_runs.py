@@ -65,10 +65,11 @@ def test_a_model_whose_logits_are_not_finite_has_diverged(
     """Weights that are allowed each, and overflow the network together; of pFedHN, a step that makes them too large."""
     corrupt(monkeypatch, method.partition(":")[0], "fit", lambda answer: [huge(item) for item in answer])
     words = ["--preset", "quick", "--clients", "3", "--set", "rounds=1", "local_epochs=1", "--attack", "none"]
-    assert main([*words, "--method", method, "--out", str(tmp_path / "out")]) == 0
+    assert main([*words, "--method", method, "--out", str(tmp_path / "out")]) == 1
     (run,) = Results.load(tmp_path / "out" / "results.json").runs
     assert (run.utility, run.failed) == (None, None)
     said = "the global model gives logits that are not finite: training diverged"
+    assert said in str(run.diverged)
     assert any(said in sentence for sentence in run.not_measured)
 
 

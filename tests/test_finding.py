@@ -60,19 +60,19 @@ def test_the_shipped_schema_is_the_generated_one_and_a_second_validator_agrees_a
 
 NAMES = {
     "runs.0": "method dataset target seed defense utility artifacts attacks privacy claims figures images not_measured"
-    " training failed questions weights",
+    " training failed diverged failures questions weights",
     "runs.0.artifacts.0": "kind level verb from to via per_client_per_round_bytes shape dtype times samples_behind"
     " visible_to",
     "runs.0.questions.0": "artifact level adversary secret scope also verdict grade grade_interval share_of_achievable lead"
     " strongest p q p_holm beyond_doubt resolution upper_bound planted relevant inconclusive_because reason recovered attacks",
     "runs.0.attacks.0": "attack task secret artifact shared threat n headline chance metrics controls upper_bounds"
-    " positive_control curve rounds unaware units apart trust leakage reason figures",
+    " positive_control curve rounds unaware units apart trust leakage reason failed figures",
     "runs.0.attacks.0.leakage.client": "value ci95 p control lead resolution upper_bound relevant against planted marked"
     " share_of_achievable grade verdict why reason",
     "runs.0.attacks.0.curve.0": "images units value controls",
     "runs.0.attacks.0.units": "kind n federated shadows",
     "runs.0.attacks.0.metrics.psnr": "value ci95 n direction reason",
-    "runs.0.claims.0": "id kind quote measurement evidence verdict reason",
+    "runs.0.claims.0": "id kind quote measurement evidence verdict reason failed",
     "runs.0.privacy.epsilon_measured": "clopper_pearson gdp one_run one_run_ceiling",
     "timing": "total_s train_s attack_s peak_rss_mb",
 }

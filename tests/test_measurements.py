@@ -114,6 +114,6 @@ def test_figures_are_measured_once(lsi: Fitted, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(measured, "MEASURED", (lambda _: {"a": 1.5}, lambda _: {"b": 2.0}))
     monkeypatch.setattr(measured, "GENERATED", (lambda _, gan: {"steps": float(gan.steps)},))
     found = {"a": 1.5, "b": 2.0, "steps": 7.0}
-    assert facts(lsi.evaluator(), tmp_path / "cell", ("linkage", "gan:steps=7")) == found
+    assert facts(lsi.evaluator(), tmp_path / "cell", ("linkage", "gan:steps=7")) == (found, [])
     monkeypatch.setattr(measured, "MEASURED", (lambda _: {"a": 7.0},))
-    assert facts(lsi.evaluator(), tmp_path / "cell") == found
+    assert facts(lsi.evaluator(), tmp_path / "cell") == (found, [])

@@ -122,8 +122,12 @@ def _matters(row: AttackFinding, image: bool) -> bool:
 
 
 def _not_asked(case: Case, attacks: Sequence[str], on: Sequence[str], by: Sequence[str]) -> list[str]:
-    """Those of `attacks` that the audit left out; one that is not applicable could not have found a leak."""
-    listed = {row.attack for row in case.attacks if (not on or row.kind in on) and (not by or row.threat.role in by)}
+    """Those of `attacks` that the audit left out or that failed; one that is not applicable could not have found a leak."""
+    listed = {
+        row.attack
+        for row in case.attacks
+        if not row.failed and (not on or row.kind in on) and (not by or row.threat.role in by)
+    }
     return [attack for attack in attacks if attack not in listed]
 
 

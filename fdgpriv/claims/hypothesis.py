@@ -14,6 +14,7 @@ from fdgpriv.federation.transcript import Record
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.run import Claim
 from fdgpriv.statistics.multiplicity import holm
+from fdgpriv.utils.failures import Failed, attempt
 
 Word = Literal["supported", "refuted", "undecided"]
 FALSE_CLAIMS = 0.05  # family-wise, over the claims of one paper
@@ -54,6 +55,7 @@ class Decision:
     Attributes:
         p: Simes' p over the tests it rests on, where it rests on any; corrected over the claims of the paper.
         leak: Whether it rests on one of them being a leak.
+        failed: Whether the rule raised an exception, so that nothing is decided.
     """
 
     verdict: Word
@@ -61,6 +63,7 @@ class Decision:
     evidence: tuple[str, ...] = ()
     p: float | None = None
     leak: bool = False
+    failed: bool = False
 
     def undecided(self, reason: str) -> "Decision":
         """The same evidence, which does not decide the claim for this reason."""
@@ -98,12 +101,20 @@ class Hypothesis:
             evidence=decision.evidence,
             verdict=decision.verdict if self.kind == "claim" else None,
             reason=decision.reason,
+            failed=decision.failed,
         )
+
+    def decide(self, case: Case) -> Decision:
+        """What its rule says; undecided where the rule raises an exception."""
+        decision = attempt(lambda: self.rule(case))
+        if isinstance(decision, Failed):
+            return Decision("undecided", f"failed: {decision.line}", failed=True)
+        return decision
 
 
 def decided(hypotheses: Sequence[Hypothesis], case: Case) -> list[Decision]:
     """The decision on each sentence of a paper; a claim that rests on a leak must pass Holm's correction over the claims."""
-    decisions = [hypothesis.rule(case) for hypothesis in hypotheses]
+    decisions = [hypothesis.decide(case) for hypothesis in hypotheses]
     tested = [
         (i, decision.p)
         for i, (hypothesis, decision) in enumerate(zip(hypotheses, decisions, strict=True))

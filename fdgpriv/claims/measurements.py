@@ -1,8 +1,9 @@
 """Measurements by the evaluator with full knowledge, used in addition to attacks to decide the papers' claims."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field, TypeAdapter
 
@@ -18,14 +19,22 @@ from fdgpriv.claims.style_space import style_space
 from fdgpriv.claims.translation import translation
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.utils.checksum import read_json, write_json
+from fdgpriv.utils.failures import Failed, attempt
 
 MEASURED = (sizes, style_space, latent_space, translation, presence, colour_class, embedding_key)
 GENERATED = (equal_numbers, leaked_share)  # with a generator of images
 _FACTS = TypeAdapter(dict[str, Annotated[float, Field(allow_inf_nan=False)]])
 
 
-def facts(evaluator: Evaluator, folder: Path, attacks: Sequence[str] = ()) -> dict[str, float]:
-    """Figures by name, read from ``facts.json`` in `folder`, or measured and written there.
+class Facts(NamedTuple):
+    """Figures by name, and one line for each measurement that failed."""
+
+    figures: dict[str, float]
+    failures: list[str]
+
+
+def facts(evaluator: Evaluator, folder: Path, attacks: Sequence[str] = ()) -> Facts:
+    """The figures, read from ``facts.json`` in `folder`, or measured and, where no measurement failed, written there.
 
     Args:
         evaluator: Of a trained run.
@@ -35,11 +44,22 @@ def facts(evaluator: Evaluator, folder: Path, attacks: Sequence[str] = ()) -> di
     """
     file = folder / "facts.json"
     if file.is_file():
-        return read_json(file, _FACTS)
-    found = {name: figure for measure in MEASURED for name, figure in measure(evaluator).items()}
+        return Facts(read_json(file, _FACTS), [])
     named = [fields for part, fields in map(Attack.described, attacks) if part.name() == "gan"]
     generator = Attack.named("gan").configured(named[0] if named else {})
-    for generate in GENERATED:
-        found |= generate(evaluator, generator)
-    write_json(file, _FACTS.dump_json(found))
+    measurements = [partial(measure, evaluator) for measure in MEASURED]
+    measurements += [partial(generate, evaluator, generator) for generate in GENERATED]
+    found = Facts({}, [])
+    for measurement in measurements:
+        figures = attempt(partial(_measured, measurement))
+        if isinstance(figures, Failed):
+            found.failures.append(f"measurement {measurement.func.__name__}: {figures.line}")
+        else:
+            found.figures.update(figures)
+    if not found.failures:
+        write_json(file, _FACTS.dump_json(found.figures))
     return found
+
+
+def _measured(measurement: Callable[[], object]) -> dict[str, float]:
+    return _FACTS.validate_python(measurement())

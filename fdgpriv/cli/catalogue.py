@@ -14,7 +14,7 @@ from importlib.abc import InspectLoader
 from importlib.util import find_spec
 from typing import Any
 
-from fdgpriv.registry import check_field, check_part, installed, is_class_of, split
+from fdgpriv.registry import check_field, check_part, importing, installed, is_class_of, split
 from fdgpriv.utils.fields import kind_of
 
 LIGHT = (
@@ -46,7 +46,8 @@ def summary(folder: str, name: str) -> str:
     check_part(folder, name)
     for point in installed(f"fdgpriv.{folder}"):
         if point.name == name:
-            text = import_module(point.module).__doc__
+            with importing(f"{folder} {name}"):
+                text = import_module(point.module).__doc__
             break
     else:
         text = ast.get_docstring(_tree(f"fdgpriv.{folder}.{name}"))
@@ -59,10 +60,9 @@ def fields(folder: str, name: str) -> Mapping[str, Field] | None:
     if any(point.name == name for point in installed(f"fdgpriv.{folder}")):
         return None
     module = f"fdgpriv.{folder}.{name}"
-    (part,) = (
-        node.name for node in _tree(module).body if isinstance(node, ast.ClassDef) and is_class_of(node.name, name)
-    )
-    return dict(_fields(module, part))
+    classes = [node.name for node in _tree(module).body if isinstance(node, ast.ClassDef)]
+    part = next((called for called in classes if is_class_of(called, name)), None)
+    return {} if part is None else dict(_fields(module, part))  # without a class, the import says what is wrong
 
 
 def check(folder: str, spec: str) -> None:
@@ -145,5 +145,6 @@ def _find(module: str, name: str) -> tuple[str, ast.stmt | None] | None:
 def _tree(module: str) -> ast.Module:
     """The syntax tree of a module of fdgpriv; empty if its source is not available."""
     spec = find_spec(module)
-    source = spec.loader.get_source(module) if spec and isinstance(spec.loader, InspectLoader) else None
-    return ast.parse(source or "")
+    with importing("/".join(module.split(".")[1:]) + ".py"):
+        source = spec.loader.get_source(module) if spec and isinstance(spec.loader, InspectLoader) else None
+        return ast.parse(source or "")

@@ -147,8 +147,8 @@ class Options:
         if "none" in self.attacks and self.attacks != ("none",):
             raise BadUsage(f"--attack: want only none, or attacks without none; got {' '.join(self.attacks)}")
         for folder, specs in (
-            ("methods", self.method_specs),
-            ("attacks", self.attack_specs),
+            ("methods", () if self.methods == ("all",) else self.method_specs),
+            ("attacks", () if self.attacks == ("all",) else self.attack_specs),
             ("defenses", tuple(part for spec in self.defenses for part in spec.split(JOIN))),
         ):
             for spec in specs:

@@ -1,10 +1,12 @@
 """The command line of the comparison: reads audits, prints what changed, writes the reports, and fails where asked to."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fdgpriv.cli.command_line import BadUsage, Parser, once, say
+from fdgpriv.utils.failures import Failed, attempt
 from fdgpriv.utils.file_names import check_name
 from fdgpriv.utils.files import write_text
 from fdgpriv.utils.streams import lenient
@@ -12,7 +14,7 @@ from fdgpriv.utils.streams import lenient
 if TYPE_CHECKING:  # what needs torch is imported in functions, after the audits are read
     from fdgpriv.results.comparison import Comparison
 
-USAGE, INTERRUPTED, FAILED_ON = 2, 3, 4
+FAILED, USAGE, INTERRUPTED, FAILED_ON = 1, 2, 3, 4
 CONDITIONS = {
     "leak": "a question of the last RUN leaks",
     "worse": "a figure of a later RUN is worse after correction, a verdict moved to leak, or a training failed",
@@ -41,7 +43,7 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 success, 2 invalid usage, 3 interrupted, 4 a condition of --fail-on is met; bugs raise."""
+    """Exit code: 0 success, 1 a report failed, 2 invalid usage, 3 interrupted, 4 --fail-on is met; bugs raise."""
     with lenient():
         try:
             return _main(_given(argv))
@@ -82,26 +84,43 @@ def _main(given: dict[str, Any]) -> int:
     from fdgpriv.compare.summary import summary
 
     comparison = compared(audits)
-    written = _written(comparison, given["out"]) if "out" in given else []
+    unwritten: list[str] = []
+    written = _written(comparison, given["out"], unwritten) if "out" in given else []
     print(summary(comparison))
     if written:
         print(f"report: {', '.join(map(str, written))}")
+    for failure in unwritten:
+        say("compare", f"failed: {failure}")
     if said := failures(given["fail_on"], comparison, audits[-1]):
         say("compare", f"--fail-on: {'; '.join(said)}")
         return FAILED_ON
-    return 0
+    return FAILED if unwritten else 0
 
 
-def _written(comparison: "Comparison", out: Path) -> list[Path]:
-    """Writes the comparison as JSON and in every format of the reports that has one; returns the paths."""
+def _written(comparison: "Comparison", out: Path, failures: list[str]) -> list[Path]:
+    """Writes the comparison as JSON and in every format of the reports that has one; returns the paths.
+
+    A report that fails is left out, and has a line in `failures`.
+    """
     from fdgpriv.report import Report
 
     texts = {"compare.json": comparison.text()}
     for name in Report.names():
-        report = Report.named(name)()
-        if (text := report.compared(comparison)) is not None:
-            texts[f"compare{Path(report.filename).suffix}"] = text
+        found = attempt(partial(_rendered, name, comparison))
+        if isinstance(found, Failed):
+            failures.append(f"report {name}: {found.line}")
+        elif found is not None:
+            texts[found[0]] = found[1]
     out.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         write_text(out / name, text)
     return [out / name for name in texts]
+
+
+def _rendered(name: str, comparison: "Comparison") -> tuple[str, str] | None:
+    """The file name and text of this report on the comparison; None where it has none."""
+    from fdgpriv.report import Report
+
+    report = Report.named(name)()
+    text = report.compared(comparison)
+    return None if text is None else (f"compare{Path(report.filename).suffix}", text)

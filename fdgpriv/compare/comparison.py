@@ -66,7 +66,7 @@ def _run(before: Audit, was: Run, after: Audit, now: Run) -> RunChange:
 
 def _lost(was: Run, now: Run) -> str | None:
     """Why the later run has no trained model, where the earlier one has."""
-    return (now.failed or "training diverged") if was.utility is not None and now.utility is None else None
+    return (now.ended or "training diverged") if was.utility is not None and now.utility is None else None
 
 
 def _corrected(later: LaterAudit, p_holm: Iterator[float]) -> LaterAudit:

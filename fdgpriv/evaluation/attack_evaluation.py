@@ -32,6 +32,7 @@ from fdgpriv.targets.target import Target
 from fdgpriv.tasks.task import Task
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.checksum import check_files, digest, read_json, write_json
+from fdgpriv.utils.failures import Failed, attempt
 from fdgpriv.utils.file_names import slug
 from fdgpriv.utils.files import write_bytes
 from fdgpriv.utils.seeds import generator
@@ -77,13 +78,15 @@ class AttackEvaluation:
     def run(self) -> dict[str, AttackScores]:
         """The scores on each task, by key: loaded where they are stored already, else computed and stored.
 
-        The first has the duration of all.
+        The first has the duration of all. A failed evaluation stores nothing.
         """
         files = {self._key(task): self._file(task) for task in self.trials.attack.tasks}
         if all(file.is_file() for file in files.values()):
             return {key: self._stored(file) for key, file in files.items()}
         start = perf_counter()
-        several = self._with_planted([self._of(task, **found) for task, found in self._found()])
+        several = attempt(self._computed)
+        if isinstance(several, Failed):
+            return self.failed(several.line)
         several[0] = several[0].model_copy(update={"attack_s": perf_counter() - start})
         for file, scores in zip(files.values(), several, strict=True):
             write_json(file, scores.model_dump_json().encode())
@@ -94,6 +97,17 @@ class AttackEvaluation:
         scores = read_json(file, _SCORES)
         check_files(file.parent, scores.tables, remove=file)
         return scores
+
+    def failed(self, line: str) -> dict[str, AttackScores]:
+        """What stands for its scores where they cannot be computed."""
+        reason = {"not_applicable": f"failed: {line}", "failed": True}
+        several = attempt(lambda: {self._key(task): self._of(task, **reason) for task in self.trials.attack.tasks})
+        if isinstance(several, Failed):
+            return {key: one.model_copy(update=reason) for key, one in self.pending(line).items()}
+        return several
+
+    def _computed(self) -> list[AttackScores]:
+        return self._with_planted([self._of(task, **found) for task, found in self._found()])
 
     def pending(self, reason: str) -> dict[str, AttackScores]:
         """What stands for its scores while it has none: only the reason."""

@@ -65,6 +65,7 @@ class AttackScores(Entry):
         planted: By scope, how often a leak of relevant size planted in these artifacts is found.
         chance: Expected score of a random prediction, where that is one number.
         not_applicable: Why nothing was evaluated, or None.
+        failed: Whether that is an exception, or an answer that is no prediction.
         shadows: Clients among the units that took no part in training.
         domains: By client, the name of its main domain.
         figures: Image files, relative to the run's folder.
@@ -99,6 +100,7 @@ class AttackScores(Entry):
     planted: dict[Word, Probability] = Field(default_factory=dict)
     chance: float | None = None
     not_applicable: Text | None = None
+    failed: bool = False
     shadows: tuple[Word, ...] = ()
     domains: dict[Word, Word] = Field(default_factory=dict)
     figures: tuple[FileName, ...] = ()
@@ -199,6 +201,8 @@ class AttackScores(Entry):
 
     def hypothesis(self, scope: str, scores: Scores | None) -> Hypothesis | Absent:
         """The hypothesis that these scores leak in this scope, or the reason why it cannot be tested."""
+        if self.failed:
+            return Absent(self.not_applicable or "", because="failed")
         if self.not_applicable or scores is None:
             return Absent(self.not_applicable or "nothing was evaluated at this level", "not_applicable")
         if scope not in self.scopes:

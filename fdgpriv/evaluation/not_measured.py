@@ -4,6 +4,7 @@ from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.evaluation.evaluator import Evaluator
+from fdgpriv.utils.failures import Failed, attempt
 
 
 def not_measured(
@@ -28,7 +29,7 @@ def not_measured(
     if failed is None and diverged is None and (idle := _idle(evaluator)):
         found.append(f"No model was trained on what these clients hold, they were in no round: {', '.join(idle)}.")
     kinds = {record.kind for record in evaluator.transcript.records}
-    for kind in sorted(kinds.difference(*(Attack.named(name).kinds() for name in Attack.names()))):
+    for kind in sorted(kinds.difference(*map(_kinds, Attack.importable().values()))):
         found.append(f"{kind}: no attack of this version uses it.")
     if StyleStatistics.kind in kinds and not evaluator.shares_styles:
         found.append("Style statistics were shared, but the model they were computed under was not kept: use keep=all.")
@@ -44,6 +45,12 @@ def not_measured(
             "The intervals of this one training's accuracies are over images; those over seeds are over trainings."
         )
     return found
+
+
+def _kinds(attack: type[Attack]) -> tuple[str, ...]:
+    """The kinds of artifact that it uses; none of a class that does not say."""
+    kinds = attempt(attack.kinds)
+    return () if isinstance(kinds, Failed) else kinds
 
 
 def _altered_and_expensive(evaluator: Evaluator) -> list[str]:

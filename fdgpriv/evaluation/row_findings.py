@@ -74,6 +74,7 @@ def finding(attack: AttackScores, tests: AttackTests, marked: Collection[str] = 
             if scope in attack.scopes and not attack.not_applicable
         },
         reason=attack.not_applicable,
+        failed=attack.failed,
         figures=attack.figures,
     )
 

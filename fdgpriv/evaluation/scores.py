@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fdgpriv.adversary import Observation, Prediction
 from fdgpriv.attack import Attack
+from fdgpriv.evaluation.checked_predictions import checked_predictions
 from fdgpriv.evaluation.trial import AdversaryTrials, CalibrationTrial, Trial
 from fdgpriv.evaluation.trust import blended, trust, weight_of, without_artifact
 from fdgpriv.statistics.measured import Measured
@@ -188,13 +189,18 @@ class _Inferred:
     ) -> "_Inferred":
         """Runs the attack once, on the observations of all trials and on those of the calibration."""
         trials, sizes = asked.trials, {trial.size for trial in asked.trials}
-        ordinary = [one.observation for trial in trials for ones in trial.asked.values() for one in ones]
-        crossed = [one.observation for trial in trials if trial.size in described for one in trial.crossed.values()]
-        observations = list(dict.fromkeys([*ordinary, *crossed]))
+        asked_of = [one for trial in trials for ones in trial.asked.values() for one in ones]
+        asked_of += [one for trial in trials if trial.size in described for one in trial.crossed.values()]
+        truths: dict[Observation, GroundTruth] = {}
+        for one in asked_of:
+            truths.setdefault(one.observation, one.truth)
+        observations = list(truths)
         weighed = any(task.weighed for task in attack.tasks)
         calibration = [trial for trial in asked.calibration if trial.size in sizes] if weighed else []
         read = [*observations, *(trial.one.observation for trial in calibration)]
-        predictions = Predictions.of(attack.infer(asked.adversary, read, rng))
+        every = [*truths.values(), *(trial.one.truth for trial in calibration)]
+        answer = attack.infer(asked.adversary, read, rng)
+        predictions = checked_predictions(attack.name(), answer, attack.task, asked.adversary, every)
         values = list(predictions.values)
         told, calibrating = values[: len(observations)], values[len(observations) :]
         return cls(asked, observations, replace(predictions, values=told), calibration, calibrating)

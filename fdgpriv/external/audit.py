@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Mapping
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -19,6 +20,7 @@ from fdgpriv.results.finding import DatasetNote, Results, Timing
 from fdgpriv.results.run import ArtifactRow, Privacy, Run
 from fdgpriv.tasks.domain_label import DomainLabel
 from fdgpriv.threat import Auxiliary, Capability, ThreatModel, threat
+from fdgpriv.utils.failures import Failed, attempt
 
 CONTROLS = 20  # random repetitions of each control
 Labels = NDArray[np.int64]
@@ -129,11 +131,20 @@ def audit(styles: ExternalStyles, seed: int, command: str) -> Results:
     )
 
 
+def _attack_on_styles(part: type[Attack]) -> Attack | None:
+    """The attack, if it reads styles and its class is whole."""
+    attack = part()
+    if StyleStatistics.kind not in attack.kinds():
+        return None
+    AttackScores.of(attack, HOLDER, StyleStatistics.kind, not_applicable="not run yet")
+    return attack
+
+
 def _scores(styles: ExternalStyles, seed: int) -> Mapping[str, AttackScores]:
     found = {}
-    for name in Attack.names():
-        attack = Attack.named(name)()
-        if StyleStatistics.kind not in attack.kinds():
+    for name, part in Attack.importable().items():
+        attack = attempt(partial(_attack_on_styles, part))
+        if attack is None or isinstance(attack, Failed):
             continue
         asks_domain = attack.task.secret == DomainLabel.secret
         if asks_domain and styles.groups is not None and len(set(styles.groups.tolist())) > 1:

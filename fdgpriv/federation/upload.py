@@ -16,6 +16,7 @@ from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import STATISTICS, ImportanceWeights, MaskedUpload, ModelUpdate, TensorState
 from fdgpriv.artifacts.statistics import LabelMarginal, SampleCount, ValidationMetrics
 from fdgpriv.artifacts.style import AmplitudeSpectrum, StyleStatistics
+from fdgpriv.utils.failures import ends_the_run
 
 # Maximum number of samples of a client, and of training steps in one answer. The sum of such counts over 2**22 clients is
 # exact in double precision.
@@ -38,12 +39,14 @@ class ClientFailed(ValueError):
 
 @contextmanager
 def client_errors(client: str, verb: str, round: int | None) -> Iterator[None]:
-    """Converts exceptions of the client's code to ClientFailed, with the exception as cause."""
+    """Converts exceptions of the client's code to ClientFailed, with the exception as cause, but not that of a full disk."""
     try:
         yield
     except ClientFailed:
         raise
     except Exception as error:
+        if ends_the_run(error):
+            raise
         raise ClientFailed(client, verb, round, f"{type(error).__name__}: {error}") from error
 
 

@@ -138,7 +138,8 @@ class AttackFinding(Entry):
     `artifact` is a kind of the ledger, or `kind:level`. `shared` is false where the artifact is not on the wire and is
     attacked as a positive control or to decide a claim; such a finding belongs to no question. `trust` is, by number of
     images of the artifact, the weight in [0, 1] that the adversary gave to the artifact against its own baseline.
-    `apart` has the headline metric on federated clients and on shadow clients alone. `reason` says why nothing was evaluated.
+    `apart` has the headline metric on federated clients and on shadow clients alone. `reason` says why nothing was evaluated;
+    `failed` that this is an exception, or an answer that is no prediction.
     """
 
     attack: Word
@@ -162,6 +163,7 @@ class AttackFinding(Entry):
     trust: Table[Probability] = Field(default_factory=dict)
     leakage: Table[Leakage] = Field(default_factory=dict)
     reason: Text | None = None
+    failed: bool = False
     figures: tuple[FileName, ...] = ()
 
     @property

@@ -50,7 +50,7 @@ class Question(Entry):
         upper_bound: Larger leads are excluded; null where the attack excludes nothing.
         planted: How often a leak of relevant size planted in these artifacts is found; null where that was not tried.
         relevant: The least lead that matters, in the metric's unit.
-        inconclusive_because: weak_attack, too_coarse or not_after_correction.
+        inconclusive_because: weak_attack, too_coarse, not_after_correction, or failed: its attacks raised an exception.
         reason: In one sentence; of an inconclusive question what would decide it.
         recovered: The share of artifacts whose single-image styles were recovered exactly, where that was tried.
         attacks: Indices into the run's attacks.

@@ -1,5 +1,6 @@
 """What one run measured: its ledger, utility, questions, attacks, privacy and claims, as results.json has them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -72,6 +73,7 @@ class Claim(Entry):
     evidence: tuple[Text, ...] = ()
     verdict: Literal["supported", "refuted", "undecided"] | None
     reason: Text
+    failed: bool = False  # the rule that decides it raised an exception
 
     @model_validator(mode="after")
     def _decided_by_evidence(self) -> Self:
@@ -112,6 +114,8 @@ class Run(Entry):
         utility: Null where training diverged or failed.
         failed: Why training ended early: the client, the round and the reason; null if it did not. The ledger then has the
             artifacts shared before, and nothing was attacked.
+        diverged: Why training ended with figures that are not finite; null if it did not. Nothing was attacked.
+        failures: Measurements that raised an exception, one line each; attacks and claims that did say so themselves.
         training: Figures from the method's training log, by name; they were not shared.
         weights: Of clients in the averages that the server takes: ``samples`` or ``uniform``, which is also said where no
             client has over 5 % more images than another; null if it takes none, or nothing was trained.
@@ -125,6 +129,8 @@ class Run(Entry):
     images: Images | None = None
     utility: Utility | None
     failed: Text | None = None
+    diverged: Text | None = None
+    failures: tuple[Text, ...] = ()
     artifacts: tuple[ArtifactRow, ...]
     questions: tuple[Question, ...] = ()
     attacks: tuple[AttackFinding, ...]
@@ -144,9 +150,24 @@ class Run(Entry):
 
     @model_validator(mode="after")
     def _nothing_of_a_failed_run(self) -> Self:
-        if self.failed is not None and (self.utility is not None or self.attacks):
-            raise ValueError(f"want no utility and no attacks of a run that failed, got some beside {self.failed!r}")
+        if self.ended is not None and (self.utility is not None or self.attacks):
+            raise ValueError(f"want no utility and no attacks of a run that failed, got some beside {self.ended!r}")
         return self
+
+    @property
+    def ended(self) -> str | None:
+        """Why training ended without a model; None if it did not."""
+        return self.failed or self.diverged
+
+    def failed_parts(self) -> Iterator[str]:
+        """One line for everything that failed after the training: measurements, attacks and claims."""
+        yield from self.failures
+        for one in self.attacks:
+            if one.failed:
+                yield f"{one.attack} by {one.threat.role} on {one.kind}: {(one.reason or '').removeprefix('failed: ')}"
+        yield from (
+            f"claim {claim.id}: {claim.reason.removeprefix('failed: ')}" for claim in self.claims if claim.failed
+        )
 
 
 @dataclass(frozen=True)

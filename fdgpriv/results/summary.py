@@ -25,8 +25,8 @@ def verdicts(results: Results) -> str:
 def _run(run: Run) -> Iterator[str]:
     target = f", target {run.target}" if run.target else ""
     yield f"{run.method} on {run.dataset}{target}, seed {run.seed}, defense {run.defense}"
-    if run.failed is not None:
-        yield f"  failed: {run.failed}"
+    if run.ended is not None:
+        yield f"  failed: {run.ended}"
     if run.utility is not None:
         yield f"  accuracy: {_accuracy(run.utility.source_accuracy, run.utility.target_accuracy)}"
         if (own := run.utility.personal) is not None:
@@ -35,6 +35,7 @@ def _run(run: Run) -> Iterator[str]:
         yield f"  {count(run.questions)}"
     for question in run.questions:
         yield f"  {line(question)}"
+    yield from (f"  failed: {failure}" for failure in run.failed_parts())
 
 
 def count(questions: Sequence[Question]) -> str:

@@ -14,7 +14,7 @@ from fdgpriv.statistics.resolution import POWER
 from fdgpriv.statistics.rule import NoBound, Test
 
 Verdict: TypeAlias = Literal["leak", "no_leak_found", "inconclusive", "not_applicable"]
-Because: TypeAlias = Literal["weak_attack", "too_coarse", "not_after_correction"]
+Because: TypeAlias = Literal["weak_attack", "too_coarse", "not_after_correction", "failed"]
 
 FALSE_DISCOVERIES = 0.05
 
@@ -74,10 +74,14 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Absent:
-    """A question that cannot be tested, with the verdict that stands in its place and the reason in one sentence."""
+    """A question that cannot be tested, with the verdict that stands in its place and the reason in one sentence.
+
+    `because` is why it is inconclusive, where it is.
+    """
 
     reason: str
     verdict: Literal["inconclusive", "not_applicable"] = "inconclusive"
+    because: Because = "too_coarse"
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,7 @@ def answers(questions: Mapping[K, Asked]) -> dict[K, Answer]:
     found = {}
     for key, one in questions.items():
         if isinstance(one, Absent):
-            because: Because | None = "too_coarse" if one.verdict == "inconclusive" else None
+            because: Because | None = one.because if one.verdict == "inconclusive" else None
             found[key] = Answer(one.verdict, one.reason, because)
         elif key not in tested:
             test = next(iter(one.values())).test

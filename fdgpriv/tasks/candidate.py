@@ -10,7 +10,7 @@ from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.privacy.identification import identification
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.tasks.task import Baselines, Predictions, Task
+from fdgpriv.tasks.task import Baselines, Form, Predictions, Task
 
 COPIES = ("recompressed", "cropped", "flipped")
 _NOISES = 5
@@ -32,6 +32,9 @@ class Candidate(Task):
     weighed = False
     many_singles = True
     scopes: ClassVar[tuple[str, ...]] = ("client",)
+
+    def forms(self, adversary: Adversary, truth: GroundTruth) -> tuple[Form, ...]:
+        return ((len(truth.positions) + len(COPIES), truth.candidates.shape[1]), (len(truth.pool),))
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
         """The share of line-ups in which the true image is ranked first."""

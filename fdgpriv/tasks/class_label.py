@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.tasks.task import Baselines, Predictions, Task
+from fdgpriv.tasks.task import Baselines, Form, Predictions, Task
 
 _NOISES = 30
 
@@ -19,6 +19,9 @@ class ClassLabel(Task):
     metric = "balanced_accuracy"
     perfect = 1.0
     relevant = 0.2
+
+    def forms(self, adversary: Adversary, truth: GroundTruth) -> tuple[Form, ...]:
+        return ((adversary.classes,),)
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
         """Hits, weighted so that their mean is the balanced accuracy."""

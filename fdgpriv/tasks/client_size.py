@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.tasks.task import Baselines, Predictions, Task
+from fdgpriv.tasks.task import Baselines, Form, Predictions, Task
 
 _NOISES = 30
 
@@ -24,6 +24,9 @@ class SizeOfClient(Task):
     relative_to: ClassVar[tuple[str, ...]] = ("mean_image",)
     scopes: ClassVar[tuple[str, ...]] = ("client",)
     hides_size = True
+
+    def forms(self, adversary: Adversary, truth: GroundTruth) -> tuple[Form, ...]:
+        return ((),)
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
         """|n predicted - n| / n."""

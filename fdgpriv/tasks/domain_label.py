@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.tasks.task import Baselines, Predictions, Task
+from fdgpriv.tasks.task import Baselines, Form, Predictions, Task
 
 _NOISES = 30
 _LEVEL = 0.9  # domains with at least this fraction of the largest domain's images count as equally frequent
@@ -23,6 +23,9 @@ class DomainLabel(Task):
     perfect = 1.0
     relevant = 0.2
     scopes: ClassVar[tuple[str, ...]] = ("domain",)
+
+    def forms(self, adversary: Adversary, truth: GroundTruth) -> tuple[Form, ...]:
+        return ((len(adversary.sources),),)
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
         return torch.tensor([float(p.argmax() == t.domain) for p, t in zip(predictions, truths, strict=True)])

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.tasks.task import Baselines, Predictions, Task
+from fdgpriv.tasks.task import Baselines, Form, Predictions, Task
 
 RECOVERED = 1e-4  # absolute error; features are of the order of 1
 _NOISES = 30
@@ -23,6 +23,9 @@ class ExactStyles(Task):
     weighed = False
     exact = True
     needs_contributions = True
+
+    def forms(self, adversary: Adversary, truth: GroundTruth) -> tuple[Form, ...]:
+        return ((2, None),)
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
         """The largest distance of a component of the images' styles from the nearer of the two predicted values."""

@@ -21,7 +21,7 @@ from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.average_look import AverageLook
 from fdgpriv.tasks.image_baselines import image_baselines, known_mean
 from fdgpriv.tasks.labelled import Labelled, labels_right
-from fdgpriv.tasks.task import Baselines, Predictions, Task
+from fdgpriv.tasks.task import Baselines, Form, Predictions, Task
 from fdgpriv.utils.seeds import generator
 
 _FEW = 1  # images per artifact that SSIM and LPIPS are computed on
@@ -37,6 +37,9 @@ class Images(Task):
     relevant = 1.0
     draws_images = True
     implied: ClassVar[tuple[Task, ...]] = (AverageLook(),)
+
+    def forms(self, adversary: Adversary, truth: GroundTruth) -> tuple[Form, ...]:
+        return ((3, *truth.source.shape[2:]), (None, 3, *truth.source.shape[2:]))
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
         return psnr(predictions, truths)

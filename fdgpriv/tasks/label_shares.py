@@ -10,7 +10,7 @@ from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.metrics.score import jackknife
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.tasks.task import Baselines, Predictions, Task
+from fdgpriv.tasks.task import Baselines, Form, Predictions, Task
 
 _NOISES = 10
 _LEAST_SPREAD = 1e-9
@@ -27,6 +27,9 @@ class LabelShares(Task):
     relevant = 0.1
     relative_to: ClassVar[tuple[str, ...]] = ("uniform", "public_shares", "half_uniform", "domain_shares")
     many_singles = True
+
+    def forms(self, adversary: Adversary, truth: GroundTruth) -> tuple[Form, ...]:
+        return ((adversary.classes,),)
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
         """The L1 distance to the true shares."""

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.tasks.task import Baselines, Predictions, Task
+from fdgpriv.tasks.task import Baselines, Form, Predictions, Task
 
 _NOISES = 30
 _ROUNDING = 1e-6
@@ -24,6 +24,9 @@ class Layout(Task):
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     perfect = 1.0
     relevant = 0.1
+
+    def forms(self, adversary: Adversary, truth: GroundTruth) -> tuple[Form, ...]:
+        return tuple((cells * cells,) for cells in range(1, truth.source.shape[-1] + 1))
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
         """The squared correlation over the cells; 0 where the prediction or the truth is constant."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.tasks.task import Baselines, Predictions, Task
+from fdgpriv.tasks.task import Baselines, Form, Predictions, Task
 
 _NOISES = 30
 
@@ -26,6 +26,9 @@ class LinkedClient(Task):
 
     def askable(self, truth: GroundTruth) -> bool:
         return truth.place >= 0
+
+    def forms(self, adversary: Adversary, truth: GroundTruth) -> tuple[Form, ...]:
+        return ((len(adversary.earlier),),)
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
         return torch.tensor([float(_rank(p, t.place) == 0) for p, t in zip(predictions, truths, strict=True)])

@@ -11,7 +11,7 @@ from fdgpriv.statistics.interval import clopper_pearson
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.roc import alike, area, candidate_scores, shared_variances
-from fdgpriv.tasks.task import Answers, Baselines, Predictions, ScoredCandidate, SharedVariances, Task
+from fdgpriv.tasks.task import Answers, Baselines, Form, Predictions, ScoredCandidate, SharedVariances, Task
 
 FALSE_ACCUSATIONS = (0.1, 0.01, 0.001)
 NOISES = 30  # random orders of the pool: targets share non-members, so one order affects many scores jointly
@@ -28,6 +28,9 @@ class Members(Task):
     weighed = False
     many_singles = True
     scopes: ClassVar[tuple[str, ...]] = ("client",)
+
+    def forms(self, adversary: Adversary, truth: GroundTruth) -> tuple[Form, ...]:
+        return ((len(truth.members),), (len(truth.pool),))
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
         return auc(predictions, truths)

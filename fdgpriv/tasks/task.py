@@ -17,6 +17,7 @@ from fdgpriv.targets.target import Target
 
 Secret = Literal["domain", "labels", "size", "membership", "content", "average_look", "identity"]
 Baselines = dict[str, list[Prediction]]
+Form = tuple[int | None, ...]  # the shape of a prediction; None stands for any number from 1 on
 
 
 Answers = list[tuple[int, Prediction, GroundTruth]]  # number of the target, prediction, truth
@@ -109,6 +110,10 @@ class Task(ABC):
     def name(cls) -> str:
         """Its class in snake case."""
         return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+    def forms(self, adversary: Adversary, truth: GroundTruth) -> tuple[Form, ...]:
+        """The shapes that a prediction of this truth may have; empty where any is accepted."""
+        return ()
 
     @abstractmethod
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:

@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from fdgpriv.utils.files import DamagedFile as DamagedFile
 from fdgpriv.utils.files import read_bytes, replacing, write_bytes
 from fdgpriv.utils.records import one_line
 
@@ -24,10 +25,6 @@ T = TypeVar("T")
 
 LARGEST_JSON = 2**30  # bytes
 _JSON = re.compile(rb'\{"sha256": "([0-9a-f]{64})", "content": (.*)\}\n', re.DOTALL)
-
-
-class DamagedFile(ValueError):
-    """A file in a run's folder differs from what the run wrote."""
 
 
 def digest(path: Path) -> str:

@@ -1,5 +1,6 @@
 """Size-limited file reads and atomic file writes."""
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -7,6 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PART = ".part"  # suffix of the temporary file during a write
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # the disk is full or fails
+
+
+class DamagedFile(ValueError):
+    """A file in a run's folder differs from what the run wrote."""
 
 
 def read_bytes(path: Path, limit: int) -> bytes:

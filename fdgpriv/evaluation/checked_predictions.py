@@ -1,0 +1,73 @@
+"""Checks an attack's answer: one finite tensor, of a form that the task defines, for each observation."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fdgpriv.adversary import Adversary
+from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.tasks.task import Form, Predictions, Task
+
+
+def checked_predictions(
+    attack: str, found: object, task: Task, adversary: Adversary, truths: Sequence[GroundTruth]
+) -> Predictions:
+    """What `infer` of the attack of this name returned, as predictions.
+
+    Args:
+        attack: Its name, for the error.
+        found: What it returned.
+        task: Defines the form of a prediction.
+        adversary: Whose prediction it is.
+        truths: Of the observations, in their order.
+
+    Raises:
+        ValueError: These are no predictions of the task; the line says what was wanted and what came.
+    """
+    if not isinstance(found, Predictions | Sequence | Tensor) or (isinstance(found, Tensor) and found.ndim == 0):
+        raise ValueError(f"{attack}.infer: want a prediction for each observation, got {_described(found)}")
+    predictions = Predictions.of(found)
+    if len(predictions) != len(truths):
+        raise ValueError(
+            f"{attack}.infer: want {len(truths)} predictions, one for each observation, got {len(predictions)}"
+        )
+    for number, (prediction, truth) in enumerate(zip(predictions, truths, strict=True)):
+        if fault := _fault(prediction, task.forms(adversary, truth)):
+            raise ValueError(f"{attack}.infer: {fault} (prediction {number})")
+    for name, baselines in predictions.baselines.items():
+        for baseline in baselines:
+            if fault := _fault(baseline, ()):
+                raise ValueError(f"{attack}.infer: {fault} (baseline {name})")
+    return predictions
+
+
+def _fault(prediction: object, forms: Sequence[Form]) -> str | None:
+    """What is wrong with one prediction; None if nothing is."""
+    if not isinstance(prediction, Tensor):
+        return f"want a prediction to be a tensor, got {_described(prediction)}"
+    if prediction.is_complex() or prediction.layout is not torch.strided:
+        return f"want a dense tensor of real numbers, got {_described(prediction)}"
+    if forms and not any(_fits(prediction, form) for form in forms):
+        wanted = " or ".join(_written(form) for form in forms)
+        return f"want a prediction {wanted}, got {_written(tuple(prediction.shape))}"
+    if not bool(prediction.isfinite().all()):
+        return f"want finite predictions, got {'NaN' if bool(prediction.isnan().any()) else 'an infinity'}"
+    return None
+
+
+def _fits(prediction: Tensor, form: Form) -> bool:
+    return prediction.ndim == len(form) and all(
+        size == wanted or (wanted is None and size > 0) for size, wanted in zip(prediction.shape, form, strict=True)
+    )
+
+
+def _written(form: Form) -> str:
+    inside = ", ".join("M" if size is None else str(size) for size in form)
+    return f"({inside},)" if len(form) == 1 else f"({inside})"
+
+
+def _described(found: object) -> str:
+    if isinstance(found, Tensor):
+        return f"a tensor {_written(tuple(found.shape))} of {str(found.dtype).removeprefix('torch.')}"
+    return type(found).__name__
