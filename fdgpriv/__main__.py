@@ -3,6 +3,8 @@
 import sys
 from importlib import import_module
 
+from fdgpriv.cli.utf8 import restart_in_utf8
+
 COMMANDS = {
     "audit": "train a federation, attack the shared artifacts, report the leaks",
     "compare": "what became better or worse since a baseline audit; can fail a build",
@@ -12,6 +14,7 @@ COMMANDS = {
 
 def main() -> int:
     """Run the command named by the first argument; without arguments, list the commands."""
+    restart_in_utf8()
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("-h", "--help"):
         lines = [f"  fdgpriv {command:10} {what}" for command, what in COMMANDS.items()]

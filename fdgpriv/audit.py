@@ -11,13 +11,14 @@ from fdgpriv import data
 from fdgpriv.cli.catalogue import summary
 from fdgpriv.cli.command_line import BadUsage, Parser, once, say
 from fdgpriv.cli.options import DEVICES, ENGINES, PRESETS, Options, check_effects, settings
+from fdgpriv.cli.utf8 import restart_in_utf8
 from fdgpriv.federation.setup import KEEP
 from fdgpriv.models.names import BACKBONES, TIMM
 from fdgpriv.registry import names_in
 from fdgpriv.threat import THREATS
 from fdgpriv.utils import run_folder
 from fdgpriv.utils.defaults import BUGS, EXAMPLES
-from fdgpriv.utils.file_names import check_name
+from fdgpriv.utils.file_names import check_current_folder, check_name
 from fdgpriv.utils.files import DISK_FULL
 from fdgpriv.utils.streams import lenient
 from fdgpriv.utils.warnings_filter import warnings_in_one_line
@@ -84,6 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: list[str]) -> int:
     try:
+        check_current_folder()
         given = vars(parser().parse_args(argv))
         check_effects(given)
         if "list" in given:
@@ -213,4 +215,5 @@ def _command(words: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
+    restart_in_utf8()
     sys.exit(main())

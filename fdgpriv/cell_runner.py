@@ -37,6 +37,7 @@ from fdgpriv.utils.failures import Failed, attempt
 from fdgpriv.utils.gpu_precision import whole_precision
 from fdgpriv.utils.memory import much_freed_returned, release_memory, reuse_freed
 from fdgpriv.utils.seeds import generator
+from fdgpriv.utils.warnings_filter import never_errors
 from fdgpriv.utils.work_queue import WorkQueue
 
 _PENDING = "interrupted before it"
@@ -218,6 +219,7 @@ def in_process(
     """
     for part in parts:
         part.register()
+    never_errors()
     reuse_freed()
     log = ProgressLog(to=say)
     dataset, config = config.load(log)

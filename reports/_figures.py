@@ -8,11 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from fdgpriv.utils.drawing import Axes, Figure, FigureCanvasSVG, MaxNLocator, default_style
 
 INK, SOFT, FAINT = "#010101", "#020202", "#030303"
 _SERIES = tuple(f"#0a0a0{i}" for i in range(6))
@@ -184,7 +180,7 @@ def short(said: str, most: int = 24) -> str:
 
 def _svg(name: str, alt: str, draw: Callable[[Axes], None], height: float = 3.1) -> str:
     page = io.StringIO()
-    with rc_context({**_STYLE, "svg.hashsalt": name}), warnings.catch_warnings():
+    with default_style({**_STYLE, "svg.hashsalt": name}), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # glyphs that matplotlib's font lacks; the page's font has them
         figure = Figure(figsize=(4.6, height), layout="constrained")
         FigureCanvasSVG(figure)

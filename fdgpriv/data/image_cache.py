@@ -31,14 +31,19 @@ Say = Callable[[str], None]
 
 
 def cache_folder() -> Path | None:
-    """The folder of the cache: $FDGPRIV_CACHE, or fdgpriv in the user's cache folder; None if the variable is empty."""
+    """The folder of the cache: $FDGPRIV_CACHE, or fdgpriv in the user's cache folder.
+
+    None if the variable is empty, or the user has no home.
+    """
     named = os.environ.get(VARIABLE)
     if named is not None:
-        return Path(named).expanduser() if named else None
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "fdgpriv"
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "fdgpriv"
+        return Path(os.path.expanduser(named)) if named else None
+    base, home = os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~")  # "~" where there is none
+    if sys.platform != "darwin" and os.path.isabs(base):
+        return Path(base) / "fdgpriv"
+    if not os.path.isabs(home):
+        return None
+    return Path(home, "Library", "Caches", "fdgpriv") if sys.platform == "darwin" else Path(home, ".cache", "fdgpriv")
 
 
 def stored_images(

@@ -4,19 +4,15 @@ from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 
-import matplotlib
 import torch
 from torch import Tensor
 
 from fdgpriv.artifacts.moments import pooled_style
 from fdgpriv.data.dataset import Domain
 from fdgpriv.models.style_codec import StyleCodec
+from fdgpriv.utils.drawing import Figure, default_style
 from fdgpriv.utils.files import write_bytes
 from fdgpriv.utils.warnings_filter import warnings_ignored
-
-matplotlib.use("Agg")
-
-from matplotlib.figure import Figure
 
 COLUMNS = {
     "truth": "truth",
@@ -59,21 +55,22 @@ def _write(rows: Sequence[Sequence[Tensor | None]], heads: Sequence[str], labels
             if image is not None:
                 place = canvas[r * step : r * step + side, c * step : c * step + side]
                 place[..., :3], place[..., 3] = image.permute(1, 2, 0).clamp(0, 1), 1.0
-    figure = Figure(figsize=(1.15 * len(heads) + 1.1, 1.15 * len(rows) + 0.5), dpi=110)
-    axis = figure.add_subplot(frame_on=False)
-    axis.imshow(canvas.numpy(), interpolation="nearest")
-    axis.set_xticks(
-        [c * step + side / 2 for c in range(len(heads))],
-        [h.replace(" ", "\n", 1) for h in heads],
-        fontsize=8,
-        parse_math=False,  # a name may hold dollar signs
-    )
-    axis.set_yticks([r * step + side / 2 for r in range(len(rows))], labels, fontsize=8, parse_math=False)
-    axis.tick_params(length=0, labeltop=True, labelbottom=False)
     png = BytesIO()
-    with warnings_ignored(UserWarning):  # long names, or letters missing in the font
-        figure.tight_layout(pad=0.4)
-        figure.savefig(png, format="png", metadata={"Software": None})
+    with default_style():
+        figure = Figure(figsize=(1.15 * len(heads) + 1.1, 1.15 * len(rows) + 0.5), dpi=110)
+        axis = figure.add_subplot(frame_on=False)
+        axis.imshow(canvas.numpy(), interpolation="nearest")
+        axis.set_xticks(
+            [c * step + side / 2 for c in range(len(heads))],
+            [h.replace(" ", "\n", 1) for h in heads],
+            fontsize=8,
+            parse_math=False,  # a name may hold dollar signs
+        )
+        axis.set_yticks([r * step + side / 2 for r in range(len(rows))], labels, fontsize=8, parse_math=False)
+        axis.tick_params(length=0, labeltop=True, labelbottom=False)
+        with warnings_ignored(UserWarning):  # long names, or letters missing in the font
+            figure.tight_layout(pad=0.4)
+            figure.savefig(png, format="png", metadata={"Software": None})
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, png.getvalue())
 

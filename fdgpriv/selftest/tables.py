@@ -54,25 +54,23 @@ def of_violations(found: Sequence[Check]) -> str:
 
 def draw(found: Sequence[Power], path: Path) -> None:
     """Draws P(p <= 0.025) and P(LEAK) against the weight, one curve for each secret."""
-    import matplotlib
+    from fdgpriv.utils.drawing import Figure, default_style
 
-    matplotlib.use("Agg")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    for axes, name, title in zip(
-        figure.subplots(1, 2, sharey=True),
-        ("found", "leaks"),
-        ("P(p <= 0.025)", "P(LEAK) in a whole report"),
-        strict=True,
-    ):
-        axes.axhspan(POWER - WITHIN, POWER + WITHIN, color="0.93")
-        for one in found:
-            (line,) = axes.plot(one.weights, getattr(one, name), label=f"{one.secret} ({one.attack})")
-            axes.plot(one.weight, getattr(one, name)[one.at], "o", color=line.get_color())
-        axes.set(title=title, xlabel="weight of the planted leak", ylim=(-0.03, 1.03))
-    axes.legend(title="dot: lead = resolution", fontsize="small")
-    figure.savefig(path)
+    with default_style():
+        figure = Figure(figsize=(9, 3.6), layout="constrained")
+        for axes, name, title in zip(
+            figure.subplots(1, 2, sharey=True),
+            ("found", "leaks"),
+            ("P(p <= 0.025)", "P(LEAK) in a whole report"),
+            strict=True,
+        ):
+            axes.axhspan(POWER - WITHIN, POWER + WITHIN, color="0.93")
+            for one in found:
+                (line,) = axes.plot(one.weights, getattr(one, name), label=f"{one.secret} ({one.attack})")
+                axes.plot(one.weight, getattr(one, name)[one.at], "o", color=line.get_color())
+            axes.set(title=title, xlabel="weight of the planted leak", ylim=(-0.03, 1.03))
+        axes.legend(title="dot: lead = resolution", fontsize="small")
+        figure.savefig(path)
 
 
 def _of_checks(what: str, counted: str, found: Sequence[Check]) -> str:

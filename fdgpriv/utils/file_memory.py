@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from math import prod
 from pathlib import Path
-from tempfile import mkstemp
+from tempfile import gettempdir, mkstemp
 
 import torch
 from torch import Tensor
@@ -53,6 +53,15 @@ def _mapped(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 def _file(size: int) -> Tensor:
     """Zeros (size,) of bytes in a temporary file."""
+    try:
+        return _temporary(size)
+    except OSError as error:
+        raise OSError(
+            error.errno, error.strerror, f"TMPDIR, the folder for temporary files ({gettempdir()})"
+        ) from error
+
+
+def _temporary(size: int) -> Tensor:
     handle, name = mkstemp(prefix="fdgpriv-")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
@@ -16,6 +17,11 @@ LONGEST_NAME, LONGEST_PATH = 255, 4095  # bytes, the limits of common file syste
 def check_name(name: str, what: str) -> None:
     """Raises ValueError if `name` has control characters, direction overrides or invalid UTF-8."""
     if (bad := re.search("[\n\t]", name)) or clean(name) != name:
+        if (as_utf8 := _in_utf8(name)) is not None:
+            raise ValueError(
+                f"{what}: want names in the encoding of your locale ({sys.getfilesystemencoding()}), got {as_utf8!a} in "
+                "UTF-8; set the environment variable PYTHONUTF8=1"
+            )
         first = bad[0] if bad else next(c for c in name if clean(c) != c)
         raise ValueError(
             f"{what}: want a name without control characters, direction overrides and bytes that are not UTF-8; "
@@ -26,6 +32,25 @@ def check_name(name: str, what: str) -> None:
 def composed(name: str) -> str:
     """`name` with composed characters (Unicode's form NFC): file systems and programs store é as one character or two."""
     return unicodedata.normalize("NFC", name)
+
+
+def check_current_folder() -> None:
+    """Raises ValueError if the current folder was removed: libraries cannot be loaded from there."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise ValueError(f"want a current folder that exists, got one that was removed ({error.strerror})") from None
+
+
+def _in_utf8(name: str) -> str | None:
+    """The name as UTF-8, where it is that and your locale is not."""
+    if sys.getfilesystemencoding().lower() in ("utf-8", "utf8"):
+        return None
+    try:
+        known = os.fsencode(name).decode()
+    except UnicodeError:
+        return None
+    return known if clean(known) == known else None
 
 
 def check_files(out: Path, files: Iterable[Path]) -> None:

@@ -26,6 +26,7 @@ class _LazyModule:
     def __getattr__(self, attribute: str) -> Any:
         with _LOCK:
             load_torchvision()
+            import_module("fdgpriv.utils.drawing")  # torchmetrics imports matplotlib, which that file does safely
             module = import_module(self._name)
         return getattr(module, attribute)
 

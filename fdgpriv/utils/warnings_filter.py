@@ -22,10 +22,20 @@ def warnings_in_one_line() -> Iterator[None]:
     """Within, warnings are printed on stderr without the place in the source, which means nothing to who runs a command."""
     before = warnings.showwarning
     warnings.showwarning = _show
+    never_errors()
     try:
         yield
     finally:
         warnings.showwarning = before
+
+
+def never_errors() -> None:
+    """Undoes PYTHONWARNINGS=error and -W error, with which warnings of libraries would end a run."""
+    actions = [option.partition(":")[0] for option in sys.warnoptions]
+    if any(action and "error".startswith(action) for action in actions):
+        warnings.resetwarnings()
+        for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+            warnings.simplefilter("ignore", category)  # as without any option
 
 
 def _show(message: Warning | str, *_: object, **__: object) -> None:
