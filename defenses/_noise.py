@@ -16,6 +16,7 @@ from fdgpriv.data.dataset import ClientData
 from fdgpriv.defense import Defense, Guarantee, Outgoing
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.upload import LARGEST
 from fdgpriv.privacy.accounting import noise_multiplier
 from fdgpriv.privacy.adjacency import Adjacency, Unit, check_delta
 from fdgpriv.privacy.canaries import VectorCanaries
@@ -30,6 +31,7 @@ from ._covered import altered, joined, words
 _N = 20  # images per neighbouring dataset for measuring epsilon; the bound is the same for every n
 _CANARIES = 512  # of a one-run audit, in as many dimensions; noise is independent of the length
 _LARGEST = 1e30  # noise beyond this is not finite in single precision
+_LARGEST_OF_MODELS = LARGEST / 5  # a parameter beyond LARGEST counts as diverged; one of ten million is 5 spreads off
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,13 @@ class Noise(Defense):
             raise ValueError(
                 f"{self.name()}.covers: want kinds of {', '.join(KINDS)}; got {', '.join(sorted(unknown))}"
             )
-        largest = max(self.deviation(1, kind) for kind in self.covers) if self.covers else 0.0
-        if not largest < _LARGEST:
-            raise ValueError(
-                f"{self.name()}: want noise that is finite in single precision, got a spread of {largest:.3g}"
-            )
+        for kind in self.covers:
+            spread, most = self.deviation(1, kind), _LARGEST_OF_MODELS if kind in MODELS else _LARGEST
+            if not spread < most:
+                raise ValueError(
+                    f"{self.name()}: want a budget and a clip for which the spread of the noise on a {kind} is below "
+                    f"{most:.3g}, got {spread:.3g}; want a larger epsilon or delta, a smaller clip or fewer rounds"
+                )
 
     # What a subclass says
 

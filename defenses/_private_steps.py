@@ -94,6 +94,12 @@ class PrivateSGD(PlainOnTwin):
     noise: float = 1.0
     canaries: GradientCanaries | None = None
 
+    def check(self, work: Workload) -> None:
+        try:
+            self.plan(work)
+        except ValueError as error:
+            raise ValueError(f"dpsgd: {error}") from error
+
     def plan(self, work: Workload) -> Plan:
         """How often images of this client are used, and the noise for it."""
         rate, steps = min(1.0, work.batch_size / work.rows), work.rounds * work.steps

@@ -64,6 +64,8 @@ def _built(config: AuditConfig, dataset: Dataset, weights: Mapping[str, dict[Tra
                     protecting.check_sizes({name: len(held) for name, held in clients.items()})
                     trained = own.model(federation, generator(seed))
                     own.check(trained)
+                    for client_data in clients.values():
+                        own.check_data(client_data)
                     protecting.check_model(trained)
     return bool(built)
 

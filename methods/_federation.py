@@ -114,6 +114,9 @@ class FederatedSGD(Method):
         plain = self.local_training.undefended()
         return self if plain is self.local_training else self.trained_by(plain)
 
+    def check_data(self, data: ClientData) -> None:
+        self.local_training.check(self.workload(data))
+
     def workload(self, data: ClientData) -> Workload:
         """The local training of a client with these data."""
         return Workload(len(data), data.copies, self.batch_size, self.rounds, self.passes)

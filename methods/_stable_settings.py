@@ -144,6 +144,7 @@ class StableSettings(WeightedSGD):
                 raise ValueError(f"stablefdg.{field}: want each layer once, got {', '.join(layers)}")
 
     def check_data(self, data: ClientData) -> None:
+        super().check_data(data)
         size = min(self.batch_size, len(data))
         if self.code_compat and self.shares_styles and self.p > 0 and size <= RELEASED_SHIFTS:
             least = RELEASED_SHIFTS + 1

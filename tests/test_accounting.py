@@ -219,7 +219,7 @@ def test_a_guarantee_in_words() -> None:
         (lambda: poisson.prv_epsilon(1.0, DELTA, 0), "want steps a whole number"),
         (lambda: poisson.prv_epsilon(1.0, 1.0), "want delta in"),
         (lambda: poisson.rdp_epsilon(1.0, DELTA, sample_rate=0.0), "want sample_rate"),
-        (lambda: poisson.poisson_noise_multiplier(0.01, DELTA, 5, 0.1), "want epsilon > 0.02"),
+        (lambda: poisson.poisson_noise_multiplier(0.01, DELTA, 5, 0.1), "want epsilon > 0.02 at delta"),
         (lambda: accounting.noise_multiplier(1.0, DELTA, 0), "want releases"),
         (lambda: accounting.gdp_epsilon(1.0, 0.0), "want delta in"),
         (lambda: accounting.noise_multiplier(-1.0, DELTA), "want epsilon > 0"),

@@ -405,6 +405,39 @@ def test_a_leak_fails_a_build_where_it_is_in_the_last_audit(tmp_path: Path, caps
     assert "verdicts that moved to leak: 1" in told
 
 
+@pytest.mark.parametrize(
+    ("later", "why"),
+    [
+        ({"questions": (), "attacks": ()}, "membership from style_statistics by server in the client scope (stablefdg"),
+        ({"verdict": "not_applicable"}, ": not applicable"),
+        ({"failed": True}, ": failed"),
+        ({"utility": None, "diverged": "NaN", "questions": (), "attacks": ()}, ": not asked"),
+        (None, "no run like stablefdg on"),
+    ],
+)
+@pytest.mark.parametrize("condition", ["leak", "worse"])
+def test_asking_less_than_the_baseline_fails_a_build_unless_that_is_allowed(
+    later: dict[str, Any] | None, why: str, condition: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given, asked = dict(later or {}), run()
+    if given.pop("failed", False):
+        failed = {"verdict": "inconclusive", "inconclusive_because": "failed", "reason": "failed: a bug"}
+        given["questions"] = (asked.questions[0].model_copy(update=failed),)
+    kept = run(seed=1)
+    before = audit(tmp_path / "a", asked, kept)
+    after = audit(tmp_path / "b", *([run(**given)] if later is not None else []), kept)
+    code = main([str(before), str(after), "--fail-on", condition])
+    (told,) = capsys.readouterr().err.splitlines()
+    assert code == 4
+    assert why in told
+    assert told.endswith("--allow-missing accepts that")
+    worse = condition == "worse" and given.get("diverged")  # a lost training is worse, too
+    assert main([str(before), str(after), "--fail-on", condition, "--allow-missing"]) == (4 if worse else 0)
+    assert why in capsys.readouterr().err
+    assert main([str(before), str(after)]) == 0
+    assert main([str(after), str(before), "--fail-on", condition]) == 0
+
+
 def test_a_worse_accuracy_fails_a_build(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before, after = audit(tmp_path / "a", run(0.6)), audit(tmp_path / "b", run(0.4))
     assert main([str(before / "results.json"), str(after), "--fail-on", "worse"]) == 4
@@ -448,6 +481,7 @@ def bad(folder: Path) -> dict[str, tuple[list[str], str]]:
         "nothing in common": ([str(good), str(elsewhere)], "want runs of one dataset and target"),
         "torn scores": ([str(whole), str(torn)], "with its SHA-256 in"),
         "condition": ([*both, "--fail-on", "never"], "--fail-on: want leak or worse, after the runs; got 'never'"),
+        "allowed": ([*both, "--allow-missing"], "--allow-missing: has no effect without --fail-on"),
         "conditions": ([*both, "--fail-on", "leak", "leak"], "want each value once"),
         "not attacked": (
             [str(good), str(audit(folder / "bare", run(questions=()))), "--fail-on", "leak"],
@@ -474,7 +508,7 @@ CASES = (
         "nothing in common",
         "torn scores",
     ),
-    *("condition", "conditions", "not attacked", "swallowed", "out", "below", "word"),
+    *("condition", "allowed", "conditions", "not attacked", "swallowed", "out", "below", "word"),
 )
 
 

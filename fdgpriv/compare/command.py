@@ -39,6 +39,11 @@ def parser() -> Parser:
     p.add_argument("--out", type=Path, metavar="DIR", help="write compare.html, compare.md and compare.json there")
     conditions = "; ".join(f"{name}: {what}" for name, what in CONDITIONS.items())
     p.add_argument("--fail-on", nargs="+", dest="fail_on", metavar="WHAT", help=f"exit with 4 if {conditions}")
+    p.add_argument(
+        "--allow-missing",
+        action="store_true",
+        help="let --fail-on pass where a later RUN leaves out, or failed at, what the baseline asks",
+    )
     return p
 
 
@@ -63,6 +68,8 @@ def _given(argv: Sequence[str] | None) -> dict[str, Any]:
         if one not in CONDITIONS:
             raise BadUsage(f"--fail-on: want {' or '.join(CONDITIONS)}, after the runs; got {one!r}")
     once("--fail-on", conditions)
+    if "allow_missing" in given and not conditions:
+        raise BadUsage("--allow-missing: has no effect without --fail-on")
     if (out := given.get("out")) is not None:
         check_name(str(out), "--out")
         taken = next((path for path in (out, *out.parents) if path.exists()), out)
@@ -80,7 +87,7 @@ def _main(given: dict[str, Any]) -> int:
             f"--fail-on leak: want an audit that was attacked, got {audits[-1].name}, which asks no question"
         )
     from fdgpriv.compare.comparison import compared
-    from fdgpriv.compare.gate import failures
+    from fdgpriv.compare.gate import failures, missing
     from fdgpriv.compare.summary import summary
 
     comparison = compared(audits)
@@ -91,7 +98,13 @@ def _main(given: dict[str, Any]) -> int:
         print(f"report: {', '.join(map(str, written))}")
     for failure in unwritten:
         say("compare", f"failed: {failure}")
-    if said := failures(given["fail_on"], comparison, audits[-1]):
+    said = failures(given["fail_on"], comparison, audits[-1])
+    lost = missing(comparison) if given["fail_on"] else []
+    if lost and "allow_missing" not in given:
+        said += [f"{'; '.join(lost)}; --allow-missing accepts that"]
+    elif lost:
+        say("compare", f"--allow-missing: {'; '.join(lost)}")
+    if said:
         say("compare", f"--fail-on: {'; '.join(said)}")
         return FAILED_ON
     return FAILED if unwritten else 0

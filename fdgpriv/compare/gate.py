@@ -1,4 +1,4 @@
-"""What --fail-on answers: whether the last audit leaks, and whether a later one is worse than the baseline."""
+"""What --fail-on answers: whether the last audit leaks, and whether a later one is worse than the baseline or asks less."""
 
 from collections.abc import Collection
 
@@ -19,6 +19,26 @@ def failures(conditions: Collection[str], comparison: Comparison, last: Audit) -
     if "worse" in conditions:
         said += [_worse(later) for later in comparison.later if later.worse]
     return said
+
+
+def missing(comparison: Comparison) -> list[str]:
+    """One sentence for each later audit that leaves open what the baseline asks: runs without a partner, and questions."""
+    return [sentence for later in comparison.later if (sentence := _missing(later))]
+
+
+def _missing(later: LaterAudit) -> str | None:
+    lost = [(run, question) for run in later.runs for question in run.questions if question.lost]
+    told = [f"no run like {later.only_before[0]}{_more(len(later.only_before))}"] if later.only_before else []
+    if lost:
+        run, first = lost[0]
+        one = first.question
+        asked = f"{one.secret} from {one.artifact} by {one.adversary} in the {one.scope} scope ({run.after})"
+        told.append(f"{asked}: {first.lost}{_more(len(lost))}")
+    return f"{later.folder} does not answer all that the baseline asks: {'; '.join(told)}" if told else None
+
+
+def _more(count: int) -> str:
+    return f" (and {count - 1} more)" if count > 1 else ""
 
 
 def _worse(later: LaterAudit) -> str:

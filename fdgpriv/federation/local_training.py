@@ -70,6 +70,9 @@ class LocalTraining:
 
     elementwise: ClassVar[bool] = True
 
+    def check(self, work: Workload) -> None:
+        """Raises ValueError, before anything is trained, if a client cannot train this way."""
+
     def network(self, model: nn.Module) -> nn.Module:
         """The network that is trained instead of `model`, which may be changed; the same one here."""
         return model

@@ -22,6 +22,8 @@ def gdp_delta(epsilon: float, mu: float) -> float:
         return 0.0
     positive("mu", mu)
     large = float(special.log_ndtr(-epsilon / mu + mu / 2))
+    if large == -math.inf:
+        return 0.0
     ratio = epsilon + float(special.log_ndtr(-epsilon / mu - mu / 2)) - large  # logarithms, since e^eps may overflow
     return math.exp(large) * -math.expm1(min(ratio, 0.0))
 

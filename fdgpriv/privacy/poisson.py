@@ -17,6 +17,7 @@ Accountant = Literal["rdp", "prv"]
 
 ORDERS = (*map(float, range(2, 65)), *(2.0**k for k in range(7, 11)))  # of the Renyi search for z
 _PRV_ERROR = 0.01  # largest excess of the PRV accountant's epsilon, in nats
+_PRV_LARGEST = 100  # its exponentials overflow where losses reach 709 nats
 
 
 def rdp_epsilon(noise_multiplier: float, delta: float, steps: int = 1, sample_rate: float = 1.0) -> float:
@@ -74,20 +75,43 @@ def poisson_noise_multiplier(
     from opacus.accountants.utils import get_noise_multiplier
 
     _check(1.0, delta, sample_rate)
-    if positive("epsilon", epsilon) <= 2 * _PRV_ERROR and accountant == "prv":
-        raise ValueError(f"want epsilon > {2 * _PRV_ERROR}, got {epsilon}")
+    _check_reachable(positive("epsilon", epsilon), delta, accountant)
     prv = {"epsilon_tolerance": min(0.01 * epsilon, 0.01), "eps_error": _PRV_ERROR}
     options: dict[str, Any] = prv if accountant == "prv" else {"alphas": ORDERS}
     with np.errstate(divide="ignore"), warnings_ignored(UserWarning):
-        found = get_noise_multiplier(
-            target_epsilon=epsilon,
-            target_delta=delta,
-            sample_rate=sample_rate,
-            steps=whole("steps", steps),
-            accountant=accountant,
-            **options,
-        )
+        try:
+            found = get_noise_multiplier(
+                target_epsilon=epsilon,
+                target_delta=delta,
+                sample_rate=sample_rate,
+                steps=whole("steps", steps),
+                accountant=accountant,
+                **options,
+            )
+        except ValueError as error:
+            raise ValueError(
+                f"want a budget that noise reaches by Opacus' {accountant.upper()} accountant, got epsilon {epsilon:g} and "
+                f"delta {delta:g} ({error}); try a larger delta, or accountant=rdp"
+            ) from error
     return float(found)
+
+
+def least_rdp_epsilon(delta: float) -> float:
+    """What `poisson_noise_multiplier` cannot go below by ``rdp``: the Renyi bound's epsilon of noise without end."""
+    orders = np.array(ORDERS)
+    return max(0.0, float(np.min(np.log1p(-1 / orders) - (np.log(delta) + np.log(orders)) / (orders - 1))))
+
+
+def _check_reachable(epsilon: float, delta: float, accountant: Accountant) -> None:
+    """Raises ValueError where no noise reaches this budget by the accountant, or its integrals overflow."""
+    least = 2 * _PRV_ERROR if accountant == "prv" else least_rdp_epsilon(delta)
+    if epsilon <= least:
+        raise ValueError(
+            f"want epsilon > {least:.3g} at delta {delta:g}, since no noise reaches less by Opacus' {accountant.upper()} "
+            f"accountant; got {epsilon:g}"
+        )
+    if accountant == "prv" and epsilon > _PRV_LARGEST:
+        raise ValueError(f"want epsilon of at most {_PRV_LARGEST} by Opacus' PRV accountant, got {epsilon:g}; use rdp")
 
 
 def _check(noise_multiplier: float, delta: float, sample_rate: float) -> None:

@@ -80,6 +80,17 @@ class QuestionChange(Entry):
         return self.before is not None and self.after is not None and self.before.verdict != self.after.verdict
 
     @property
+    def lost(self) -> str | None:
+        """Why the later run does not answer what the baseline asks; None where it does, or the baseline does not either."""
+        if self.before is None or not _asked(self.before):
+            return None
+        if self.after is None:
+            return "not asked"
+        if self.after.inconclusive_because == "failed":
+            return "failed"
+        return None if _asked(self.after) else "not applicable"
+
+    @property
     def moved_to_leak(self) -> bool:
         """Whether the verdict was another one and is a leak now."""
         return self.moved and self.question.verdict == "leak"
@@ -103,3 +114,8 @@ class EpsilonChange(Entry):
     name: Literal["proved", "delta", "clopper_pearson", "gdp", "one_run"]
     before: Amount | None
     after: Amount | None
+
+
+def _asked(question: Question) -> bool:
+    """Whether the question was put to an attack that answered."""
+    return question.verdict != "not_applicable" and question.inconclusive_because != "failed"
