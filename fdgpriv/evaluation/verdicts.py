@@ -12,7 +12,7 @@ from fdgpriv.utils.failures import attempt
 
 _NO_SCORES = {
     name: AttackScores.model_fields[name].get_default(call_default_factory=True)
-    for name in ("by_size", "ablations", "by_rounds", "undefended", "unaware", "planted", "figures")
+    for name in ("by_size", "ablations", "by_rounds", "undefended", "unaware", "planted", "figures", "tables")
 }
 
 
