@@ -52,7 +52,7 @@ class Gan(Attack):
 
     reads = (StyleStatistics, InterpolationStyle)
     task = Images()
-    threats = ("insider", "client", "third_party")
+    threats = ("insider", "server", "client", "third_party")
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {"steps": 3},

@@ -42,7 +42,7 @@ class StyleInversion(Attack):
     reads = (StyleStatistics, InterpolationStyle)
     task = Images()
     group_sizes = (1, 5, None)
-    threats = ("insider", "client", "third_party")
+    threats = ("insider", "server", "client", "third_party")
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {"steps": 3},

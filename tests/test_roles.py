@@ -276,3 +276,11 @@ def test_the_list_shows_every_part_and_threat_model(
         else:
             heading = line.rstrip(":")
     assert shown == {(role.folder, name) for role, name in PARTS} | {("threat models", role) for role in THREATS}
+
+
+@pytest.mark.parametrize("name", Attack.names())
+def test_the_server_asks_what_anyone_who_holds_less_asks(name: str) -> None:
+    """It reads what a client and a third party read, knows the domain besides, and has public images of every domain."""
+    assert "server" in Attack.named(name).threats
+    for role in ("client", "third_party"):
+        assert THREATS[role].capabilities <= THREATS["server"].capabilities
