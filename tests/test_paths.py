@@ -32,3 +32,12 @@ def test_every_package_is_in_the_wheel() -> None:
     own = {".".join(path.parent.relative_to(ROOT).parts) for path in ROOT.glob("fdgpriv/**/__init__.py")}
     roles = {f"fdgpriv.{name}" for name in ("attacks", "defenses", "methods", "reports")}
     assert set(listed) == own | roles
+
+
+def test_every_file_that_code_reads_is_in_the_wheel() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    for path in (*ROOT.glob("fdgpriv/**/*"), *ROOT.glob("reports/*")):
+        if path.is_file() and path.suffix not in (".py", ".pyc"):
+            folder = path.parent.relative_to(ROOT).parts
+            package = ".".join(folder if folder[0] == "fdgpriv" else ("fdgpriv", *folder))
+            assert any(path.match(pattern) for pattern in listed.get(package, ())), path
