@@ -1,6 +1,7 @@
 """Builds what an audit will train and compare with, so that invalid settings fail before anything is written."""
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 
@@ -37,11 +38,14 @@ def dry_run(config: AuditConfig, dataset: Dataset) -> list[str]:
 
 def _built(config: AuditConfig, dataset: Dataset, weights: Mapping[str, dict[Training, Weights | None]]) -> bool:
     """Whether any method trains a backbone, after all were built and all settings checked; fills in the `weights`."""
-    built = []
+    built = set[str]()
 
-    def recorded(build: Callable[[torch.Generator], Backbone], rng: torch.Generator) -> Backbone:
-        built.append(rng)
-        return build(rng)
+    def recorded(name: str, build: Callable[[torch.Generator], Backbone], rng: torch.Generator) -> Backbone:
+        network = build(rng)
+        if name not in built:
+            check_image_size(name, network, dataset.image_size)
+            built.add(name)
+        return network
 
     for target in config.targets:
         for seed in config.seeds:
@@ -55,7 +59,8 @@ def _built(config: AuditConfig, dataset: Dataset, weights: Mapping[str, dict[Tra
                 method = config.method(spec)
                 weights[spec][seed, target] = population.weights(method.disclosure().weights)
                 federation = config.federation(dataset, list(clients), seed, spec)
-                federation = replace(federation, backbone=partial(recorded, federation.backbone))
+                name = config.setup(spec, len(dataset.domains) - 1).backbone
+                federation = replace(federation, backbone=partial(recorded, name, federation.backbone))
                 method.check(method.model(federation, generator(seed)))
                 for client_data in clients.values():
                     method.check_data(client_data)
@@ -68,6 +73,22 @@ def _built(config: AuditConfig, dataset: Dataset, weights: Mapping[str, dict[Tra
                         own.check_data(client_data)
                     protecting.check_model(trained)
     return bool(built)
+
+
+def check_image_size(name: str, network: Backbone, image_size: int) -> None:
+    """Raises ValueError if the backbone `name` has no features of images of this side: two go through it, without numbers."""
+    images = torch.empty(2, 3, image_size, image_size, device="meta")
+    try:
+        with torch.no_grad():
+            features = deepcopy(network).to("meta").train()(images)
+        reason = "" if min(features.shape) > 0 else f"features {tuple(features.shape[1:])}"
+    except RuntimeError as error:
+        reason = (str(error).splitlines() or ["no features"])[0]
+    if reason:
+        raise ValueError(
+            f"--backbone: {name} cannot be computed on images of {image_size} x {image_size} pixels ({reason}); "
+            "want a larger --image-size or another --backbone"
+        )
 
 
 def _compared_by_users_networks(config: AuditConfig, dataset: Dataset) -> bool:

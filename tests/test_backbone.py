@@ -9,8 +9,12 @@ import pytest
 import safetensors.torch
 import torch
 from conftest import pretrained
+from PIL import Image
 from torch import Tensor, nn
 
+from fdgpriv import config
+from fdgpriv.audit import main
+from fdgpriv.dry_run import check_image_size
 from fdgpriv.models.architectures import architecture
 from fdgpriv.models.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone, Classifier, backbone
 from fdgpriv.models.names import BACKBONES
@@ -249,3 +253,31 @@ def test_unknown_names_are_answered_with_the_known_ones() -> None:
         network(pictures(1, 3, 32, 32), {"layer9": torch.relu})
     with pytest.raises(ValueError, match="resnet50, alexnet, densenet121, efficientnet_lite0, timm:NAME; got 'vgg'"):
         build("vgg")
+
+
+def test_images_too_small_for_a_network_are_told_before_anything_is_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As AlexNet's third pooling layer on 8 pixels, whose 61 million weights would be drawn for nothing here."""
+    monkeypatch.setattr(config, "backbone", lambda name, **options: toy(nn.MaxPool2d(4), nn.MaxPool2d(3)))
+    for number in range(120):
+        folder = tmp_path / "data" / "abc"[number % 3] / "xy"[number // 3 % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (9, 9), (2 * number, 9, 99)).save(folder / f"{number}.png")
+    out = tmp_path / "out"
+    words = "--method fedavg --preset quick --clients 2 --attack none --image-size 8 --dataset folder"
+    assert main([*words.split(), "--data-root", str(tmp_path / "data"), "--out", str(out)]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "audit: " in line]
+    assert line.startswith("fdgpriv audit: --backbone: small_resnet cannot be computed on images of 8 x 8 pixels (")
+    assert line.endswith("); want a larger --image-size or another --backbone")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d(3, 3, 10), nn.AvgPool2d(9), nn.ReflectionPad2d(8)])
+def test_any_layer_may_be_what_does_not_fit_small_images(layer: nn.Module) -> None:
+    network = toy(layer)
+    with pytest.raises(ValueError, match=r"any cannot be computed on images of 8 x 8 pixels") as caught:
+        check_image_size("any", network, 8)
+    assert "\n" not in str(caught.value)
+    check_image_size("any", network, 10)
+    assert all(not parameter.is_meta for parameter in network.parameters())

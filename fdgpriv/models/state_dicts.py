@@ -17,6 +17,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from fdgpriv.utils.warnings_filter import warnings_ignored
+
 _WRAPPERS = re.compile(r"(?:(?<=\.)|^)(?:module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 _SCALAR = np.float64(0).__reduce__()[0]  # what unpickles a number of numpy
 _HARMLESS: list[Any] = [  # kept beside state dicts: command lines, paths and numbers; they run no code of the file
@@ -63,7 +65,7 @@ def _content(path: Path) -> Any:
             is_safetensors = file.read(9)[8:] == b"{"
         if is_safetensors:
             return safetensors.torch.load_file(path)
-        with torch.serialization.safe_globals(_HARMLESS):
+        with torch.serialization.safe_globals(_HARMLESS), warnings_ignored(UserWarning):
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged files raise nearly everything
         reason = str(error)
