@@ -588,25 +588,44 @@ def test_labels_of_the_style_of_all_are_hidden_where_no_client_style_tells_them(
     assert "is not measured" in reason
 
 
-def test_a_style_adds_a_risk_where_an_attack_on_the_model_does_not_find_its_secret() -> None:
+def test_a_style_adds_a_risk_where_the_model_is_excluded_to_leak_its_secret() -> None:
     style_row = finding("style_membership", "auc", 0.7, "leak")
     names = ("identification", "domain_inference", "label_histogram", "gan", "style_inversion")
     others = [finding(name, "auc", 0.5, "no_leak_found") for name in names]
-    on_model = {"artifact": "model_state:client"}
-    quiet_model, leaky_model = (finding("membership", "auc", 0.5, v, **on_model) for v in ("no_leak_found", "leak"))
+
+    def model(verdict: Verdict, role: str = "server", **given: Any) -> AttackFinding:
+        threat = {"role": role, "auxiliary": "A3"}
+        return finding("membership", "auc", 0.5, verdict, artifact="model_state:client", threat=threat, **given)
+
+    quiet_model = model("no_leak_found")
     found, reason = verdict_of("pardon", "H-P5", case(style_row, *others, quiet_model))
-    assert (found, reason) == (
-        *("refuted", "the style leaks what attacks on the model do not find: membership by server"),
-    )
-    assert verdict_of("pardon", "H-P5", case(style_row, *others, leaky_model))[0] == "undecided"
-    elsewhere = leaky_model.model_copy(update={"threat": gan("client", 15.9, "leak").threat})
-    for model in ([], [elsewhere]):  # nobody looked for members in the model as the server does
-        found, reason = verdict_of("pardon", "H-P5", case(style_row, *others, *model))
-        assert (found, "no attack on the model looks for membership by server" in reason) == ("undecided", True)
+    assert (found, reason) == ("refuted", "the style leaks what the model does not: membership by server")
+    found, reason = verdict_of("pardon", "H-P5", case(style_row, *others, model("leak")))
+    assert (found, reason) == ("undecided", "the model alone leaks the same secrets to the same adversaries")
+    unused = model("no_leak_found", leakage={"client": outcome("no_leak_found", upper_bound=None)})
+    for rows in (
+        [],
+        [model("inconclusive")],
+        [quiet_model, model("inconclusive")],
+        [unused],
+        [model("leak", "client")],
+    ):
+        found, reason = verdict_of("pardon", "H-P5", case(style_row, *others, *rows))
+        assert (found, "membership by server, and whether the model does" in reason) == ("undecided", True)
     unharmed = finding("style_membership", "auc", 0.5, "no_leak_found")
     said = "not measured: needs label_histogram and gan and style_inversion on this artifact, too"
-    assert verdict_of("pardon", "H-P5", case(unharmed, *others[:2], leaky_model)) == ("undecided", said)
-    assert verdict_of("pardon", "H-P5", case(unharmed, *others, leaky_model))[0] == "supported"
+    assert verdict_of("pardon", "H-P5", case(unharmed, *others[:2], quiet_model)) == ("undecided", said)
+    assert verdict_of("pardon", "H-P5", case(unharmed, *others, model("leak")))[0] == "supported"
+
+
+def test_no_leaked_image_is_needed_where_who_has_none_reconstructs() -> None:
+    """Whatever the insider's leads by leaked share."""
+    shares = {f"leaked_{share}_{what}": at for share in (5, 90) for what, at in (("image", 0.2), ("count", 3.0))}
+    known = shares | {"leaked_90_image": 3.0, "leaked_90_image_low": 2.0, "leaked_5_image_high": 0.5}
+    row = LEAK.model_copy(update={"metrics": {**LEAK.metrics, OVER_OWN_COLOUR: figure(1.2, 0.5)}})
+    assert verdict_of("ccst", "H-C9", case(facts=known))[0] == "supported"
+    found, reason = verdict_of("ccst", "H-C9", case(row, facts=known))
+    assert (found, reason.startswith("no leaked image is needed")) == ("refuted", True)
 
 
 def compared_styles(client: float, single: float, half: float = 0.2, **given: Any) -> AttackFinding:

@@ -5,6 +5,7 @@ only, and the other claims are about adversaries without leaked images.
 """
 
 import re
+from dataclasses import replace
 
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.claims.by_attack import WITHOUT_LEAKED_IMAGES, measured_by, no_leak_by, together
@@ -16,6 +17,7 @@ from fdgpriv.claims.wire import no_data_crosses, numbers, uploads
 from fdgpriv.statistics.interval import Interval
 
 _STYLES = (StyleStatistics.kind,)
+_RECONSTRUCTED = no_leak_beyond_colour("gan", on=_STYLES, by=WITHOUT_LEAKED_IMAGES, matters=True)
 
 
 def _not_unique(case: Case) -> Decision:
@@ -47,7 +49,12 @@ _STYLE_OF = {"image": "style of one image", "client": "style of one client"}
 
 
 def _only_when_much_leaked(case: Case) -> Decision:
-    """Decided for single-image styles by the smallest leaked share at which the insider beats every control."""
+    """Decided for single-image styles by the smallest leaked share at which an adversary reconstructs.
+
+    That is none where an adversary without leaked images does (H-C1), else the least at which the insider beats every control.
+    """
+    if (without := _RECONSTRUCTED(case)).verdict == "refuted":
+        return replace(without, reason="no leaked image is needed: an adversary without any reconstructs (H-C1)")
     found: dict[str, dict[float, str]] = {"image": {}, "client": {}}
     for name in case.facts:
         if match := re.fullmatch(r"leaked_([\d.]+)_(image|client)", name):
@@ -93,8 +100,6 @@ def _count(case: Case, share: float) -> str:
 def _images(case: Case, share: float) -> float:
     return case.facts[f"leaked_{share:g}_count"]
 
-
-_RECONSTRUCTED = no_leak_beyond_colour("gan", on=_STYLES, by=WITHOUT_LEAKED_IMAGES, matters=True)
 
 HYPOTHESES = (
     Hypothesis(

@@ -1,16 +1,17 @@
 """Privacy claims of the PARDON paper (Nguyen et al.)."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from fdgpriv.artifacts.artifact import SERVER
-from fdgpriv.claims.by_attack import WITHOUT_LEAKED_IMAGES, no_leak_by
+from fdgpriv.claims.by_attack import WITHOUT_LEAKED_IMAGES, excluding_nothing, no_leak_by
 from fdgpriv.claims.colour import no_leak_beyond_colour
 from fdgpriv.claims.equal_numbers import table_iv
 from fdgpriv.claims.findings import IMAGES, refused, rows_of, wire_verdict
 from fdgpriv.claims.harder import harder_for_many
 from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, interval, needs
+from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.statistics.interval import Interval
 from fdgpriv.statistics.paired import LEVEL
 
@@ -91,25 +92,31 @@ def _labels_concealed(case: Case) -> Decision:
 
 
 def _no_additional_risk(case: Case) -> Decision:
-    """Decided against the claim by a leak of the style where the same adversary finds none of this secret in the model.
+    """Decided against the claim by a leak of the style where the same adversary is excluded to learn the secret from the model.
 
-    A secret that no attack by this adversary looks for in the model is not compared.
+    A secret that attacks on the model are too weak for, or do not look for, is not compared.
     """
     decision = no_leak_by(*_OF_STYLE, on=_STYLE, by=WITHOUT_LEAKED_IMAGES)(case)
     if decision.verdict != "refuted":
         return decision
-    of_model = [row for row in case.attacks if row.kind in _MODELS and not refused(row)]
-    asked = {(row.secret, row.threat.role) for row in of_model}
-    by_model = {(row.secret, row.threat.role) for row in of_model if wire_verdict(row) == "leak"}
+    of_model: dict[tuple[str, str], list[AttackFinding]] = {}
+    for row in case.attacks:
+        if row.kind in _MODELS and not refused(row):
+            of_model.setdefault((row.secret, row.threat.role), []).append(row)
     rows = rows_of(case, _OF_STYLE, _STYLE, WITHOUT_LEAKED_IMAGES)
     by_style = {(row.secret, row.threat.role) for row in rows if wire_verdict(row) == "leak"}
-    if added := (by_style & asked) - by_model:
-        return replace(decision, reason=f"the style leaks what attacks on the model do not find: {_secrets(added)}")
-    if unasked := by_style - asked:
-        return decision.undecided(
-            f"inconclusive: no attack on the model looks for {_secrets(unasked)}, which the style leaks"
-        )
+    by_model = {asked for asked, found in of_model.items() if any(wire_verdict(row) == "leak" for row in found)}
+    if added := {asked for asked in by_style if _excluded(of_model.get(asked, []))}:
+        return replace(decision, reason=f"the style leaks what the model does not: {_secrets(added)}")
+    if unknown := by_style - by_model:
+        reason = f"inconclusive: the style leaks {_secrets(unknown)}, and whether the model does is not established"
+        return decision.undecided(reason)
     return decision.undecided("the model alone leaks the same secrets to the same adversaries")
+
+
+def _excluded(rows: Sequence[AttackFinding]) -> bool:
+    """Whether there are such rows, none finds a leak, and each attack excludes one."""
+    return bool(rows) and all(wire_verdict(row) == "no_leak_found" for row in rows) and not excluding_nothing(rows)
 
 
 def _secrets(pairs: Iterable[tuple[str, str]]) -> str:
