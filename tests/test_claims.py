@@ -227,11 +227,11 @@ def test_a_sentence_of_degree_is_refuted_by_a_leak_that_matters_alone(lead: floa
 
 
 def test_the_mean_of_many_images_is_another_secret_than_the_images_of_a_sentence_on_reconstruction() -> None:
-    """Attacks that draw images answer for both; `model_construct` since the results know the secret later."""
-    mean = AttackFinding.model_construct(**{**dict(LEAK), "secret": "average_look"})
+    """Attacks that draw images answer for both."""
+    mean = gan("client", 15.9, "leak", secret="average_look")
     for method, id in (("ccst", "H-C1"), ("ccst", "H-C8"), ("pardon", "H-P1"), ("pardon", "H-P8")):
         assert verdict_of(method, id, case(mean))[1].startswith("not measured")
-    head = AttackFinding.model_construct(**{**dict(head_of("leak")), "secret": "average_look"})
+    head = head_of("leak").model_copy(update={"secret": "average_look"})
     assert [verdict_of("lsi", id, case(head))[0] for id in ("H-L1", "H-L2")] == ["undecided", "undecided"]
     assert no_leak_by("gan")(case(mean)).verdict == "refuted"
 

@@ -41,6 +41,7 @@ class Drawing:
     """Stands for the attack: draws the mean image it holds, or the image whose style is nearest."""
 
     task = AgainstTheMean()
+    tasks = (task,)
 
     def __init__(self, images: Tensor | None = None) -> None:
         self.images = images
