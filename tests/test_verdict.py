@@ -260,6 +260,9 @@ def test_the_interval_of_a_mean_is_that_of_t_over_units(rng: np.random.Generator
     assert (shown.lower, shown.upper) == pytest.approx(wanted)
     assert shown.value == pytest.approx(np.mean(means))
     assert shown.n == 4
+    shared = interval.mean_interval(values, cluster, shared_variance=0.3)
+    wider = stats.t.interval(0.95, 3, np.mean(means), np.sqrt(stats.sem(means) ** 2 + 0.3))
+    assert (shared.lower, shared.upper) == pytest.approx(wider)
     alone = interval.mean_interval([3.0])
     assert (alone.value, alone.lower, alone.upper, alone.n) == (3.0, None, None, 1)
     assert alone.reason

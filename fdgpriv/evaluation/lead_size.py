@@ -32,7 +32,7 @@ class LeadSize:
         ``moderate``, and the exact recovery of an artifact is ``severe``.
         """
         test, scores = evidence.test, attack.by_size[attack.size]
-        control = measured_scores(attack, scores.headline[test.strongest_control], scores).value or 0.0
+        control = measured_scores(attack, test.strongest_control, scores).value or 0.0
         perfect = attack.perfect_score(scores)
 
         def graded(lead: float) -> Grade:

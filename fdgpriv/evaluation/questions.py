@@ -147,9 +147,9 @@ class Questions:
         return Strongest(
             attack=one.attack,
             metric=one.metric,
-            value=measured_scores(one, scores.headline["attack"], scores),
+            value=measured_scores(one, "attack", scores),
             control=test.strongest_control,
-            control_value=measured_scores(one, scores.headline[test.strongest_control], scores),
+            control_value=measured_scores(one, test.strongest_control, scores),
         )
 
 

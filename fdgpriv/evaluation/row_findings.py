@@ -27,7 +27,7 @@ def finding(attack: AttackScores, tests: AttackTests, marked: Collection[str] = 
     """The entry of one attack; `marked` are the scopes in which it leaks on its own."""
     scores = attack.by_size.get(attack.size, Scores())
     tables: dict[str, dict[str, Measured]] = {
-        name: {attack.metric: measured_scores(attack, values, scores)} for name, values in scores.headline.items()
+        name: {attack.metric: measured_scores(attack, name, scores)} for name in scores.headline
     }
     for metric, by_name in scores.details.items():
         for name, values in by_name.items():
@@ -43,10 +43,10 @@ def finding(attack: AttackScores, tests: AttackTests, marked: Collection[str] = 
     if proof is not None and "own_colour" in proof.headline:
         metrics[OVER_OWN_COLOUR] = _over_own_colour(attack, proof)
     for name, ablated in attack.ablations.items():
-        metrics[f"{attack.metric}@{name}"] = measured_scores(attack, ablated.headline["attack"], ablated)
+        metrics[f"{attack.metric}@{name}"] = measured_scores(attack, "attack", ablated)
     if proof is not None and attack.size is None:
         bounds["single_image" if attack.single_images else "undefended"] = {
-            attack.metric: measured_scores(attack, proof.headline["attack"], proof)
+            attack.metric: measured_scores(attack, "attack", proof)
         }
     return AttackFinding(
         attack=attack.attack,
@@ -101,11 +101,8 @@ def _positive(attack: AttackScores, test: Test | None) -> PositiveControl | None
         return None
     evidence = Evidence(test, attack.relevant_effect(scores), positive=test)
     return PositiveControl(
-        value=measured_scores(attack, scores.headline["attack"], scores),
-        controls={
-            name: measured_scores(attack, values, scores)
-            for name, values in attack.controls(attack.main_scope, scores).items()
-        },
+        value=measured_scores(attack, "attack", scores),
+        controls={name: measured_scores(attack, name, scores) for name in attack.controls(attack.main_scope, scores)},
         lead=test.difference,
         p=test.p,
         succeeded=None if test.p is None else evidence.works,
@@ -113,12 +110,12 @@ def _positive(attack: AttackScores, test: Test | None) -> PositiveControl | None
 
 
 def _point(attack: AttackScores, size: int | None, scores: Scores) -> CurvePoint:
-    controls = {name: values for name, values in scores.headline.items() if name in CLIENT_CONTROLS}
+    controls = [name for name in scores.headline if name in CLIENT_CONTROLS]
     return CurvePoint(
         images=size,
         units=len(set(scores.units)),
-        value=measured_scores(attack, scores.headline["attack"], scores),
-        controls={name: measured_scores(attack, values, scores) for name, values in controls.items()},
+        value=measured_scores(attack, "attack", scores),
+        controls={name: measured_scores(attack, name, scores) for name in controls},
     )
 
 
@@ -148,12 +145,8 @@ def _unaware(attack: AttackScores, scores: Scores) -> Unaware | None:
         return None
     names = {name for scope in attack.scopes for name in attack.controls(scope, ignorant)}
     return Unaware(
-        value=measured_scores(attack, ignorant.headline["attack"], ignorant),
-        controls={
-            name: measured_scores(attack, values, ignorant)
-            for name, values in ignorant.headline.items()
-            if name in names
-        },
+        value=measured_scores(attack, "attack", ignorant),
+        controls={name: measured_scores(attack, name, ignorant) for name in ignorant.headline if name in names},
         difference=_gain(attack, scores, ignorant, scores.units),
     )
 

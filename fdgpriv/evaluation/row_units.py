@@ -11,19 +11,27 @@ from fdgpriv.statistics.interval import clopper_pearson, mean_interval
 from fdgpriv.statistics.measured import Direction, Measured
 
 
-def measured_scores(attack: AttackScores, values: Sequence[float], scores: Scores) -> Measured:
-    """The mean of some scores of the headline metric with its interval over units."""
-    return interval(values, scores, attack.direction, attack.bounds)
+def measured_scores(attack: AttackScores, name: str, scores: Scores) -> Measured:
+    """The mean score of the headline metric of the attack or of a control, by name, with its interval over units."""
+    shared = scores.shared_variance_of_mean.get(name, 0.0)
+    return interval(scores.headline[name], scores, attack.direction, attack.bounds, shared)
 
 
 def interval(
-    values: Sequence[float], scores: Scores, direction: Direction, bounds: tuple[float, float] | None
+    values: Sequence[float],
+    scores: Scores,
+    direction: Direction,
+    bounds: tuple[float, float] | None,
+    shared_variance: float = 0.0,
 ) -> Measured:
-    """The mean with its interval: exact where each unit has one 0 or 1, else by Student's t over units, cut to the bounds."""
-    if set(values) <= {0.0, 1.0} and len(set(scores.units)) == len(values) > 0:
+    """The mean with its interval: exact where each unit has one 0 or 1, else by Student's t over units, cut to the bounds.
+
+    `shared_variance` is the variance of the mean from what units share.
+    """
+    if set(values) <= {0.0, 1.0} and len(set(scores.units)) == len(values) > 0 and not shared_variance:
         found = clopper_pearson(int(sum(values)), len(values))
     else:
-        found = mean_interval(np.asarray(values), np.asarray(scores.units))
+        found = mean_interval(np.asarray(values), np.asarray(scores.units), shared_variance=shared_variance)
     ends = found.ends
     if ends is not None and bounds is not None:
         ends = (max(bounds[0], ends[0]), min(bounds[1], ends[1]))
@@ -37,7 +45,9 @@ def apart(attack: AttackScores, scores: Scores) -> dict[str, Measured]:
         of = [i for i, client in enumerate(scores.clients) if (client in attack.shadows) is shadows]
         if 0 < len(of) < len(scores.clients):
             values, units = [scores.headline["attack"][i] for i in of], [scores.units[i] for i in of]
-            found[name] = measured_scores(attack, values, Scores(units=units))
+            shared = scores.shared_variance_of_mean  # of all clients: the same images are shared
+            part = Scores(units=units, headline={"attack": values}, shared_variance_of_mean=shared)
+            found[name] = measured_scores(attack, "attack", part)
     return found
 
 

@@ -107,10 +107,14 @@ class Evaluation:
         return set(self.whole.headline["attack"]) <= {0.0, 1.0}
 
     def copy(self, scores: ByName, units: list[str] | None = None) -> AttackScores:
-        """The evaluation with these scores, in this scope alone and without a positive control."""
+        """The evaluation with these scores, in this scope alone and without a positive control.
+
+        What units share adds as much variance as in the evaluation itself.
+        """
         whole = self.whole
         headline = {name: values.tolist() for name, values in scores.items()}
-        now = Scores(units or whole.units, units or whole.clients, headline)
+        shared = {name: variance for name, variance in whole.shared_variance.items() if name in scores}
+        now = Scores(units or whole.units, units or whole.clients, headline, shared_variance=shared)
         return self.one.model_copy(update={"by_size": {None: now}, "scopes": (self.scope,), "undefended": None})
 
     def leads(self, scores: ByName) -> Array:

@@ -76,7 +76,8 @@ def _reduced(scores: Scores) -> Scores:
     names = [name for name in ("attack", *CLIENT_CONTROLS) if name in scores.headline]
     headline = {name: [round(value, _DECIMALS) for value in scores.headline[name]] for name in names}
     crossed = {name: [round(value, _DECIMALS) for value in values] for name, values in scores.crossed.items()}
-    return Scores(list(scores.units), list(scores.clients), headline, crossed=crossed)
+    shared = {name: variance for name, variance in scores.shared_variance.items() if name in headline}
+    return Scores(list(scores.units), list(scores.clients), headline, crossed=crossed, shared_variance=shared)
 
 
 def write(reports: Sequence[Mapping[str, AttackScores]], command: str, version: str, path: Path) -> None:

@@ -77,16 +77,19 @@ def unit_means(values: Array, cluster: NDArray[Any] | None = None) -> Array:
     return means
 
 
-def mean_interval(values: ArrayLike, cluster: NDArray[Any] | None = None, error: float = 0.05) -> Interval:
+def mean_interval(
+    values: ArrayLike, cluster: NDArray[Any] | None = None, error: float = 0.05, shared_variance: float = 0.0
+) -> Interval:
     """Mean over units with its two-sided t interval at level 1 - `error`.
 
     The value is the mean of the unit means, so a client with many targets weighs as much as one with few.
+    `shared_variance` is the variance of the mean from what units share; it is added to that between units.
     """
     means = unit_means(finite("values", values), cluster)
     centre, n = float(means.mean()), len(means)
     if n < 2:
         return Interval(centre, None, None, n, f"want at least 2 units for an interval, got {n}")
-    half = -float(special.stdtrit(n - 1, error / 2)) * float(means.std(ddof=1)) / math.sqrt(n)
+    half = -float(special.stdtrit(n - 1, error / 2)) * math.sqrt(float(means.var(ddof=1)) / n + shared_variance)
     return Interval(centre, centre - half, centre + half, n)
 
 

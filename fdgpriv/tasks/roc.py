@@ -83,7 +83,8 @@ def shared_variances(answers: Mapping[str, Answers], units: Sequence[str]) -> Sh
     """
     pool = 1 + max(int(truth.membership_candidates.max()) for rows in answers.values() for _, _, truth in rows)
     influences = {name: _influence(rows, units, pool) for name, rows in answers.items()}
-    shared = torch.cat([asked for _, asked in influences.values()]).unique(dim=0)[:, 1].bincount(minlength=pool) > 1
+    asked = torch.cat([pairs for _, pairs in influences.values()]).unique()
+    shared = (asked % pool).bincount(minlength=pool) > 1
     if not shared.any():
         return SharedVariances({}, {})
     by_image = {name: influence[shared] for name, (influence, _) in influences.items()}
@@ -98,8 +99,8 @@ def shared_variances(answers: Mapping[str, Answers], units: Sequence[str]) -> Sh
 
 
 def _influence(rows: Answers, units: Sequence[str], pool: int) -> tuple[Tensor, Tensor]:
-    """The influence (P,) of each image on the mean area over units, and the pairs (n, 2) of a unit and an image it is
-    asked about.
+    """The influence (P,) of each image on the mean area over units, and which images each unit is asked about: (n,) the
+    unit's number times P plus the image.
 
     An image's influence on the area of one prediction, where it is one of n non-members, is the share of members above
     it minus the area, over n; over sqrt(n (n - 1)) here, as in an unbiased variance.
@@ -110,7 +111,7 @@ def _influence(rows: Answers, units: Sequence[str], pool: int) -> tuple[Tensor, 
         [1 / (len(number) * targets[units[t]] * several[t]) for t, _, _ in rows], dtype=torch.float64
     )
     unit = torch.tensor([number[units[t]] for t, _, _ in rows])
-    influence, asked = torch.zeros(pool, dtype=torch.float64), [torch.zeros(0, 2, dtype=torch.int64)]
+    influence, asked = torch.zeros(pool, dtype=torch.float64), [torch.zeros(0, dtype=torch.int64)]
     for places, members, others in alike([p for _, p, _ in rows], [truth for _, _, truth in rows]):
         if not (members.scores.shape[1] and others.scores.shape[1]):
             continue
@@ -122,6 +123,5 @@ def _influence(rows: Answers, units: Sequence[str], pool: int) -> tuple[Tensor, 
             n = shares.shape[1]
             single = weights[places, None] * (shares - shares.mean(1, keepdim=True)) / max(1, n * (n - 1)) ** 0.5
             influence.index_add_(0, side.images[resampled], single[resampled])
-            pairs = torch.stack([unit[places, None].expand_as(side.images)[resampled], side.images[resampled]], dim=1)
-            asked.append(pairs.unique(dim=0))
+            asked.append((unit[places, None] * pool + side.images)[resampled].unique())
     return influence, torch.cat(asked)
