@@ -11,6 +11,9 @@ from fdgpriv.statistics.grades import GRADES
 from fdgpriv.statistics.measured import Measured
 
 
+_ROUNDING = 1e-9  # the mean of thirds is not exactly one
+
+
 def verdicts(results: Results) -> str:
     """Each run, with one line per question; then accuracies over several trainings, and warnings about the data."""
     lines = [line for run in results.runs for line in _run(run)]
@@ -65,7 +68,8 @@ def line(question: Question) -> str:
 def _told(one: Strongest, lead_figure: Measured | None) -> str:
     """The attack's figure beside its strongest control's; where both look alike, by how much it leads."""
     own, other = _number(one.value), _number(one.control_value)
-    lead = f", leads by {lead_figure.value:.2g}" if own == other and lead_figure and lead_figure.value else ""
+    value = (lead_figure.value if lead_figure else None) or 0.0
+    lead = f", leads by {value:.2g}" if own == other and abs(value) > _ROUNDING else ""
     return f"{one.attack}: {one.metric} {own}, {one.control} {other}{lead}"
 
 
