@@ -49,6 +49,9 @@ class Drawing:
     def __call__(self) -> "Drawing":
         return self
 
+    def name(self) -> str:
+        return "drawing"
+
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> list[Tensor]:
         if self.images is None:
             return [adversary.public_images[0].mean(0)] * len(observations)
