@@ -1,6 +1,7 @@
 """StableFDG's hyperparameters, disclosure and network."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -12,6 +13,7 @@ from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.disclosure import Disclosure, StyleSource
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.setup import Setup
+from fdgpriv.models.backbone import Backbone
 from fdgpriv.utils.fields import Fraction, NonNegativeInt, PositiveFraction, PositiveInt
 
 from ._highlighter import Attention, HighlightedClassifier
@@ -122,8 +124,11 @@ class StableSettings(WeightedSGD):
         return self.lr if self.code_compat else super().lr_at(round)
 
     def model(self, federation: Federation, rng: torch.Generator) -> HighlightedClassifier:
+        backbone = federation.backbone(rng)
+        if self.code_compat:
+            self._check_positions(backbone, federation.image_size)
         return HighlightedClassifier(
-            federation.backbone(rng),
+            backbone,
             federation.classes,
             federation.image_size,
             rng,
@@ -132,6 +137,18 @@ class StableSettings(WeightedSGD):
             qk_norm=self.qk_norm,
             released=self.code_compat,
         )
+
+    def _check_positions(self, backbone: Backbone, image_size: int) -> None:
+        """Raises ValueError where a style would have the unbiased variance of one position."""
+        for layer in {self.style_layer, *self.explore_layers} & {*backbone.stages}:
+            with torch.no_grad():
+                images = torch.empty(1, 3, image_size, image_size, device="meta")
+                side = deepcopy(backbone).to("meta").eval().features(images, layer).shape[-1]
+            if self.style_learning and side == 1:
+                raise ValueError(
+                    f"stablefdg.style_layer: with code_compat want maps of more than one position, got 1 x 1 at {layer} of "
+                    f"images of {image_size} px; use larger images or an earlier layer"
+                )
 
     def check(self, model: nn.Module) -> None:
         assert isinstance(model, HighlightedClassifier)

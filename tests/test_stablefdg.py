@@ -600,3 +600,20 @@ def test_only_the_released_client_pairs_images_in_a_cycle(released: bool, monkey
     cycle = [*range(1, 20), 0]
     assert [partner == cycle for partner in seen] == [released] * len(seen)
     assert len(seen) == method.local_epochs
+
+
+def test_a_style_of_one_position_is_refused_where_its_variance_is_unbiased() -> None:
+    """It would be 0 / 0; with the paper's biased variance it is 0."""
+    rng = torch.Generator().manual_seed(0)
+    world = Federation(
+        ("client-0", "client-1"),
+        3,
+        8,
+        lambda rng: backbone("small_resnet", mean=(0.5,) * 3, std=(0.5,) * 3, rng=rng),
+        0,
+    )
+    settings: dict[str, Any] = {"style_layer": "layer4", "explore_layers": ("layer1",), "attention": "off"}
+    with pytest.raises(ValueError, match="want maps of more than one position, got 1 x 1 at layer4 of images of 8 px"):
+        small("stablefdg", code_compat=True, **settings).model(world, rng)
+    small("stablefdg", code_compat=False, **settings).model(world, rng)
+    small("stablefdg", code_compat=True, **{**settings, "style_layer": "layer2"}).model(world, rng)
