@@ -161,7 +161,9 @@ def _scores(styles: ExternalStyles, seed: int) -> Mapping[str, AttackScores]:
             if asks_domain
             else "want the encoder and images: only the artifacts were given"
         )
-        found[f"elsewhere/{name}"] = AttackScores.of(
-            attack, threat("server"), StyleStatistics.kind, shared=True, not_applicable=why
-        )
+        for task in attack.tasks:
+            key = f"elsewhere/{name}" if task is attack.task else f"elsewhere/{name}, {task.name()}"
+            found[key] = AttackScores.of(
+                attack, threat("server"), StyleStatistics.kind, task, shared=True, not_applicable=why
+            )
     return found
