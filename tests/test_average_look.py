@@ -23,6 +23,7 @@ from fdgpriv.evaluation.ceiling import ceiling_sentence, content_ceiling
 from fdgpriv.evaluation.scores import evaluate_tasks
 from fdgpriv.evaluation.trial import AdversaryTrials
 from fdgpriv.evaluation.verdicts import judge
+from fdgpriv.selftest.stored import reduced
 from fdgpriv.statistics.questions import Evidence
 from fdgpriv.tasks.average_look import AverageLook
 from fdgpriv.tasks.images import Images
@@ -212,3 +213,17 @@ def test_the_ceiling_of_content_is_what_the_true_mean_gains_over_the_domain_s(ev
     )
     assert len(asked_of) == 2
     assert all(question.reason.endswith(told) for question in asked_of)
+
+
+def test_the_self_test_keeps_its_scores_to_six_digits(evaluator: Evaluator) -> None:
+    """Errors of average images are small: a millionth is a thousandth of them."""
+    one = stored(asked(evaluator), Drawing({}))
+    whole = one.by_size[None]
+    whole.crossed = {"client-00": [0.00123456789] * len(whole.units)}
+    found = reduced(one)
+    assert found is not None
+    assert found.secret == "average_look"
+    assert found.by_size[None].crossed["client-00"][0] == 0.00123457
+    for name, values in found.by_size[None].headline.items():
+        np.testing.assert_allclose(values, whole.headline[name], rtol=1e-5)
+    assert found.undefended is not None

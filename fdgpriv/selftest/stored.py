@@ -14,7 +14,7 @@ from fdgpriv.utils.checksum import read_json
 from fdgpriv.utils.files import write_bytes
 from fdgpriv.utils.records import Entry, Text, Word, one_line
 
-_DECIMALS = 6
+_DIGITS = 6  # significant ones: errors of average images are of the order of 1e-3
 _SCORES = TypeAdapter(AttackScores)
 
 
@@ -74,10 +74,14 @@ def reduced(one: AttackScores) -> AttackScores | None:
 def _reduced(scores: Scores) -> Scores:
     """Attack and controls, rounded."""
     names = [name for name in ("attack", *CLIENT_CONTROLS) if name in scores.headline]
-    headline = {name: [round(value, _DECIMALS) for value in scores.headline[name]] for name in names}
-    crossed = {name: [round(value, _DECIMALS) for value in values] for name, values in scores.crossed.items()}
+    headline = {name: _rounded(scores.headline[name]) for name in names}
+    crossed = {name: _rounded(values) for name, values in scores.crossed.items()}
     shared = {name: variance for name, variance in scores.shared_variance.items() if name in headline}
     return Scores(list(scores.units), list(scores.clients), headline, crossed=crossed, shared_variance=shared)
+
+
+def _rounded(values: Sequence[float]) -> list[float]:
+    return [float(f"{value:.{_DIGITS}g}") for value in values]
 
 
 def write(reports: Sequence[Mapping[str, AttackScores]], command: str, version: str, path: Path) -> None:
