@@ -5,7 +5,6 @@ from torch import Tensor
 
 from fdgpriv.metrics.score import Score, jackknife, missing
 from fdgpriv.statistics.measured import Measured
-from fdgpriv.utils.torchvision_import import torchmetrics
 
 
 def calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Score:
@@ -29,21 +28,31 @@ def calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Score:
         return missing(name, "lower_better", 0, "no samples")
     if not torch.isfinite(logits).all():
         return missing(name, "lower_better", n, "logits that are not finite")
-    error = torchmetrics.functional.classification.multiclass_calibration_error(
-        logits.softmax(dim=1), labels, num_classes=logits.shape[1], n_bins=bins, norm="l1"
-    )
-    value = float(error)
-    low, high = jackknife(value, [_left_out(logits, labels, bins)]) if n > 1 else (0.0, 1.0)
+    excess, own_bin = _excess(logits, labels, bins)
+    value = float(_sums(excess, own_bin, bins).abs().sum()) / n
+    low, high = jackknife(value, [_left_out(excess, own_bin, bins)]) if n > 1 else (0.0, 1.0)
     interval = (max(low, 0.0), min(high, 1.0))
     return Score(name, Measured(value=value, ci95=interval, n=n, direction="lower_better"))
 
 
-def _left_out(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
-    """The error with each of the N samples left out, (N,); bins as torchmetrics has them, one more for confidence 1."""
-    confidence, answer = logits.softmax(dim=1).max(dim=1)
-    excess = confidence.double() - (answer == labels).double()
-    own_bin = torch.bucketize(confidence, torch.linspace(0, 1, bins + 1), right=True) - 1
-    sums = torch.zeros(bins + 1, dtype=torch.float64).index_add_(0, own_bin, excess)
+def _excess(logits: Tensor, labels: Tensor, bins: int) -> tuple[Tensor, Tensor]:
+    """Confidence minus correctness (N,) of each sample, and its bin (N,) of ((m - 1) / bins, m / bins], m from 1 on.
+
+    torchmetrics puts confidence 1 into a bin of its own.
+    """
+    confidence, answer = logits.double().softmax(dim=1).max(dim=1)
+    own_bin = (confidence * bins).ceil().long().clamp(1, bins) - 1
+    return confidence - (answer == labels).double(), own_bin
+
+
+def _sums(excess: Tensor, own_bin: Tensor, bins: int) -> Tensor:
+    """The sum of each bin, (bins,)."""
+    return torch.zeros(bins, dtype=torch.float64).index_add_(0, own_bin, excess)
+
+
+def _left_out(excess: Tensor, own_bin: Tensor, bins: int) -> Tensor:
+    """The error with each of the N samples left out, (N,)."""
+    sums = _sums(excess, own_bin, bins)
     mine = sums[own_bin]
     total = sums.abs().sum() - mine.abs() + (mine - excess).abs()
-    return total / (len(labels) - 1)
+    return total / (len(excess) - 1)
