@@ -10,7 +10,6 @@ from fdgpriv.results.run import Run
 from fdgpriv.statistics.grades import GRADES
 from fdgpriv.statistics.measured import Measured
 
-
 _ROUNDING = 1e-9  # the mean of thirds is not exactly one
 
 
