@@ -65,11 +65,11 @@ class FederatedAveraging(WeightedSGD):
             best.update(state, answers)
             load_average(model, list(model_state(answers).values()), self.weights_in(answers))
         if self.selection == "validation":
-            state = shared_state(model, SERVER, self.rounds - 1, self)
+            state = shared_state(model, SERVER, self.rounds, self)
             clients = federation.sample(self.participants, rng)
             expected = [_expected_answers.accuracy(torch.float32)]
             message: dict[str, Message] = {client: [state] for client in clients}
-            best.update(state, (yield Ask("validate", message, reduce="mean", after=self.rounds, wanted=expected)))
+            best.update(state, (yield Ask("validate", message, reduce="mean", wanted=expected)))
             for state in best.states:  # none where a defense withheld all accuracies: the last model stays
                 state.load_into(model)
         return model

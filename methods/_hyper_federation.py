@@ -212,7 +212,7 @@ class HyperFederation(FederatedSGD):
             average.update(round)
         if average.final is not average.current:  # its models have not been sent yet
             states = average.final.states(average.final.embeddings)
-            yield Ask("use", _messages(federation.clients, states, self.rounds - 1), wanted=())
+            yield Ask("use", _messages(federation.clients, states, self.rounds), wanted=())
         return self._models(average.final, federation, rng)
 
     def _models(self, hypernetwork: Hypernetwork, federation: Federation, rng: torch.Generator) -> PersonalModels:

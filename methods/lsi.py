@@ -111,11 +111,11 @@ class LSI(LSISettings):
                 answers = yield Ask("recalibrate", message, reduce="mean", weights=known, wanted=wanted)
                 statistics = [sent.state for sent in answered(answers, BatchNormStatistics).values()]
                 model.load_state_dict(buffers(statistics, weights), strict=False)
-        last = shared_state(model, SERVER, self.rounds - 1, self)
+        last = shared_state(model, SERVER, self.rounds, self)
         validating = federation.clients if self.select == "validation" else ()
         expected = [_expected_answers.accuracy(torch.float64, least=0)]
         message = {client: [last] for client in validating}
-        best.update((yield Ask("validate", message, noted=log, after=self.rounds, wanted=expected)))
+        best.update((yield Ask("validate", message, noted=log, wanted=expected)))
         return best.model()
 
     def _expected_pretrain(self, model: LatentClassifier, classes: int) -> list[Wanted]:

@@ -466,8 +466,8 @@ def test_a_whole_run_is_styles_bank_models_and_accuracies() -> None:
         ("stylise", "style_statistics", 0, True, True, 512): 9,
         **{("fit", "model_state", t, down, False, model): 3 for t in (0, 1) for down in (True, False)},
         ("fit", "validation_metrics", 1, False, False, 4): 3,
-        ("validate", "model_state", 1, True, False, model): 3,
-        ("validate", "validation_metrics", 1, False, False, 4): 3,
+        ("validate", "model_state", 2, True, False, model): 3,
+        ("validate", "validation_metrics", 2, False, False, 4): 3,
     }
     assert {r.receiver for r in transcript.records if r.sender == SERVER} == set(names)
 
@@ -506,7 +506,7 @@ def test_the_model_of_the_best_mean_validation_accuracy_is_returned(accuracies: 
     for told in (None, *accuracies[:-1]):
         assert (ask.verb, ask.reduce) == ("fit", "mean")
         ask = server.send(answered(told, ask.messages, 1.0))
-    assert (ask.verb, ask.messages["client-0"][0].round) == ("validate", 2)
+    assert (ask.verb, ask.messages["client-0"][0].round) == ("validate", 3)
     with pytest.raises(StopIteration) as done:
         server.send(answered(accuracies[-1], ask.messages, 0.0))
     for key, value in done.value.value.state_dict().items():

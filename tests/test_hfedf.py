@@ -415,7 +415,7 @@ def test_what_is_sent_when_and_what_comes_back(ema: str, schedule: str, embeddin
     for name, state in zip(end.names, last.states(last.embeddings), strict=True):
         torch.testing.assert_close(dict(end.of(name).state_dict()), state, rtol=1e-4, atol=1e-6)
     rounds = [max(model.round for model in sent.values()) for _, sent in asks]
-    assert rounds == [*range(5), *([4] if ema == "evaluate" else [])]
+    assert rounds == [*range(5), *([5] if ema == "evaluate" else [])]
 
 
 def test_of_an_average_that_is_evaluated_the_final_models_are_attacked_and_updates_beside_what_was_trained() -> None:

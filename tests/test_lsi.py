@@ -72,8 +72,8 @@ def test_the_five_stages_cross_in_order_and_nothing_else_does() -> None:
         (1, "fit", "validation_metrics", True),
         (1, "fit", "importance_weights", True),
         (1, "fit", "model_state", True),
-        (1, "validate", "model_state", False),
-        (1, "validate", "validation_metrics", True),
+        (2, "validate", "model_state", False),
+        (2, "validate", "validation_metrics", True),
     ]
     assert set(Counter((r.round, r.verb, r.kind, r.sender, r.receiver) for r in transcript.records).values()) == {1}
     assert not any(record.relayed for record in transcript.records)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib import import_module
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import factories
@@ -22,8 +23,10 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.transcript import Transcript
 from fdgpriv.method import Method
 from fdgpriv.models.backbone import Backbone, backbone
+from fdgpriv.results.ledger import ledger
 
 part: Any = import_module("fdgpriv.methods.stablefdg")
 client_part: Any = import_module("fdgpriv.methods._stable_client")
@@ -617,3 +620,20 @@ def test_a_style_of_one_position_is_refused_where_its_variance_is_unbiased() -> 
         small("stablefdg", code_compat=True, **settings).model(world, rng)
     small("stablefdg", code_compat=False, **settings).model(world, rng)
     small("stablefdg", code_compat=True, **{**settings, "style_layer": "layer2"}).model(world, rng)
+
+
+@pytest.mark.parametrize("resend", [False, True])
+def test_a_style_that_is_relayed_again_crosses_in_the_round_of_the_relay(resend: bool, tmp_path: Path) -> None:
+    """Clients share once (`resend_styles=False`) or each round; in each round each is sent one other's."""
+    transcript = factories.run(stablefdg(rounds=3, resend_styles=resend, lr=1e-3), 6, 6, 6, build=network).transcript
+    relays = [record for record in transcript.records if record.relayed]
+    assert Counter(record.round for record in relays) == {0: 3, 1: 3, 2: 3}
+    shared = Counter(r.round for r in transcript.records if r.kind == "style_statistics" and not r.relayed)
+    assert shared == ({0: 3, 1: 3, 2: 3} if resend else {0: 3})
+    for record, artifact in transcript.of_kind("style_statistics"):
+        assert artifact is not None
+        assert artifact.round == (record.round if resend or not record.relayed else 0)
+    (row,) = [row for row in ledger(transcript.records, {}) if row.via == "server"]
+    assert row.per_client_per_round_bytes == relays[0].nbytes
+    transcript.save(tmp_path)
+    assert Transcript.load(tmp_path).records == transcript.records

@@ -99,6 +99,17 @@ def test_model_states_are_kept_by_rule_and_small_artifacts_always(keep: str, kep
     assert len(made.records) == 4 * 10
 
 
+def test_the_last_uploads_are_kept_beside_a_final_model_that_is_only_sent() -> None:
+    """Of `rounds` trainings the final model is that of round `rounds`; a client answers it with little or nothing."""
+    made, final = recorded("ends", rounds=4), state(SERVER, 4, 40_000)
+    for client in ("a", "b"):
+        made.add(crossing(final, SERVER, client, "validate"), final)
+    kept = [record for record, artifact in made.of_kind("model_state") if artifact is not None]
+    assert sorted({(record.round, record.sender == SERVER) for record in kept}) == [
+        (0, False), (0, True), (3, False), (3, True), (4, True),
+    ]  # fmt: skip
+
+
 def test_no_model_state_is_kept_by_small_however_small_it_is() -> None:
     assert [a for _, a in recorded("small", numbers=4).of_kind("model_state") if a is not None] == []
     with pytest.raises(ValueError, match="ends, all, small, got 'most'"):

@@ -108,7 +108,7 @@ def test_the_last_model_s_accuracy_is_made_again_of_what_a_client_holds_out(meas
     target = measured.evaluator().target(KIND)
     simulator = target.simulator
     assert isinstance(simulator, ValidationSimulator)
-    assert simulator.models[-1] is measured.transcript.model_sent(4, "validate")
+    assert simulator.models[-1] is measured.transcript.model_sent(5, "validate")
     assert simulator.models[-2] is measured.transcript.model_sent(4, "fit")
     assert simulator.models[0] is simulator.models[-2]  # of rounds whose model is not kept, the next that is
     for name, data in measured.population.clients.items():

@@ -21,8 +21,6 @@ class Ask:
         weights: By client, its weight in that mean, a whole number that the server knows; None for equal weights, or for
             the sample counts in the answers.
         noted: Diagnostics of the server for the evaluator; never sent.
-        after: Number of completed rounds of the model in the message, for the evaluator; None for the model's `round`: a
-            model sent in round r is the one after r rounds.
         number: Round of the answers; None for the latest round in each message.
         wanted: The artifacts that each answer must contain, checked on receipt; empty for none. None disables the
             checks of kinds, counts, tensor names, shapes and dtypes.
@@ -33,7 +31,6 @@ class Ask:
     reduce: str | None = None
     weights: Mapping[str, float] | None = None
     noted: Mapping[str, float] = field(default_factory=dict)
-    after: int | None = None
     number: int | None = None
     wanted: Sequence[Wanted] | None = None
 

@@ -141,7 +141,7 @@ class LocalEngine(Resumable):
         """Starts `on_round` if this request sends the model of a new round."""
         if not (models := _models(ask)) or self.on_round is None:
             return
-        round = max(model.round for model in models.values()) if ask.after is None else ask.after
+        round = max(model.round for model in models.values())  # a model sent in round r is the one after r rounds
         if round > self._latest:
             self._settle()
             self._evaluation, self._latest = pool.submit(self.on_round, round, models), round
@@ -164,7 +164,7 @@ class LocalEngine(Resumable):
 
     def _down(self, wire: Wire, name: str, ask: Ask) -> Message:
         start = perf_counter()
-        message = wire.down(name, ask.verb, ask.messages[name])
+        message = wire.down(name, ask.verb, ask.messages[name], ask.round(name))
         self.wire_s += perf_counter() - start
         return message
 

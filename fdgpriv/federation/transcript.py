@@ -39,6 +39,7 @@ class Record:
         sender, receiver: Names; one of them is ``"server"``.
         origin: The participant that computed the artifact; a client if the server relays it.
         verb: The request.
+        round: Of the request by which it crossed; an artifact that the server relays may be of an earlier one.
         samples, clients: Numbers of samples and clients that it was computed from.
     """
 
@@ -57,15 +58,24 @@ class Record:
     clients: Whole
 
     @classmethod
-    def of(cls, artifact: Artifact, sender: str, receiver: str, verb: str, samples: int, clients: int) -> Self:
-        """The record of a transfer of this artifact."""
+    def of(
+        cls,
+        artifact: Artifact,
+        sender: str,
+        receiver: str,
+        verb: str,
+        samples: int,
+        clients: int,
+        round: int | None = None,
+    ) -> Self:
+        """The record of a transfer of this artifact in its own round, or in a later one if the server relays it."""
         tensors = artifact.tensors()
         return cls(
             sender=sender,
             receiver=receiver,
             origin=artifact.client,
             verb=verb,
-            round=artifact.round,
+            round=artifact.round if round is None else round,
             kind=artifact.kind,
             level=artifact.level,
             layer=artifact.layer,
@@ -106,14 +116,21 @@ class Transcript:
     def add(self, record: Record, artifact: Artifact) -> Artifact:
         """Add one transfer; returns the artifact as it is stored, or itself if it is not."""
         index = len(self.records)
-        if self.keep == "ends" and self.records and record.round > self.records[-1].round:
-            first = self.records[0].round
-            for i in [i for i, a in self.kept.items() if a.nbytes > SMALL and a.round != first]:
-                del self.kept[i]
         self.records.append(record)
+        if self.keep == "ends" and record.nbytes > SMALL:
+            self._forget(record.round - int(record.sender == SERVER))
         if self.keep != "small" or (record.nbytes <= SMALL and not isinstance(artifact, TensorState)):
             artifact = self.kept[index] = artifact if artifact.nbytes < LARGE else self._in_file(artifact)
         return artifact
+
+    def _forget(self, last: int) -> None:
+        """Drops large artifacts of the rounds between the first and `last`.
+
+        A round's are dropped when clients share in a later one: a final model that is only sent drops none.
+        """
+        first = self.records[0].round
+        for i in [i for i, a in self.kept.items() if a.nbytes > SMALL and first < self.records[i].round < last]:
+            del self.kept[i]
 
     def _in_file(self, artifact: Artifact) -> Artifact:
         if self._last is None or self._last[0] is not artifact:
@@ -217,7 +234,8 @@ class Transcript:
         else:
             self.kept[index] = self.kept[stored]
         kept = self.kept[index]
-        actual = asdict(Record.of(kept, record.sender, record.receiver, record.verb, record.samples, record.clients))
+        told = (record.sender, record.receiver, record.verb, record.samples, record.clients)
+        actual = asdict(Record.of(kept, *told, max(record.round, kept.round) if record.relayed else None))
         for name, stated in asdict(record).items():
             if stated != actual[name]:
                 raise DamagedTranscript(f"record {index}: {name} wants {actual[name]}, as stored; got {stated}")

@@ -136,13 +136,14 @@ class Wire:
             self._record_answer(client, TOLD, told)
         return {client: [one.seen_as(client) for one in masked.means] for client in messages}
 
-    def down(self, client: str, verb: str, message: Sequence[Artifact]) -> Message:
+    def down(self, client: str, verb: str, message: Sequence[Artifact], round: int | None = None) -> Message:
         """The server's message as `client` receives it: recorded, with other clients' names replaced.
 
-        Other clients are called peer, peer-2, ... in order of appearance in this message.
+        Other clients are called peer, peer-2, ... in order of appearance in this message. `round` is that of the request;
+        None for the artifacts' own.
         """
         message = [self._released(one, client) for one in message]
-        message = [self._record(artifact, SERVER, client, verb) for artifact in message]
+        message = [self._record(artifact, SERVER, client, verb, round) for artifact in message]
         for artifact in message:
             if isinstance(artifact, ModelState):
                 self.received[client] = artifact
@@ -159,14 +160,15 @@ class Wire:
             return artifact
         return self.defense.relayed(artifact, self.latest.get(kind, {}))
 
-    def _record(self, artifact: Artifact, sender: str, receiver: str, verb: str) -> Artifact:
-        """Checks and records one transfer; returns the artifact as it is stored."""
+    def _record(self, artifact: Artifact, sender: str, receiver: str, verb: str, round: int | None = None) -> Artifact:
+        """Checks and records one transfer; returns the artifact as it is stored. `round` is that of a relay."""
         if not isinstance(artifact, Artifact):
             raise TypeError(f"want an artifact on the wire, got {type(artifact).__name__} from {sender}")
         origin = artifact.client
         clients = sorted(self.shared.get(artifact.aggregated_from, {})) if origin == SERVER else [origin]
         samples = 1 if artifact.level == "image" else sum(self.sizes[c] for c in clients)
-        record = Record.of(artifact, sender, receiver, verb, samples, len(clients))
+        relay = round if sender == SERVER and origin != SERVER else None
+        record = Record.of(artifact, sender, receiver, verb, samples, len(clients), relay)
         self._check_finite(artifact, sender)
         return self.transcript.add(record, artifact)
 

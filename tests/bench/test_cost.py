@@ -58,10 +58,10 @@ class Stopwatch(Wire):
     first: str = ""
     asked: list[tuple[str, tuple[float, float]]] = field(default_factory=list)
 
-    def down(self, client: str, verb: str, message: Sequence[Artifact]) -> Message:
+    def down(self, client: str, verb: str, message: Sequence[Artifact], round: int | None = None) -> Message:
         if client == self.first:
             self.asked.append((verb, (perf_counter(), process_time())))
-        return super().down(client, verb, message)
+        return super().down(client, verb, message, round)
 
     def seconds(self) -> Seconds:
         """Of a round, from one ``fit`` to the next, and of what is asked only before the first."""
