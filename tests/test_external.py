@@ -55,7 +55,7 @@ def test_every_form_holds_the_same_styles(kind: str, tmp_path: Path) -> None:
 
 
 def test_the_file_may_name_the_domains_be_written_by_columns_or_with_the_other_byte_order(tmp_path: Path) -> None:
-    plain, groups = made(), np.array(["photo", "art"] * 6)
+    plain, groups = made(), np.array(["photo", "caf\u00e9"] * 3 + ["photo", "cafe\u0301"] * 3)  # é in both forms
     turned = {"mean": np.asfortranarray(plain["mean"]), "std": plain["std"].astype(">f4"), "groups": groups}
     styles = external_styles.read(written(tmp_path, "npz", turned))
     assert styles.groups is not None

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdgpriv.utils.arrays import AnyArray, read_array, read_arrays
+from fdgpriv.utils.file_names import composed
 
 Array = NDArray[np.float64]
 
@@ -112,4 +113,6 @@ def _groups(array: AnyArray, clients: int, file: Path) -> NDArray[np.int64]:
         raise ValueError(f"want groups (n,) of finite numbers or words, got {array.dtype} or NaN in {file}")
     if array.size != clients:
         raise ValueError(f"want one group for each of {clients} clients, got {array.size} in {file}")
+    if array.dtype.kind == "U":
+        array = np.array([composed(str(word)) for word in array.reshape(-1)])
     return np.unique(array, return_inverse=True)[1].reshape(-1)
