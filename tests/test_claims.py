@@ -399,6 +399,7 @@ def test_frozen_statistics_are_not_counted_and_a_heads_once() -> None:
 
 @pytest.mark.parametrize(("method", "artifact", "samples", "verdict"), [
     ("ccst", model_state("a"), 40, "supported"),
+    ("lsi", ClassifierHead(client="a", round=0, state={"linear.weight": torch.ones(7, 512)}), 1, "supported"),
     ("ccst", style("a", channels=4, granularity="image"), 1, "supported"),
     ("lsi", ValidationMetrics(client="a", round=0, accuracy=torch.tensor(0.5)), 40, "supported"),
     ("lsi", style("a", channels=12), 1, "refuted"),

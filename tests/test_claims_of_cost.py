@@ -59,8 +59,8 @@ def test_stablefdg_s_communication_is_compared_with_fedavg_s(
 
 
 def test_a_style_of_resnet_18_has_256_numbers_where_the_paper_says_128() -> None:
-    world = federation(2)
-    claim = decided("stablefdg", "E.2", round_of_stablefdg("stablefdg", world), world)
+    sent, world = crossing(style("a", channels=64), "a", SERVER), federation(2, network="small_resnet")
+    claim = decided("stablefdg", "E.2", [sent], world)
     assert (claim.verdict, "256, not 128" in claim.reason) == ("refuted", True)
     assert claim.evidence == ("a style on the wire has 256 numbers, for the 64 channels of layer1",)
     alone = crossing(style("a", channels=64, variances=False), "a", SERVER)

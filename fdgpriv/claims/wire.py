@@ -9,6 +9,10 @@ from fdgpriv.claims.hypothesis import Case, Decision
 from fdgpriv.federation.transcript import Record
 
 _MODELS = ("model_state", "model_update")
+_PARAMETERS = (
+    *_MODELS,
+    *("classifier_head", "importance_weights", "bn_statistics", "autoencoder_state", "masked_upload"),
+)
 _FROZEN = {"freeze": ("",), "freeze_backbone": ("backbone.",)}  # by `buffers`, how the names of frozen layers begin
 _HEAD = "head."  # a head sent by itself has its tensors' names without this
 
@@ -58,11 +62,11 @@ def no_data_crosses(case: Case) -> Decision:
     sent = uploads(case)
     if not sent or image is None:
         return Decision("undecided", "not measured: needs artifacts that clients share and the size of their images")
-    singles = [record for record in sent if record.samples == 1 or record.level == "image"]
-    largest = max(map(numbers, (r for r in singles if r.kind not in _MODELS)), default=0)
+    singles = [r for r in sent if (r.samples == 1 or r.level == "image") and r.kind not in _PARAMETERS]
+    largest = max(map(numbers, singles), default=0)
     evidence = (
         f"artifacts that clients send: {_listed(sent)}",
-        f"{len(singles)} of them of a single image, of at most {largest:,} numbers each; an image has {image:,.0f}",
+        f"{len(singles)} of them, no parameters, of a single image: at most {largest:,} numbers each; an image has {image:,.0f}",
         *besides(case),
     )
     if largest >= image:
