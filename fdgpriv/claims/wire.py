@@ -66,7 +66,7 @@ def no_data_crosses(case: Case) -> Decision:
     largest = max(map(numbers, singles), default=0)
     evidence = (
         f"artifacts that clients send: {_listed(sent)}",
-        f"{len(singles)} of them, no parameters, of a single image: at most {largest:,} numbers each; an image has {image:,.0f}",
+        f"{len(singles)} of a single image, without parameters: at most {largest:,} numbers each; an image has {image:,.0f}",
         *besides(case),
     )
     if largest >= image:
