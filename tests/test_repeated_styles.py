@@ -21,6 +21,7 @@ from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset, Domain
 from fdgpriv.defense import Defense
 from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
+from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.verdicts import judge
 from fdgpriv.federation.transcript import Transcript
@@ -162,13 +163,17 @@ def test_what_crossed_is_stacked_and_cut_by_rounds(thrice: Fitted) -> None:
     assert simulator.last(1).rounds[0].evidence is simulator.rounds[2].evidence
 
 
-def evaluated(fitted: Fitted, role: str, out: Path, few: bool = False) -> AttackFinding:
+def scored(fitted: Fitted, role: str, out: Path, few: bool = False) -> AttackScores:
     attack = Attack.named("style_membership").configured({"simulations": 8})
     evaluator = replace(fitted.evaluator(), per_client={1: 1, 5: 1})
     trials = AttackTrials(evaluator, attack, threat(role))
     asked = AttackEvaluation(trials, "style_membership", "style_statistics", few, out, "cell")
     (scores,) = asked.run().values()
-    return judge({"run/x": scores}, 0).findings["run/x"]
+    return scores
+
+
+def evaluated(fitted: Fitted, role: str, out: Path, few: bool = False) -> AttackFinding:
+    return judge({"run/x": scored(fitted, role, out, few)}, 0).findings["run/x"]
 
 
 def test_figures_come_by_number_of_rounds_and_images(thrice: Fitted, tmp_path: Path) -> None:
@@ -180,6 +185,11 @@ def test_figures_come_by_number_of_rounds_and_images(thrice: Fitted, tmp_path: P
         assert (point.p_rise is not None) == (point.rounds == 3)
         assert (point.verdict is not None) == (point.rounds == 3 and point.images is None)
     assert evaluated(thrice, "server", tmp_path) == found  # read from disk
+    scores = scored(thrice, "server", tmp_path)
+    for rounds, size, at in scores.by_rounds:  # the same images in the same answers; others with more rounds
+        assert (at.shared_variance["one_round"] > 0) == (rounds > 1)
+        if rounds > 1:
+            assert scores.rise(size, at).shared.tolist() == [at.shared_variance["one_round"]]
 
 
 def test_rounds_whose_model_is_not_kept_are_left_out(thrice: Fitted) -> None:

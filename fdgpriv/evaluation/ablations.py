@@ -10,12 +10,13 @@ import torch
 
 from fdgpriv.attack import Attack
 from fdgpriv.evaluation.attack_trials import AttackTrials
-from fdgpriv.evaluation.scores import ByTask, averaged, evaluate_tasks
+from fdgpriv.evaluation.scores import ONE_ROUND, ByTask, Predicted, PredictedTarget, averaged, evaluate_tasks
 from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation
 from fdgpriv.federation.partition import Population
 from fdgpriv.targets.repeated_styles import RepeatedStyles
 from fdgpriv.targets.simulator import HeldImages, Simulator
 from fdgpriv.targets.target import Target
+from fdgpriv.tasks.task import Answers
 from fdgpriv.utils.cache import Cache
 
 SMALLEST_OF_ROUNDS = 2  # only artifacts of more images than that are evaluated over rounds
@@ -71,11 +72,22 @@ def by_rounds(
     every = len(repeated.simulator.rounds)
     wanted = (1, every) if few else sorted({count for count in ROUNDS if count < every} | {every})
     adversaries = trials.adversaries(repeated, sizes, alone=few)
-    found = []
+    found, of_one_round, task = [], Predicted(), trials.attack.task
     for count in wanted:
         short = [_last_rounds(one, repeated.simulator, count) for one in adversaries]
-        found += [(count, size, at) for size, at in evaluate_tasks(trials.attack, short, (), rng)[0].items()]
+        scores, predicted = evaluate_tasks(trials.attack, short, (), rng)
+        of_one_round = of_one_round or predicted
+        for size, at in scores.items():
+            own = at[task.name()]
+            answers = {"attack": _answers(predicted[size]), ONE_ROUND: _answers(of_one_round[size])}
+            own.shared_variance |= task.shared_variances(answers, own.clients).of_lead
+            found.append((count, size, at))
     return found
+
+
+def _answers(targets: Sequence[PredictedTarget]) -> Answers:
+    """The attack's answers for these targets."""
+    return [(number, *predictions["attack"]) for number, (_, predictions) in enumerate(targets)]
 
 
 def undefended(

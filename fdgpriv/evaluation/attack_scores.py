@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, PlainSerializer, TypeAdapter, model_validator
 
 from fdgpriv.attack import Attack
-from fdgpriv.evaluation.scores import OF_DOMAIN, Scores
+from fdgpriv.evaluation.scores import OF_DOMAIN, ONE_ROUND, Scores
 from fdgpriv.results.attack_finding import Threat
 from fdgpriv.results.question import Secret
 from fdgpriv.statistics.measured import Direction
@@ -218,7 +218,7 @@ class AttackScores(Entry):
 
     def rise(self, size: int | None, scores: Scores) -> Hypothesis:
         """The hypothesis that these scores, on several rounds, exceed those on one; all artifacts of a client are one unit."""
-        return self._hypothesis(scores, {"one_round": self.one_round(size).headline["attack"]}, scores.clients)
+        return self._hypothesis(scores, {ONE_ROUND: self.one_round(size).headline["attack"]}, scores.clients)
 
     def _hypothesis(
         self, scores: Scores, controls: Mapping[str, Sequence[float]], cluster: Sequence[str]

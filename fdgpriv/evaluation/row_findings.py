@@ -8,7 +8,7 @@ from fdgpriv.evaluation.attack_scores import BOUNDS, CLIENT_CONTROLS, AttackScor
 from fdgpriv.evaluation.attack_tests import AttackTests
 from fdgpriv.evaluation.leakage import alone, leakage_entry
 from fdgpriv.evaluation.row_units import apart, counted, interval, measured_scores
-from fdgpriv.evaluation.scores import Scores
+from fdgpriv.evaluation.scores import ONE_ROUND, Scores
 from fdgpriv.results.attack_finding import (
     OVER_OWN_COLOUR,
     AttackFinding,
@@ -153,11 +153,17 @@ def _unaware(attack: AttackScores, scores: Scores) -> Unaware | None:
 
 def _rise(attack: AttackScores, size: int | None, scores: Scores) -> Measured:
     """The mean gain over the scores on one round, with an interval over clients."""
-    return _gain(attack, scores, attack.one_round(size), scores.clients)
+    shared = scores.shared_variance.get(ONE_ROUND, 0.0)
+    return _gain(attack, scores, attack.one_round(size), scores.clients, shared)
 
 
-def _gain(attack: AttackScores, scores: Scores, base: Scores, cluster: Sequence[str]) -> Measured:
-    """The mean of `scores` minus `base` on the same targets, with an interval over clusters."""
+def _gain(
+    attack: AttackScores, scores: Scores, base: Scores, cluster: Sequence[str], shared_variance: float = 0.0
+) -> Measured:
+    """The mean of `scores` minus `base` on the same targets, with an interval over clusters.
+
+    `shared_variance` is the variance of this mean from what clusters share.
+    """
     gain = np.asarray(scores.headline["attack"]) - np.asarray(base.headline["attack"])
-    found = mean_interval(gain, np.asarray(cluster))
+    found = mean_interval(gain, np.asarray(cluster), shared_variance=shared_variance)
     return Measured(value=found.value, ci95=found.ends, n=found.n, direction=attack.direction)

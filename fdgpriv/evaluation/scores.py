@@ -23,6 +23,7 @@ from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Answers, Baselines, Predictions, Task
 
 ScoresByName = dict[str, list[float]]
+ONE_ROUND = "one_round"  # what scores on several rounds are compared with
 DESCRIBED = ("attack", "mean_image", "half_uniform", "random_style", "other_client", "autoencoder")
 OF_DOMAIN = ("domain_mean", "domain_shares")  # controls of who knows the target's domain
 
