@@ -420,7 +420,7 @@ def test_diverged_training_is_reported_and_not_attacked(tmp_path: Path) -> None:
     assert run.attacks == ()
     assert any("diverged" in said for said in run.not_measured)
     assert (tmp_path / "out" / "report.html").is_file()
-    assert main([*words, "--out", str(tmp_path / "out"), "--resume"]) == 0
+    assert main([*words, "--out", str(tmp_path / "out"), "--resume"]) == 1
     assert results(tmp_path / "out").runs[0] == run
 
 
