@@ -320,10 +320,12 @@ def test_a_second_process_is_told_who_holds_the_folder_until_it_ends(
 # Names
 
 
-def pictures(root: Path, domain: str, klass: str = "x") -> None:
-    (root / domain / klass).mkdir(parents=True, exist_ok=True)
-    for i in range(40):
-        Image.new("RGB", (8, 8), (6 * i, 0, 0)).save(root / domain / klass / f"{i}.png")
+def pictures(root: Path, domain: str, klass: str = "") -> None:
+    """40 images of this class, or of each of two."""
+    for name in (klass,) if klass else ("x", "y"):
+        (root / domain / name).mkdir(parents=True, exist_ok=True)
+        for i in range(40):
+            Image.new("RGB", (8, 8), (6 * i, 0, 0)).save(root / domain / name / f"{i}.png")
 
 
 @pytest.mark.parametrize(

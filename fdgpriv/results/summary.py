@@ -9,6 +9,7 @@ from fdgpriv.results.question import Question, Strongest
 from fdgpriv.results.run import Run
 from fdgpriv.statistics.grades import GRADES
 from fdgpriv.statistics.measured import Measured
+from fdgpriv.utils.defaults import BASELINE
 
 _ROUNDING = 1e-9  # the mean of thirds is not exactly one
 
@@ -97,7 +98,7 @@ def _over_trainings(results: Results) -> Iterator[str]:
             seeds = max(figure.n or 0 for figure in row.leads.values())
             yield f"    minus {row.base}, by pairs over {seeds} seed{'' if seeds == 1 else 's'}: {leads}"
         if row.unmatched:
-            yield f"    minus fedavg: not available: {row.unmatched}"
+            yield f"    minus {BASELINE}: not available: {row.unmatched}"
         if row.left_out:
             seeds = (row.target.n or 0) + len(row.left_out)
             yield f"    {len(row.left_out)} of {seeds} seeds left out of the means; missing: {'; '.join(row.missing)}"
