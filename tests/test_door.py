@@ -168,8 +168,8 @@ def test_a_repeated_option_extends(words: str, field: str, value: object, monkey
         ("--artifact x.npz --seed 0 1", "--seed: want one number"),
         ("--weights no/where", "--weights: want a folder or a file, got no/where"),
         # with effect in other company
-        ("--attack gan --threat server", "--threat: want a role of one of the attacks"),
-        ("--attack gan linkage --threat server", "--attack: gan has the roles insider, client, third_party"),
+        ("--attack linkage --threat insider", "--threat: want a role of one of the attacks"),
+        ("--attack gan linkage --threat insider", "--attack: linkage has the roles server"),
         ("--method hfedf --backbone resnet18 --preset quick", "--backbone: has no effect"),
         ("--method hfedf --weights . --preset quick", "--weights: has no effect"),
         (

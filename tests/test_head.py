@@ -26,9 +26,10 @@ def test_the_heads_on_the_wire_are_examined(inverted: Fitted) -> None:
 
 
 def test_what_was_sent_is_what_training_began_with_and_not_what_is_sent_later_in_that_round(inverted: Fitted) -> None:
-    """With ``recalibrate_bn`` and validation three models go out in one round: to begin with, to renew, to measure."""
+    """With ``recalibrate_bn`` two models go out in one round, to begin with and to renew, and then the final one to measure."""
     evaluator, transcript = inverted.evaluator(), inverted.transcript
-    began = {verb: transcript.model_sent(0, verb) for verb in ("pretrain", "recalibrate", "validate")}
+    rounds = {"pretrain": 0, "recalibrate": 0, "validate": 1}
+    began = {verb: transcript.model_sent(round, verb) for verb, round in rounds.items()}
     assert len({id(model) for model in began.values() if model is not None}) == 3
     for kind in (ClassifierHead.kind, "model_state"):
         assert {id(model) for model in evaluator.target(kind).received_model.values()} == {id(began["pretrain"])}

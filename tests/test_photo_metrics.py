@@ -234,8 +234,9 @@ def test_an_audit_compares_by_the_users_network_and_says_so(
     assert results["config"]["setup"][OWN_NETWORK]["metrics"][-1] == told
     report = (out / "report.md").read_text(encoding="utf-8").replace("\\", "")
     assert f"Images that attacks draw are compared by {offline} and {told}." in report
-    (attack,) = results["runs"][0]["attacks"]
-    assert [name for name in attack["metrics"] if "lpips" in name] == ["lpips[alex]"]
+    content, average_look = results["runs"][0]["attacks"]
+    assert [name for name in content["metrics"] if "lpips" in name] == ["lpips[alex]"]
+    assert average_look["secret"] == "average_look"
 
 
 @pytest.mark.parametrize(

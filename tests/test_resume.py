@@ -390,4 +390,4 @@ def test_an_audit_that_is_killed_goes_on(
 
 def test_settings_that_another_version_did_not_have_are_named() -> None:
     told = run_folder._difference(Path("runs"), b'{"images": 600}', '{"images": 600, "auxiliary": null}')
-    assert told == "auxiliary: was absent, now None"
+    assert told == "the settings that runs was started with; auxiliary: was absent, now None"

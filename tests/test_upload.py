@@ -105,7 +105,7 @@ FIT: tuple[tuple[str, Lie, str], ...] = (
 OTHERS: tuple[tuple[str, str, Mapping[str, str], Lie, str], ...] = (
     ("fedavg", "fit", VALIDATING, accuracy(2.0), "fit of round 1: validation_metrics: want accuracy in [0, 1], got 2"),
     ("fedavg", "fit", VALIDATING, accuracy(float("nan")), "want accuracy in [0, 1], got nan"),
-    ("fedavg", "validate", VALIDATING, accuracy(-0.1), "round 1: validation_metrics: want accuracy in [0, 1], got -0.1"),
+    ("fedavg", "validate", VALIDATING, accuracy(-0.1), "round 2: validation_metrics: want accuracy in [0, 1], got -0.1"),
     ("fedavg", "validate", VALIDATING, lambda answer: [], "want 1 validation_metrics, got 0"),
     ("fedavg", "fit", {"rounds": "2"}, in_round(1, tensor("tracked", torch.zeros_like)), "tracked in [1, 2147483649], got 0"),
     ("fedavg", "fit", {"buffers": "keep_local"}, named(lambda s: {**s, "n": torch.ones(1)}), "want no tensor n, got one"),
