@@ -50,12 +50,14 @@ class Found:
         questions: The questions that have this verdict, those about the client itself first, each with its run.
         calls: In how many runs the place has this verdict, of how many that ask.
         others: What else the scopes say, in words.
+        same_for: The other adversaries whose attacks make the same predictions.
     """
 
     verdict: str
     questions: tuple[tuple[Run, Question], ...]
     calls: tuple[int, int]
     others: str
+    same_for: tuple[str, ...] = ()
 
 
 def places(runs: Sequence[Run]) -> list[Place]:
@@ -88,7 +90,8 @@ def find(arm: Arm, place: Place) -> Found | None:
     other = min((q.verdict for _, q in rest), key=WORST_FIRST.index) if rest else None
     said = f"{scope(rest[0][1])}: {VERDICTS[other].lower()}" if other in ("inconclusive", "no_leak_found") else ""
     runs_asking = {id(run) for run, _ in asked}
-    return Found(worst, tuple(those), (len({id(run) for run, _ in those}), len(runs_asking)), said)
+    same_for = unique(name for _, q in those for name in q.adversaries if name != place.adversary)
+    return Found(worst, tuple(those), (len({id(run) for run, _ in those}), len(runs_asking)), said, tuple(same_for))
 
 
 def matrix(runs: Sequence[Run], most: int = MOST_WORDS) -> tuple[Section, ...]:
@@ -173,7 +176,8 @@ def _cell(arm: Arm, found: Found | None, detail: int, foiled: bool = False) -> C
         lines.append(upper(scope(found.questions[0][1])))
     if (calls := found.calls)[1] > 1 and (calls[0] < calls[1] or (leaks and detail > BARE)):
         lines.append(f"In {calls[0]} of {calls[1]} {_units(arm)}")
-    lines += [f"Same measurement for {joined(others)}"] if (others := _also(found)) and detail == ALL else []
+    if found.same_for and detail == ALL:
+        lines.append(f"Same measurement for {joined([role(name) for name in found.same_for])}")
     recovered = [q.recovered.value for _, q in found.questions if q.recovered and q.recovered.value]
     lines += [f"{max(recovered):.0%} of artifacts recovered exactly"] if recovered else []
     return verdict(found.verdict, "\n".join(line for line in lines if line), _graded(found, detail))
@@ -188,11 +192,6 @@ def _graded(found: Found, detail: int) -> str:
         return ""
     highest = max(graded, key=lambda q: GRADES.index(q.grade or "trace"))
     return upper(highest.grade or "") if detail == BARE else upper(highest.graded)
-
-
-def _also(found: Found) -> list[str]:
-    """The adversaries beside the first that the questions are about."""
-    return [role(name) for name in unique(name for _, q in found.questions for name in q.also)]
 
 
 def _beside(every: Sequence[Arm], place: Place, detail: int) -> list[Cell]:

@@ -289,3 +289,17 @@ def test_shadow_clients_are_told_by_method_where_they_differ() -> None:
     both = line(with_units("pardon", *half), with_units("ccst", *none))
     assert both.startswith("Shadow clients: pardon: up to 15 of 30 attacked clients and ccst: none. ")
     assert all(section.title for section in matrix([with_units("ccst", *none)]))
+
+
+def test_one_measurement_stands_with_each_adversary_and_names_the_others() -> None:
+    run = plain()
+    server = next(q for q in run.questions if q.adversary == "server" and q.secret == "domain")
+    shared = server.model_copy(update={"also": ("client", "third_party")})
+    run = run.model_copy(update={"questions": (shared,)})
+    for adversary, others in (
+        ("the server", "another client and a third party"),
+        ("another client", "the server and a third party"),
+    ):
+        assert f"Same measurement for {others}" in cells(run, adversary=adversary)["Which domain?"][1]
+    (score,) = _advice.scores([run])
+    assert score.asked == 1
