@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fdgpriv.results.finding import Results
 from fdgpriv.results.question import WORST_FIRST, Question
 from fdgpriv.results.run import Run
-from fdgpriv.statistics.grades import GRADES, Grade, highest
+from fdgpriv.statistics.grades import GRADES, Grade, counted, highest
 
 from ._arms import Arm, arms
 from ._numbers import percent, pooled
@@ -125,8 +125,8 @@ class Score:
 
     @property
     def leaks_by_grade(self) -> str:
-        """How many leaks there are of each grade: ``3 severe, 1 trace``; empty without leaks."""
-        return ", ".join(f"{n} {name}" for name, n in self.grades)
+        """How many leaks there are of each grade: ``3 severe, 2 traces``; empty without leaks."""
+        return ", ".join(counted(name, n) for name, n in self.grades)
 
     @property
     def asked(self) -> int:

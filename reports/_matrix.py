@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fdgpriv.results.question import WORST_FIRST, Question
 from fdgpriv.results.run import Run
-from fdgpriv.statistics.grades import GRADES
+from fdgpriv.statistics.grades import GRADES, words
 
 from ._arms import Arm, arms
 from ._effects import bound, effect, of_questions
@@ -180,18 +180,22 @@ def _cell(arm: Arm, found: Found | None, detail: int, foiled: bool = False) -> C
         lines.append(f"Same measurement for {joined([role(name) for name in found.same_for])}")
     recovered = [q.recovered.value for _, q in found.questions if q.recovered and q.recovered.value]
     lines += [f"{max(recovered):.0%} of artifacts recovered exactly"] if recovered else []
-    return verdict(found.verdict, "\n".join(line for line in lines if line), _graded(found, detail))
+    label, ends = _graded(found, detail)
+    return verdict(found.verdict, "\n".join(line for line in [ends, *lines] if line), label)
 
 
-def _graded(found: Found, detail: int) -> str:
-    """The highest grade of a leak's questions in words: "Severe leak (moderate to severe)", or the grade alone in a cell that
-    says nothing more; empty where it is none.
+def _graded(found: Found, detail: int) -> tuple[str, str]:
+    """The highest grade of a leak's questions in words, "Severe leak", and the grades of its interval where these differ; the
+    grade alone in a cell that says nothing more, and nothing where there is no leak.
     """
     graded = [q for _, q in found.questions if q.grade]
     if not graded:
-        return ""
+        return "", ""
     highest = max(graded, key=lambda q: GRADES.index(q.grade or "trace"))
-    return upper(highest.grade or "") if detail == BARE else upper(highest.graded)
+    grade, (least, greatest) = upper(highest.grade or ""), highest.grade_interval or ("trace", "trace")
+    if detail == BARE:
+        return grade, ""
+    return f"{grade} leak", "" if least == greatest else f"Interval: {words(least, greatest)}"
 
 
 def _beside(every: Sequence[Arm], place: Place, detail: int) -> list[Cell]:

@@ -7,7 +7,7 @@ from fdgpriv.results.accuracy import accuracies, several_trainings
 from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question, Strongest
 from fdgpriv.results.run import Run
-from fdgpriv.statistics.grades import GRADES
+from fdgpriv.statistics.grades import GRADES, counted
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.utils.defaults import BASELINE
 
@@ -42,10 +42,10 @@ def _run(run: Run) -> Iterator[str]:
 
 
 def count(questions: Sequence[Question]) -> str:
-    """How many questions leak, by grade, how many do not, and how many are open: ``3 severe leaks, ...``."""
+    """How many questions leak, by grade, how many do not, and how many are open: ``38 questions: 10 leaks (3 severe, 6 traces), ...``."""
     grades = Counter(question.grade for question in questions if question.grade)
     verdict = Counter(question.verdict for question in questions)
-    leaks = [f"{grades[name]} {name}" for name in reversed(GRADES) if grades[name]]
+    leaks = [counted(name, grades[name]) for name in reversed(GRADES) if grades[name]]
     parts = [
         f"{verdict['leak']} leak{'' if verdict['leak'] == 1 else 's'}" + (f" ({', '.join(leaks)})" if leaks else "")
     ]

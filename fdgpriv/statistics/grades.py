@@ -45,6 +45,11 @@ def highest(grades: Sequence[Grade]) -> Grade:
     return max(grades, key=GRADES.index)
 
 
+def counted(name: Grade, number: int) -> str:
+    """So many leaks of this grade: ``3 severe``, ``2 traces``."""
+    return f"{number} {name}{'s' if name == 'trace' and number != 1 else ''}"
+
+
 def words(least: Grade, greatest: Grade) -> str:
     """One grade, or the range from the least to the greatest: ``trace to moderate``."""
     return least if least == greatest else f"{least} to {greatest}"
