@@ -42,7 +42,7 @@ def _run(run: Run) -> Iterator[str]:
 
 
 def count(questions: Sequence[Question]) -> str:
-    """How many questions leak, by grade, how many do not, and how many are open: ``38 questions: 10 leaks (3 severe, 6 traces), ...``."""
+    """How many questions leak, by grade, how many do not, and how many are open: ``3 questions: 1 leak (1 trace), ...``."""
     grades = Counter(question.grade for question in questions if question.grade)
     verdict = Counter(question.verdict for question in questions)
     leaks = [counted(name, grades[name]) for name in reversed(GRADES) if grades[name]]
