@@ -6,8 +6,9 @@ from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.row_units import measured_scores
 from fdgpriv.statistics.grades import EXPOSED_SHARE, GRADES, Grade, grade, highest, share_of_achievable
 from fdgpriv.statistics.questions import Evidence
+from fdgpriv.tasks.membership import tpr_name
 
-_EXPOSED = "tpr_at_fpr_0.01"
+_EXPOSED = tpr_name(0.01)
 
 
 @dataclass(frozen=True)

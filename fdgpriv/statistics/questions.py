@@ -64,7 +64,7 @@ class Evidence:
         attack gives no bound that says anything.
         """
         test = self.test
-        return test.excludes_by_planted_leak or (test.upper is not None and test.upper < self.relevant)
+        return test.rests_on_planted_leak or (test.upper is not None and test.upper < self.relevant)
 
     @property
     def strength(self) -> float:

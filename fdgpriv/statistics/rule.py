@@ -101,7 +101,7 @@ class Test:
     reason: str | None = None
 
     @property
-    def excludes_by_planted_leak(self) -> bool:
+    def rests_on_planted_leak(self) -> bool:
         """Whether a planted leak alone can say that a leak would have been found, as no lead is excluded."""
         return self.no_bound in ("artifact_not_used", "not_above_control")
 

@@ -30,6 +30,7 @@ class Candidate(Task):
     perfect = 1.0
     relevant = 0.1
     weighed = False
+    ranks = True
     many_singles = True
     scopes: ClassVar[tuple[str, ...]] = ("client",)
 
@@ -57,10 +58,6 @@ class Candidate(Task):
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
         """Random scores; an attack adds the ranking by distance from the mean image."""
         return {"noise": list(torch.rand(_NOISES, len(adversary.candidates), generator=rng))}
-
-    def uninformative(self, prediction: Prediction, known: Sequence[Prediction]) -> bool:
-        """Whether it scores everything alike."""
-        return bool((prediction == prediction[0]).all())
 
     def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
         return 1 / truth.candidates.shape[1]

@@ -22,6 +22,7 @@ class LinkedClient(Task):
     perfect = 1.0
     relevant = 0.15
     weighed = False
+    ranks = True
     scopes: ClassVar[tuple[str, ...]] = ("client",)
 
     def askable(self, truth: GroundTruth) -> bool:
@@ -40,10 +41,6 @@ class LinkedClient(Task):
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
         """Random scores; an attack adds the ranking by distance from the mean artifact."""
         return {"noise": list(torch.rand(_NOISES, len(adversary.earlier), generator=rng))}
-
-    def uninformative(self, prediction: Prediction, known: Sequence[Prediction]) -> bool:
-        """Whether it scores everything alike."""
-        return bool((prediction == prediction[0]).all())
 
     def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
         return 1 / len(adversary.earlier)

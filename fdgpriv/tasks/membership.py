@@ -26,6 +26,7 @@ class Members(Task):
     perfect = 1.0
     relevant = 0.1
     weighed = False
+    ranks = True
     many_singles = True
     scopes: ClassVar[tuple[str, ...]] = ("client",)
 
@@ -44,10 +45,6 @@ class Members(Task):
     def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The same score for every candidate."""
         return torch.zeros_like(like)
-
-    def uninformative(self, prediction: Prediction, known: Sequence[Prediction]) -> bool:
-        """Whether it scores everything alike."""
-        return bool((prediction == prediction[0]).all())
 
     def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
         return 0.5
@@ -113,7 +110,12 @@ def at_few_false_accusations(predictions: Sequence[Prediction], truths: Sequence
     distinct = torch.cat([out.images.flatten() for _, _, out in groups]).unique().numel()
     members = torch.cat([inside.scores.flatten() for _, inside, _ in groups])
     others = torch.cat([out.scores.flatten() for _, _, out in groups])
-    return {f"tpr_at_fpr_{rate}": tpr_at_fpr(members, others, rate, distinct) for rate in FALSE_ACCUSATIONS}
+    return {tpr_name(rate): tpr_at_fpr(members, others, rate, distinct) for rate in FALSE_ACCUSATIONS}
+
+
+def tpr_name(rate: float) -> str:
+    """The name of the figure at this false positive rate."""
+    return f"tpr_at_fpr_{rate}"
 
 
 def tpr_at_fpr(members: Tensor, others: Tensor, rate: float, distinct: int) -> Measured:

@@ -82,6 +82,7 @@ class Task(ABC):
             of the score of the strongest of these controls.
         scopes: What a leak can be about: one ``client`` beyond its domain, or its ``domain``.
         weighed: Whether adversaries weigh what artifacts tell against `unaided`.
+        ranks: Whether only the order of a prediction's scores counts.
         exact: Whether the secret is either recovered or not; being nearer than a control is then no leak.
         hides_size: Whether the number of images of an artifact is the secret, so that observations hide it.
         draws_images: Whether predictions are images, which are shown in the report and have bounds of their own.
@@ -98,6 +99,7 @@ class Task(ABC):
     relevant: ClassVar[float]
     relative_to: ClassVar[tuple[str, ...]] = ()
     weighed: ClassVar[bool] = True
+    ranks: ClassVar[bool] = False
     exact: ClassVar[bool] = False
     scopes: ClassVar[tuple[str, ...]] = ("client", "domain")
     hides_size: ClassVar[bool] = False
@@ -138,7 +140,11 @@ class Task(ABC):
         return weight * prediction + (1 - weight) * unaided
 
     def uninformative(self, prediction: Prediction, known: Sequence[Prediction]) -> bool:
-        """Whether a prediction says nothing that is not known without the artifact: it equals one of these predictions."""
+        """Whether a prediction says nothing that is not known without the artifact: it equals one of these predictions, or,
+        where only an order counts, scores everything alike.
+        """
+        if self.ranks:
+            return bool((prediction == prediction[0]).all())
         return any(torch.equal(prediction, one) for one in known if one.shape == prediction.shape)
 
     def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
