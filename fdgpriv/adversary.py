@@ -1,6 +1,6 @@
 """What one adversary has: observed artifacts, public facts, auxiliary images and granted capabilities."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from fdgpriv.threat import Auxiliary, Capability, ThreatModel
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.file_memory import in_file
 from fdgpriv.utils.seeds import generator
+from fdgpriv.view import Deferred, Earlier, RecordedRound, SeenRound, ViewRead
 
 # By task: an image (3, H, W), images (M, 3, H, W), scores of candidates (T, N), of membership candidates (N,), of domains
 # (D,) or classes (K,), a distribution (K,), a layout of cells (L,), a number ().
@@ -43,6 +44,8 @@ class Observation:
         candidates: (T, N) indices into `Adversary.candidates`: T line-ups, each with at most one image of the artifact.
         membership_candidates: (N,) indices into `Adversary.candidates`; some are images of the artifact.
         received_model: The model that its sender received in that round, if the artifact depends on it.
+        earlier: By round, what the sender shared before; read it by `Adversary.view`.
+        asked, sender: Pseudonyms of the client that is asked about, and of the one whose artifact this is.
     """
 
     sent: Sent
@@ -50,6 +53,9 @@ class Observation:
     candidates: Tensor
     membership_candidates: Tensor
     received_model: ModelState | None = None
+    earlier: Mapping[int, Earlier] = field(default_factory=dict)
+    asked: str = ""
+    sender: str = ""
 
     @property
     def artifact(self) -> Artifact:
@@ -75,6 +81,8 @@ class Adversary:
         output_cache: Cache of model outputs on candidates, which do not depend on the adversary's data.
         looks: How many other looks it practises on where it has none of its targets' domains, and of how many images each.
         look_cache: Its images in other looks, shared by adversaries with the same images.
+        last_rounds: At most so many of the last rounds are in a view; None for all that the threat model sees.
+        view_read: Which rounds and clients of its views were read.
         plant: Hides the artifacts that it makes in those of whole clients, as a leak that is planted is; None elsewhere.
         device: Where networks that it trains belong. All tensors that it has are on the CPU.
     """
@@ -89,6 +97,10 @@ class Adversary:
     _candidates: Tensor
     _earlier: tuple[Artifact, ...] = ()
     _latest: tuple[Artifact, ...] = ()
+    _rounds: tuple[RecordedRound, ...] = ()
+    _earlier_rounds: tuple[tuple[RecordedRound, tuple[Artifact, ...]], ...] = ()
+    _received_by: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    _broadcast: bool = False
     typical: int = 0
     expensive: bool = False
     seed: int = 0
@@ -97,6 +109,8 @@ class Adversary:
     output_cache: OutputCache = field(default_factory=OutputCache)
     looks: tuple[int, int] = LOOKS
     look_cache: Cache[tuple[Domain, ...]] = field(default_factory=Cache)
+    last_rounds: int | None = None
+    view_read: ViewRead = field(default_factory=ViewRead)
     plant: Plant | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
@@ -200,6 +214,32 @@ class Adversary:
         self.threat.require(Capability.SEES_ALL_ROUNDS)
         return self._latest
 
+    def view(self, observation: Observation) -> tuple[SeenRound, ...]:
+        """What it sees of each round beside this observation, the oldest first; the last is the round that is asked about.
+
+        Earlier rounds are those of which the observation has an artifact: of recorded clients all recorded rounds, of
+        simulated ones those that are simulated. An adversary that does not see all rounds has the last alone. Where
+        names are hidden in the last round, to be linked with earlier ones, it has no other client's artifact.
+        """
+        *before, last = self._rounds or (RecordedRound(0, self._simulator, {}, {}),)
+        seen = []
+        if (Capability.SEES_BROADCASTS if self._broadcast else Capability.SEES_ALL_ROUNDS) in self.threat.capabilities:
+            for recorded in before:
+                if (earlier := observation.earlier.get(recorded.number)) is not None:
+                    seen.append((recorded, earlier.shared, earlier.received_model))
+        seen.append((last, Deferred(lambda: observation.sent), observation.received_model))
+        cut = seen if self.last_rounds is None else seen[-self.last_rounds :]
+        known = self._received_by.get(observation.asked) if self._received_by else None
+        return tuple(
+            SeenRound.of(*of_round, known, {observation.asked, observation.sender}, self.view_read) for of_round in cut
+        )
+
+    @property
+    def earlier_rounds(self) -> tuple[tuple[RecordedRound, tuple[Artifact, ...]], ...]:
+        """Each earlier round with the artifacts of the clients of `earlier`, in the same order, the oldest round first."""
+        self.threat.require(Capability.SEES_ALL_ROUNDS)
+        return self._earlier_rounds
+
     def simulator(self, kind: type[C], using: Capability = Capability.KNOWS_DEFENSE) -> C:
         """The simulator of the artifacts.
 
@@ -231,13 +271,23 @@ class Adversary:
         index: Tensor,
         rng: torch.Generator,
         received_model: ModelState | None = None,
+        simulator: Simulator | None = None,
     ) -> Artifact:
-        """The artifact that a client with the images at `index` (m,) would have shared, defense included."""
+        """The artifact that a client with the images at `index` (m,) would have shared, defense included.
+
+        Args:
+            images, labels: (N, 3, H, W) and (N,).
+            index: Which of them the client has.
+            rng: Of the client's and the defense's randomness.
+            received_model: That the client received, if the artifact depends on it.
+            simulator: Of an earlier round (`SeenRound.simulator`); by default of the round that is asked about.
+        """
         self.threat.require(Capability.KNOWS_DEFENSE)
         held = HeldImages(images, labels, received_model)
+        of_round = self._simulator if simulator is None else simulator
         if self.plant is not None:
-            return self.plant.make(self._simulator, held, index, rng)
-        return self._simulator.make(held, index, rng)
+            return self.plant.make(of_round, held, index, rng)
+        return of_round.make(held, index, rng)
 
     @property
     def defended(self) -> bool:

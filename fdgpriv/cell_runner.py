@@ -30,7 +30,7 @@ from fdgpriv.registry import Role
 from fdgpriv.results.ledger import ledger
 from fdgpriv.results.run import ArtifactRow, ImageCount, Images
 from fdgpriv.threat import ThreatModel, threat
-from fdgpriv.training import Cell, Trained, train
+from fdgpriv.training import Cell, Trained, thin, train
 from fdgpriv.utils.arithmetic import fixed_arithmetic
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.failures import Failed, attempt
@@ -114,6 +114,8 @@ class CellRunner:
         if trained.utility is not None and self.config.attacks:
             with much_freed_returned():
                 self._evaluate_attacks(completed[cell], evaluator)
+        if not any(scores.failed for scores in completed[cell].scores.values()):  # --resume repeats those that failed
+            thin(self.out, cell, evaluator.transcript, self.config.keep)
 
     def _after_training(self, cell: Cell, trained: Trained, evaluator: Evaluator) -> CompletedCell:
         dim = len(evaluator.template.vector()) if evaluator.shares_styles else ENTRIES

@@ -9,6 +9,7 @@ class Capability(StrEnum):
 
     SEES_INDIVIDUAL_ARTIFACT = "sees_individual_artifact"
     SEES_ALL_ROUNDS = "sees_all_rounds"
+    SEES_BROADCASTS = "sees_broadcasts"
     KNOWS_ENCODER = "knows_encoder"
     SEES_SAMPLE_COUNTS = "sees_sample_counts"
     KNOWS_DOMAIN = "knows_domain"
@@ -66,6 +67,7 @@ _COMMON = frozenset(
 )
 _SERVER = _COMMON | {
     Capability.SEES_ALL_ROUNDS,
+    Capability.SEES_BROADCASTS,
     Capability.SEES_SAMPLE_COUNTS,
     Capability.KNOWS_DOMAIN,
     Capability.HAS_BN,
@@ -85,7 +87,7 @@ THREATS = {
             "client",
             "A malicious client: it reads what the server passes on to it, and knows its own domain.",
             Auxiliary.OWN_DOMAIN,
-            _COMMON,
+            _COMMON | {Capability.SEES_BROADCASTS},
         ),
         ThreatModel(
             "third_party",

@@ -7,6 +7,7 @@ stores nothing and is repeated.
 
 import hashlib
 import json
+import shutil
 from collections import Counter
 from dataclasses import dataclass
 from math import isfinite
@@ -23,7 +24,7 @@ from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.federation.checkpoint import Checkpoints
 from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.partition import Population
-from fdgpriv.federation.transcript import MANIFEST, TENSORS, Transcript
+from fdgpriv.federation.transcript import MANIFEST, TENSORS, VIEWS, Transcript
 from fdgpriv.federation.upload import ClientFailed
 from fdgpriv.federation.wire import Diverged, Wire
 from fdgpriv.method import Method
@@ -38,6 +39,7 @@ from fdgpriv.utils.records import Amount, Entry, Text
 from fdgpriv.utils.seeds import generator
 
 MODEL = "model.safetensors"
+_THIN = "thinned"  # the folder that a thinned transcript lies in until it is complete
 
 
 @dataclass(frozen=True)
@@ -104,12 +106,14 @@ def train(
 
     if file.is_file():
         progress.say(f"{cell.folder}: already trained")
+        _finish_thinning(folder)
         stored = read_json(file, _TRAINED)
         check_files(folder, stored.files)
         return stored, evaluator(Transcript.load(folder))
     for name in (TENSORS, MANIFEST, MODEL):  # of an incompletely saved training
         (folder / name).unlink(missing_ok=True)
-    wire = Wire({name: len(data) for name, data in population.clients.items()}, defense, Transcript(config.keep))
+    recording = Transcript(config.keep if config.keep in ("all", "small") else VIEWS)
+    wire = Wire({name: len(data) for name, data in population.clients.items()}, defense, recording)
     evaluation_model = method.model(federation, generator(cell.seed, 7)).to(federation.device)
     own_statistics, personal = method.local_statistics, method.personal
     observer = RoundEvaluation(
@@ -152,6 +156,33 @@ def train(
     write_json(file, trained.model_dump_json().encode())
     checkpoints.remove()
     return trained, evaluator(wire.transcript)
+
+
+def thin(out: Path, cell: Cell, transcript: Transcript, keep: str) -> None:
+    """Stores of a finished training's transcript only what this rule keeps, once attacks have read it.
+
+    The new files lie in a folder of their own until all are written, so that an interruption loses none.
+    """
+    file = trained_file(out, cell)
+    if transcript.keep != VIEWS or not file.is_file():
+        return
+    folder = file.parent / _THIN
+    shutil.rmtree(folder, ignore_errors=True)
+    transcript.thinned(keep).save(folder)
+    stored = read_json(file, _TRAINED)
+    files = stored.files | {name: digest(folder / name) for name in (TENSORS, MANIFEST)}
+    write_json(folder / file.name, stored.model_copy(update={"files": files}).model_dump_json().encode())
+    _finish_thinning(file.parent)
+
+
+def _finish_thinning(folder: Path) -> None:
+    """Moves a thinned transcript into the folder of its training if all of it was written; removes it otherwise."""
+    thin = folder / _THIN
+    if (thin / "trained.json").is_file():
+        for name in (TENSORS, MANIFEST, "trained.json"):  # the last one says that the others are to be moved
+            if (thin / name).is_file():
+                (thin / name).replace(folder / name)
+    shutil.rmtree(thin, ignore_errors=True)
 
 
 def _units(population: Population, wanted: int | None) -> str | None:

@@ -70,6 +70,7 @@ def run(installed: None, digits: Dataset, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_each_file_of_the_page_has_15_to_40_lines() -> None:
     assert set(FILES) == {
+        "attacks/centred_bias.py",
         "attacks/nearest_style.py",
         "defenses/rounded.py",
         "methods/fedmedian.py",

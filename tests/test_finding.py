@@ -66,7 +66,7 @@ NAMES = {
     "runs.0.questions.0": "artifact level adversary secret scope also verdict grade grade_interval share_of_achievable lead"
     " strongest p q p_holm beyond_doubt resolution upper_bound planted relevant inconclusive_because reason recovered attacks",
     "runs.0.attacks.0": "attack task secret artifact shared threat n headline chance metrics controls upper_bounds"
-    " positive_control curve rounds unaware units apart trust leakage reason failed figures",
+    " positive_control curve rounds view unaware units apart trust leakage reason failed figures",
     "runs.0.attacks.0.leakage.client": "value ci95 p control lead resolution upper_bound relevant against planted marked"
     " share_of_achievable grade verdict why reason",
     "runs.0.attacks.0.curve.0": "images units value controls",

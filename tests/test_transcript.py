@@ -112,7 +112,7 @@ def test_the_last_uploads_are_kept_beside_a_final_model_that_is_only_sent() -> N
 
 def test_no_model_state_is_kept_by_small_however_small_it_is() -> None:
     assert [a for _, a in recorded("small", numbers=4).of_kind("model_state") if a is not None] == []
-    with pytest.raises(ValueError, match="ends, all, small, got 'most'"):
+    with pytest.raises(ValueError, match="last, ends, all, small, views, got 'most'"):
         Transcript("most")
 
 

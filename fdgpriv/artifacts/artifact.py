@@ -80,13 +80,13 @@ class Artifact:
         """The same artifact with another sender's name."""
         return type(self).build(self.tensors(), {**self.facts(), "client": client})
 
-    def in_file(self) -> Self:
-        """The same artifact, its tensors in one temporary file if it is large; itself if it is small.
+    def in_file(self, least: int = LARGE) -> Self:
+        """The same artifact, its tensors in one temporary file if it has at least so many bytes; else itself.
 
         Raises:
             OSError: The folder for temporary files (TMPDIR) is full.
         """
-        if self.nbytes < LARGE:
+        if self.nbytes < least:
             return self
         return type(self).build(together_in_file(self.tensors()), self.facts())
 

@@ -73,7 +73,7 @@ class Options:
     device: str = "auto"
     backbone: str | None = None
     weights: Path | None = None
-    keep: str = "ends"
+    keep: str = "last"
     inject_bug: Bug | None = None
     jobs: int = 1
     crossed: bool = False

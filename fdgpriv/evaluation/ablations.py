@@ -5,19 +5,21 @@ Each gives the scores of every task that the attack answers.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from fdgpriv.attack import Attack
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.scores import ONE_ROUND, ByTask, Predicted, PredictedTarget, averaged, evaluate_tasks
-from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation
+from fdgpriv.evaluation.trial import AdversaryTrials
 from fdgpriv.federation.partition import Population
-from fdgpriv.targets.repeated_styles import RepeatedStyles
 from fdgpriv.targets.simulator import HeldImages, Simulator
 from fdgpriv.targets.target import Target
 from fdgpriv.tasks.task import Answers
+from fdgpriv.threat import Capability
 from fdgpriv.utils.cache import Cache
+from fdgpriv.view import ViewRead
 
 SMALLEST_OF_ROUNDS = 2  # only artifacts of more images than that are evaluated over rounds
 ROUNDS = (1, 2, 5, 17)  # numbers of rounds that are combined, besides all recorded ones
@@ -57,24 +59,23 @@ def by_variant(
 def by_rounds(
     trials: AttackTrials, target: Target[Simulator], few: bool, rng: torch.Generator
 ) -> list[tuple[int, int | None, ByTask]]:
-    """Scores on several rounds' artifacts combined, by number of rounds and of images.
+    """Scores of views that are cut to their last rounds, by number of rounds and of images.
 
-    If `few`, those of whole clients, for one round and for all.
-
-    Targets, membership candidates and artifacts are the same for each number of rounds; for fewer rounds the artifacts
-    are cut. Single images are left out: one round reveals everything about them.
+    If `few`, those of whole clients, for one round and for all. Trials and membership candidates are the same for each
+    number of rounds. Single images are left out: one round reveals everything about them.
     """
-    repeated = target.repeated
     sizes = tuple(size for size in trials.sizes(target) if size is None or (size > SMALLEST_OF_ROUNDS and not few))
-    if "rounds" not in trials.attack.ablations or repeated is None or not sizes or repeated.refused(trials.threat):
+    seen = Capability.SEES_BROADCASTS if target.is_global else Capability.SEES_ALL_ROUNDS
+    if "rounds" not in trials.attack.ablations or not target.history or not sizes:
         return []
-    assert isinstance(repeated.simulator, RepeatedStyles)
-    every = len(repeated.simulator.rounds)
+    if seen not in trials.threat.capabilities:
+        return []
+    every = 1 + len(target.history)
     wanted = (1, every) if few else sorted({count for count in ROUNDS if count < every} | {every})
-    adversaries = trials.adversaries(repeated, sizes, alone=few)
+    adversaries = trials.adversaries(target, sizes)
     found, of_one_round, task = [], Predicted(), trials.attack.task
     for count in wanted:
-        short = [_last_rounds(one, repeated.simulator, count) for one in adversaries]
+        short = [_cut(one, count) for one in adversaries]
         scores, predicted = evaluate_tasks(trials.attack, short, (), rng)
         of_one_round = of_one_round or predicted
         for size, at in scores.items():
@@ -133,7 +134,7 @@ def _begun_again(own: Target[Simulator], population: Population, rng: torch.Gene
         data = population.data(client)
         held = HeldImages(data.images, data.labels, first.received_model)
         earlier[client] = first.simulator.make(held, torch.arange(len(data)), rng)
-    return replace(own, earlier=earlier)
+    return replace(own, earlier=earlier, history=(replace(own.history[0], wire=earlier),))
 
 
 def unaware(
@@ -152,16 +153,8 @@ def unaware(
     return averaged([evaluate_tasks(trials.attack, adversaries, (), rng)[0][size] for _ in range(repeats)])
 
 
-def _last_rounds(adversary_trials: AdversaryTrials, simulator: RepeatedStyles, count: int) -> AdversaryTrials:
-    """The trials with only the last `count` rounds of every artifact."""
-
-    def cut(one: ScoredObservation) -> ScoredObservation:
-        return replace(one, observation=replace(one.observation, sent=simulator.cut(one.observation.artifact, count)))
-
-    trials = [
-        replace(trial, asked={name: [cut(one) for one in ones] for name, ones in trial.asked.items()})
-        for trial in adversary_trials.trials
-    ]
-    calibration = [replace(trial, one=cut(trial.one)) for trial in adversary_trials.calibration]
-    adversary = replace(adversary_trials.adversary, _simulator=simulator.last(count), cache=Cache())
-    return AdversaryTrials(adversary, trials, calibration, adversary_trials.shifted)
+def _cut(adversary_trials: AdversaryTrials, count: int) -> AdversaryTrials:
+    """The trials of an adversary that has only the last `count` rounds of every view, and what it learns of these."""
+    adversary = adversary_trials.adversary
+    cache = adversary.cache.get(("last rounds", count), Cache[Any])
+    return replace(adversary_trials, adversary=replace(adversary, last_rounds=count, cache=cache, view_read=ViewRead()))

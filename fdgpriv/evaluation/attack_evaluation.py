@@ -176,6 +176,9 @@ class AttackEvaluation:
         more = [evaluate_tasks(attack, adversaries, (1, None), own)[0] for own in again]
         scores = {size: averaged([at, *(one[size] for one in more)]) for size, at in scores.items()}
         adversary, first = adversaries[0].adversary, adversaries[0].trials[0]
+        views = [trials_of.adversary.view_read for trials_of in adversaries]
+        rounds_read = max(1, *(len(view.rounds) for view in views))
+        clients_read = 1 + max(view.others for view in views)
         ablations = by_layer(trials, target, scores, self.few, rng)
         ablations = ablations or by_variant(attack, self.kind, adversaries, scores, self.few, rng)
         bare = undefended(trials, self.kind, target, scores, rng)
@@ -195,6 +198,8 @@ class AttackEvaluation:
                 "ablation": "variant" if attack.variants(self.kind) else "layer",
                 "undefended": bare.get(name) if bare else None,
                 "unaware": ignorant.get(name) if ignorant else None,
+                "rounds_read": rounds_read,
+                "clients_read": clients_read,
                 "auxiliary_images": sum(len(domain) for domain in adversary.auxiliary),
                 "chance": task.chance(adversary, first.truth),
                 "figures": figures_of if task is attack.task else (),

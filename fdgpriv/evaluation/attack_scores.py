@@ -54,6 +54,7 @@ class AttackScores(Entry):
         kind: Of the artifact.
         level: Of the artifact on the wire: image, client or group.
         shared: Whether that artifact is on the wire at all.
+        rounds_read, clients_read: How many rounds, and the artifacts of how many clients, the attack read to predict.
         auxiliary_images: Number of images that the adversary held.
         by_size: Scores by number of images of the artifact; None is the whole client.
         ablations: Scores on single images by ``layer``, or by ``variant`` of the attack, the strongest last.
@@ -91,6 +92,8 @@ class AttackScores(Entry):
     kind: Word
     level: Word = "client"
     shared: bool = False
+    rounds_read: Count = 1
+    clients_read: Count = 1
     auxiliary_images: Count = 0
     by_size: BySize = Field(default_factory=dict)
     ablations: dict[Word, Scores] = Field(default_factory=dict)

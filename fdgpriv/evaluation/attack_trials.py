@@ -39,16 +39,10 @@ class AttackTrials:
         """
         return tuple(size for size in self._practised(target) if self.curve or size in (1, None))
 
-    def adversaries(
-        self, target: Target[Simulator], sizes: Sequence[int | None], *, alone: bool = False
-    ) -> list[AdversaryTrials]:
-        """The adversaries, each with its trials of these sizes.
-
-        They practise on all sizes that the attack supports, or, where the sizes stand `alone`, on these.
-        """
-        practised = sizes if alone else self._practised(target)
+    def adversaries(self, target: Target[Simulator], sizes: Sequence[int | None]) -> list[AdversaryTrials]:
+        """The adversaries, each with its trials of these sizes; they practise on all sizes that the attack supports."""
         every = self.evaluator.adversaries(
-            target, self.threat, practised, self.attack.task, know_defense=self.know_defense
+            target, self.threat, self._practised(target), self.attack.task, know_defense=self.know_defense
         )
         fitting = [
             replace(one, trials=[t for t in one.trials if t.size in sizes and self.attack.task.askable(t.truth)])

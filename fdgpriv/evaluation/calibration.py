@@ -4,7 +4,7 @@ Their images differ from its own as the clients' do: other images of the same do
 images of that domain in another look.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -57,7 +57,7 @@ class CalibrationLayout:
 
     def calibration(
         self,
-        held_back: Sequence[tuple[int, Domain, ModelState | None]],
+        held_back: Sequence[tuple[int, Domain]],
         sizes: Sequence[int | None],
         pool: Tensor,
         holder: str,
@@ -66,7 +66,7 @@ class CalibrationLayout:
         """Artifacts of simulated clients with images of each held-back domain; one of all of them where it is global.
 
         Args:
-            held_back: By domain, its index, its images, and the model that a client of it receives.
+            held_back: By domain, its index and its images.
             sizes: Numbers of images of the artifacts.
             pool: (P, 3, H, W) the candidates of the evaluation, which the simulated clients' are appended to.
             holder: A name for the adversary's data, unique among adversaries.
@@ -77,17 +77,27 @@ class CalibrationLayout:
             return Calibration()  # of models that are trained together none are simulated
         rng = generator(self.seed, 37)
         clients: dict[str, ClientData] = {}
-        domain_of, models = {}, {}
+        domain_of = {}
         for turn in range(_EXPENSIVE_CLIENTS if self.target.expensive and self.needs.image_bounds else _CLIENTS):
-            d, domain, model = held_back[turn % len(held_back)]
+            d, domain = held_back[turn % len(held_back)]
             name = f"calibration {holder} {turn}"
             clients[name] = self._client(name, domain, shifted, rng)
             domain_of[name] = torch.full((len(clients[name]),), d)
-            if model is not None:
-                models[name] = model
+
+        def models(received: Mapping[str, ModelState]) -> dict[str, ModelState]:
+            """By simulated client, the model that a client of its domain received."""
+            known = {name: model_of_domain(self.population, received, int(d[0])) for name, d in domain_of.items()}
+            return {name: model for name, model in known.items() if model is not None}
+
         simulated = replace(self.population, clients=clients, domain_of=domain_of, shadows={})
         target = replace(
-            self.target, wire={}, clients=tuple(clients), received_model=models, receiver={}, earlier={}, repeated=None
+            self.target,
+            wire={},
+            clients=tuple(clients),
+            received_model=models(self.target.received_model),
+            receiver={},
+            earlier={},
+            history=tuple(e.of_clients(models(e.received_model)) for e in self.target.history),
         )
         each = _FEW if self.target.expensive else _MANY
         layout = TrialLayout(simulated, target, self.maker, rng, self.needs, 1)
@@ -113,6 +123,12 @@ class CalibrationLayout:
             flip=self.population.dataset.flip,
             translate=self.population.dataset.translate,
         )
+
+
+def model_of_domain(population: Population, received_model: Mapping[str, ModelState], domain: int) -> ModelState | None:
+    """The model that a client of this domain received; any client's where no client has this domain."""
+    near = [name for name in received_model if population.main_domain(name) == domain]
+    return received_model[(near or list(received_model))[0]] if received_model else None
 
 
 def _moved(one: ScoredObservation, offset: int, pool: Tensor) -> ScoredObservation:

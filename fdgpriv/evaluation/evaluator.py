@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary
-from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.defense import Defense
 from fdgpriv.evaluation.auxiliary import AuxiliaryData, leaks
-from fdgpriv.evaluation.calibration import CalibrationLayout
+from fdgpriv.evaluation.calibration import CalibrationLayout, model_of_domain
 from fdgpriv.evaluation.laid_out import LaidOut
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial, TrialNeeds
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, MANY_SINGLES, TrialLayout
@@ -27,11 +27,12 @@ from fdgpriv.targets.recorded import recorded_targets
 from fdgpriv.targets.recorded_styles import RecordedStyles
 from fdgpriv.targets.simulator import HeldImages, Simulator
 from fdgpriv.targets.style import StyleSimulator
-from fdgpriv.targets.target import Target
+from fdgpriv.targets.target import EarlierRound, Target
 from fdgpriv.tasks.task import Task
 from fdgpriv.threat import Auxiliary, ThreatModel
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
+from fdgpriv.view import RecordedRound
 
 LEAKED_SHARE = 0.5  # of each client's images, where the threat model has leaked pairs
 PUBLIC_ARTIFACTS = 20  # per domain, to estimate the distribution of public artifacts
@@ -175,18 +176,14 @@ class Evaluator:
         held_back = self._data.held_back(threat.auxiliary, holder) if weighed else ()
         known = {domain: d for d, domain in enumerate(self.population.sources)}
         found = layout.calibration(
-            [
-                (d, domain, self._model_of_domain(target, d))
-                for domain in held_back
-                for d in (known.get(domain.name, 0),)
-            ],
+            [(known.get(domain.name, 0), domain) for domain in held_back],
             sizes,
             pool,
             f"{threat.auxiliary.name} {holder}",
             shifted=len(held_back) == 1,
         )
         candidates = pool if found.pool is None else found.pool
-        adversary = self._adversary(laid_out, target, threat, sizes, holder, candidates)
+        adversary = self._adversary(laid_out, target, threat, sizes, needs, holder, candidates)
         return AdversaryTrials(adversary, trials, found.trials, len(held_back) == 1)
 
     def _lay_out(
@@ -207,10 +204,17 @@ class Evaluator:
         # no random artifacts around a global model, which would contain the secret; training a federation for a random
         # joint artifact would cost too much
         none = (None,) if target.is_global or target.joint else ()
-        public = {size: self._public(target, size) for size in sizes if size not in none}
-        if needs.hidden_size:
-            public = dict.fromkeys(sizes, torch.cat(list(public.values())))
-        return LaidOut(layout, share, leaked, layout.trials(groups, public))
+        wanted = [size for size in sizes if size not in none]
+        rows_of = Cache[Tensor]()
+
+        def rows(earlier: EarlierRound | None, size: int | None) -> Tensor:
+            return rows_of.get((earlier, size), lambda: self._public(target, size, earlier))
+
+        def public(earlier: EarlierRound | None, size: int | None) -> Tensor:
+            return torch.cat([rows(earlier, other) for other in wanted]) if needs.hidden_size else rows(earlier, size)
+
+        last = {size: public(None, size) for size in (sizes if needs.hidden_size else wanted)}
+        return LaidOut(layout, share, leaked, layout.trials(groups, last, public))
 
     def _holder(self, target: Target[Simulator], threat: ThreatModel, client: str) -> str | None:
         """Which adversary observes this client's artifact: the receiving client's domain, or "" for a single adversary."""
@@ -228,22 +232,27 @@ class Evaluator:
             leaked[name] = torch.randperm(len(data), generator=rng)[: leaks(share, data)]
         return leaked
 
-    def _public(self, target: Target[Simulator], size: int | None) -> Tensor:
-        """Rows (M, F) of artifacts of this size, simulated from each source domain's public images; always the same ones."""
+    def _public(self, target: Target[Simulator], size: int | None, earlier: EarlierRound | None) -> Tensor:
+        """Rows (M, F) of artifacts of this size, simulated from each source domain's public images; always the same ones.
+
+        They are of an earlier round, or of the target's for None.
+        """
+        received, simulator = target.received_model, target.simulator
+        if earlier is not None:
+            received, simulator = earlier.received_model, earlier.simulator
         rows, rng = [], generator(self.seed, 13, size or 0)
         for d, domain in enumerate(self.population.auxiliary.values()):
-            held = HeldImages(domain.images, domain.labels, self._model_of_domain(target, d))
+            held = HeldImages(domain.images, domain.labels, model_of_domain(self.population, received, d))
             count = min(len(domain), self._typical(target) if size is None else size)
             for _ in range(PUBLIC_EXPENSIVE if target.expensive else PUBLIC_ARTIFACTS):
                 index = torch.randperm(len(domain), generator=rng)[:count]
-                artifact = self._maker.make(target, f"public {domain.name}", held, index, rng, "client")
-                rows.append(target.simulator.flat(artifact, held.received_model))
+                name = f"public {domain.name}"
+                if earlier is None:
+                    artifact = self._maker.make(target, name, held, index, rng, "client")
+                else:
+                    artifact = self._maker.make_earlier(target, earlier, name, held, index, "client")
+                rows.append(simulator.flat(artifact, held.received_model))
         return torch.stack(rows)
-
-    def _model_of_domain(self, target: Target[Simulator], domain: int) -> ModelState | None:
-        """The model that a client of this domain received; any client's where no client has this domain."""
-        near = [name for name in target.received_model if self.population.main_domain(name) == domain]
-        return target.received_model[(near or list(target.received_model))[0]] if target.received_model else None
 
     def _n_images(self, target: Target[Simulator]) -> int:
         """Number of images of an artifact on the wire: of all clients, or of a typical client."""
@@ -261,6 +270,7 @@ class Evaluator:
         target: Target[Simulator],
         threat: ThreatModel,
         sizes: Sequence[int | None],
+        needs: TrialNeeds,
         holder: str,
         pool: Tensor,
     ) -> Adversary:
@@ -279,6 +289,10 @@ class Evaluator:
                 target.simulator.alike(shared.earlier[name], shared.earlier[name].level) for name in layout.earlier
             ),
             _latest=tuple(latest[i] for i in order),
+            _rounds=_recorded_rounds(layout, target, needs.hidden_names),
+            _earlier_rounds=_earlier_rounds(layout, target),
+            _received_by=_received_by(layout) if threat.auxiliary is Auxiliary.OWN_DOMAIN else {},
+            _broadcast=target.is_global,
             typical=self._typical(target),
             expensive=target.expensive,
             seed=self.seed,
@@ -288,3 +302,62 @@ class Evaluator:
             look_cache=self._learned.get((threat.auxiliary, holder, laid_out.share), Cache),
             device=self.federation.device,
         )
+
+
+def _recorded_rounds(layout: TrialLayout, target: Target[Simulator], hidden_names: bool) -> tuple[RecordedRound, ...]:
+    """The rounds of an adversary's view: the recorded artifacts, and the simulators that the adversary believes in.
+
+    Args:
+        layout: Of the recorded artifacts.
+        target: The same with these simulators.
+        hidden_names: Whether the view would reveal the senders that are asked for; it then has no recorded artifact.
+    """
+    recorded = layout.target
+    last = EarlierRound(recorded.number, target.simulator, recorded.wire, recorded.received_model)
+    of_senders = not (recorded.is_global or hidden_names)
+    rounds = []
+    for earlier, simulated in zip((*recorded.history, last), (*target.history, last), strict=True):
+        wire = earlier.wire if of_senders else {}
+        rounds.append(
+            RecordedRound(
+                earlier.number,
+                simulated.simulator,
+                {
+                    layout.pseudonym(name): earlier.simulator.alike(artifact, artifact.level)
+                    for name, artifact in wire.items()
+                },
+                {
+                    layout.pseudonym(name): earlier.received_model[name]
+                    for name in wire
+                    if name in earlier.received_model
+                },
+                earlier.whole,
+            )
+        )
+    return tuple(rounds)
+
+
+def _earlier_rounds(
+    layout: TrialLayout, target: Target[Simulator]
+) -> tuple[tuple[RecordedRound, tuple[Artifact, ...]], ...]:
+    """By earlier round in which all clients of `layout.earlier` shared, their artifacts in that order."""
+    names = layout.earlier
+    rounds = []
+    for earlier, simulated in zip(layout.target.history, target.history, strict=True):
+        if names and earlier.wire.keys() >= set(names):
+            recorded = RecordedRound(earlier.number, simulated.simulator, {}, earlier.received_model, earlier.whole)
+            rounds.append(
+                (recorded, tuple(earlier.simulator.alike(earlier.wire[n], earlier.wire[n].level) for n in names))
+            )
+    return tuple(rounds)
+
+
+def _received_by(layout: TrialLayout) -> dict[str, frozenset[str]]:
+    """By client that is asked about, the clients whose artifacts reached the same other client."""
+    target = layout.target
+    return {
+        layout.pseudonym(client): frozenset(
+            layout.pseudonym(name) for name, receivers in target.receivers.items() if receiver in receivers
+        )
+        for client, receiver in target.receiver.items()
+    }

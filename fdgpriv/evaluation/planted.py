@@ -8,6 +8,7 @@ drawn anew many times; the share of draws with p <= 0.025 is the answer.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -22,9 +23,10 @@ from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.questions import Evidence
 from fdgpriv.statistics.resolution import POWER, power
 from fdgpriv.statistics.rule import Hypothesis
-from fdgpriv.targets.mixture import Mixture
+from fdgpriv.targets.mixture import Mixture, Sent
 from fdgpriv.targets.planted import Plant
 from fdgpriv.utils.cache import Cache
+from fdgpriv.view import Deferred
 
 WEIGHTS = (0.0, 0.15, 0.4, 1.0)
 FEWER = (0.0, 0.4, 1.0)  # where evaluating one is expensive, or learning anew is
@@ -251,8 +253,25 @@ def _mixed_trial(
 
 
 def _mixed(one: ScoredObservation, base: ScoredObservation, weight: float) -> ScoredObservation:
-    """The observation of the mixture, with the secret of the few images; the senders are those of both."""
-    sent = Mixture(base.observation.sent, one.observation.sent, weight)
-    observation = replace(one.observation, sent=sent, n_images=base.observation.n_images)
+    """The observation of the mixture, with the secret of the few images; the senders are those of both.
+
+    Artifacts are mixed in every round in which both were shared.
+    """
+
+    def mixed(base: Deferred, leak: Deferred) -> Sent:
+        return Mixture(base.sent, leak.sent, weight)
+
+    shared = {round: earlier.shared for round, earlier in base.observation.earlier.items()}
+    observation = replace(
+        one.observation,
+        sent=Mixture(base.observation.sent, one.observation.sent, weight),
+        n_images=base.observation.n_images,
+        earlier={
+            round: replace(earlier, shared=Deferred(partial(mixed, shared[round], earlier.shared)))
+            for round, earlier in one.observation.earlier.items()
+            if round in shared
+        },
+        sender=base.observation.sender,
+    )
     truth = replace(one.truth, senders=one.truth.senders + base.truth.senders)
     return ScoredObservation(observation, truth)

@@ -16,6 +16,7 @@ from fdgpriv.results.attack_finding import (
     PositiveControl,
     RoundsPoint,
     Unaware,
+    ViewRead,
 )
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.statistics.measured import Measured
@@ -64,6 +65,7 @@ def finding(attack: AttackScores, tests: AttackTests, marked: Collection[str] = 
         positive_control=_positive(attack, tests.positive),
         curve=tuple(_point(attack, size, at) for size, at in attack.by_size.items()) if len(attack.by_size) > 1 else (),
         rounds=tuple(_over_rounds(attack, tests, *point) for point in attack.by_rounds),
+        view=ViewRead(rounds=attack.rounds_read, clients=attack.clients_read),
         unaware=_unaware(attack, scores),
         units=counted(attack, scores),
         apart=apart(attack, scores),

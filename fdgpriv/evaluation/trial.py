@@ -19,19 +19,21 @@ class TrialNeeds(NamedTuple):
             other whole clients.
         contributions: Ground truth contains each image's contribution to the artifact.
         many_singles: More artifacts of one image are evaluated where that is cheap.
+        hidden_names: The senders of the last round are hidden, so that adversaries cannot look them up.
     """
 
     image_bounds: bool = False
     hidden_size: bool = False
     contributions: bool = False
     many_singles: bool = False
+    hidden_names: bool = False
 
     @classmethod
     def of(cls, task: Task | None) -> "TrialNeeds":
         """What this task needs; nothing for None."""
         if task is None:
             return cls()
-        return cls(task.draws_images, task.hides_size, task.needs_contributions, task.many_singles)
+        return cls(task.draws_images, task.hides_size, task.needs_contributions, task.many_singles, task.hides_names)
 
 
 @dataclass(frozen=True, eq=False)

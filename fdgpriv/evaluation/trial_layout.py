@@ -7,13 +7,14 @@ client's where only artifacts of single images were recorded.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Observation
 from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.evaluation.candidates import CandidatePool, nearest_other
 from fdgpriv.evaluation.trial import ScoredObservation, Trial, TrialNeeds
 from fdgpriv.evaluation.units import attacked_clients, candidate_pool
@@ -21,9 +22,12 @@ from fdgpriv.federation.partition import Population
 from fdgpriv.metrics.networks import SHIPPED, MetricNetworks
 from fdgpriv.targets.cached_simulator import CachedSimulator
 from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.targets.mixture import Sent, read
 from fdgpriv.targets.simulator import HeldImages, Simulator
-from fdgpriv.targets.target import Target
+from fdgpriv.targets.target import EarlierRound, Target
 from fdgpriv.utils.cache import Cache
+from fdgpriv.utils.seeds import generator
+from fdgpriv.view import Deferred, Earlier
 
 ARTIFACTS_PER_CLIENT = {1: 3, 2: 2, 5: 1, 20: 1}  # by number of images of an artifact
 THOROUGH_SINGLES = 5  # of one image, in a thorough audit
@@ -44,6 +48,18 @@ class Group:
     number: int
     index: Tensor
     sent: Artifact
+    earlier: Mapping[int, Earlier] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """An artifact that no group of a client's images was shared as: a random one, or the undefended one of one image."""
+
+    sent: Artifact
+    earlier: Mapping[int, Earlier] = field(default_factory=dict)
+
+
+PublicRows = Callable[[EarlierRound, int | None], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +87,7 @@ class TrialLayout:
     metric_networks: MetricNetworks = SHIPPED
     _observations: dict[tuple[int, int], tuple[object, Observation]] = field(default_factory=dict, init=False)
     _means: Cache[Tensor] = field(default_factory=Cache, init=False)
-    _drawn: dict[tuple[int | None, int], Sequence[Artifact]] = field(default_factory=dict, init=False)
+    _drawn: dict[tuple[int | None, int], Sequence[Made]] = field(default_factory=dict, init=False)
 
     def holding(self, name: str) -> HeldImages:
         """The images of this client or shadow client, with the model it received."""
@@ -95,13 +111,14 @@ class TrialLayout:
                     whole: Artifact | None = wire.get(name)
                     if whole is None:
                         whole = self._made(name, held, torch.arange(len(held.images)), "client")
-                    found.append(Group(name, None, 0, order, whole))
+                    everything = torch.arange(len(held.images))
+                    found.append(Group(name, None, 0, order, whole, self._earlier(name, everything, "client")))
                     continue
                 granularity = "image" if size == 1 else "cluster"
                 for number, index in enumerate(order.split(size)[: self._count(size, per_client[size])]):
                     if len(index) == size:
                         sent = self._made(name, held, index, granularity)
-                        found.append(Group(name, size, number, index, sent))
+                        found.append(Group(name, size, number, index, sent, self._earlier(name, index, granularity)))
         return found
 
     def _count(self, size: int, of_each: int) -> int:
@@ -113,15 +130,35 @@ class TrialLayout:
     def _made(self, name: str, held: HeldImages, index: Tensor, granularity: str) -> Artifact:
         return self.maker.make(self.target, name, held, index, self.rng, granularity)
 
-    def trials(self, groups: Sequence[Group], public: Mapping[int | None, Tensor]) -> list[Trial]:
+    def _earlier(self, name: str, index: Tensor, granularity: str) -> dict[int, Earlier]:
+        """What the client shared in earlier rounds, or what it would have shared of the images at `index` (m,)."""
+        if granularity == "client" and name in self.target.wire:
+            recorded = [earlier for earlier in self.target.history if name in earlier.wire]
+            return {
+                earlier.number: Earlier(
+                    Deferred(partial(earlier.wire.__getitem__, name)), earlier.received_model.get(name)
+                )
+                for earlier in recorded
+            }
+        data, simulated = self.population.data(name), {}
+        for earlier in self.target.simulated_history:
+            held = HeldImages(data.images, data.labels, earlier.received_model.get(name))
+            make = partial(self.maker.make_earlier, self.target, earlier, name, held, index, granularity)
+            simulated[earlier.number] = Earlier(Deferred(make), held.received_model)
+        return simulated
+
+    def trials(
+        self, groups: Sequence[Group], public: Mapping[int | None, Tensor], earlier_public: PublicRows
+    ) -> list[Trial]:
         """The trials, one for each group.
 
         Args:
             groups: The targets; other clients' groups serve as controls.
             public: By size, (M, F) rows of public artifacts, whose distribution random artifacts are drawn from; a size
                 without rows has no random artifacts.
+            earlier_public: The rows of an earlier round for a size, of the same simulated clients.
         """
-        return [self._trial(group, groups, public.get(group.size)) for group in groups]
+        return [self._trial(group, groups, public.get(group.size), earlier_public) for group in groups]
 
     def scored(self, group: Group) -> ScoredObservation:
         """The observation of this group's artifact and its truth, without controls; membership candidates are its own."""
@@ -130,7 +167,7 @@ class TrialLayout:
         truth = self._truth(group, group.index, candidates, positions, membership_candidates, members)
         return ScoredObservation(self._observation(group, group, candidates, membership_candidates), truth)
 
-    def _trial(self, group: Group, groups: Sequence[Group], public: Tensor | None) -> Trial:
+    def _trial(self, group: Group, groups: Sequence[Group], public: Tensor | None, earlier_public: PublicRows) -> Trial:
         of_all = self.target.is_global and group.size is None
         candidates, positions = self.pool.line_ups(group.client, group.index, self.rng, of_all)
         number = None if group.size is None else group.number
@@ -140,7 +177,7 @@ class TrialLayout:
         mine = self._truth(group, group.index, candidates, positions, membership_candidates, members)
         domain = self.pool.domain[group.client]
 
-        def observed(other: Group | Artifact) -> ScoredObservation:
+        def observed(other: Group | Made) -> ScoredObservation:
             shared = self.needs.image_bounds and self.target.expensive  # predictions are then the same in every trial
             key = (0 if shared else id(group), id(other))
             if key not in self._observations:
@@ -152,7 +189,7 @@ class TrialLayout:
 
         by_name = {"attack": [observed(group)]}
         if public is not None:
-            by_name["random_style"] = [observed(sent) for sent in self._random(group, public)]
+            by_name["random_style"] = [observed(made) for made in self._random(group, public, earlier_public)]
         any_size = self.needs.hidden_size and group.size is not None
         peers = [g for g in groups if g.client != group.client and (any_size or g.size == group.size)]
         for name, near in zip(OTHERS, (True, False), strict=True):
@@ -184,7 +221,7 @@ class TrialLayout:
             if not self.target.expensive:
                 by_name["autoencoder"] = [
                     ScoredObservation(
-                        self._observation(group, self._own(held, i), candidates, membership_candidates, 1), truth
+                        self._observation(group, Made(self._own(held, i)), candidates, membership_candidates, 1), truth
                     )
                     for i, truth in few
                 ]
@@ -207,19 +244,36 @@ class TrialLayout:
     def _observation(
         self,
         target: Group,
-        other: Group | Artifact,
+        other: Group | Made,
         candidates: Tensor,
         membership_candidates: Tensor,
         n_images: int | None = None,
     ) -> Observation:
         """The observation of `other`, with the candidates and the number of images of the target."""
-        sent, whose = (other.sent, other.client) if isinstance(other, Group) else (other, target.client)
+        whose = other.client if isinstance(other, Group) else target.client
         if self.needs.hidden_size:
             n_images = 0
         elif n_images is None:
             n_images = self._n_images(target.client) if target.size is None else target.size
-        alike = self.target.simulator.alike(sent, target.sent.level)
-        return Observation(alike, n_images, candidates, membership_candidates, self.target.received_model.get(whose))
+        level = target.sent.level
+
+        def alike(earlier: EarlierRound) -> Sent:
+            return earlier.simulator.alike(read(other.earlier[earlier.number].shared.sent), level)
+
+        return Observation(
+            self.target.simulator.alike(other.sent, level),
+            n_images,
+            candidates,
+            membership_candidates,
+            self.target.received_model.get(whose),
+            {
+                earlier.number: Earlier(Deferred(partial(alike, earlier)), other.earlier[earlier.number].received_model)
+                for earlier in self.target.history
+                if earlier.number in other.earlier
+            },
+            self.pseudonym(target.client),
+            self.pseudonym(whose) if isinstance(other, Group) else "",
+        )
 
     def _n_images(self, client: str) -> int:
         """Number of images of the client's artifact on the wire; of all clients where the artifact is global."""
@@ -241,17 +295,36 @@ class TrialLayout:
         )
         return ScoredObservation(self._observation(group, group, candidates, ordered), truth)
 
-    def _random(self, group: Group, public: Tensor) -> Sequence[Artifact]:
-        """Artifacts drawn from the public distribution; where evaluating them is expensive, the same few for all targets."""
+    def _random(self, group: Group, public: Tensor, earlier_public: PublicRows) -> Sequence[Made]:
+        """Artifacts drawn from the public distribution; where evaluating them is expensive, the same few for all targets.
+
+        Those of earlier rounds have the same weights on the same simulated clients.
+        """
         received_model = self.target.received_model.get(group.client)
-        if not (self.needs.image_bounds or self.target.expensive):
-            return self.target.simulator.random(public, RANDOM_ARTIFACTS, received_model, self.rng)
+        few = self.needs.image_bounds or self.target.expensive
         key = (group.size, id(received_model))
-        if key not in self._drawn:
-            count = 1 if self.target.own_models else self.alternatives
-            drawn = self.target.simulator.random(public, count, received_model, self.rng)
-            self._drawn[key] = [artifact.in_file() for artifact in drawn]
-        return self._drawn[key]
+        if few and key in self._drawn:
+            return self._drawn[key]
+        count = RANDOM_ARTIFACTS if not few else 1 if self.target.own_models else self.alternatives
+        seed = int(torch.randint(2**62, (), generator=self.rng))
+
+        def before(earlier: EarlierRound, model: ModelState | None, number: int) -> Artifact:
+            rows = earlier_public(earlier, group.size)
+            return earlier.simulator.random(rows, count, model, generator(seed))[number]
+
+        drawn = self.target.simulator.random(public, count, received_model, generator(seed))
+        models = {earlier: earlier.received_model.get(group.client) for earlier in self.target.simulated_history}
+        made = [
+            Made(
+                artifact.in_file() if few else artifact,
+                {
+                    earlier.number: Earlier(Deferred(partial(before, earlier, model, number)), model)
+                    for earlier, model in models.items()
+                },
+            )
+            for number, artifact in enumerate(drawn)
+        ]
+        return self._drawn.setdefault(key, made) if few else made
 
     def _own(self, held: HeldImages, image: int) -> Artifact:
         """The undefended artifact of one image."""
@@ -312,6 +385,16 @@ class TrialLayout:
     def names(self) -> tuple[str, ...]:
         """The attacked clients and shadow clients."""
         return attacked_clients(self.population, self.target)
+
+    def pseudonym(self, client: str) -> str:
+        """What adversaries call this client; simulated ones, which they have no other artifacts of, keep their names."""
+        return self._pseudonyms.get(client, client)
+
+    @cached_property
+    def _pseudonyms(self) -> dict[str, str]:
+        recorded = sorted(self.target.wire)
+        order = torch.randperm(len(recorded), generator=generator(self.maker.seed, 60)).tolist()
+        return {name: f"sender-{number:03d}" for name, number in zip(recorded, order, strict=True)}
 
     @cached_property
     def number(self) -> dict[str, int]:

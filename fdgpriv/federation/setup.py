@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-KEEP = ("ends", "all", "small")  # rules for the model states that a transcript stores
+KEEP = ("last", "ends", "all", "small")  # rules for the model states that a transcript stores
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,9 @@ from fdgpriv.utils.files import write_text
 
 MANIFEST, TENSORS = "manifest.jsonl", "tensors.safetensors"
 SMALL = 65_536  # bytes; artifacts up to this size are always stored
+SMALL_TENSOR = 8_192  # bytes; a network's tensors up to this size are stored of every round while attacks read them
+BUDGET = 2**30  # bytes of models that are stored while attacks read them
+VIEWS = "views"  # the rule by which a training records what attacks will read
 Whole = Annotated[int, Field(ge=0)]
 
 
@@ -97,60 +100,108 @@ class Transcript:
     """All transfers in order, and the stored artifacts.
 
     Attributes:
-        keep: ``ends`` stores small artifacts of all rounds and large ones of the first and last round, ``all`` stores
-            all, ``small`` stores only small artifacts that are not tensors of a network.
+        keep: ``last`` stores small artifacts of all rounds and large ones of the last round, ``ends`` those of the first
+            round too, ``all`` stores all, ``small`` stores only small artifacts that are not tensors of a network;
+            ``views`` stores large ones of the first, of the last and of evenly spaced rounds, `BUDGET` bytes at most,
+            and of the other rounds their small tensors.
         records: One per transfer.
         kept: The stored artifacts, by index of the record; large ones lie in mapped files.
+        small: By index of the record, the small tensors of large artifacts that are not stored.
     """
 
     keep: str = "ends"
     records: list[Record] = field(default_factory=list)
     kept: dict[int, Artifact] = field(default_factory=dict)
+    small: dict[int, Artifact] = field(default_factory=dict)
+    _apart: int = field(default=1, init=False, repr=False, compare=False)  # rounds between those that are stored
     # the last large artifact, and the same in a file: what several clients receive is written once
     _last: tuple[Artifact, Artifact] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.keep not in KEEP:
-            raise ValueError(f"want keep to be one of {', '.join(KEEP)}, got {self.keep!r}")
+        if self.keep not in (*KEEP, VIEWS):
+            raise ValueError(f"want keep to be one of {', '.join((*KEEP, VIEWS))}, got {self.keep!r}")
 
     def add(self, record: Record, artifact: Artifact) -> Artifact:
         """Add one transfer; returns the artifact as it is stored, or itself if it is not."""
         index = len(self.records)
         self.records.append(record)
-        if self.keep == "ends" and record.nbytes > SMALL:
-            self._forget(record.round - int(record.sender == SERVER))
         if self.keep != "small" or (record.nbytes <= SMALL and not isinstance(artifact, TensorState)):
-            artifact = self.kept[index] = artifact if artifact.nbytes < LARGE else self._in_file(artifact)
+            least = SMALL if self.keep == VIEWS else LARGE
+            artifact = self.kept[index] = artifact if artifact.nbytes < least else self._in_file(artifact, least)
+        if self.keep in ("last", "ends", VIEWS) and record.nbytes > SMALL:
+            # a round's are dropped when clients share in a later one: a final model that is only sent drops none
+            self._forget(record.round - int(record.sender == SERVER))
         return artifact
 
     def _forget(self, last: int) -> None:
-        """Drops large artifacts of the rounds between the first and `last`.
+        """Drops the large artifacts that the rule does not store, where clients share in round `last` now."""
+        self._drop(last)
+        while self.keep == VIEWS and self._stored_bytes() > BUDGET and self._apart <= last:
+            self._apart *= 2
+            self._drop(last)
 
-        A round's are dropped when clients share in a later one: a final model that is only sent drops none.
-        """
+    def _stored_bytes(self) -> int:
+        """Bytes of the stored large artifacts; what several clients received counts once."""
+        sizes = {id(artifact): self.records[i].nbytes for i, artifact in self.kept.items()}
+        return sum(size for size in sizes.values() if size > SMALL)
+
+    def _drop(self, last: int) -> None:
+        """Drops large artifacts of rounds before `last` that the rule does not store."""
         first = self.records[0].round
-        for i in [i for i, a in self.kept.items() if a.nbytes > SMALL and first < self.records[i].round < last]:
+        parts: dict[int, Artifact] = {}
+        for i, artifact in list(self.kept.items()):
+            record = self.records[i]
+            if record.nbytes <= SMALL or record.round >= last or not self._drops(record.round - first):
+                continue
             del self.kept[i]
+            if self.keep == VIEWS and isinstance(artifact, TensorState):
+                self.small[i] = parts.setdefault(id(artifact), _small_part(artifact))
 
-    def _in_file(self, artifact: Artifact) -> Artifact:
+    def _drops(self, since: int) -> bool:
+        """Whether the rule drops large artifacts of a round so many after the first, once it is not the last."""
+        if self.keep == "last":
+            return True
+        return since > 0 if self.keep == "ends" else bool(since % self._apart)
+
+    def _in_file(self, artifact: Artifact, least: int) -> Artifact:
         if self._last is None or self._last[0] is not artifact:
-            self._last = artifact, artifact.in_file()
+            self._last = artifact, artifact.in_file(least)
         return self._last[1]
+
+    def thinned(self, keep: str) -> "Transcript":
+        """The same transfers with the artifacts that another rule stores, of those that are stored."""
+        thin = Transcript(keep, list(self.records), dict(self.kept))
+        shared = [record.round for record in self.records if record.receiver == SERVER]
+        if keep in ("last", "ends") and shared:
+            thin._drop(max(shared))
+        return thin
 
     def crossed(self, kind: str) -> bool:
         """Whether any artifact of this kind was transferred, stored or not."""
         return any(record.kind == kind for record in self.records)
 
-    def of_kind(self, kind: str) -> Iterator[tuple[Record, Artifact | None]]:
-        """Every transfer of an artifact of this kind, with the artifact if it is stored."""
+    def of_kind(self, kind: str, small: bool = False) -> Iterator[tuple[Record, Artifact | None]]:
+        """Every transfer of an artifact of this kind, with the artifact if it is stored.
+
+        Args:
+            kind: Of the artifacts.
+            small: Whether an artifact of which only the small tensors are stored counts as stored, with these.
+        """
         for index, record in enumerate(self.records):
             if record.kind == kind:
-                yield record, self.kept.get(index)
+                stored = self.kept.get(index)
+                yield record, self.small.get(index) if stored is None and small else stored
 
-    def models_sent(self, round: int, verb: str | None = None) -> dict[str, ModelState]:
-        """By client, the first stored model that the server sent it in this round, with `verb` unless None."""
+    def models_sent(self, round: int, verb: str | None = None, small: bool = False) -> dict[str, ModelState]:
+        """By client, the first stored model that the server sent it in this round, with `verb` unless None.
+
+        Args:
+            round: The round.
+            verb: Of the request; None for any.
+            small: As of `of_kind`.
+        """
         found: dict[str, ModelState] = {}
-        for record, artifact in self.of_kind(ModelState.kind):
+        for record, artifact in self.of_kind(ModelState.kind, small):
             matches = record.round == round and record.origin == SERVER and verb in (None, record.verb)
             if matches and isinstance(artifact, ModelState):
                 found.setdefault(record.receiver, artifact)
@@ -168,13 +219,14 @@ class Transcript:
         lines: list[str] = []
         tensors: dict[str, Tensor] = {}
         for index, record in enumerate(self.records):
-            artifact = self.kept.get(index)
+            artifact = self.kept.get(index, self.small.get(index))
             stored = None if artifact is None else owner.setdefault(id(artifact), index)
             if artifact is not None and stored == index:
                 parts = artifact.tensors() if artifact.nbytes >= LARGE else _apart(artifact.tensors())
                 tensors |= {f"{index}/{name}": tensor for name, tensor in parts.items()}
             facts = None if artifact is None else artifact.facts()
-            lines.append(json.dumps({"record": asdict(record), "facts": facts, "stored": stored}))
+            line = {"record": asdict(record), "facts": facts, "stored": stored, "whole": index not in self.small}
+            lines.append(json.dumps(line))
         write_tensors(folder / TENSORS, tensors)
         write_text(folder / MANIFEST, "\n".join([json.dumps({"keep": self.keep}), *lines]) + "\n")
 
@@ -189,13 +241,13 @@ class Transcript:
         """
         try:
             with safe_open(folder / TENSORS, framework="pt") as file:
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            head, *lines = (folder / MANIFEST).read_text(encoding="utf-8").splitlines()
-            transcript = cls(keep=json.loads(head)["keep"])
-            for index, line in enumerate(lines):
-                transcript._load_line(index, json.loads(line), tensors)
-            if tensors:
-                raise DamagedTranscript(f"{TENSORS} holds {len(tensors)} tensors that no record names")
+                head, *lines = (folder / MANIFEST).read_text(encoding="utf-8").splitlines()
+                transcript = cls(keep=json.loads(head)["keep"])
+                unread = set(file.keys())
+                for index, line in enumerate(lines):
+                    transcript._load_line(index, json.loads(line), file, unread)
+            if unread:
+                raise DamagedTranscript(f"{TENSORS} holds {len(unread)} tensors that no record names")
         except DamagedTranscript as error:
             raise DamagedTranscript(_printable(f"{folder}: {error}")) from None
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
@@ -203,9 +255,10 @@ class Transcript:
             raise DamagedTranscript(_printable(reason)) from None
         return transcript
 
-    def _load_line(self, index: int, line: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        if set(line) != {"record", "facts", "stored"}:
-            raise DamagedTranscript(f"record {index}: want record, facts, stored; got {', '.join(sorted(line))}")
+    def _load_line(self, index: int, line: dict[str, Any], file: Any, unread: set[str]) -> None:
+        """Adds the record of one line, with its tensors of the open file; their keys are taken from `unread`."""
+        if set(line) != {"record", "facts", "stored", "whole"}:
+            raise DamagedTranscript(f"record {index}: want record, facts, stored, whole; got {', '.join(sorted(line))}")
         unknown = set(line["record"]) ^ {f.name for f in fields(Record)}
         if unknown:
             raise DamagedTranscript(f"record {index}: unknown or missing {', '.join(sorted(unknown))}")
@@ -218,27 +271,39 @@ class Transcript:
         stored = line["stored"]
         if stored is None:
             return
-        if not isinstance(stored, int) or (stored != index and stored not in self.kept):
+        artifacts = self.kept if line["whole"] else self.small
+        if not isinstance(stored, int) or (stored != index and stored not in artifacts):
             raise DamagedTranscript(f"record {index}: stored wants the index of an earlier record, got {stored!r}")
         if record.kind not in Artifact.kinds:
             raise DamagedTranscript(f"record {index}: want a kind of {', '.join(Artifact.kinds)}; got {record.kind!r}")
         if stored == index:
-            own = {name: tensors.pop(f"{index}/{name}") for name in record.shapes}
+            names = [name for name in record.shapes if line["whole"] or f"{index}/{name}" in unread]
+            unread -= {f"{index}/{name}" for name in names}
+            own = {name: file.get_tensor(f"{index}/{name}") for name in names}
             for name, tensor in own.items():
                 shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
                 if (shape, dtype) != (record.shapes[name], record.dtypes.get(name)):
                     raise DamagedTranscript(f"record {index}: {name} wants {record.shapes[name]}, got {shape} {dtype}")
-            self.kept[index] = Artifact.kinds[record.kind].build(own, line["facts"])
-            if (bad := self.kept[index].not_finite()) is not None:
+            artifact = Artifact.kinds[record.kind].build(own, line["facts"])
+            if (bad := artifact.not_finite()) is not None:
                 raise DamagedTranscript(f"record {index}: {bad} holds NaN or an infinity")
+            artifacts[index] = artifact.in_file(SMALL) if self.keep == VIEWS else artifact
         else:
-            self.kept[index] = self.kept[stored]
+            artifacts[index] = artifacts[stored]
+        if not line["whole"]:
+            return
         kept = self.kept[index]
         told = (record.sender, record.receiver, record.verb, record.samples, record.clients)
         actual = asdict(Record.of(kept, *told, max(record.round, kept.round) if record.relayed else None))
         for name, stated in asdict(record).items():
             if stated != actual[name]:
                 raise DamagedTranscript(f"record {index}: {name} wants {actual[name]}, as stored; got {stated}")
+
+
+def _small_part(artifact: TensorState) -> TensorState:
+    """The artifact with its small tensors alone."""
+    small = {name: tensor.clone() for name, tensor in artifact.tensors().items() if tensor.nbytes <= SMALL_TENSOR}
+    return artifact.build(small, artifact.facts())
 
 
 def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

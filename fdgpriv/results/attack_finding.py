@@ -22,6 +22,13 @@ class Threat(Entry):
     capabilities: tuple[Word, ...] = ()
 
 
+class ViewRead(Entry):
+    """How many rounds, and the artifacts of how many clients, the attack read to predict; the observed one included."""
+
+    rounds: Count
+    clients: Count
+
+
 class Units(Entry):
     """The independent units of the test: kind, number, and how many are federated clients or shadow clients."""
 
@@ -157,6 +164,7 @@ class AttackFinding(Entry):
     positive_control: PositiveControl | None = None
     curve: tuple[CurvePoint, ...] = ()
     rounds: tuple[RoundsPoint, ...] = ()
+    view: ViewRead | None = None
     unaware: Unaware | None = None
     units: Units | None = None
     apart: Table[Measured] = Field(default_factory=dict)

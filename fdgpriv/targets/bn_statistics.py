@@ -19,7 +19,7 @@ from fdgpriv.federation.transcript import Transcript
 from fdgpriv.models.from_cpu import from_cpu
 from fdgpriv.targets.answer import answered
 from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, InRound, Simulator, like_any
-from fdgpriv.targets.target import Target
+from fdgpriv.targets.target import EarlierRound, Target
 from fdgpriv.targets.training import received_models
 from fdgpriv.threat import Capability
 from fdgpriv.utils.seeds import generator
@@ -128,14 +128,18 @@ def statistics_target(
     if not rounds:
         return None
     last, first = max(rounds), min(rounds)
+    models = {round: received_models(transcript.models_sent(round, verb), population) for round in sorted(rounds)}
     empty = like_any(population.clients)
     started = transcript.model_sent(first, verb) if first != last else None
+    simulator = StatisticsSimulator(method, federation, defense, empty, verb, started)
     return Target(
-        simulator=StatisticsSimulator(method, federation, defense, empty, verb, started),
+        simulator=simulator,
         level="client",
         wire=shared[last],
         clients=tuple(shared[last]),
-        received_model=received_models(transcript.models_sent(last, verb), population),
+        received_model=models[last],
+        number=last,
+        history=tuple(EarlierRound(round, simulator, shared[round], models[round]) for round in models if round < last),
         earlier=shared[first] if first != last else {},
         needs=frozenset({Capability.SEES_INDIVIDUAL_ARTIFACT, Capability.HAS_BN}),
         expensive=True,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.targets.simulator import HeldImages, Simulator
-from fdgpriv.targets.target import Target
+from fdgpriv.targets.target import EarlierRound, Target
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 
@@ -43,6 +43,24 @@ class CachedSimulator:
             (target.called, *key),
             lambda: target.simulator.make(held, index, own, granularity=granularity).in_file(),
         )
+
+    def make_earlier(
+        self,
+        target: Target[Simulator],
+        earlier: EarlierRound,
+        whose: str,
+        held: HeldImages,
+        index: Tensor,
+        granularity: str,
+    ) -> Artifact:
+        """The same of an earlier round; its randomness depends on the images and the round only."""
+        key = (whose, tuple(index.tolist()), granularity, earlier.number)
+        own = generator(self.seed, 61, crc32(repr(key).encode()))
+
+        def made() -> Artifact:
+            return earlier.simulator.make(held, index, own, granularity=granularity).in_file()
+
+        return self._made.get((target.called, *key), made) if target.expensive else made()
 
     def make_all(self, target: Target[Simulator], parties: Mapping[str, HeldImages]) -> dict[str, Artifact]:
         """By client, the defended artifacts of a federation of these parties with all their images."""

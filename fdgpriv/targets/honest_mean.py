@@ -1,5 +1,6 @@
 """Target: the mean model of the honest clients of a secure sum, which the server computes with clients that collude."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from torch import Tensor
@@ -15,7 +16,7 @@ from fdgpriv.federation.secure_sum import honest_sum, like
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.targets.shared_model import SharedModelSimulator, model_of_several
 from fdgpriv.targets.simulator import Simulator, like_any
-from fdgpriv.targets.target import Target
+from fdgpriv.targets.target import EarlierRound, Target
 from fdgpriv.threat import Capability
 
 HONEST_MEAN = "honest_mean"
@@ -28,40 +29,54 @@ def honest_mean_target(
 
     An artifact of few images is that mean after one client with these images trained it further, as of a global model.
     """
-    found = honest_mean(transcript)
-    if found is None or method.disclosure().training is None:
+    means = honest_means(transcript)
+    if not means or method.disclosure().training is None:
         return None
-    mean, honest = found
+    *before, last = sorted(means)
+    mean, honest = means[last]
     simulator = SharedModelSimulator(ModelState.kind, method, federation, defense, like_any(population.clients), 0)
     target = model_of_several(HONEST_MEAN, simulator, dict.fromkeys(honest, mean))
-    return replace(target, needs=frozenset({Capability.HAS_UPDATES}))
+    history = []
+    for round in before:
+        earlier, then = means[round]
+        if then == honest:
+            seen = dict.fromkeys(honest, earlier)
+            history.append(EarlierRound(round, simulator, seen, seen))
+    return replace(target, needs=frozenset({Capability.HAS_UPDATES}), number=last, history=tuple(history))
 
 
-def honest_mean(transcript: Transcript) -> tuple[ModelState, tuple[str, ...]] | None:
-    """The honest clients' mean model of the last stored round of sums, and their names; None where none or all collude."""
+def honest_means(transcript: Transcript) -> dict[int, tuple[ModelState, tuple[str, ...]]]:
+    """By stored round of sums, the honest clients' mean model and their names; no round in which all collude."""
     told, masked = dict[int, list[tuple[str, MaskedUpload]]](), dict[int, list[tuple[str, MaskedUpload]]]()
     for record, artifact in transcript.of_kind(MaskedUpload.kind):
         if isinstance(artifact, MaskedUpload):
             of_round = told if record.verb == TOLD else masked
             of_round.setdefault(record.round, []).append((record.origin, artifact))
-    rounds = [round for round in told if transcript.models_sent(round)]
-    if not rounds:
-        return None
-    last = max(rounds)
-    colluders = {client for client, _ in told[last]}
-    honest = tuple(sorted({client for client, _ in masked[last]} - colluders))
+    means = {}
+    for round in told:
+        received = next(iter(transcript.models_sent(round).values()), None)
+        if received is not None and (mean := _honest_mean(told[round], masked.get(round, []), received)) is not None:
+            means[round] = mean
+    return means
+
+
+def _honest_mean(
+    told: Sequence[tuple[str, MaskedUpload]], masked: Sequence[tuple[str, MaskedUpload]], received: ModelState
+) -> tuple[ModelState, tuple[str, ...]] | None:
+    """The same of one round: what colluders told of their masks, what all clients uploaded, and what they received."""
+    colluders = {client for client, _ in told}
+    honest = tuple(sorted({client for client, _ in masked} - colluders))
     if not honest:
         return None
 
     def total(kind: str) -> Tensor:
-        uploads = [one for client, one in masked[last] if client in honest and kind in one.state]
-        return honest_sum(uploads, [one for _, one in told[last] if kind in one.state])
+        uploads = [upload for client, upload in masked if client in honest and kind in upload.state]
+        return honest_sum(uploads, [upload for _, upload in told if kind in upload.state])
 
-    kinds = {name for _, one in masked[last] for name in one.state}
+    kinds = {name for _, upload in masked for name in upload.state}
     if ModelState.kind not in kinds:
         return None
     count = float(total(SampleCount.kind)) if SampleCount.kind in kinds else len(honest)
-    received = next(iter(transcript.models_sent(last).values()))
     mean = like(received, total(ModelState.kind) / count)
     assert isinstance(mean, ModelState)
     return replace(mean, client=SERVER), honest

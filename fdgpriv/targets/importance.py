@@ -13,7 +13,7 @@ from fdgpriv.artifacts.parameters import ImportanceWeights, ModelState
 from fdgpriv.defense import Defense
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, InRound, Simulator
-from fdgpriv.targets.target import Target
+from fdgpriv.targets.target import EarlierRound, Target
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.threat import Capability
 
@@ -180,12 +180,24 @@ def importance_target(transcript: Transcript, trained: Target[Simulator] | None)
     wire = recorded(trained.wire)
     if not wire:
         return None
+    simulator = ImportanceSimulator(trained.simulator, trained.simulator.defense, includes_model)
     return Target(
-        simulator=ImportanceSimulator(trained.simulator, trained.simulator.defense, includes_model),
+        simulator=simulator,
         level="client",
         wire=wire,
         clients=tuple(wire),
         received_model=trained.received_model,
+        number=trained.number,
+        history=tuple(
+            EarlierRound(
+                earlier.number,
+                replace(simulator, training=earlier.simulator),
+                recorded(earlier.wire),
+                earlier.received_model,
+            )
+            for earlier in trained.history
+            if earlier.whole and isinstance(earlier.simulator, TrainingSimulator) and recorded(earlier.wire)
+        ),
         earlier=recorded(trained.earlier),
         needs=frozenset({Capability.SEES_INDIVIDUAL_ARTIFACT, Capability.HAS_UPDATES}),
         expensive=True,

@@ -37,7 +37,7 @@ class Plant:
 
     def make(self, simulator: Simulator, held: HeldImages, index: Tensor, rng: torch.Generator) -> Artifact:
         """As `simulator.make`, mixed with the artifact of a whole client with some of the images of `held`."""
-        whose = (id(held.images), id(held.received_model))
+        whose = (id(held.images), id(held.received_model), id(simulator))
         key = (*whose, tuple(index.tolist()), bytes(rng.get_state().numpy()))
         leak = self.leaks.get(key, lambda: simulator.make(held, index, rng).in_file())
         covers = self.covers.get(whose, lambda: self._whole_clients(simulator, held))

@@ -16,7 +16,6 @@ from fdgpriv.targets.honest_mean import honest_mean_target
 from fdgpriv.targets.importance import importance_target
 from fdgpriv.targets.label_marginal import marginal_target
 from fdgpriv.targets.recorded_styles import RecordedStyles
-from fdgpriv.targets.repeated_styles import repeated_target
 from fdgpriv.targets.sample_count import count_target
 from fdgpriv.targets.shared_model import shared_model_target
 from fdgpriv.targets.shared_style import shared_style_target
@@ -38,10 +37,9 @@ def recorded_targets(
 ) -> Mapping[str, Target[Simulator]]:
     """By name, the artifacts of this run that can be evaluated, each with its simulator."""
     trained = training_target(transcript, method, federation, defense, population)
-    repeated = None if evidence is None or defense.anonymous else repeated_target(evidence, defense)
     first_models = received_models(transcript.models_sent(0), population)
     found = (
-        None if evidence is None else style_target(evidence, defense, repeated),
+        None if evidence is None else style_target(evidence, defense),
         trained,
         importance_target(transcript, trained),
         shared_model_target(transcript, method, federation, defense, population),
@@ -56,7 +54,10 @@ def recorded_targets(
         statistics_target(transcript, method, federation, defense, population),
         validation_target(transcript, method, federation, defense, population),
     )
-    return {target.called: _as_shared(target, defense, population) for target in found if target is not None}
+    known = [target for target in found if target is not None]
+    if defense.anonymous:  # nobody knows which artifacts of several rounds are one client's
+        known = [replace(target, history=()) for target in known]
+    return {target.called: _as_shared(target, defense, population) for target in known}
 
 
 def _as_shared(target: Target[Simulator], defense: Defense, population: Population) -> Target[Simulator]:
@@ -67,5 +68,4 @@ def _as_shared(target: Target[Simulator], defense: Defense, population: Populati
     few = frozenset(name for name, data in population.shadows.items() if defense.withholds(like, len(data)))
     if not few:
         return target
-    repeated = None if target.repeated is None else replace(target.repeated, withheld=few)
-    return replace(target, withheld=few, repeated=repeated)
+    return replace(target, withheld=few)

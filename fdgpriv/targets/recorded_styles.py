@@ -32,6 +32,7 @@ class RecordedStyles:
             list.
         source: Computes styles.
         model: The global model of that round, in evaluation mode.
+        receivers: By client, all other clients that received it.
         earlier: By client, its artifact of the first such round, if that is another.
         past: For each earlier round in which all of these clients shared too, in order, their artifacts and the model
             that styles were computed under; None for the same model.
@@ -41,6 +42,7 @@ class RecordedStyles:
     receiver: Mapping[str, str]
     source: StyleSource
     model: nn.Module
+    receivers: Mapping[str, frozenset[str]] = field(default_factory=dict)
     earlier: Mapping[str, StyleStatistics] = field(default_factory=dict)
     past: Sequence[tuple[Mapping[str, StyleStatistics], ModelState | None]] = ()
     _of_clients: CacheOfTensors[Moments] = field(default_factory=lambda: CacheOfTensors(CLIENTS_KEPT), init=False)
@@ -87,7 +89,8 @@ class RecordedStyles:
             for round, shared in sorted(by_round.items())
             if round < last and shared.keys() >= wire.keys()
         ]
-        return cls(wire, receiver, source, model.eval(), earlier, past)
+        every = {name: frozenset(received) for name, received in receivers.items()}
+        return cls(wire, receiver, source, model.eval(), every, earlier, past)
 
     @cached_property
     def rounds(self) -> tuple["RecordedStyles", ...]:

@@ -20,7 +20,7 @@ from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Diverged, Wire
 from fdgpriv.targets.recorded_styles import each_halfway
 from fdgpriv.targets.simulator import Simulator, like_any
-from fdgpriv.targets.target import Target
+from fdgpriv.targets.target import EarlierRound, Target
 from fdgpriv.targets.training import TrainingSimulator
 
 GLOBAL_MODEL = "global_model"
@@ -73,13 +73,25 @@ def shared_model_target(
     if round < 1 or len(clients) < 2:
         return None
     receivers = each_halfway(clients)
-    if not getattr(method, "personal", False):
-        models = dict.fromkeys(clients, next(iter(models.values())))
-    shared = {name: models[receivers[name]] for name in clients if receivers[name] in models}
+    personal = getattr(method, "personal", False)
+
+    def of_clients(models: Mapping[str, ModelState]) -> dict[str, ModelState]:
+        """By client, the model that an adversary sees: that of its counterpart where each has its own."""
+        if not personal:
+            return dict.fromkeys(clients, next(iter(models.values())))
+        return {name: models[receivers[name]] for name in clients if receivers[name] in models}
+
+    shared = of_clients(models)
     if not shared:
         return None
     simulator = SharedModelSimulator(ModelState.kind, method, federation, defense, like_any(population.clients), 0)
-    return replace(model_of_several(GLOBAL_MODEL, simulator, shared), receiver=receivers)
+    history = []
+    for earlier in range(1, round):  # the model of round 0 was trained on nobody's images
+        before = transcript.models_sent(earlier)
+        if before and (seen := of_clients(before)).keys() == shared.keys():
+            history.append(EarlierRound(earlier, simulator, seen, seen))
+    target = model_of_several(GLOBAL_MODEL, simulator, shared)
+    return replace(target, receiver=receivers, number=round, history=tuple(history))
 
 
 def model_of_several(name: str, simulator: SharedModelSimulator, models: Mapping[str, ModelState]) -> Target[Simulator]:

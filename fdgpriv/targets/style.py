@@ -12,7 +12,7 @@ from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
 from fdgpriv.defense import Defense
 from fdgpriv.targets.recorded_styles import RecordedStyles
 from fdgpriv.targets.simulator import HeldImages, InRound, Simulator
-from fdgpriv.targets.target import Target
+from fdgpriv.targets.target import EarlierRound, Target
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,8 +127,8 @@ class StyleSimulator(Simulator):
         return replace(self, template=moved)
 
 
-def style_target(evidence: RecordedStyles, defense: Defense, repeated: Target[Simulator] | None) -> Target[Simulator]:
-    """The style statistics of a run's last round, with those of several rounds as `repeated`."""
+def style_target(evidence: RecordedStyles, defense: Defense) -> Target[Simulator]:
+    """The style statistics of a run's last round, with those of the earlier rounds."""
     template = evidence.template
     wire: Mapping[str, Artifact] = evidence.wire if template.level == "client" else {}
     return Target(
@@ -137,6 +137,12 @@ def style_target(evidence: RecordedStyles, defense: Defense, repeated: Target[Si
         wire=wire,
         clients=tuple(evidence.wire),
         receiver=evidence.receiver,
+        receivers=evidence.receivers,
+        number=template.round,
+        history=tuple(
+            EarlierRound(styles.template.round, StyleSimulator(styles, defense, styles.template), styles.wire)
+            for styles in evidence.rounds[:-1]
+            if template.level == "client"
+        ),
         earlier=evidence.earlier if template.level == "client" else {},
-        repeated=repeated,
     )

@@ -1,7 +1,7 @@
 """A target: recorded artifacts of one kind, which belong to the evaluator, and the simulator that makes more of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from fdgpriv.artifacts.artifact import Artifact
@@ -10,7 +10,32 @@ from fdgpriv.targets.simulator import Simulator
 from fdgpriv.threat import Capability, ThreatModel
 from fdgpriv.utils.cache import Cache
 
+EXPENSIVE_ROUNDS = 2  # earlier rounds of which artifacts are simulated where simulating one is expensive
+
 C = TypeVar("C", bound=Simulator)
+
+
+@dataclass(frozen=True, eq=False)
+class EarlierRound:
+    """Recorded artifacts of one kind in an earlier round than a target's.
+
+    Attributes:
+        number: Of the round, from 0.
+        simulator: Makes more of them.
+        wire: By client, its artifact; for a group's artifact, the one that applies to the client.
+        received_model: By client or shadow client, the model it received in that round, where artifacts depend on it.
+        whole: Whether these have all their tensors; otherwise only the small ones, and none can be simulated.
+    """
+
+    number: int
+    simulator: Simulator
+    wire: Mapping[str, Artifact]
+    received_model: Mapping[str, ModelState] = field(default_factory=dict)
+    whole: bool = True
+
+    def of_clients(self, received_model: Mapping[str, ModelState]) -> "EarlierRound":
+        """The round for clients that are all simulated, with the models that they receive."""
+        return replace(self, wire={}, received_model=received_model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,13 +50,15 @@ class Target(Generic[C]):
         clients: All that shared one.
         received_model: By client or shadow client, the model it received in that round, where artifacts depend on it.
         receiver: By client, another client that received its artifact.
+        receivers: By client, the other clients that received its artifact.
+        number: The round of these artifacts, from 0.
+        history: The earlier recorded rounds, the oldest first.
         earlier: By client, its artifact in the first recorded round, if that is another.
         needs: Capabilities that an adversary needs to observe them.
         expensive: Whether simulating or evaluating one is expensive, so that each control has fewer.
         trained: Whether a client trains them, from a model that has been trained on its images before.
         withheld: Shadow clients that the defense would have let share none.
         name: Its name where that is not its kind.
-        repeated: The artifacts of all recorded rounds combined, where clients shared in several.
     """
 
     simulator: C
@@ -40,13 +67,15 @@ class Target(Generic[C]):
     clients: Sequence[str]
     received_model: Mapping[str, ModelState] = field(default_factory=dict)
     receiver: Mapping[str, str] = field(default_factory=dict)
+    receivers: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    number: int = 0
+    history: tuple[EarlierRound, ...] = ()
     earlier: Mapping[str, Artifact] = field(default_factory=dict)
     needs: frozenset[Capability] = frozenset()
     expensive: bool = False
     trained: bool = False
     withheld: frozenset[str] = frozenset()
     name: str = ""
-    repeated: "Target[Simulator] | None" = None
     _at: "Cache[Target[Simulator]]" = field(default_factory=Cache, init=False)
 
     @property
@@ -73,6 +102,14 @@ class Target(Generic[C]):
     def own_models(self) -> bool:
         """Whether clients received models of their own, so that computations cannot be shared between them."""
         return len({id(model) for model in self.received_model.values()}) > 1
+
+    @property
+    def simulated_history(self) -> tuple[EarlierRound, ...]:
+        """The earlier rounds of which artifacts are simulated: all; the first and a middle one where that is expensive."""
+        known = tuple(earlier for earlier in self.history if earlier.whole)
+        if not self.expensive or len(known) <= EXPENSIVE_ROUNDS:
+            return known
+        return tuple(known[len(known) * i // EXPENSIVE_ROUNDS] for i in range(EXPENSIVE_ROUNDS))
 
     def refused(self, threat: ThreatModel) -> str | None:
         """Why this adversary cannot observe them, or None."""

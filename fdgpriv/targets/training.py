@@ -19,7 +19,7 @@ from fdgpriv.federation.transcript import Transcript
 from fdgpriv.models.copied import copied
 from fdgpriv.models.from_cpu import from_cpu
 from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, InRound, Simulator, like_any
-from fdgpriv.targets.target import Target
+from fdgpriv.targets.target import EarlierRound, Target
 from fdgpriv.threat import Capability
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
@@ -182,16 +182,13 @@ def training_target(
     """Models or updates of the last round for which these and the received models are recorded."""
     if method.disclosure().training is None:
         return None
-    uploads: dict[int, dict[str, Artifact]] = {}
-    for kind in (ModelState.kind, ModelUpdate.kind):
-        for record, artifact in transcript.of_kind(kind):
-            if record.receiver == SERVER and artifact is not None:
-                uploads.setdefault(record.round, {})[record.origin] = artifact
-    rounds = [round for round, by_client in uploads.items() if by_client.keys() <= transcript.models_sent(round).keys()]
+    uploads = _uploads(transcript, small=False)
+    models = {round: transcript.models_sent(round) for round in uploads}
+    rounds = sorted(round for round, by_client in uploads.items() if by_client.keys() <= models[round].keys())
     if not rounds:
         return None
-    last, first = max(rounds), min(rounds)
-    wire, received_model = uploads[last], transcript.models_sent(last)
+    last, first = rounds[-1], rounds[0]
+    wire, received_model = uploads[last], models[last]
     empty = like_any(population.clients)
     simulator = TrainingSimulator(next(iter(wire.values())).kind, method, federation, defense, empty, last)
     started = transcript.model_sent(first)
@@ -203,11 +200,43 @@ def training_target(
         wire=wire,
         clients=tuple(wire),
         received_model=received_models(received_model, population),
+        number=last,
+        history=tuple(
+            EarlierRound(
+                round, replace(simulator, round=round), uploads[round], received_models(models[round], population)
+            )
+            if round in rounds
+            else small
+            for round, small in _small_rounds(transcript, simulator, population, last)
+        ),
         earlier=uploads[first] if first != last else {},
         needs=frozenset({Capability.HAS_UPDATES}),
         expensive=True,
         trained=True,
     )
+
+
+def _uploads(transcript: Transcript, small: bool) -> dict[int, dict[str, Artifact]]:
+    """By round and client, the models or updates that are stored; if `small`, only their small tensors."""
+    uploads: dict[int, dict[str, Artifact]] = {}
+    for kind in (ModelState.kind, ModelUpdate.kind):
+        for record, artifact in transcript.of_kind(kind, small):
+            if record.receiver == SERVER and artifact is not None:
+                uploads.setdefault(record.round, {})[record.origin] = artifact
+    return uploads
+
+
+def _small_rounds(
+    transcript: Transcript, simulator: TrainingSimulator, population: Population, last: int
+) -> list[tuple[int, EarlierRound]]:
+    """Every round before the last in which clients shared, with the small tensors of what they shared and received."""
+    small = []
+    for round, wire in sorted(_uploads(transcript, small=True).items()):
+        models = transcript.models_sent(round, small=True)
+        if round < last and wire.keys() <= models.keys():
+            received = received_models(models, population)
+            small.append((round, EarlierRound(round, replace(simulator, round=round), wire, received, whole=False)))
+    return small
 
 
 def received_models(received_model: Mapping[str, ModelState], population: Population) -> dict[str, ModelState]:

@@ -23,6 +23,7 @@ class LinkedClient(Task):
     relevant = 0.15
     weighed = False
     ranks = True
+    hides_names = True
     scopes: ClassVar[tuple[str, ...]] = ("client",)
 
     def askable(self, truth: GroundTruth) -> bool:
