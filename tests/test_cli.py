@@ -230,7 +230,7 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(
     assert comparable(out) == comparable(small)
     after = read_json(folder / "trained.json", TypeAdapter(Trained))
     assert after.train_s == before.train_s  # what was trained was not trained again
-    assert {name for name in after.files if after.files[name] != before.files[name]} == {TENSORS, MANIFEST}  # thinned
+    assert {name for name in after.files if after.files[name] != before.files[name]} <= {TENSORS, MANIFEST}  # thinned
 
 
 def stop(*given: Any, **named: Any) -> None:
