@@ -44,24 +44,23 @@ def together_in_file(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _mapped(tensors: Sequence[Tensor]) -> list[Tensor]:
     ends = list(accumulate(-(-tensor.nbytes // _ALIGNED) * _ALIGNED for tensor in tensors))
-    whole, found = _file(ends[-1]), []
+    whole, found = _file(ends[-1], tensors), []
     for start, tensor in zip([0, *ends[:-1]], tensors, strict=True):
         found.append(whole[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape))
-        found[-1].copy_(tensor.detach())
     return found
 
 
-def _file(size: int) -> Tensor:
-    """Zeros (size,) of bytes in a temporary file."""
+def _file(size: int, tensors: Sequence[Tensor] = ()) -> Tensor:
+    """The bytes (size,) of these tensors, each at a multiple of `_ALIGNED`, then zeros, in a temporary file."""
     try:
-        return _temporary(size)
+        return _temporary(size, tensors)
     except OSError as error:
         raise OSError(
             error.errno, error.strerror, f"TMPDIR, the folder for temporary files ({gettempdir()})"
         ) from error
 
 
-def _temporary(size: int) -> Tensor:
+def _temporary(size: int, tensors: Sequence[Tensor]) -> Tensor:
     handle, name = mkstemp(prefix="fdgpriv-")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -69,6 +68,10 @@ def _temporary(size: int) -> Tensor:
                 os.posix_fallocate(handle, 0, size)
             else:
                 file.write(bytes(size))
+                file.seek(0)
+            for tensor in tensors:  # writing is faster than copying into mapped memory, page by page
+                file.write(tensor.detach().contiguous().flatten().view(torch.uint8).numpy())
+                file.seek(-tensor.nbytes % _ALIGNED, os.SEEK_CUR)
         return torch.from_file(name, shared=True, size=size, dtype=torch.uint8)
     finally:
         Path(name).unlink()
