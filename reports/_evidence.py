@@ -119,7 +119,10 @@ def _test(attack: AttackFinding, test: Leakage | None) -> tuple[Cell, ...]:
     positive = attack.positive_control
     succeeded = {True: "succeeds", False: "fails", None: "not decided"}[positive.succeeded] if positive else "–"
     return (
-        text(spoken(attack.attack), "leaks on its own" if test and test.marked else ""),
+        text(
+            spoken(attack.attack),
+            "; ".join(filter(None, ("leaks on its own" if test and test.marked else "", _read(attack)))),
+        ),
         number(measured(figure, places), metric(attack.headline)),
         number(measured(beside, places), spoken(control or "")),
         number(measured(test.lead if test else None)),
@@ -128,6 +131,15 @@ def _test(attack: AttackFinding, test: Leakage | None) -> tuple[Cell, ...]:
         text(succeeded, measured(positive.value) if positive else ""),
         count("–" if test is None or test.planted is None else f"{test.planted:.0%}"),
     )
+
+
+def _read(attack: AttackFinding) -> str:
+    """How much of its view the attack read; empty where that is the observed artifact alone."""
+    view = attack.view
+    if view is None or (view.rounds, view.clients) == (1, 1):
+        return ""
+    rounds = f"{view.rounds} round{'s' * (view.rounds > 1)}"
+    return f"reads {rounds} of {view.clients} client{'s' * (view.clients > 1)}"
 
 
 def figures(run: Run, shown: bool) -> tuple[Figures, ...]:
