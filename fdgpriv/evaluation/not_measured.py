@@ -38,6 +38,12 @@ def not_measured(
             f"The attacker that does not know the defense was not evaluated on {', '.join(costly)}, which it would have to "
             "train again: --preset thorough does."
         )
+    if attacked:
+        found.append(
+            "Not evaluated: a server that departs from the protocol (for instance one that chooses the models it sends), an "
+            "adversary that controls several clients, and the difference of a client's artifacts before and after it gains "
+            "one image."
+        )
     if once:
         found.append("Training was done once per seed: intervals of accuracies are over images, not over trainings.")
     else:
