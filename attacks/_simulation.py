@@ -233,9 +233,7 @@ def simulated(
     def drawn(turn: int) -> tuple[int, Tensor, torch.Generator]:
         rng = generator(adversary.seed, 16, size, turn)
         d, alpha = turn % len(domains), alphas[turn % len(alphas)]
-        draws = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
-        skew = torch.from_numpy(draws.dirichlet([alpha] * adversary.classes)).float() + 1e-9
-        return d, torch.multinomial(skew[domains[d].labels], min(size, len(domains[d])), generator=rng), rng
+        return d, skewed(domains[d], adversary.classes, size, alpha, rng), rng
 
     def made(turns: Sequence[int]) -> list[SimulatedClient]:
         parties, rng = [drawn(turn) for turn in turns], generator(adversary.seed, 48, size, turns[0])
@@ -254,6 +252,13 @@ def simulated(
     every = [tuple(range(count))] if adversary.joint else [(turn,) for turn in range(count)]
     learned = [adversary.cache.get((simulated, size, turns, alphas, received), partial(made, turns)) for turns in every]
     return [client for clients in learned for client in clients]
+
+
+def skewed(domain: Domain, classes: int, size: int, alpha: float, rng: torch.Generator) -> Tensor:
+    """Indices of at most `size` images of a domain, in label shares drawn from a Dirichlet of this concentration."""
+    draws = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
+    skew = torch.from_numpy(draws.dirichlet([alpha] * classes)).float() + 1e-9
+    return torch.multinomial(skew[domain.labels], min(size, len(domain)), generator=rng)
 
 
 def simulated_by_domain(adversary: Adversary, per_size: int, received: ReceivedModels) -> tuple[Vectors, Tensor]:

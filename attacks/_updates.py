@@ -1,33 +1,23 @@
-"""Reads labels, batch statistics and prior images from clients' updates, from which the inversions start.
-
-The bias of class c in the last layer changes by the mean of p_c - y_c over the batch. For a single image only its
-label's entry is negative (Zhao et al., "iDLG", 2020). For several, label counts solve a linear system whose matrix, the
-mean probabilities by true class, and whose scale are estimated on public images (Geng et al., "Towards general deep
-leakage in FL", 2021).
-"""
+"""Reads labels, batch statistics and prior images from clients' updates, from which the inversions start."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import torch
-from scipy.optimize import nnls
 from torch import Tensor, nn
 
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.moments import Moments, stacked
 from fdgpriv.artifacts.parameters import ModelState
-from fdgpriv.results.utility import logits
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.utils.seeds import generator
 
+from ._batch_labels import LabelEstimator
 from ._batchnorm import batches_seen, bn_layers, revealed, shares_statistics
-from ._inversion import ImagePrior, bias_change
+from ._inversion import ImagePrior
 from ._latent_prior import LatentPrior
-
-_LOOKED_AT = 300  # at most so many public images
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +50,6 @@ def uploads(
     most: int,
     layers: slice,
     simulations: int,
-    rng: torch.Generator,
 ) -> Iterator[Uploads]:
     """Groups the observations by received model and number of images; `model` holds the received model at each yield.
 
@@ -70,8 +59,7 @@ def uploads(
         observations: All.
         most: At most so many images are reconstructed for one upload.
         layers: Which of the BatchNorm layers, in order, are used.
-        simulations: Updates of single public images to learn from, over all received models.
-        rng: Of the update that scales labels.
+        simulations: Updates of single public images to learn from, over all received models, and steps of updates of several.
     """
     simulator = adversary.simulator(TrainingSimulator)
     models = len({id(observation.received_model) for observation in observations})
@@ -84,8 +72,8 @@ def uploads(
         revealed_moments = [revealed(model, state, received_model.state, batches) for state in after]
         moments = {name: stacked([one[name] for one in revealed_moments]) for name in list(revealed_moments[0])[layers]}
         own = batches > 0 or not shares_statistics(received_model.state)
-        estimator = LabelEstimator(adversary, model, received_model, n_images, rng)
-        shares = [estimator(change) for change in changes]
+        estimator = LabelEstimator(adversary, received_model, n_images, simulations // models)
+        shares = [estimator(observations[i].artifact) for i in places]
         labels = torch.stack([labels_of(share, min(most, n_images)) for share in shares])
         names = tuple(list(bn_layers(model))[layers])
         what = received_model, simulations // models, names, n_images == 1
@@ -140,46 +128,6 @@ def by_model_and_size(observations: Sequence[Observation]) -> Iterator[tuple[int
         yield n_images, places, received_model
 
 
-class LabelEstimator:
-    """Estimates label shares from updates of one received model and one number of images.
-
-    Args:
-        adversary: Public images, and how clients train.
-        model: The network, holding the received model, in evaluation mode.
-        received_model: The same.
-        images: Number of images of each update.
-        rng: Of one simulated update.
-    """
-
-    def __init__(
-        self, adversary: Adversary, model: nn.Module, received_model: ModelState, images: int, rng: torch.Generator
-    ) -> None:
-        self.images, self.classes = images, adversary.classes
-        simulator = adversary.simulator(TrainingSimulator)
-        self.layer = simulator.last_layer
-        if images == 1:
-            return
-        self.pull = adversary.cache.get((_pull, received_model), lambda: _pull(adversary, model))
-        domain = max(adversary.held, key=len)
-        index = torch.randperm(len(domain), generator=rng)[:images]
-        simulated = adversary.make(domain.images, domain.labels, index, rng, received_model)
-        known = self.pull @ _shares(domain.labels[index], adversary.classes)
-        moved = bias_change(simulator.change(simulated, received_model), self.layer)
-        self.scale = max(1e-12, float(known @ moved / known.square().sum().clamp_min(1e-12)))
-
-    def __call__(self, change: Mapping[str, Tensor]) -> Tensor:
-        """The share of each label (K,), summing to 1, estimated from a change (received minus trained)."""
-        moved = bias_change(change, self.layer)
-        if self.images == 1:
-            return _shares(moved.argmin()[None], self.classes)
-        weight = 10.0  # of the equation that the shares sum to 1
-        system = torch.cat([self.pull, torch.full((1, self.classes), weight)]).double().numpy()
-        target = torch.cat([moved / self.scale, torch.tensor([weight])]).double().nan_to_num(0, 0, 0).numpy()
-        found, _ = nnls(system, np.clip(target, -1e3, 1e3))
-        shares = torch.from_numpy(found).float()
-        return shares / shares.sum().clamp_min(1e-9)
-
-
 def labels_of(shares: Tensor, count: int) -> Tensor:
     """`count` labels in these shares (K,), by largest remainders, in ascending order."""
     exact = shares * count
@@ -187,21 +135,3 @@ def labels_of(shares: Tensor, count: int) -> Tensor:
     missing = count - int(whole.sum())
     whole[(exact - whole).topk(max(0, missing)).indices] += 1
     return torch.repeat_interleave(torch.arange(len(shares)), whole)[:count]
-
-
-def _shares(labels: Tensor, classes: int) -> Tensor:
-    return labels.bincount(minlength=classes) / len(labels)
-
-
-@torch.no_grad()
-def _pull(adversary: Adversary, model: nn.Module) -> Tensor:
-    """(K, K): column a is the mean of p - y over public images of class a; uniform p where there are none."""
-    images, labels = (whole[:: -(-len(whole) // _LOOKED_AT)] for whole in adversary.public_images)
-    probabilities = logits(model, images).softmax(1)
-    rows = [
-        probabilities[labels == label].mean(0)
-        if (labels == label).any()
-        else torch.full((adversary.classes,), 1 / adversary.classes)
-        for label in range(adversary.classes)
-    ]
-    return torch.stack(rows).T - torch.eye(adversary.classes)

@@ -100,7 +100,7 @@ class DeepInversion(Attack):
         else:
             model = adversary.simulator(TrainingSimulator, Capability.HAS_BN).network().eval()
             adversary.threat.require(Capability.HAS_UPDATES)
-            given = uploads(adversary, model, observations, self.most, layers, self.simulations, rng)
+            given = uploads(adversary, model, observations, self.most, layers, self.simulations)
         predictions: dict[int, Prediction] = {}
         for found in given:
             drawn = torch.cat(

@@ -17,6 +17,7 @@ from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.moments import Moments
 from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
 from fdgpriv.attack import Attack
+from fdgpriv.metrics.matching import pairs
 from fdgpriv.metrics.pixels import psnr_per_image
 from fdgpriv.models.from_cpu import device_of
 from fdgpriv.targets.training import TrainingSimulator
@@ -29,11 +30,11 @@ from fdgpriv.utils.seeds import generator
 
 from ._batchnorm import apart, watched
 from ._inversion import around, descend, total_variation
-from ._updates import Uploads, uploads
+from ._updates import Uploads, by_model_and_size, uploads
 
 State = Mapping[str, Tensor]
 PRIORS = (inf, 100.0, 30.0)
-_HELD = 4  # held-back images of each domain
+_HELD, _HELD_GROUPS = 4, 2  # held-back updates of each domain, of single images and of several
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class GradientInversion(Attack):
         restarts: Random starts; the one with the least objective is kept.
         tv: Weight of the total variation.
         prior: Weight of the squared distance from the prior image; by default that of `PRIORS` which draws images best from
-            simulated updates of images that were held back; of infinity, the prior image itself is drawn.
+            simulated updates of as many images that were held back; of infinity, the prior image itself is drawn.
         bn: Weight of the batch statistics that the buffers reveal; 0 where they are not known.
         signed: Follow the gradient's sign only, as Geiping et al. do: better without `prior` and BatchNorm.
         unrolled: Steps of SGD on the whole batch that are differentiated through; 0 treats the update as one gradient.
@@ -83,19 +84,21 @@ class GradientInversion(Attack):
         if self.bn:
             adversary.threat.require(Capability.HAS_BN)
         model = adversary.simulator(TrainingSimulator, Capability.HAS_UPDATES).network().eval()
-        prior = self._chosen(adversary, model, observations[0].received_model) if self.prior is None else self.prior
+        priors: dict[int, float] = {}  # by number of images, chosen at the first received model
+        for n, _, received_model in by_model_and_size(observations):
+            if n not in priors:
+                weight = self.prior
+                priors[n] = self._chosen(adversary, model, received_model, n) if weight is None else weight
         labelled: dict[int, Tensor] = {}
-        for found in self._read(adversary, model, observations, rng):
-            drawn = self._drawn(model, found, prior, rng)
+        for found in self._read(adversary, model, observations):
+            drawn = self._drawn(model, found, priors[observations[found.places[0]].n_images], rng)
             for place, images, shares in zip(found.places, drawn, found.shares, strict=True):
                 labelled[place] = Labelled.of(images, shares)
         return Predictions([labelled[i] for i in range(len(observations))], set_size=self.most)
 
-    def _read(
-        self, adversary: Adversary, model: nn.Module, observations: Sequence[Observation], rng: torch.Generator
-    ) -> Iterator[Uploads]:
+    def _read(self, adversary: Adversary, model: nn.Module, observations: Sequence[Observation]) -> Iterator[Uploads]:
         layers = slice(None) if self.bn else slice(0)
-        return uploads(adversary, model, observations, self.most, layers, self.simulations, rng)
+        return uploads(adversary, model, observations, self.most, layers, self.simulations)
 
     def _drawn(self, model: nn.Module, found: Uploads, prior: float, rng: torch.Generator) -> list[Tensor]:
         """The images of each upload, at this weight of the prior images."""
@@ -108,26 +111,38 @@ class GradientInversion(Attack):
             drawn.append(self.inverted(model, *update, prior, found.own, rng))
         return drawn
 
-    def _chosen(self, adversary: Adversary, model: nn.Module, received_model: ModelState | None) -> float:
-        """The weight of the largest PSNR on single images that were held back; infinity where none were."""
-        held = [(domain, i) for domain in adversary.held_back for i in range(min(len(domain), _HELD))]
+    def _chosen(self, adversary: Adversary, model: nn.Module, received_model: ModelState, n: int) -> float:
+        """The weight of the largest PSNR on images that were held back, n in each update; infinity where none were.
+
+        The weights are tried in order, as long as the PSNR rises.
+        """
+        held = [
+            (domain, index)
+            for domain in adversary.held_back
+            for index in torch.arange(len(domain)).split(n)[: _HELD if n == 1 else _HELD_GROUPS]
+            if len(index) == min(n, len(domain))
+        ]
 
         def best() -> float:
             none = torch.zeros(0, dtype=torch.int64)
             seen, truth = [], []
-            for domain, i in held:
-                own, index = generator(adversary.seed, 54, i), torch.tensor([i])
+            for turn, (domain, index) in enumerate(held):
+                own = generator(adversary.seed, 54, n, turn)
                 made = adversary.make(domain.images, domain.labels, index, own, received_model)
-                seen.append(Observation(made, 1, none[None], none, received_model))
+                seen.append(Observation(made, n, none[None], none, received_model))
                 truth.append(domain.images[index])
-            (found,) = self._read(adversary, model, seen, generator(adversary.seed, 55))
-            reached = {}
+            (found,) = self._read(adversary, model, seen)
+            chosen, most = inf, -inf
             for prior in PRIORS:
                 drawn = self._drawn(model, found, prior, generator(adversary.seed, 55))
-                reached[prior] = float(psnr_per_image(torch.cat(drawn), torch.cat(truth)).mean())
-            return max(reached, key=reached.__getitem__)
+                matched = [pairs(images, true) for images, true in zip(drawn, truth, strict=True)]
+                reached = float(torch.cat([psnr_per_image(*pair) for pair in matched]).mean())
+                if reached <= most:
+                    break
+                chosen, most = prior, reached
+            return chosen
 
-        return adversary.cache.get((self, received_model), best) if held else inf
+        return adversary.cache.get((self, received_model, n), best) if held else inf
 
     def inverted(
         self,

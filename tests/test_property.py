@@ -76,7 +76,7 @@ def test_one_image_is_predicted_better_with_the_batch_statistics_that_its_update
 
     def error(layers: slice) -> float:
         model = one.adversary.simulator(TrainingSimulator).network().eval()
-        arguments = (one.adversary, model, observations, 1, layers, 120, generator(2))
+        arguments = (one.adversary, model, observations, 1, layers, 120)
         (found,) = updates.uploads(*arguments)
         return float((found.prior[torch.tensor(found.places).argsort(), 0] - truth).square().mean())
 
