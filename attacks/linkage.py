@@ -1,4 +1,4 @@
-"""Linkage: re-identifies the client of an artifact among all clients' artifacts of an earlier round (hypothesis H-S3)."""
+"""Linkage: re-identifies the client of an artifact among all clients' artifacts of earlier rounds (hypothesis H-S3)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +12,12 @@ from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.parameters import BatchNormStatistics, ImportanceWeights, ModelState, ModelUpdate
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
-from fdgpriv.statistics.linking import Practice, likeness, links_more, log_odds, standard
+from fdgpriv.statistics.linking import Practice, best_decay, likeness, links_more, log_odds, remembered, standard
 from fdgpriv.targets.simulator import HeldImages, InRound, Simulator
 from fdgpriv.targets.target import Target
 from fdgpriv.tasks.linked_client import LinkedClient
 from fdgpriv.tasks.task import Predictions
+from fdgpriv.utils.fields import PositiveInt
 from fdgpriv.utils.seeds import generator
 
 from ._simulation import Vectors, probe
@@ -24,19 +25,23 @@ from ._simulation import Vectors, probe
 
 @dataclass(frozen=True)
 class Linkage(Attack):
-    """Ranks the earlier artifacts by how likely the observed one is from the same client.
+    """Ranks the clients of earlier artifacts by how likely the observed one is from the same client.
 
-    Where artifacts of both rounds can be simulated, clients of public images practise: from them the attack learns what
-    in an artifact is its client's own, and scores by `log_odds`. Otherwise, or where practice shows it to link more,
-    artifacts of each round are standardised about their median and whitened along the principal axes of the earlier
-    ones, and the score is the cosine of the result: between rounds the model changes every client's artifact mostly in
-    the same way, and axes shared by all clients of a domain weigh no more than others.
+    Of several earlier rounds, whose artifacts it knows to be of the same clients, it takes a mean of standardised artifacts
+    (`remembered`). How much older rounds count is chosen by linking the latest of them with those before.
+
+    Of one earlier round: where artifacts of both rounds can be simulated, clients of public images practise: from them the
+    attack learns what in an artifact is its client's own, and scores by `log_odds`. Otherwise, or where practice shows it
+    to link more, artifacts of each round are standardised about their median and whitened along the principal axes of the
+    earlier ones, and the score is the cosine of the result (`likeness`): between rounds the model changes every client's
+    artifact mostly in the same way, and axes shared by all clients of a domain weigh no more than others.
 
     The positive control is artifacts of the same clients simulated again, without defense.
 
     Attributes:
         simulations: Simulated clients of each domain; half of them choose between the two scores.
         expensive_simulations: The same where simulating an artifact takes a training.
+        rounds: Earlier rounds that are read, at most: the latest.
     """
 
     reads = (StyleStatistics, ModelState, ModelUpdate, ImportanceWeights, BatchNormStatistics)
@@ -51,6 +56,7 @@ class Linkage(Attack):
 
     simulations: Annotated[int, Field(ge=4)] = 40
     expensive_simulations: Annotated[int, Field(ge=4)] = 12
+    rounds: PositiveInt = 8
 
     def inapplicable(self, target: Target[Simulator]) -> str | None:
         if len(target.earlier) < 2:
@@ -65,6 +71,9 @@ class Linkage(Attack):
         before = torch.stack([adversary.vector(artifact, origin) for artifact in adversary.earlier])
         peers = torch.stack([adversary.vector(artifact, received_model) for artifact in adversary.latest])
         now = adversary.vectors(observations)
+        if len(known := self.known_rounds(adversary)) > 1:
+            reference = remembered(known, best_decay(known))
+            return Predictions(list(likeness(now, reference)), {"mean_image": [-reference.square().sum(1)]})
         ordinary = -standard(before).square().sum(1)
         scores = likeness(now, before)
         if first is not None:
@@ -74,6 +83,19 @@ class Linkage(Attack):
             if links_more(practice, classify):
                 scores = log_odds(now, before, practice, classify, peers)
         return Predictions(list(scores), {"mean_image": [ordinary]})
+
+    def known_rounds(self, adversary: Adversary) -> list[Tensor]:
+        """The standardised artifacts (N, D) of the same clients in each earlier round kept whole, the latest first."""
+        rounds = []
+        for recorded, artifacts in adversary.earlier_rounds:
+            if recorded.whole:
+                # of any client: subtracting the median removes it
+                origin = next(iter(recorded.received_models.values()), None)
+                rounds.append((recorded.simulator, origin, artifacts))
+        return [
+            standard(torch.stack([simulator.vector(artifact, origin) for artifact in artifacts]))
+            for simulator, origin, artifacts in reversed(rounds[-self.rounds :])
+        ]
 
     def practised(self, adversary: Adversary, first: InRound, received_model: ModelState | None) -> Practice:
         """Artifacts of simulated clients in the last round and in the first."""

@@ -108,6 +108,54 @@ def test_unrelated_rounds_link_nobody(rng: torch.Generator) -> None:
     assert linked_client._rank(torch.zeros(5), 2) == 2  # who cannot be told apart is not found
 
 
+def drifting(rng: torch.Generator, rounds: int, drift: float, noise: float) -> list[Tensor]:
+    """The same 40 clients' artifacts in several rounds, the latest first: what is a client's own drifts, plus noise."""
+    own, found = torch.randn(40, 60, generator=rng), list[Tensor]()
+    for _ in range(rounds):
+        own = (1 - drift) ** 0.5 * own + drift**0.5 * torch.randn(40, 60, generator=rng)
+        found.append(linking.standard(own + noise * torch.randn(40, 60, generator=rng)))
+    return found[::-1]
+
+
+def linked(now: Tensor, reference: Tensor) -> float:
+    return float((linking.likeness(now, reference).argmax(1) == torch.arange(len(now))).float().mean())
+
+
+def test_noisy_rounds_are_averaged_and_of_drifting_ones_the_latest_counts_most(rng: torch.Generator) -> None:
+    now, *noisy = drifting(rng, 9, drift=0.0, noise=2.2)
+    decay = linking.best_decay(noisy)
+    assert decay >= 0.75
+    assert linked(now, linking.remembered(noisy, decay)) > linked(now, noisy[0]) + 0.25
+    now, *moving = drifting(rng, 9, drift=0.7, noise=0.1)
+    decay = linking.best_decay(moving)
+    assert decay <= 0.5
+    assert linked(now, linking.remembered(moving, decay)) > linked(now, linking.remembered(moving, 1.0)) + 0.15
+    now, *unrelated = (torch.randn(40, 60, generator=rng) for _ in range(9))
+    assert linked(now, linking.remembered(unrelated, linking.best_decay(unrelated))) < 0.15
+
+
+def test_what_is_remembered_is_a_weighted_mean(rng: torch.Generator) -> None:
+    rounds = list(torch.randn(3, 5, 4, generator=rng))
+    plain = (rounds[0] + 0.5 * rounds[1] + 0.25 * rounds[2]) / 1.75
+    torch.testing.assert_close(linking.remembered(rounds, 0.5), plain)
+    assert torch.equal(linking.remembered(rounds, 0.0), rounds[0])
+
+
+def test_several_earlier_rounds_are_read(tiny: Dataset, tmp_path: Path) -> None:
+    evaluator = fit(tiny, clients=6, settings={"rounds": "4"}, keep="all").evaluator()
+    attack, target = Attack.named("linkage")(), evaluator.target("style_statistics")
+    (one,) = evaluator.adversaries(target, threat("server"), (None,), attack.task)
+    known = attack.known_rounds(one.adversary)
+    assert len(one.adversary.earlier_rounds) == 3
+    assert len(known) == 3
+    for rows, (recorded, artifacts) in zip(known, reversed(one.adversary.earlier_rounds), strict=True):
+        vectors = torch.stack([recorded.simulator.vector(artifact, None) for artifact in artifacts])
+        assert torch.equal(rows, linking.standard(vectors))
+    assert len(type(attack)(rounds=2).known_rounds(one.adversary)) == 2
+    scores = evaluated(evaluator, tmp_path).by_size[None]
+    assert mean(scores, "attack") > mean(scores, "other_client") + 0.3
+
+
 def evaluated(evaluator: Evaluator, out: Path) -> AttackScores:
     trials = AttackTrials(evaluator, Attack.named("linkage")(), threat("server"))
     (found,) = AttackEvaluation(trials, "linkage", "style_statistics", True, out, "c").run().values()

@@ -1,6 +1,6 @@
 """Scores of pairs of artifacts of two rounds: how likely both are of one client."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +14,7 @@ _FAR = 3.0  # largest standardised value
 _RIDGE = 0.1  # times the mean variance of an axis, added to every variance
 _WEIGHT = 1.0  # simulated artifacts that count when the observed ones are centred and scaled
 _MOST = 0.99  # correlation
+_DECAYS = (0.0, 0.25, 0.5, 0.75, 1.0)  # how much a round counts against the next one
 _DOUBT = 0.05  # how often a domain is named wrongly, whatever the discriminant says
 
 
@@ -117,6 +118,35 @@ def likeness(now: Tensor, before: Tensor) -> Tensor:
     white = axes.Vh.T / (variance + _RIDGE * variance.mean()).sqrt()
     ours, theirs = (torch.nn.functional.normalize(rows @ white, dim=1) for rows in (ours, theirs))
     return ours @ theirs.T
+
+
+def remembered(rounds: Sequence[Tensor], decay: float) -> Tensor:
+    """The mean (N, D) of the same clients' standardised artifacts in several rounds, the latest first.
+
+    Each round counts `decay` times as much as the one after it.
+    """
+    weights = [decay**age for age in range(len(rounds))]
+    total = torch.zeros_like(rounds[0])
+    for weight, rows in zip(weights, rounds, strict=True):
+        if weight:
+            total += weight / sum(weights) * rows
+    return total
+
+
+def best_decay(rounds: Sequence[Tensor]) -> float:
+    """The decay with which the latest of these rounds, whose clients are known, is best linked with those before it.
+
+    That is: most clients linked, and of equally many the largest mean margin.
+    """
+    latest, *before = rounds
+    itself = torch.eye(len(latest), dtype=torch.bool)
+
+    def linked(decay: float) -> tuple[int, float]:
+        scores = likeness(latest, remembered(before, decay))
+        margin = scores.diagonal() - scores.masked_fill(itself, -torch.inf).amax(1)
+        return int((margin > 0).sum()), float(margin.mean())
+
+    return max(_DECAYS, key=linked)
 
 
 def standard(rows: Tensor) -> Tensor:
