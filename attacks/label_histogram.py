@@ -19,12 +19,13 @@ from fdgpriv.targets.target import Target
 from fdgpriv.tasks.label_shares import LabelShares, as_shares
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt, TwoOrMore
 
+from ._last_layer import centred_shares, reads_last_layer
 from ._simulation import ALPHAS, Vectors, received_models, simulate, simulated
 
 
 @dataclass(frozen=True)
 class LabelHistogram(Attack):
-    """Linear or kernel ridge regression from artifact to label distribution, fitted on clients simulated from auxiliary images.
+    """Growth of the last layer beside other clients' where these are seen, else regression on simulated clients.
 
     Attributes:
         simulations: Simulated clients of each size. An adversary that practises on other looks of its images simulates a
@@ -33,6 +34,7 @@ class LabelHistogram(Attack):
             be read in any.
         in_each: Number of images in each of them.
         expensive_simulations: The same where simulating one takes a training.
+        last_layer_simulations: Simulated clients that tell how a last layer grows with label shares.
         alphas: Dirichlet concentrations: below 1 a few classes, 100 nearly uniform.
     """
 
@@ -51,14 +53,21 @@ class LabelHistogram(Attack):
     learned = True
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {"simulations": 60, "expensive_simulations": 6, "looks": 12, "in_each": 30},
-        "thorough": {"simulations": 3000, "expensive_simulations": 80},
+        "quick": {
+            "simulations": 60,
+            "expensive_simulations": 6,
+            "last_layer_simulations": 9,
+            "looks": 12,
+            "in_each": 30,
+        },
+        "thorough": {"simulations": 3000, "expensive_simulations": 80, "last_layer_simulations": 60},
     }
 
     simulations: Annotated[int, Field(ge=6)] = 600
     looks: PositiveInt = 24
     in_each: PositiveInt = 60
     expensive_simulations: TwoOrMore = 32
+    last_layer_simulations: TwoOrMore = 24
     alphas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = ALPHAS
 
     @classmethod
@@ -66,20 +75,32 @@ class LabelHistogram(Attack):
         return FEW_GROUP_SIZES if target.expensive else (1, 5, None)
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
+        found: list[Tensor | None] = [None] * len(observations)
+        for i, observation in enumerate(observations):
+            if nearest_size(adversary, observation) == adversary.typical and reads_last_layer(adversary, observation):
+                found[i] = centred_shares(adversary, observation, self.last_layer_simulations)
+        rest = [i for i, shares in enumerate(found) if shares is None]
+        if rest:
+            for i, shares in zip(rest, self._regressed(adversary, [observations[i] for i in rest]), strict=True):
+                found[i] = shares
+        return torch.stack([shares for shares in found if shares is not None])
+
+    def _regressed(self, adversary: Adversary, observations: Sequence[Observation]) -> Tensor:
+        """Distributions (M, K) by regression on simulated artifacts of the nearest sizes."""
         adversary = adversary.with_looks(self.looks, self.in_each)
         cheap = self.simulations // (3 if adversary.expects_other_looks else 1)
         count = self.expensive_simulations if adversary.expensive else cheap
         received = received_models(observations)
+        wanted = {nearest_size(adversary, observation) for observation in observations}
+        sizes_used = [size for size in adversary.sizes if size in wanted]
         clients = [
-            (client, size)
-            for size in adversary.sizes
-            for client in simulated(adversary, size, count, received, self.alphas)
+            (client, size) for size in sizes_used for client in simulated(adversary, size, count, received, self.alphas)
         ]
         inputs, shares = (torch.stack(rows) for rows in zip(*((c.vector, c.shares) for c, _ in clients), strict=True))
         sizes = torch.tensor([size for _, size in clients])
         image_of = torch.stack([c.members[0] for c, _ in clients])  # used of single images only
         look_of = torch.tensor([c.domain for c, _ in clients])
-        if not adversary.expensive and not adversary.joint and 1 in adversary.sizes:
+        if not adversary.expensive and not adversary.joint and 1 in sizes_used:
             own = simulate(adversary, 1)
             single = own.sizes == 1
             labels = torch.nn.functional.one_hot(own.labels, adversary.classes).float()
@@ -90,6 +111,11 @@ class LabelHistogram(Attack):
         groups = look_of if adversary.expects_other_looks else image_of
         n_images = torch.tensor([observation.n_images for observation in observations])
         return _regressed_shares(Vectors(inputs, sizes), shares, groups, adversary.vectors(observations), n_images)
+
+
+def nearest_size(adversary: Adversary, observation: Observation) -> int:
+    """Of the sizes that the adversary simulates, the nearest to the number of images of an observation."""
+    return min(sorted(set(adversary.sizes)), key=lambda size: abs(size - observation.n_images))
 
 
 def _regressed_shares(simulated: Vectors, shares: Tensor, groups: Tensor, vectors: Tensor, n_images: Tensor) -> Tensor:

@@ -68,7 +68,7 @@ class HeadSimulator(DefendedSimulator):
     def unflat(self, row: Tensor, received_model: ModelState | None) -> Artifact:
         assert received_model is not None
         state, begin = {}, 0
-        names = [name.removeprefix(_PREFIX) for name in received_model.state if name.startswith(_PREFIX)]
+        names = [name.removeprefix(HEAD) for name in received_model.state if name.startswith(HEAD)]
         for name, start in _head(dict.fromkeys(names, row), received_model).items():
             change = row[begin : begin + start.numel()].view_as(start)
             begin += start.numel()
@@ -78,12 +78,12 @@ class HeadSimulator(DefendedSimulator):
         return ClassifierHead(client=SERVER, round=0, state=state)
 
 
-_PREFIX = "head."
+HEAD = "head."  # prefix of the names of a head's tensors in its model
 
 
 def _head(named: Mapping[str, Tensor], received_model: ModelState) -> dict[str, Tensor]:
     """The tensors of these names in the received model."""
-    return {name: received_model.state[_PREFIX + name] for name in named}
+    return {name: received_model.state[HEAD + name] for name in named}
 
 
 def head_target(

@@ -1,0 +1,161 @@
+"""Label shares from last layers: centred, of all rounds, shrunk by their reliability, and nothing where nothing is told."""
+
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from conftest import Fitted
+from torch import Tensor
+
+from fdgpriv.adversary import Adversary, Observation
+from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
+from fdgpriv.attack import Attack
+from fdgpriv.data.dataset import Domain
+from fdgpriv.evaluation.attack_trials import AttackTrials
+from fdgpriv.targets.simulator import HeldImages
+from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.threat import threat
+from fdgpriv.view import Deferred, Earlier, RecordedRound
+
+last_layer: Any = import_module("fdgpriv.attacks._last_layer")
+
+CLASSES, CLIENTS, IMAGES, ROUNDS, SIMULATED = 6, 24, 40, 12, 60
+
+
+@dataclass(frozen=True, eq=False)
+class LinearSimulator(TrainingSimulator):
+    """Clients whose last bias grows by `slope` times their label shares, with noise, and alike for all of a round."""
+
+    slope: float = 0.3
+    noise: float = 0.03
+
+    last_layer: ClassVar[tuple[str, ...]] = ("head.bias",)  # type: ignore[assignment]
+
+    def grown(self, shares: Tensor, rng: torch.Generator) -> Tensor:
+        drift = torch.randn(CLASSES, generator=torch.Generator().manual_seed(self.round))
+        return drift + self.slope * shares + self.noise * torch.randn(CLASSES, generator=rng)
+
+    def make(self, held: HeldImages, index: Tensor, rng: torch.Generator, **_: Any) -> Artifact:
+        shares = held.labels[index].bincount(minlength=CLASSES) / len(index)
+        state = ModelState(client="server", round=self.round, state={"head.bias": self.grown(shares, rng)})
+        assert held.received_model is not None
+        return state if self.kind == ModelState.kind else ModelUpdate.between(held.received_model, state)
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """An adversary, its observations, one of each client, and the shares (M, K) of these."""
+
+    adversary: Adversary
+    observations: list[Observation]
+    shares: Tensor
+
+    def error(self, adversary: Adversary | None = None) -> float:
+        """Mean L1 distance of the predicted shares."""
+        predicted = [
+            last_layer.centred_shares(adversary or self.adversary, one, SIMULATED) for one in self.observations
+        ]
+        return float((torch.stack(predicted) - self.shares).abs().sum(1).mean())
+
+
+def world(kind: str = "model_state", rarer: float = 1.0, **settings: float) -> World:
+    """A federation of linear clients; the first class is `rarer` than others among them, not among public images."""
+    nobody: Any = None
+    rng = torch.Generator().manual_seed(0)
+    simulators = [LinearSimulator(kind, nobody, nobody, nobody, nobody, r, **settings) for r in range(ROUNDS)]
+    weights = torch.ones(CLASSES)
+    weights[0] = rarer
+    labels = torch.multinomial(weights, CLIENTS * IMAGES, replacement=True, generator=rng).view(CLIENTS, IMAGES)
+    received = [ModelState(client="server", round=r, state={"head.bias": torch.zeros(CLASSES)}) for r in range(ROUNDS)]
+    names = [f"sender-{i}" for i in range(CLIENTS)]
+    rounds = []
+    for simulator, model in zip(simulators, received, strict=True):
+        made = [simulator.make(HeldImages(labels, row, model), torch.arange(IMAGES), rng) for row in labels]
+        artifacts = dict(zip(names, made, strict=True))
+        rounds.append(RecordedRound(simulator.round, simulator, artifacts, dict.fromkeys(names, model)))
+    public = torch.randint(CLASSES, (600,), generator=rng)
+    adversary = Adversary(
+        threat("server"), CLASSES, ("a",), (IMAGES,), 1, (Domain("a", torch.rand(600, 3, 1, 1), public),),
+        simulators[-1], torch.empty(0), _rounds=tuple(rounds), typical=IMAGES, expensive=True,
+    )  # fmt: skip
+    none = torch.empty(0, dtype=torch.long)
+    observations = []
+    for name in names:
+        before = {
+            r.number: Earlier(Deferred(lambda r=r, name=name: r.artifacts[name]), r.received_models[name])  # type: ignore[misc]
+            for r in rounds[:-1]
+        }
+        last = rounds[-1].artifacts[name]
+        observations.append(Observation(last, IMAGES, none[None], none, received[-1], before, name, name))
+    shares = torch.stack([row.bincount(minlength=CLASSES) / IMAGES for row in labels])
+    return World(adversary, observations, shares)
+
+
+def equal(shares: Tensor) -> float:
+    return float((shares - 1 / CLASSES).abs().sum(1).mean())
+
+
+@pytest.mark.parametrize("kind", ["model_state", "model_update"])
+def test_all_rounds_tell_more_than_one_and_one_more_than_equal_shares(kind: str) -> None:
+    linear = world(kind)
+    one = linear.error(replace(linear.adversary, last_rounds=1))
+    assert linear.error() < 0.6 * one < 0.6 * equal(linear.shares)
+
+
+def test_what_is_left_after_shrinking_errs_as_little_as_the_best_factor() -> None:
+    """Of one round: no other factor of the deviations would err much less, though half of their variance is noise."""
+    linear = world(noise=0.02)
+    adversary = replace(linear.adversary, last_rounds=1)
+    predicted = torch.stack([last_layer.centred_shares(adversary, one, SIMULATED) for one in linear.observations])
+    deviation, truth = predicted - 1 / CLASSES, linear.shares - 1 / CLASSES
+    best = min(float((factor / 20 * deviation - truth).abs().sum(1).mean()) for factor in range(60))
+    assert float((deviation - truth).abs().sum(1).mean()) < best + 0.02
+
+
+def test_what_grows_alike_for_all_clients_is_taken_away() -> None:
+    linear = world(noise=1e-4)
+    assert linear.error() < 0.03
+
+
+def test_the_mean_of_the_clients_is_told_where_it_is_far_from_equal() -> None:
+    rare = world(rarer=0.05, noise=0.01)
+    assert rare.error() < 0.2 * equal(rare.shares)
+
+
+def test_where_labels_move_nothing_there_is_no_prediction() -> None:
+    linear = world(slope=0.0)
+    assert last_layer.centred_shares(linear.adversary, linear.observations[0], SIMULATED) is None
+
+
+def test_a_client_that_moved_its_model_further_than_any_other_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    linear = world(noise=0.01)
+    observation = linear.observations[0]
+    mine = observation.artifact.tensors()["head.bias"]
+    mean = torch.stack([one.artifact.tensors()["head.bias"] for one in linear.observations[1:]]).mean(0)
+    tenfold = ModelState(client="server", round=ROUNDS - 1, state={"head.bias": mean + 10 * (mine - mean)})
+    adversary = replace(linear.adversary, last_rounds=1)
+    plain, far = (
+        last_layer.centred_shares(adversary, replace(observation, sent=sent), SIMULATED)
+        for sent in (observation.sent, tenfold)
+    )
+    assert float((far - plain).abs().sum()) < 1.5 * float((plain - 1 / CLASSES).abs().sum())
+
+
+def test_models_tell_labels_and_another_clients_do_not(fitted: Fitted) -> None:
+    evaluator, attack = fitted.shared, Attack.named("label_histogram").configured({"last_layer_simulations": 9})
+    (asked,) = AttackTrials(evaluator, attack, threat("server")).adversaries(evaluator.target("model_state"), (None,))
+    wholes = [t for t in asked.trials if t.client in fitted.population.clients and "other_client" in t.asked]
+    truths = [trial.truth for trial in wholes]
+
+    def error(control: str) -> float:
+        observations = [trial.asked[control][0].observation for trial in wholes]
+        predicted = attack.infer(asked.adversary, observations, torch.Generator())
+        return float(attack.task.score(list(predicted), truths).mean())
+
+    uniform = float(attack.task.score([torch.full((10,), 0.1)] * len(truths), truths).mean())
+    assert error("attack") < 0.95 * uniform
+    assert error("other_client") > 0.95 * uniform
+    assert asked.adversary.view_read.rounds == {0, 1}
