@@ -132,7 +132,7 @@ def test_candidates_of_simulated_artifacts_are_the_simulated_clients_images(
 
 
 def test_nothing_is_simulated_for_models_trained_jointly_or_without_images(evaluator: Evaluator) -> None:
-    held: Any = [(0, evaluator.population.auxiliary[evaluator.population.sources[0]], None)]
+    held: Any = [(0, evaluator.population.auxiliary[evaluator.population.sources[0]])]
     layout = CalibrationLayout(evaluator.population, Any, evaluator._maker, TrialNeeds(), 20, 0)  # type: ignore[arg-type]
 
     def found(target: Any, held_back: Any = held) -> Calibration:
@@ -144,11 +144,24 @@ def test_nothing_is_simulated_for_models_trained_jointly_or_without_images(evalu
         found(SimpleNamespace(is_global=True, joint=False, expensive=True)),
         found(SimpleNamespace(is_global=False, joint=True)),
         found(target, []),
-        found(target, [(0, empty, None)]),
+        found(target, [(0, empty)]),
     ):
         assert none.trials == ()
         assert none.pool is None
     assert len(found(target).trials) == 12 * 7
+
+
+def test_simulated_clients_are_made_once_for_all_attacks(fitted: Fitted) -> None:
+    """So that what is computed of their images is computed once."""
+    evaluator = fitted.evaluator()
+    target, known = evaluator.target(StyleStatistics.kind), threat("third_party")
+    first, second = (
+        {one.client: one.one.truth.source for one in evaluator.adversaries(target, known, sizes)[0].calibration}
+        for sizes in ((1, None), (None,))
+    )
+    assert first.keys() == second.keys()
+    assert all(first[client] is second[client] for client in first)
+    assert len(set(map(id, first.values()))) == len(first)
 
 
 def test_other_looks_are_for_who_has_none_of_the_domains_and_made_once(fitted: Fitted) -> None:

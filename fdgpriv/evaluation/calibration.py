@@ -5,7 +5,7 @@ images of that domain in another look.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -19,12 +19,15 @@ from fdgpriv.federation.partition import Population
 from fdgpriv.targets.cached_simulator import CachedSimulator
 from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.target import Target
+from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.file_memory import in_file
 from fdgpriv.utils.seeds import generator
 
 _CLIENTS, _EXPENSIVE_CLIENTS = 12, 6  # simulated clients, over all domains; fewer where predicting is expensive, too
 _MEMBERS = 0.9  # share of the held-back images that one simulated client holds
 _FEW, _MANY = 1, 6  # artifacts of few images per simulated client: where simulation is expensive, and elsewhere
+
+SimulatedClients = tuple[Sequence[ClientData], Tensor]  # with the state of the generator that drew their images
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +49,7 @@ class CalibrationLayout:
         needs: Of the task.
         typical: Public: the typical number of images of a client.
         seed: Of all draws.
+        known: Simulated clients, so that all attacks compute on the same image tensors.
     """
 
     population: Population
@@ -54,6 +58,7 @@ class CalibrationLayout:
     needs: TrialNeeds
     typical: int
     seed: int
+    known: Cache[SimulatedClients] = field(default_factory=Cache)
 
     def calibration(
         self,
@@ -75,14 +80,17 @@ class CalibrationLayout:
         held_back = [one for one in held_back if len(one[1])]
         if self.target.joint or (self.target.is_global and self.target.expensive) or not held_back:
             return Calibration()  # of models that are trained together none are simulated
-        rng = generator(self.seed, 37)
-        clients: dict[str, ClientData] = {}
-        domain_of = {}
-        for turn in range(_EXPENSIVE_CLIENTS if self.target.expensive and self.needs.image_bounds else _CLIENTS):
-            d, domain = held_back[turn % len(held_back)]
-            name = f"calibration {holder} {turn}"
-            clients[name] = self._client(name, domain, shifted, rng)
-            domain_of[name] = torch.full((len(clients[name]),), d)
+        count = _EXPENSIVE_CLIENTS if self.target.expensive and self.needs.image_bounds else _CLIENTS
+        turns = [held_back[turn % len(held_back)] for turn in range(count)]
+        domains = tuple(domain for _, domain in turns)
+        drawn, state = self.known.get((domains, self.typical, shifted), lambda: self._clients(domains, shifted))
+        rng = torch.Generator().set_state(state)
+        clients = {
+            name: replace(data, client=name)
+            for turn, data in enumerate(drawn)
+            for name in (f"calibration {holder} {turn}",)
+        }
+        domain_of = {name: torch.full((len(clients[name]),), d) for name, (d, _) in zip(clients, turns, strict=True)}
 
         def models(received: Mapping[str, ModelState]) -> dict[str, ModelState]:
             """By simulated client, the model that a client of its domain received."""
@@ -106,7 +114,12 @@ class CalibrationLayout:
         trials = [CalibrationTrial(g.client, g.size, _moved(layout.scored(g), len(pool), both)) for g in groups]
         return Calibration(trials, both)
 
-    def _client(self, name: str, domain: Domain, shifted: bool, rng: torch.Generator) -> ClientData:
+    def _clients(self, domains: Sequence[Domain], shifted: bool) -> SimulatedClients:
+        """A client with images of each of these domains, and the state of the generator that drew them."""
+        rng = generator(self.seed, 37)
+        return [self._client(domain, shifted, rng) for domain in domains], rng.get_state()
+
+    def _client(self, domain: Domain, shifted: bool, rng: torch.Generator) -> ClientData:
         """A client of the typical size; where the domain has fewer images, some of them are held several times."""
         order = torch.randperm(len(domain), generator=rng)
         cut = max(1, min(self.typical, int(_MEMBERS * len(domain))))
@@ -114,7 +127,7 @@ class CalibrationLayout:
         inside, outside = order[:cut], order[cut:]
         inside = torch.cat([inside, inside[torch.randint(cut, (max(0, self.typical - cut),), generator=rng)]])
         return ClientData(
-            client=name,
+            client="calibration",
             pixels=in_file(images[inside]),
             labels=domain.labels[inside],
             held_out_pixels=images[outside],

@@ -13,7 +13,7 @@ from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.defense import Defense
 from fdgpriv.evaluation.auxiliary import AuxiliaryData, leaks
-from fdgpriv.evaluation.calibration import CalibrationLayout, model_of_domain
+from fdgpriv.evaluation.calibration import CalibrationLayout, SimulatedClients, model_of_domain
 from fdgpriv.evaluation.laid_out import LaidOut
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial, TrialNeeds
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, MANY_SINGLES, TrialLayout
@@ -71,6 +71,7 @@ class Evaluator:
     def __post_init__(self) -> None:
         self._maker = CachedSimulator(self.seed)
         self._data = AuxiliaryData(self.population, self.seed)
+        self._calibrating = Cache[SimulatedClients]()
         self._learned = Cache[Cache[Any]]()
         self._laid_out = Cache[LaidOut](most=LAID_OUT)  # one attack's adversaries come one after the other
         self._undefended = Cache[Evaluator]()
@@ -172,7 +173,8 @@ class Evaluator:
     ) -> AdversaryTrials:
         """One adversary that simulates as `target` does, its trials, and what it calibrates with if they are `weighed`."""
         pool = laid_out.layout.pool.images
-        layout = CalibrationLayout(self.population, target, self._maker, needs, self._typical(target), self.seed)
+        choices = (needs, self._typical(target), self.seed, self._calibrating)
+        layout = CalibrationLayout(self.population, target, self._maker, *choices)
         held_back = self._data.held_back(threat.auxiliary, holder) if weighed else ()
         known = {domain: d for d, domain in enumerate(self.population.sources)}
         found = layout.calibration(

@@ -95,30 +95,26 @@ def _power(
     size, own = one.size, adversaries[0].adversary
     plant = Plant(0.0, own.typical if size is None else size, own.expensive, own.seed)
 
-    def evaluate(weights: Sequence[float]) -> list[ByTask]:
-        numbered = dict(enumerate(weights, start=_FIRST))
-        planted = [_planted(adversary, size, few, numbered, alternatives) for adversary in adversaries]
+    def evaluate(weight: float) -> list[ByTask]:
+        planted = [_planted(adversary, size, few, {_FIRST: weight}, alternatives) for adversary in adversaries]
         if learned:
-            (weight,) = weights
             planted = [_learning(adversary, few, replace(plant, weight=weight)) for adversary in planted]
         planted = [adversary for adversary in planted if adversary.trials]
-        by_weight = evaluate_tasks(trials.attack, planted, (), rng)[0] if planted else {}
-        return [by_weight[i] for i in sorted(by_weight, key=lambda i: i or 0)]
+        return list(evaluate_tasks(trials.attack, planted, (), rng)[0].values()) if planted else []
 
-    def scored(weights: Sequence[float]) -> list[Scores]:
-        by_task = evaluated.get((few, *weights), lambda: evaluate(weights))
+    def scored(weight: float) -> list[Scores]:
+        by_task = evaluated.get((few, weight), lambda: evaluate(weight))
         return [scores[one.task] for scores in by_task if one.task in scores]
 
     seed = trials.evaluator.seed
-    one_by_one = learned or own.expensive  # models are large, and who learns does so for each weight
-    weights = FEWER if one_by_one else WEIGHTS
-    scores = scored(weights[-1:])  # what is not found even there is found at no weight
+    least, *between, most = FEWER if learned or own.expensive else WEIGHTS
+    scores = scored(most)  # what is not found even there is found at no weight
     if not scores or all(_found(one, scope, scores, seed) == 0 for scope in scopes):
         return dict.fromkeys(scopes, 0.0) if scores else {}
-    for part in [[weight] for weight in reversed(weights[:-1])] if one_by_one else [weights[:-1]]:
+    for weight in (*reversed(between), least):
         if not any(_reaches(one, scope, scores[0]) for scope in scopes):
             break  # at lower weights nothing reaches the relevant effect
-        scores = [*scored(part), *scores]
+        scores = [*scored(weight), *scores]
     return {scope: _found(one, scope, scores, seed) for scope in scopes}
 
 
