@@ -128,7 +128,9 @@ def centred_shares(adversary: Adversary, observation: Observation, count: int) -
         count: Number of clients that are simulated in one round.
     """
     rounds = [_Round.of(seen) for seen in adversary.view(observation) if _has_growth(seen)]
-    first = next(of_round for of_round in rounds if of_round.seen.whole)
+    first = next((of_round for of_round in rounds if of_round.seen.whole), None)
+    if first is None:
+        return None
     key = (centred_shares, first.seen.number, first.seen.received_model, count)
     known = adversary.cache.get(key, lambda: _Calibration.of(adversary, first.seen, count))
     if not known.clear:
@@ -175,7 +177,9 @@ def _bias_of(simulator: Simulator, artifact: Artifact) -> str:
     """The name of the last layer's bias in artifacts of this simulator; of its weight where it has none."""
     if isinstance(simulator, TrainingSimulator):
         return simulator.last_layer[-1]
-    return list(artifact.tensors())[-1]
+    assert isinstance(simulator, HeadSimulator)
+    classes = simulator.federation.classes
+    return [name for name, tensor in artifact.tensors().items() if tensor.ndim and len(tensor) == classes][-1]
 
 
 def _growth(simulator: Simulator, artifact: Artifact, received_model: ModelState | None) -> Tensor:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -11,10 +12,11 @@ from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.artifact import Artifact
-from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
+from fdgpriv.artifacts.parameters import ClassifierHead, ModelState, ModelUpdate
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Domain
 from fdgpriv.evaluation.attack_trials import AttackTrials
+from fdgpriv.targets.head import HeadSimulator
 from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.threat import threat
@@ -142,6 +144,21 @@ def test_a_client_that_moved_its_model_further_than_any_other_is_cut(monkeypatch
         for sent in (observation.sent, tenfold)
     )
     assert float((far - plain).abs().sum()) < 1.5 * float((plain - 1 / CLASSES).abs().sum())
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_heads_layer_is_its_last_with_one_entry_for_each_class(bias: bool, rng: torch.Generator) -> None:
+    nobody: Any = None
+    federation: Any = SimpleNamespace(classes=CLASSES)
+    simulator = HeadSimulator(nobody, federation, nobody, nobody, "fit")
+    before = {"linear.weight": torch.rand(CLASSES, 9, generator=rng), "linear.bias": torch.rand(CLASSES, generator=rng)}
+    before = before if bias else {"linear.weight": before["linear.weight"]}
+    grown = {name: torch.rand(tensor.shape, generator=rng) for name, tensor in before.items()}
+    batches = {"norm.running_var": torch.rand(9, generator=rng), "norm.num_batches_tracked": torch.tensor(3)}
+    head = ClassifierHead(client="a", round=0, state={n: t + grown[n] for n, t in before.items()} | batches)
+    received = ModelState(client="server", round=0, state={f"head.{n}": t for n, t in (before | batches).items()})
+    want = grown["linear.bias"] if bias else grown["linear.weight"].sum(1)
+    torch.testing.assert_close(last_layer._growth(simulator, head, received), want)
 
 
 def test_models_tell_labels_and_another_clients_do_not(fitted: Fitted) -> None:
