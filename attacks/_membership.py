@@ -65,8 +65,15 @@ class ModelOutputs:
             output = self._received[id(received_model)] = self.candidate_logits(
                 [received_model], mine, received_model, public=True
             )
-            if float((output.public[0].argmax(1) == self.labels_of_images).float().mean()) >= _TRUSTED:
+            if self._is_right(output.public[0]):
                 self._trusted.add(id(received_model))
+
+    def is_trusted(self, model: ModelState) -> bool:
+        """Whether this model is right on half of the public images."""
+        return self._is_right(self.logits([model], self.images, None)[0])
+
+    def _is_right(self, logits: Tensor) -> bool:
+        return float((logits.argmax(1) == self.labels_of_images).float().mean()) >= _TRUSTED
 
     def before(self, observation: Observation) -> Tensor:
         """Logits (N, K) of the received model on the observation's membership candidates."""

@@ -23,6 +23,7 @@ from fdgpriv.tasks.membership import Members
 from fdgpriv.utils.fields import Fraction, PositiveFloat, TwoOrMore
 from fdgpriv.utils.seeds import generator
 
+from ._contributions import Contributions
 from ._membership import (
     Logits,
     ModelOutputs,
@@ -73,7 +74,7 @@ class Membership(Attack):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"shadows": 2}, "thorough": {"shadows": 16}}
 
-    statistic: Literal["auto", "lira", "rmia", "change", "loss"] = "auto"
+    statistic: Literal["auto", "contribution", "lira", "rmia", "change", "loss"] = "auto"
     online: bool = False
     shadows: TwoOrMore = 8
     gamma: PositiveFloat = 1.0
@@ -119,10 +120,14 @@ class _Inference:
         self.of_all = isinstance(self.simulator, SharedModelSimulator)
         self.statistic = self.attack.statistic
         if self.statistic == "auto":
-            self.statistic = "loss" if self.of_all else "lira"
+            self.statistic = "loss" if self.of_all else "lira" if self.attack.online else "contribution"
 
     def scores(self, observations: Sequence[Observation]) -> list[Prediction]:
         """A score (N,) of each observation's membership candidates."""
+        if self.statistic == "contribution":
+            self.outputs.evaluate_received_models(observations)
+            contributions = Contributions(self.adversary, self._candidate_labels(observations), self.outputs)
+            return contributions.scores(observations)
         by_start: dict[tuple[int, int], list[Observation]] = {}
         by_artifact: dict[Hashable, list[Observation]] = {}
         for observation in observations:
@@ -144,6 +149,18 @@ class _Inference:
             )
             found |= {one: self._score(one, output, compared[self._start(one)], count).nan_to_num(0.0) for one in some}
         return [found[observation] for observation in observations]
+
+    def _candidate_labels(self, observations: Sequence[Observation]) -> Tensor:
+        """Classes (P,) of all candidate images, by the received models, or where these are not trusted by other clients'."""
+        received = list({id(one.received_model): received_model_of(one) for one in observations}.values())
+        voters = [model for model in received if self.outputs.is_trusted(model)]
+        if not voters:
+            last = [self.adversary.view(observation)[-1] for observation in observations]
+            models = {identity(other): (other, seen.received_model) for seen in last for other in seen.others.values()}
+            models = models or {identity(seen.sent): (seen.artifact, seen.received_model) for seen in last}
+            voters = [self.simulator.after(other, model) for other, model in models.values() if model is not None]
+        logits = self.outputs.logits(voters, self.adversary.candidates, None)
+        return logits.softmax(-1).mean(0).argmax(1)
 
     def _candidate_logits(
         self, states: Sequence[ModelState], observations: Sequence[Observation], received_model: ModelState | None

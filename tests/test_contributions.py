@@ -1,0 +1,124 @@
+"""Membership by contributions: the formulas against slower ones, members found, and weaker variants that find fewer."""
+
+import dataclasses
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from _confetti import attack_of, confetti, federation_of, method_of, sittings_of, trained
+from factories import inferred
+from sklearn.linear_model import Ridge
+from torch import nn
+
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.defense import Defense
+from fdgpriv.evaluation.evaluator import Evaluator
+from fdgpriv.evaluation.trial import AdversaryTrials
+from fdgpriv.federation.partition import populate
+from fdgpriv.targets.mixture import Mixture
+from fdgpriv.targets.output_cache import OutputCache
+from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.tasks.membership import auc
+from fdgpriv.utils.seeds import generator
+
+contributions: Any = import_module("fdgpriv.attacks._contributions")
+membership: Any = import_module("fdgpriv.attacks._membership")
+
+
+def test_what_other_clients_do_not_explain_is_the_rest_of_a_ridge_regression(rng: torch.Generator) -> None:
+    others = torch.randn(5, 40, generator=rng).double() + torch.randn(40, generator=rng)
+    scores = others[:2].sum(0) * 3 + torch.randn(40, generator=rng)
+    standard = ((others - others.mean(1, keepdim=True)) / others.std(1, correction=0, keepdim=True)).T.numpy()
+    own = ((scores - scores.mean()) / scores.std(correction=0)).numpy()
+    expected = own - Ridge(alpha=contributions._RIDGE * 40, fit_intercept=False).fit(standard, own).predict(standard)
+    found = contributions.unexplained(scores, others) / scores.std(correction=0)
+    assert found.numpy() == pytest.approx(expected, abs=1e-8)
+    alone = contributions.unexplained(scores, torch.empty(0, 40))
+    assert torch.allclose(alone, scores - scores.mean())
+
+
+def test_alignment_is_the_inner_product_of_one_image_s_gradient_and_the_update(rng: torch.Generator) -> None:
+    data = populate(confetti(40, 2), "domain-0", "single", 1, 0).clients["client-00"]
+    simulator = TrainingSimulator(
+        "model_state", method_of(), federation_of(["a"], True), Defense.named("none")(), data, 0
+    )
+    received = ModelState.of(simulator.network(), "server", 0)
+    models = [
+        received.map(lambda t: t + 0.01 * torch.randn(t.shape, generator=rng) if t.is_floating_point() else t)
+        for _ in range(2)
+    ]
+    mixed = Mixture(models[0], models[1], 0.3)
+    images = contributions.RoundImages(simulator, received, data.images[:6], data.labels[:6])
+    images.align([models[0], mixed])
+    network = simulator.network().eval()
+    for sent in (models[0], mixed.artifact()):
+        expected = []
+        for image, label in zip(data.images[:6], data.labels[:6], strict=True):
+            network.zero_grad()
+            nn.functional.cross_entropy(network(image[None]), label[None]).backward()
+            pairs = [(p.grad.flatten(), (received.state[n] - sent.state[n]).flatten()) for n, p in network.named_parameters()]
+            gradient, change = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+            expected.append(float(gradient @ change / gradient.norm()))
+        found = images.alignment(sent if sent is models[0] else mixed)
+        assert found.tolist() == pytest.approx(expected, rel=1e-3, abs=1e-5)
+
+
+@pytest.fixture(scope="module")
+def thrice() -> Evaluator:
+    """Eight clients, three rounds, in which nobody learns an image by heart."""
+    return trained(160, 3, 8, rounds=3, local_epochs=2)
+
+
+def area_of(evaluator: Evaluator, name: str = "attack", **given: Any) -> float:
+    """The mean AUC over whole clients of the default attack on the artifacts that are called so."""
+    (asked,) = sittings_of(evaluator, "model_state", "server", (None,))
+    adversary = dataclasses.replace(asked.adversary, **given)
+    ones = [trial.asked[name][0] for trial in asked.trials]
+    found, _ = inferred(attack_of(), adversary, [one.observation for one in ones], generator(1))
+    return float(auc(found, [one.truth for one in ones]).mean())
+
+
+def test_members_are_found_by_all_rounds_and_other_clients(thrice: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And fewer of them where a round, the other clients or the BatchNorm statistics are not used; none by a control."""
+    full = area_of(thrice)
+    assert full > 0.7
+    assert abs(area_of(thrice, "other_client") - 0.5) < 0.1
+    assert area_of(thrice, last_rounds=1) < full - 0.02
+    with monkeypatch.context() as patch:
+        patch.setattr(contributions, "unexplained", lambda scores, others: scores.double() - scores.double().mean())
+        assert area_of(thrice) < full - 0.02
+    with monkeypatch.context() as patch:
+        patch.setattr(contributions, "revealed", lambda *_: {})
+        assert area_of(thrice) < full - 0.02
+
+
+def test_outputs_under_a_trusted_model_s_statistics_are_not_those_under_an_untrusted_one_s(rng: torch.Generator) -> None:
+    """Two adversaries that share a cache, of whom only one trusts the received model, each read what it would alone."""
+    data = populate(confetti(40, 2), "domain-0", "single", 1, 0).clients["client-00"]
+    simulator = TrainingSimulator(
+        "model_state", method_of(), federation_of(["a"], True), Defense.named("none")(), data, 0
+    )
+    network = simulator.network().eval()
+    received = ModelState.of(network, "server", 0)
+    model = received.map(lambda t: t + torch.rand(t.shape, generator=rng) if t.is_floating_point() else t)
+    index = torch.arange(5)
+    said = network(data.images).argmax(1)
+    observation = dataclasses.replace(
+        sittings_of(trained(60, 3, 4, rounds=1), "model_state", "server", (None,))[0].trials[0].asked["attack"][0].observation,
+        sent=model, membership_candidates=index, received_model=received,
+    )
+
+    def outputs(trusts: bool, cache: OutputCache) -> torch.Tensor:
+        labels = said if trusts else (said + 1) % 4
+        own = membership.ModelOutputs(network, data.images, data.images, labels, cache)
+        own.evaluate_received_models([observation])
+        found: torch.Tensor = own.candidate_logits_of_artifact(model, model, [observation], received, False).of(index)[0]
+        return found
+
+    shared = OutputCache.among([(model, index)])
+    both = [outputs(trusts, shared) for trusts in (True, False)]
+    assert not torch.allclose(both[0], both[1])
+    for trusts, found in zip((True, False), both, strict=True):
+        assert torch.equal(found, outputs(trusts, OutputCache.among([(model, index)])))
