@@ -1,11 +1,12 @@
 """Scores images by what each would contribute to a client's training, relative to other clients, over all seen rounds.
 
-A client's artifact of a round is compared with each candidate image in two ways:
+A client's artifact of a round is compared with each candidate image in three ways:
 * alignment: the inner product of its update with the candidate's normalised gradient at the received model;
-* statistics: with the BatchNorm statistics of the client's own batches, which are solved for from the buffers before
-  and after training, the log-likelihood ratio that the candidate is among the client's images.
-Other clients' artifacts of the same round serve as references: what they predict of the client's scores, their domain
-and the drift of training, is subtracted.
+* statistics: from the BatchNorm statistics of the client's own batches, which are solved for from the buffers before
+  and after training, the log-likelihood ratio that the candidate is among the client's images;
+* confidence: the log-odds of the candidate's label under the client's last model.
+Other clients' artifacts of the same round serve as references: what they predict of the client's scores, such as the
+domain and the course of the training, is subtracted.
 Reference: Zhu et al., "FedMIA", arXiv 2402.06289.
 """
 
@@ -47,6 +48,7 @@ class RoundImages:
         received_model: With all its tensors.
         images: (P, 3, H, W).
         labels: (P,), as far as the adversary knows.
+        logits: By artifact, those (P, K) of the client's model.
     """
 
     simulator: TrainingSimulator
@@ -55,6 +57,7 @@ class RoundImages:
     labels: Tensor
     _aligned: dict[Hashable, tuple[Tensor, Tensor]] = field(default_factory=dict, init=False)
     _revealed: dict[Hashable, tuple[Tensor, dict[str, Tensor]]] = field(default_factory=dict, init=False)
+    logits: Cache[Tensor] = field(default_factory=Cache, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
 
     def align(self, sent: Sequence[Sent]) -> None:
@@ -82,11 +85,11 @@ class RoundImages:
         wide = torch.stack([torch.cat([change[name].flatten() for name in compared]) for change in changes])
         device = device_of(network)
         wide = wide.to(device)
-        rest = {name: tensor for name, tensor in network.named_parameters() if name not in compared}
-        rest |= dict(network.named_buffers())
+        rest: dict[str, Tensor] = dict(network.named_buffers())
+        rest |= {name: tensor for name, tensor in network.named_parameters() if name not in compared}
 
         def loss(values: Mapping[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
-            logits = functional_call(network, (dict(values), rest), (image[None],))
+            logits = functional_call(network, {**rest, **values}, (image[None],))
             return nn.functional.cross_entropy(logits, label[None])
 
         gradients = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")
@@ -116,7 +119,7 @@ class RoundImages:
                     self._network(images)
                 for name, moments in seen.items():
                     by_layer.setdefault(name, []).append(_mean_squares(*moments))
-        return {name: torch.cat(rows).nan_to_num(0.0, 0.0, 0.0) for name, rows in by_layer.items()}
+        return {name: torch.cat(rows).nan_to_num(0.0, 0.0, 0.0).float() for name, rows in by_layer.items()}
 
     def whitened(self, index: Tensor) -> dict[str, Tensor]:
         """By BatchNorm layer, the deviations (N, 2C) of the candidates at `index` (N,), in units of their covariance.
@@ -126,7 +129,8 @@ class RoundImages:
         """
         found = {}
         for name, rows in self.statistics.items():
-            rest = rows[index] - rows[index].mean(0)
+            rest = rows[index].double()
+            rest = rest - rest.mean(0)
             unit = rest.square().mean(0).sqrt().clamp_min(_LEAST)
             rest = rest / unit
             covariance = rest.T @ rest / len(rest) + _SHRINKAGE * torch.eye(rest.shape[1], dtype=torch.float64)
@@ -202,8 +206,6 @@ class Contributions:
     adversary: Adversary
     labels: Tensor
     outputs: ModelOutputs
-    _rounds: dict[tuple[int, int], RoundImages] = field(default_factory=dict, init=False)
-    _logits: Cache[Tensor] = field(default_factory=Cache, init=False)
 
     def scores(self, observations: Sequence[Observation]) -> list[Tensor]:
         """A score (N,) of each observation's membership candidates: the sum over rounds and signals."""
@@ -223,9 +225,9 @@ class Contributions:
             for images in dict.fromkeys(images for i in places for images in views[i]):
                 whitened = images.whitened(index)
                 for i in places:
-                    if (seen := views[i].get(images)) is not None:
-                        sums[i][0] += seen.alignment(images, index)
-                        sums[i][1] += seen.statistics(images, whitened)
+                    if images in views[i]:
+                        sums[i][0] += views[i][images].alignment(images, index)
+                        sums[i][1] += views[i][images].statistics(images, whitened)
             for i in places:
                 sums[i].append(self._confidence(observations[i], views[i]))
                 scores[i] = torch.stack([_standardised(signal) for signal in sums[i]]).sum(0)
@@ -240,9 +242,7 @@ class Contributions:
             return self.outputs.logits([model], self.adversary.candidates[some], images.received_model)[0]
 
         every_index = torch.arange(len(self.labels))
-        others = [
-            self._logits.get((images, identity(one)), partial(logits, one, every_index))[index] for one in seen.others
-        ]
+        others = [images.logits.get(identity(one), partial(logits, one, every_index))[index] for one in seen.others]
         own = logits(seen.own, index)
         labels = self.outputs.labels(observation, own)
         columns = log_odds(torch.stack([own, *others]), labels)
@@ -262,12 +262,15 @@ class Contributions:
         return found
 
     def _round(self, seen: SeenRound) -> RoundImages:
-        key = seen.number, id(seen.received_model)
-        if key not in self._rounds:
-            assert isinstance(seen.simulator, TrainingSimulator)
-            assert seen.received_model is not None
-            self._rounds[key] = RoundImages(seen.simulator, seen.received_model, self.adversary.candidates, self.labels)
-        return self._rounds[key]
+        """What is computed of this round, once for all inferences with the same candidates and labels."""
+        simulator, received_model, pool = seen.simulator, seen.received_model, self.adversary.candidates
+        assert isinstance(simulator, TrainingSimulator)
+        assert received_model is not None
+        key = (RoundImages, seen.number, id(received_model), id(pool), self.labels.numpy().tobytes())
+        found: RoundImages = self.adversary.cache.get(
+            key, lambda: RoundImages(simulator, received_model, pool, self.labels)
+        )
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,8 +296,12 @@ class _Compared:
         return torch.stack(of_layers).sum(0) if of_layers else 0.0
 
     def _ratios(self, whitened: Tensor, statistics: Sequence[Tensor]) -> Tensor:
-        """(N,): by one layer's statistics (2C,) of every client, the observed one's first; noisy layers and rounds count less."""
-        every = torch.stack(statistics)
+        """(N,): by one layer's statistics (2C,) of every client, the observed one's first.
+
+        In units of their mean square, so that layers and rounds in which clients differ by more than their images count
+        less.
+        """
+        every = torch.stack(list(statistics))
         columns = (every - every[1:].mean(0) if len(every) > 1 else every) @ whitened.T
         rest = unexplained(columns[0], columns[1:])
         return rest / rest.square().mean().clamp_min(_LEAST)

@@ -42,7 +42,10 @@ _PUBLIC = 100  # public images to evaluate the received model on, and for RMIA's
 
 @dataclass(frozen=True)
 class Membership(Attack):
-    """Compares the trained model's confidence on each candidate with that of shadow models trained without it.
+    """Compares what each candidate would contribute to a client's training with what the client shared, in all rounds.
+
+    Other clients' artifacts serve as references (`_contributions.py`), so that no shadow model is trained. The other
+    statistics compare the last model's confidence on each candidate with that of shadow models trained without it.
 
     Shadow models of a client start from the model that it received, hold as many public images as the artifact has (of
     one domain where one has so many), and pass through the run's defense. A candidate's label is unknown to all roles:

@@ -4,7 +4,6 @@ import dataclasses
 from importlib import import_module
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from _confetti import attack_of, confetti, federation_of, method_of, sittings_of, trained
@@ -15,12 +14,12 @@ from torch import nn
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.defense import Defense
 from fdgpriv.evaluation.evaluator import Evaluator
-from fdgpriv.evaluation.trial import AdversaryTrials
 from fdgpriv.federation.partition import populate
 from fdgpriv.targets.mixture import Mixture
 from fdgpriv.targets.output_cache import OutputCache
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks.membership import auc
+from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 
 contributions: Any = import_module("fdgpriv.attacks._contributions")
@@ -58,7 +57,9 @@ def test_alignment_is_the_inner_product_of_one_image_s_gradient_and_the_update(r
         for image, label in zip(data.images[:6], data.labels[:6], strict=True):
             network.zero_grad()
             nn.functional.cross_entropy(network(image[None]), label[None]).backward()
-            pairs = [(p.grad.flatten(), (received.state[n] - sent.state[n]).flatten()) for n, p in network.named_parameters()]
+            pairs = [
+                (p.grad.flatten(), (received.state[n] - sent.state[n]).flatten()) for n, p in network.named_parameters()
+            ]
             gradient, change = (torch.cat(parts) for parts in zip(*pairs, strict=True))
             expected.append(float(gradient @ change / gradient.norm()))
         found = images.alignment(sent if sent is models[0] else mixed)
@@ -74,7 +75,7 @@ def thrice() -> Evaluator:
 def area_of(evaluator: Evaluator, name: str = "attack", **given: Any) -> float:
     """The mean AUC over whole clients of the default attack on the artifacts that are called so."""
     (asked,) = sittings_of(evaluator, "model_state", "server", (None,))
-    adversary = dataclasses.replace(asked.adversary, **given)
+    adversary = dataclasses.replace(asked.adversary, cache=Cache(), **given)
     ones = [trial.asked[name][0] for trial in asked.trials]
     found, _ = inferred(attack_of(), adversary, [one.observation for one in ones], generator(1))
     return float(auc(found, [one.truth for one in ones]).mean())
@@ -94,7 +95,9 @@ def test_members_are_found_by_all_rounds_and_other_clients(thrice: Evaluator, mo
         assert area_of(thrice) < full - 0.02
 
 
-def test_outputs_under_a_trusted_model_s_statistics_are_not_those_under_an_untrusted_one_s(rng: torch.Generator) -> None:
+def test_outputs_under_a_trusted_model_s_statistics_are_not_those_under_an_untrusted_one_s(
+    rng: torch.Generator,
+) -> None:
     """Two adversaries that share a cache, of whom only one trusts the received model, each read what it would alone."""
     data = populate(confetti(40, 2), "domain-0", "single", 1, 0).clients["client-00"]
     simulator = TrainingSimulator(
@@ -106,15 +109,22 @@ def test_outputs_under_a_trusted_model_s_statistics_are_not_those_under_an_untru
     index = torch.arange(5)
     said = network(data.images).argmax(1)
     observation = dataclasses.replace(
-        sittings_of(trained(60, 3, 4, rounds=1), "model_state", "server", (None,))[0].trials[0].asked["attack"][0].observation,
-        sent=model, membership_candidates=index, received_model=received,
+        sittings_of(trained(60, 3, 4, rounds=1), "model_state", "server", (None,))[0]
+        .trials[0]
+        .asked["attack"][0]
+        .observation,
+        sent=model,
+        membership_candidates=index,
+        received_model=received,
     )
 
     def outputs(trusts: bool, cache: OutputCache) -> torch.Tensor:
         labels = said if trusts else (said + 1) % 4
         own = membership.ModelOutputs(network, data.images, data.images, labels, cache)
         own.evaluate_received_models([observation])
-        found: torch.Tensor = own.candidate_logits_of_artifact(model, model, [observation], received, False).of(index)[0]
+        found: torch.Tensor = own.candidate_logits_of_artifact(model, model, [observation], received, False).of(index)[
+            0
+        ]
         return found
 
     shared = OutputCache.among([(model, index)])
