@@ -127,10 +127,6 @@ class _Inference:
 
     def scores(self, observations: Sequence[Observation]) -> list[Prediction]:
         """A score (N,) of each observation's membership candidates."""
-        if self.statistic == "contribution":
-            self.outputs.evaluate_received_models(observations)
-            contributions = Contributions(self.adversary, self._candidate_labels(observations), self.outputs)
-            return contributions.scores(observations)
         by_start: dict[tuple[int, int], list[Observation]] = {}
         by_artifact: dict[Hashable, list[Observation]] = {}
         for observation in observations:
@@ -138,7 +134,12 @@ class _Inference:
             by_artifact.setdefault(identity(observation.sent), []).append(observation)
         own_models = len({received_model for received_model, _ in by_start}) > 1
         count = max(2, self.attack.shadows // 4) if own_models else self.attack.shadows
+        if self.statistic == "contribution" and self.attack.statistic == "auto" and own_models:
+            self.statistic = "lira"
         self.outputs.evaluate_received_models(observations)
+        if self.statistic == "contribution":
+            contributions = Contributions(self.adversary, self._candidate_labels(observations), self.outputs)
+            return contributions.scores(observations)
         if self.of_all and self.statistic in ("lira", "rmia"):
             compared: dict[tuple[int, int], Logits | None] = dict.fromkeys(by_start, self._federations(observations))
         else:
