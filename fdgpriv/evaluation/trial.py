@@ -14,11 +14,12 @@ class TrialNeeds(NamedTuple):
 
     Attributes:
         image_bounds: The bounds of reconstructed images, ``nearest_own``, ``own_colour``, ``own_mean`` and
-            ``autoencoder``, and the mean image as ground truth; random artifacts are fewer.
+            ``autoencoder``; random artifacts are fewer.
         hidden_size: The number of images of an artifact is hidden. Controls are of any number, those of a whole client
             other whole clients.
         contributions: Ground truth contains each image's contribution to the artifact.
         many_singles: More artifacts of one image are evaluated where that is cheap.
+        mean_image: Ground truth contains the mean image.
         hidden_names: The senders of the last round are hidden, so that adversaries cannot look them up.
     """
 
@@ -27,13 +28,21 @@ class TrialNeeds(NamedTuple):
     contributions: bool = False
     many_singles: bool = False
     hidden_names: bool = False
+    mean_image: bool = False
 
     @classmethod
     def of(cls, task: Task | None) -> "TrialNeeds":
         """What this task needs; nothing for None."""
         if task is None:
             return cls()
-        return cls(task.draws_images, task.hides_size, task.needs_contributions, task.many_singles, task.hides_names)
+        return cls(
+            task.draws_images,
+            task.hides_size,
+            task.needs_contributions,
+            task.many_singles,
+            task.hides_names,
+            task.needs_mean_image or any(implied.needs_mean_image for implied in task.implied),
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -359,7 +359,7 @@ class TrialLayout:
             place=self.earlier.index(group.client) if group.client in self.earlier else -1,
             membership_candidates=membership_candidates,
             contributions=self._contributions(group, scored) if self.needs.contributions else torch.empty(0, 0),
-            mean_image=self._mean(group) if self.needs.image_bounds and of_artifact else torch.empty(0),
+            mean_image=self._mean(group) if self.needs.mean_image and of_artifact else torch.empty(0),
             metric_networks=self.metric_networks,
         )
 

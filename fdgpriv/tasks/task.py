@@ -88,6 +88,7 @@ class Task(ABC):
         draws_images: Whether predictions are images, which are shown in the report and have bounds of their own.
         needs_contributions: Whether ground truth must contain each image's contribution to the artifact.
         hides_names: Whether the sender of an artifact of the last round is the secret, so that views hide it.
+        needs_mean_image: Whether ground truth must contain the mean of the images behind the artifact.
         many_singles: Whether the score of one image says little, so that more of them are evaluated where that is cheap.
         implied: Further tasks that a prediction of this one answers, too.
     """
@@ -107,6 +108,7 @@ class Task(ABC):
     draws_images: ClassVar[bool] = False
     needs_contributions: ClassVar[bool] = False
     hides_names: ClassVar[bool] = False
+    needs_mean_image: ClassVar[bool] = False
     many_singles: ClassVar[bool] = False
     implied: ClassVar[tuple["Task", ...]] = ()
 

@@ -1,0 +1,168 @@
+"""Mean image regression: ridge regression from a client's styles of several rounds to the mean of its images.
+
+A style is nearly an average over images, and so is the mean image: of single images it tells little, of their mean more.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fdgpriv.adversary import Adversary, Observation
+from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.attack import Attack, GroupSizes
+from fdgpriv.statistics.kernel_ridge import KernelRidge
+from fdgpriv.tasks.average_look import AverageLook
+from fdgpriv.utils.fields import PositiveFloat, PositiveInt
+from fdgpriv.utils.seeds import generator
+from fdgpriv.view import SeenRound
+
+from ._simulation import ALPHAS, Vectors, probe
+
+Regression = Callable[[Tensor], Tensor]  # vectors (M, D) to images (M, P)
+
+
+@dataclass(frozen=True)
+class MeanImageRegression(Attack):
+    """Simulates clients of its own images in some rounds, and regresses their mean image within the artifact's domain.
+
+    The domain is that which a discriminant tells from the same artifacts. Simulated clients have skewed labels, since with
+    the labels the mean image moves most.
+
+    Attributes:
+        simulations: Simulated clients.
+        rounds: Rounds of the view that are read, at most: evenly spaced, the last one included.
+        penalty: Of the ridge regression of clients, in mean eigenvalues of the kernel matrix. Simulated clients share
+            images, so that the error on clients left out would choose too small a one; of single images it chooses.
+    """
+
+    reads = (StyleStatistics,)
+    task = AverageLook()
+    threats = ("insider", "server")
+    group_sizes: ClassVar[GroupSizes | None] = (1, None)
+    learned = True
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "quick": {"simulations": 60, "rounds": 1},
+        "thorough": {"simulations": 1200, "rounds": 8},
+    }
+
+    simulations: Annotated[int, Field(ge=6)] = 300
+    rounds: PositiveInt = 4
+    penalty: PositiveFloat = 0.3
+
+    def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
+        views = [self._spaced(adversary.view(observation)) for observation in observations]
+        known = torch.tensor(sorted(set(adversary.sizes)))
+        nearest = [int(known[(known - observation.n_images).abs().argmin()]) for observation in observations]
+        alike: dict[tuple[int, tuple[int, ...]], list[int]] = {}
+        for place, (size, view) in enumerate(zip(nearest, views, strict=True)):
+            alike.setdefault((size, tuple(seen.number for seen in view)), []).append(place)
+        found = torch.empty(len(observations), *adversary.public_images[0].shape[1:])
+        for (size, _), places in alike.items():
+            model = self._fitted(adversary, size, views[places[0]])
+            vectors = torch.stack(
+                [torch.cat([seen.simulator.vector(seen.artifact, None) for seen in views[place]]) for place in places]
+            )
+            found[places] = model(vectors).view(len(places), *found.shape[1:]).clamp(0, 1)
+        return found
+
+    def _spaced(self, view: Sequence[SeenRound]) -> tuple[SeenRound, ...]:
+        """At most `rounds` of the view, evenly spaced, the last one among them."""
+        count = min(self.rounds, len(view))
+        return tuple(view[len(view) * (turn + 1) // count - 1] for turn in range(count))
+
+    def _fitted(self, adversary: Adversary, size: int, view: Sequence[SeenRound]) -> "WithinDomains":
+        """The regressions for artifacts of `size` images in these rounds; cached."""
+        key = (self, size, tuple(seen.number for seen in view))
+        found: WithinDomains = adversary.cache.get(key, lambda: self._simulated(adversary, size, view))
+        return found
+
+    def _simulated(self, adversary: Adversary, size: int, view: Sequence[SeenRound]) -> "WithinDomains":
+        rows, means, domains = [], [], []
+        for turn, (d, index) in enumerate(self._clients(adversary, size)):
+            domain, rng = adversary.held[d], generator(adversary.seed, 62, size, turn)
+            artifacts = [
+                adversary.make(domain.images, domain.labels, index, rng, simulator=seen.simulator) for seen in view
+            ]
+            rows.append(torch.cat([s.simulator.vector(a, None) for s, a in zip(view, artifacts, strict=True)]))
+            means.append(domain.images[index].mean(0).flatten())
+            domains.append(d)
+        centers = torch.stack([domain.images.mean(0).flatten() for domain in adversary.held])
+        penalty = None if size == 1 else self.penalty
+        return WithinDomains.of(torch.stack(rows), torch.stack(means), torch.tensor(domains), centers, penalty)
+
+    def _clients(self, adversary: Adversary, size: int) -> list[tuple[int, Tensor]]:
+        """The domain and the images (m,) of each simulated client; each image of a domain by itself where `size` is 1."""
+        if size == 1:
+            return [(d, index[None]) for d, domain in enumerate(adversary.held) for index in torch.arange(len(domain))]
+        clients = []
+        for turn in range(self.simulations):
+            rng, d = generator(adversary.seed, 61, size, turn), turn % len(adversary.held)
+            labels = adversary.held[d].labels
+            alpha = ALPHAS[turn // len(adversary.held) % len(ALPHAS)]
+            draws = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
+            skew = torch.from_numpy(draws.dirichlet([alpha] * adversary.classes)).float() + 1e-9
+            clients.append((d, torch.multinomial(skew[labels], min(size, len(labels)), generator=rng)))
+        return clients
+
+
+@dataclass(frozen=True, eq=False)
+class WithinDomains:
+    """By domain, a regression from artifacts to how the mean image differs from that of the domain.
+
+    Attributes:
+        known: The simulated artifacts.
+        domains: (S,) of each.
+        centers: (K, P) the mean image of each domain.
+        regressions: By domain.
+    """
+
+    known: Vectors
+    domains: Tensor
+    centers: Tensor
+    regressions: Sequence[Regression]
+
+    @classmethod
+    def of(
+        cls, inputs: Tensor, means: Tensor, domains: Tensor, centers: Tensor, penalty: float | None
+    ) -> "WithinDomains":
+        """Fits them to simulated artifacts (S, D) and mean images (S, P).
+
+        Args:
+            inputs, means, domains: Of simulated clients.
+            centers: (K, P) the mean image of each domain.
+            penalty: As of `MeanImageRegression`; None for the one that errs least on artifacts left out.
+        """
+        regressions = []
+        for d, center in enumerate(centers):
+            those = domains == d
+            regressions.append(_regression(inputs[those], means[those] - center, penalty))
+        return cls(Vectors(inputs, torch.ones(len(inputs))), domains, centers, regressions)
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        """The mean images (M, P) behind artifacts (M, D)."""
+        ones, count = torch.ones(len(vectors)), len(self.centers)
+        domains = probe(self.known, self.domains, vectors, ones, count).argmax(1)
+        found = self.centers[domains].clone()
+        for d, regression in enumerate(self.regressions):
+            found[domains == d] += regression(vectors[domains == d])
+        return found
+
+
+def _regression(inputs: Tensor, targets: Tensor, penalty: float | None) -> Regression:
+    """Ridge regression from vectors (S, D) to targets (S, P); with the penalty left to errors on inputs left out, by kernel."""
+    center, spread = inputs.mean(0), inputs.std(0) + 1e-8
+    standardised = (inputs - center) / spread
+    if penalty is None:
+        model: Regression = KernelRidge(standardised, targets, "rbf")
+        return lambda vectors: model((vectors - center) / spread).float()
+    gram = (standardised @ standardised.T).double()
+    mean = targets.mean(0)
+    ridge = penalty * gram.diagonal().mean().clamp_min(1e-12) * torch.eye(len(gram), dtype=gram.dtype)
+    weights = standardised.T @ torch.linalg.solve(gram + ridge, (targets - mean).double()).float()
+    return lambda vectors: (vectors - center) / spread @ weights + mean
