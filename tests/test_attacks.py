@@ -178,7 +178,7 @@ def test_truth_is_sealed(least: Fitted, tiny: Dataset, name: str, role: str) -> 
         ours, theirs = a.observation.artifact.tensors(), b.observation.artifact.tensors()
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     for adversary_trials in sealed:
-        for one in asked([adversary_trials]):  # earlier rounds are made when they are read: before the images are destroyed
+        for one in asked([adversary_trials]):  # earlier rounds are made when they are first read
             assert all(seen.artifact is not None for seen in adversary_trials.adversary.view(one.observation))
     candidates = {id(adversary_trials.adversary.candidates) for adversary_trials in sealed}
     for data in (copy.clients | copy.shadows).values():
