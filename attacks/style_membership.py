@@ -6,36 +6,40 @@ on averages of styles (hypotheses H-S4 and H-C4).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.attack import Attack
+from fdgpriv.targets.style import StyleSimulator
 from fdgpriv.tasks.membership import Members
 from fdgpriv.tasks.task import Predictions
-from fdgpriv.utils.fields import TwoOrMore
+from fdgpriv.utils.cache import Cache
+from fdgpriv.utils.fields import PositiveInt, TwoOrMore
+from fdgpriv.view import SeenRound
 
-from ._averages import SizeModel
-from ._simulation import simulate
+from ._replays import MembershipTest, Replays
 
 
 @dataclass(frozen=True)
 class StyleMembership(Attack):
-    """The likelihood of the artifact with the membership candidate among its n images, over that without.
+    """The likelihood of the style with the membership candidate among its n images, over that without.
 
-    With candidate x, the average of n styles has mean ((n - 1) m + style(x)) / n and covariance (n - 1) S / n^2;
-    without it, m and S / n; each plus the defense's noise. m and S are those of one public domain; the domain is
-    unknown, so the likelihoods are averaged over domains. The covariance with x is estimated from simulated artifacts
-    around their mean given one of their images, so that it holds for any pooling rule and defense; without x it is
-    larger by S / n^2.
+    All shared moments are written as averages over the client's images. A candidate's contribution is computed in
+    simulated clients of other candidates of the same observation's domain, so that BatchNorm normalises it as in a
+    client, under the model of each round. The candidates are the reference population: an average is explained by
+    several of them together, which tells a member from an image that only resembles members. What simulated artifacts,
+    defense included, differ from the mean contribution of their images is noise.
 
-    Styles that a client shared in several rounds are concatenated to one vector: correlations between rounds are in the
-    covariances of artifacts simulated under the models of the same rounds.
+    Rounds are read together: their features are concatenated, with correlations between rounds in the covariances.
 
     Attributes:
-        simulations: Simulated artifacts of each size.
+        simulations: Simulated clients of each size and round, more where each candidate would not be in one.
+        rounds: At most so many rounds are read, evenly spread, and no more than the style has images.
     """
 
     reads = (StyleStatistics, InterpolationStyle)
@@ -44,20 +48,64 @@ class StyleMembership(Attack):
     ablations = ("rounds",)
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {"simulations": 30},
-        "thorough": {"simulations": 600},
+        "quick": {"simulations": 12, "rounds": 2},
+        "thorough": {"simulations": 100, "rounds": 16},
     }
 
-    simulations: TwoOrMore = 200
+    simulations: TwoOrMore = 24
+    rounds: PositiveInt = 8
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
-        simulated = simulate(adversary, self.simulations)
-        models = {n: SizeModel.of(adversary, simulated, n) for n in simulated.sizes.unique().tolist()}
-        known = torch.tensor(sorted(models))
+        adversary.simulator(StyleSimulator)
+        pools = {
+            n: _domains([one.membership_candidates for one in observations if _size(adversary, one) == n])
+            for n in {_size(adversary, one) for one in observations}
+        }
+        tests = Cache[MembershipTest]()
         predictions: list[Prediction] = []
         for observation in observations:
-            model = models[int(known[(known - observation.n_images).abs().argmin()])]
-            artifact = adversary.vector(observation.artifact)[: model.test.centers.shape[1]]
-            candidates = observation.membership_candidates
-            predictions.append(model.log_ratio(adversary, artifact, candidates, observation.n_images))
-        return Predictions(predictions, {"mean_image": [models[int(known[0])].prior]})
+            n, candidates = _size(adversary, observation), observation.membership_candidates
+            pool = next(pool for pool in pools[n] if bool(torch.isin(candidates[:1], pool)))
+            seen = _spread(adversary.view(observation), min(self.rounds, observation.n_images))
+            test = tests.get(
+                (n, observation.n_images, candidates.numpy().tobytes(), tuple(one.number for one in seen)),
+                partial(self._test, adversary, seen, pool, candidates, n, observation.n_images),
+            )
+            predictions.append(test.log_ratio([one.artifact for one in seen]))
+        return Predictions(predictions)
+
+    def _test(
+        self, adversary: Adversary, seen: Sequence[SeenRound], pool: Tensor, candidates: Tensor, n: int, n_images: int
+    ) -> MembershipTest:
+        which = pool.numpy().tobytes()
+        images = adversary.cache.get((Replays, which), lambda: adversary.candidates[pool])
+
+        def replayed(of_round: SeenRound) -> Replays:
+            return Replays.of(adversary, of_round, images, n, self.simulations)
+
+        replays = [
+            adversary.cache.get((Replays, one.number, which, n, self.simulations), partial(replayed, one))
+            for one in seen
+        ]
+        return MembershipTest(replays, torch.searchsorted(pool, candidates), n_images)
+
+
+def _size(adversary: Adversary, observation: Observation) -> int:
+    """The number of images of simulated clients for this observation: that of those which it has that is nearest."""
+    return min(adversary.sizes, key=lambda size: abs(size - observation.n_images))
+
+
+def _domains(candidates: Sequence[Tensor]) -> list[Tensor]:
+    """Unions (P,), sorted, of lists of candidates that have images in common: those of one domain."""
+    pools: list[Tensor] = []
+    for index in {one.numpy().tobytes(): one for one in candidates}.values():
+        shared = [pool for pool in pools if bool(torch.isin(index, pool).any())]
+        pools = [pool for pool in pools if all(pool is not other for other in shared)]
+        pools.append(torch.cat([index, *shared]).unique())
+    return pools
+
+
+def _spread(seen: Sequence[SeenRound], count: int) -> list[SeenRound]:
+    """At most `count` of the rounds, evenly spread from the last one back."""
+    count = max(1, min(count, len(seen)))
+    return [seen[len(seen) - 1 - i * (len(seen) - 1) // max(1, count - 1)] for i in reversed(range(count))]

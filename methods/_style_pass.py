@@ -1,4 +1,4 @@
-"""Computes the styles of one client's images with BatchNorm's batch statistics, as in training.
+"""Computes the styles of clients' images with BatchNorm's batch statistics, as in training.
 
 Reference: Park et al., "StableFDG", NeurIPS 2023, Step 1; in train mode as in the released code, but on a copy.
 """
@@ -9,9 +9,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifacts.moments import Moments, StyleRule
+from fdgpriv.artifacts.moments import Moments, StyleRule, at_once
 from fdgpriv.federation.disclosure import StyleSource
 from fdgpriv.models.backbone import Backbone
+from fdgpriv.models.batchnorm import group_batches
 from fdgpriv.models.copied import copied
 from fdgpriv.models.from_cpu import device_of
 
@@ -28,6 +29,9 @@ class JointStyles(StyleSource):
 
     def of_client(self, model: nn.Module, images: Tensor, layer: str, rule: StyleRule) -> Moments:
         return styles_in_batches(model, images, layer, rule, self.settings)
+
+    def of_clients(self, model: nn.Module, images: Tensor, layer: str, rule: StyleRule, clients: Tensor) -> Moments:
+        return styles_of_clients(model, images, layer, rule, self.settings, clients)
 
     def in_frame_of(self, model: nn.Module, images: Tensor, layer: str) -> nn.Module:
         return with_statistics_of(model, images, layer, self.settings)
@@ -47,6 +51,30 @@ def styles_in_batches(model: nn.Module, images: Tensor, layer: str, rule: StyleR
     backbone = _ready_copy(model, len(images), layer, settings)
     parts = [rule(backbone.features(part, layer)) for part in _batches(backbone, images, settings)]
     mean, std = (torch.cat(moments).cpu() for moments in zip(*parts, strict=True))
+    return mean, std
+
+
+@torch.no_grad()
+def styles_of_clients(
+    model: nn.Module, images: Tensor, layer: str, rule: StyleRule, settings: FederatedSGD, clients: Tensor
+) -> Moments:
+    """Mean and std (M, n, C), as `styles_in_batches`, of M clients with the images at `clients` (M, n) each.
+
+    Batches of one size of several clients are one pass of the network.
+    """
+    parts = []
+    for batches in clients.tensor_split(batch_count(clients.shape[1], settings.batch_size), dim=1):
+        size = batches.shape[1]
+        backbone = _ready_copy(model, clients.shape[1], layer, settings)
+        group_batches(backbone, size)
+        device = device_of(backbone)
+        passes = batches.split(max(1, at_once(*images.shape[-2:]) // size))
+        moments = [
+            rule(backbone.features(images[few.flatten()].to(device, memory_format=torch.channels_last), layer))
+            for few in passes
+        ]
+        parts.append([torch.cat(one).cpu().unflatten(0, (-1, size)) for one in zip(*moments, strict=True)])
+    mean, std = (torch.cat(moment, dim=1) for moment in zip(*parts, strict=True))
     return mean, std
 
 

@@ -70,6 +70,11 @@ class StyleSource:
         mean, std = styles_of(images, lambda part: encoder(part.to(device)), rule)
         return mean.cpu(), std.cpu()
 
+    def of_clients(self, model: nn.Module, images: Tensor, layer: str, rule: StyleRule, clients: Tensor) -> Moments:
+        """Mean and std (M, n, C), as `of_client`, of M clients with the images at `clients` (M, n) each."""
+        mean, std = self.of_client(model, images, layer, rule)
+        return mean[clients], std[clients]
+
     def in_frame_of(self, model: nn.Module, images: Tensor, layer: str) -> nn.Module:
         """A copy of `model` that normalises up to `layer` with the batch statistics of a client's `images` (n, 3, H, W).
 

@@ -1,4 +1,4 @@
-"""Recomputes the BatchNorm statistics of a network on given images."""
+"""BatchNorm on given images: recomputes a network's statistics, or normalises several batches in one pass."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -29,6 +29,37 @@ def with_fresh_statistics(model: M, images: Tensor, batch_size: int) -> M:
     if len(images) > 1:
         recalibrate(copy, [images[i::count] for i in range(count)])
     return copy
+
+
+class GroupedBatchNorm(nn.Module):
+    """Normalises each group of images that follow one another by its own batch statistics.
+
+    Args:
+        layer: The BatchNorm layer, with its scale and shift.
+        size: Images in a group.
+    """
+
+    def __init__(self, layer: nn.BatchNorm2d, size: int) -> None:
+        super().__init__()
+        self.layer, self.size = layer, size
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Normalised features of the same shape (M size, C, H, W)."""
+        groups = features.unflatten(0, (-1, self.size))
+        variance, mean = torch.var_mean(groups, dim=(1, 3, 4), correction=0, keepdim=True)
+        normalised = (groups - mean) * torch.rsqrt(variance + self.layer.eps)
+        if self.layer.affine:
+            normalised = normalised * self.layer.weight[:, None, None] + self.layer.bias[:, None, None]
+        together: Tensor = normalised.flatten(0, 1)
+        return together
+
+
+def group_batches(model: nn.Module, size: int) -> None:
+    """Replaces the BatchNorm layers of `model` in training mode by ones that take groups of `size` images for batches."""
+    for name, layer in list(model.named_modules()):
+        if isinstance(layer, nn.BatchNorm2d) and layer.training:
+            parent, _, leaf = name.rpartition(".")
+            setattr(model.get_submodule(parent), leaf, GroupedBatchNorm(layer, size))
 
 
 @torch.no_grad()

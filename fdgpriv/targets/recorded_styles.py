@@ -133,6 +133,10 @@ class RecordedStyles:
         which = None if index is None else index.numpy().tobytes()
         return self._of_clients.get((images,), (layer, which), taken)
 
+    def of_clients(self, images: Tensor, layer: str, clients: Tensor) -> Moments:
+        """Mean and std (M, n, C), as `of_client`, of M clients with the images at `clients` (M, n) each; never cached."""
+        return self.source.of_clients(self.model, images, layer, RULES[self.template.rule], clients)
+
     def styles(self, images: Tensor, layer: str, among: Tensor | None = None) -> Moments:
         """Mean and std (N, C) of the features of images (N, 3, H, W) at `layer`, by the wire's rule; cached.
 

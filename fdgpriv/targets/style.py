@@ -89,6 +89,13 @@ class StyleSimulator(Simulator):
         mean, std = self.styles(held.images)
         return mean[index], std[index]
 
+    def parts_of_clients(self, images: Tensor, clients: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and std (M, n, C), as `parts`, of M clients that hold only the images at `clients` (M, n) each."""
+        if self.jointly and clients.shape[1] > 1:
+            return self.evidence.of_clients(images, self.template.at, clients)
+        mean, std = self.styles(images)
+        return mean[clients], std[clients]
+
     def each(self, held: HeldImages, index: Tensor, rng: torch.Generator) -> Tensor:
         return torch.cat(self.parts(held, index), dim=1)
 
