@@ -20,10 +20,10 @@ from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.utils.seeds import generator
 
 from ._inversion import bias_change, one_hot
-from ._simulation import ALPHAS, center_and_spread, simulated, skewed
+from ._simulation import center_and_spread, simulated
 
 _LEAST = 20  # simulated updates
-_HELD_BACK = 12  # further updates, of images that no other update has, that inputs and penalty are chosen on
+_OF_DOMAIN = 4  # held-back updates of each domain
 _PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0, 1e4)  # in mean eigenvalues; under the last, all predictions are alike
 _NEGATIVE = -1e-4  # of the row's largest weight: rounding is less
 
@@ -58,10 +58,12 @@ class LabelEstimator:
     def _fitted(self, adversary: Adversary, count: int) -> "_Fit":
         clients = simulated(adversary, self.images, count, (self.received_model,))
         learned = [(client.vector, client.shares) for client in clients]
-        held_back = [self._held_back(adversary, turn) for turn in range(_HELD_BACK if adversary.held_back else 0)]
+        held_back = [
+            (self.simulator.vector(made, self.received_model), labels.bincount(minlength=self.classes) / len(labels))
+            for made, _, labels in held_back_updates(adversary, self.received_model, self.images)
+        ]
         rows, shares, others, true = (
-            torch.stack(one)
-            for one in (*zip(*learned, strict=True), *zip(*(held_back or learned[:_HELD_BACK]), strict=True))
+            torch.stack(one) for one in (*zip(*learned, strict=True), *zip(*(held_back or learned), strict=True))
         )
         # the rule holds without weight decay, noise and negative inputs only
         certain = all(bool((share[self._negative(row)] > 0).all()) for row, share in (*learned, *held_back))
@@ -74,17 +76,6 @@ class LabelEstimator:
             ),
             key=lambda fit: fit.loss,
         )
-
-    def _held_back(self, adversary: Adversary, turn: int) -> tuple[Tensor, Tensor]:
-        """Vector and label shares of a simulated update of images that are kept for calibration."""
-        rng, domain = (
-            generator(adversary.seed, 61, self.images, turn),
-            adversary.held_back[turn % len(adversary.held_back)],
-        )
-        index = skewed(domain, adversary.classes, self.images, ALPHAS[turn % len(ALPHAS)], rng)
-        made = adversary.make(domain.images, domain.labels, index, rng, self.received_model)
-        shares = domain.labels[index].bincount(minlength=adversary.classes) / len(index)
-        return self.simulator.vector(made, self.received_model), shares
 
     def _last(self, vector: Tensor) -> tuple[Tensor, Tensor]:
         """Changes of the last layer's weight (K, D) and bias (K,), which end an update's vector."""
@@ -115,6 +106,24 @@ class LabelEstimator:
         """Which inputs a regression may use: the bias; its direction and the least weights; all of these and the vector."""
         k = self.classes
         return slice(0, k), slice(k, 3 * k), slice(0, width)
+
+
+def held_back_updates(
+    adversary: Adversary, received_model: ModelState, n: int
+) -> list[tuple[Artifact, Tensor, Tensor]]:
+    """Simulated updates of n images each (fewer of smaller domains), which were held back, with their images and labels.
+
+    No two have an image in common: at most four of each domain.
+    """
+    found = []
+    for d, domain in enumerate(adversary.held_back):
+        size = max(1, min(n, len(domain)))
+        order = torch.randperm(len(domain), generator=generator(adversary.seed, 54, n, d))
+        for turn, index in enumerate(order[: len(domain) // size * size].split(size)[:_OF_DOMAIN]):
+            rng = generator(adversary.seed, 61, n, d, turn)
+            made = adversary.make(domain.images, domain.labels, index, rng, received_model)
+            found.append((made, domain.images[index], domain.labels[index]))
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -106,6 +106,21 @@ def watched(model: nn.Module, groups: int, own: bool) -> Iterator[dict[str, Mome
             hook.remove()
 
 
+@contextmanager
+def normalised_by(model: nn.Module, moments: Mapping[str, Moments]) -> Iterator[None]:
+    """Context in which the BatchNorm layers of a model in evaluation mode normalise by these moments (C,), by layer."""
+    layers = {name: layer for name, layer in bn_layers(model).items() if name in moments}
+    buffers = [(layer.running_mean, layer.running_var) for layer in layers.values()]
+    for name, layer in layers.items():
+        mean, variance = moments[name]
+        layer.running_mean, layer.running_var = mean.to(layer.weight.device), variance.to(layer.weight.device)
+    try:
+        yield
+    finally:
+        for layer, (running_mean, running_var) in zip(layers.values(), buffers, strict=True):
+            layer.running_mean, layer.running_var = running_mean, running_var
+
+
 def apart(seen: Mapping[str, Moments], target: Mapping[str, Moments], first: float = 1.0) -> Tensor:
     """Distance (G,) between the moments of each group and the target moments (C,) or (G, C): 0 where they agree.
 

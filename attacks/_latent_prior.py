@@ -17,7 +17,7 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.utils.seeds import generator
 
-from ._batchnorm import batches_seen, layer_inputs, revealed
+from ._batchnorm import batches_seen, layer_inputs, normalised_by, revealed
 from ._inversion import Regression, bias_change, moment_rows, one_hot, row_of_class
 
 _FITTED = 20  # simulated updates, or public images without one, that a regression is fitted on at least
@@ -107,6 +107,35 @@ class LatentPrior:
         if fit.moments:
             rows = torch.cat([rows, moment_rows({name: moments[name] for name in self.layers})], dim=1)
         return fit.regression(rows).view(*labels.shape, *self.shape).clamp(0, 1)
+
+
+def of_one_step(
+    adversary: Adversary,
+    model: nn.Module,
+    changes: Sequence[Change],
+    labels: Tensor,
+    moments: Mapping[str, Moments],
+) -> Tensor:
+    """Images (G, m, 3, H, W) in [0, 1] with labels (G, m), predicted from changes by one step on several images.
+
+    The regression is fitted, for each update by itself, on the public images' latents under its batch statistics, by which
+    those of its own images were normalised.
+
+    Args:
+        adversary: Its public images.
+        model: The network, holding the received model, in evaluation mode.
+        changes: Of G clients, received minus trained.
+        labels: Of the m images that each is to be drawn.
+        moments: By BatchNorm layer, all of them, mean and variance (G, C) of the batch.
+    """
+    images, _ = adversary.public_images
+    last = adversary.simulator(TrainingSimulator).last_layer
+    drawn = []
+    for i, change in enumerate(changes):
+        with normalised_by(model, {name: (mean[i], variance[i]) for name, (mean, variance) in moments.items()}):
+            reader, known = _reader(last, last, model, adversary)
+        drawn.append(Regression(known, images)(reader.rows([change] * labels.shape[1], labels[i])))
+    return torch.stack(drawn).view(*labels.shape, *images.shape[1:]).clamp(0, 1)
 
 
 class _Reader:

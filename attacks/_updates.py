@@ -17,7 +17,7 @@ from fdgpriv.utils.seeds import generator
 from ._batch_labels import LabelEstimator
 from ._batchnorm import batches_seen, bn_layers, revealed, shares_statistics
 from ._inversion import ImagePrior
-from ._latent_prior import LatentPrior
+from ._latent_prior import LatentPrior, of_one_step
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +76,13 @@ def uploads(
         shares = [estimator(observations[i].artifact) for i in places]
         labels = torch.stack([labels_of(share, min(most, n_images)) for share in shares])
         names = tuple(list(bn_layers(model))[layers])
-        what = received_model, simulations // models, names, n_images == 1
-        prior = adversary.cache.get((LatentPrior, *what), partial(LatentPrior, adversary, model, *what))
-        yield Uploads(places, changes, shares, labels, moments, prior(changes, labels, moments), own)
+        if n_images > 1 and batches == 1 and moments.keys() == bn_layers(model).keys():
+            prior_images = of_one_step(adversary, model, changes, labels, moments)
+        else:
+            what = received_model, simulations // models, names, n_images == 1
+            prior = adversary.cache.get((LatentPrior, *what), partial(LatentPrior, adversary, model, *what))
+            prior_images = prior(changes, labels, moments)
+        yield Uploads(places, changes, shares, labels, moments, prior_images, own)
 
 
 def recomputed_statistics(

@@ -28,13 +28,13 @@ from fdgpriv.threat import Capability
 from fdgpriv.utils.fields import NonNegativeInt, PositiveFloat, PositiveInt, TwoOrMore
 from fdgpriv.utils.seeds import generator
 
+from ._batch_labels import held_back_updates
 from ._batchnorm import apart, watched
 from ._inversion import around, descend, total_variation
 from ._updates import Uploads, by_model_and_size, uploads
 
 State = Mapping[str, Tensor]
 PRIORS = (inf, 100.0, 30.0)
-_HELD, _HELD_GROUPS = 4, 2  # held-back updates of each domain, of single images and of several
 
 
 @dataclass(frozen=True)
@@ -116,21 +116,12 @@ class GradientInversion(Attack):
 
         The weights are tried in order, as long as the PSNR rises.
         """
-        held = [
-            (domain, index)
-            for domain in adversary.held_back
-            for index in torch.arange(len(domain)).split(n)[: _HELD if n == 1 else _HELD_GROUPS]
-            if len(index) == min(n, len(domain))
-        ]
 
         def best() -> float:
             none = torch.zeros(0, dtype=torch.int64)
-            seen, truth = [], []
-            for turn, (domain, index) in enumerate(held):
-                own = generator(adversary.seed, 54, n, turn)
-                made = adversary.make(domain.images, domain.labels, index, own, received_model)
-                seen.append(Observation(made, n, none[None], none, received_model))
-                truth.append(domain.images[index])
+            made = held_back_updates(adversary, received_model, n)
+            seen = [Observation(update, n, none[None], none, received_model) for update, _, _ in made]
+            truth = [images for _, images, _ in made]
             (found,) = self._read(adversary, model, seen)
             chosen, most = inf, -inf
             for prior in PRIORS:
@@ -142,7 +133,7 @@ class GradientInversion(Attack):
                 chosen, most = prior, reached
             return chosen
 
-        return adversary.cache.get((self, received_model, n), best) if held else inf
+        return adversary.cache.get((self, received_model, n), best) if adversary.held_back else inf
 
     def inverted(
         self,

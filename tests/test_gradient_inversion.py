@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import TARGET, Evaluator, shortened
+from conftest import TARGET, Evaluator, fit, shortened
 from factories import inferred
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fdgpriv.adversary import Adversary
+from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.attack import Attack
 from fdgpriv.config import AuditConfig
@@ -40,6 +40,8 @@ from fdgpriv.utils.seeds import generator
 averaging: Any = import_module("fdgpriv.methods._averaging")
 labels: Any = import_module("fdgpriv.attacks._updates")
 batch_labels: Any = import_module("fdgpriv.attacks._batch_labels")
+simulation: Any = import_module("fdgpriv.attacks._simulation")
+latent_prior: Any = import_module("fdgpriv.attacks._latent_prior")
 
 
 class SmallCnn(nn.Module):
@@ -178,7 +180,7 @@ def test_labels_of_eight_images_are_read_from_one_step_and_not_from_noise(evalua
     right: dict[str, list[float]] = {"true": [], "noise": []}
     for turn, data in enumerate(evaluator.population.clients.values()):
         rng = generator(4, turn)
-        index = batch_labels.skewed(data, adversary.classes, 8, 0.5, rng)
+        index = simulation.skewed(data, adversary.classes, 8, 0.5, rng)
         sent = target.simulator.make(HeldImages(data.images, data.labels, received_model), index, rng)
         shares = data.labels[index].bincount(minlength=adversary.classes) / len(index)
         for name, artifact in (("true", sent), ("noise", noise(sent, rng))):
@@ -187,6 +189,38 @@ def test_labels_of_eight_images_are_read_from_one_step_and_not_from_noise(evalua
             right[name].append(1 - float((found - shares).abs().sum()) / 2)
     assert np.mean(right["true"]) > 0.9
     assert np.mean(right["noise"]) < 0.6
+
+
+def test_one_step_s_latents_are_read_under_the_batch_statistics_that_it_reveals(digits: Dataset) -> None:
+    """The negative control: under the statistics of the received model, which is new."""
+    settings = {"batch_size": "90", "momentum": "0", "weight_decay": "0", "image_changes": "none"}
+    evaluator = fit(shortened(digits, 90), clients=6, method="fedavg", settings=settings).evaluator()
+    target = evaluator.target(ModelState.kind)
+    evaluator.per_client = {4: 1}
+    adversary = evaluator.adversaries(target, threat("server"), (4,), Images())[0].adversary
+    received_model = next(iter(target.received_model.values()))
+    seen, truth, told = [], [], []
+    for turn, client in enumerate(evaluator.population.clients.values()):
+        index = torch.randperm(len(client), generator=generator(5, turn))[:4]
+        index = index[client.labels[index].argsort()]
+        made = target.simulator.make(
+            HeldImages(client.images, client.labels, received_model), index, generator(6, turn)
+        )
+        seen.append(Observation(made, 4, torch.zeros(1, 0), torch.zeros(0), received_model))
+        truth.append(client.images[index])
+        told.append(client.labels[index])
+    model = network(adversary)
+    (found,) = labels.uploads(adversary, model, seen, 4, slice(None), 20)
+    false = {name: (0 * m, 0 * v + 1) for name, (m, v) in found.moments.items()}
+
+    def error(moments: Any) -> float:
+        drawn = latent_prior.of_one_step(adversary, model, found.changes, torch.stack(told), moments)
+        return float((drawn - torch.stack(truth)).square().mean())
+
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    public_error = float((adversary.public_images[0].mean(0) - torch.stack(truth)).square().mean())
+    assert error(found.moments) < 0.93 * min(public_error, error(false)), (error(found.moments), public_error, error(false))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
 def test_unrolled_steps_are_those_of_plain_sgd(rng: torch.Generator) -> None:
@@ -215,7 +249,7 @@ def test_the_prior_s_weight_is_that_which_draws_held_back_images_best(
     (adversary_trials,) = adversaries_of(evaluator)
     adversary = adversary_trials.adversary
     (one,) = adversary_trials.trials[0].asked["attack"]
-    truth = [domain.images[i] for domain in adversary.held_back for i in range(min(4, len(domain)))]
+    truth = [images[0] for _, images, _ in batch_labels.held_back_updates(adversary, one.observation.received_model, 1)]
     assert truth
     part: Any = Attack.named("gradient_inversion").configured({"bn": 0.0, "steps": 2, "simulations": 2})
     errors = {30.0: 0.01, 100.0: 0.1, math.inf: 0.2}
