@@ -111,7 +111,7 @@ class Setting:
 
 def evaluator_of(folder: Path, one_step: bool) -> Evaluator:
     """The evaluator of a run's first training, whose adversaries simulate one gradient if `one_step`."""
-    config = Results.load(folder / "results.json").config
+    config: Any = Results.load(folder / "results.json").config
     (name,), target, seed = config["methods"], config["targets"][0], config["seeds"][0]
     audit = AuditConfig(
         methods=(name,), targets=(target,), seeds=(seed,), preset=config["preset"], device="cpu"
@@ -119,7 +119,8 @@ def evaluator_of(folder: Path, one_step: bool) -> Evaluator:
     dataset = data.load("digits")
     population = audit.populate(dataset, name, target, seed)
     federation = audit.federation(dataset, list(population.clients), seed, name)
-    method = replace(audit.method(name), **ONE_STEP) if one_step else audit.method(name)
+    method: Any = audit.method(name)
+    method = replace(method, **ONE_STEP) if one_step else method
     transcript = Transcript.load(next((folder / "transcript").iterdir()))
     return Evaluator(
         population, method, federation, Defense.named("none")(), transcript, seed, dict.fromkeys((1, 4, 8, 32), 1)
@@ -181,10 +182,40 @@ def attacker(
     return attack, sent, [{"gradients": gradients, "buffers": None, "metadata": told}]
 
 
+def our_labels(estimator: Any, update: Update) -> Tensor:
+    """(n,) in ascending order."""
+    counts = (estimator(update.artifact) * len(update.labels)).round().long()
+    return torch.repeat_interleave(torch.arange(len(counts)), counts)
+
+
+def equal_numbers(classes: int, update: Update) -> Tensor:
+    """(n,) labels that occur equally often: a guess without the update."""
+    return torch.arange(len(update.labels)) * classes // len(update.labels)
+
+
 def their_labels(setting: Setting, update: Update, strategy: str) -> Tensor:
     attack, sent, shared = attacker(setting, update, None, "invertinggradients", [f"label_strategy={strategy}"])
     found: Tensor = attack.prepare_attack(sent, shared)[1]
     return found.flatten()[: setting.n].long()
+
+
+def our_images(setting: Setting, options: Mapping[str, Any]) -> Sequence[Tensor]:
+    """The images (n, 3, H, W) of each update."""
+    attack = Attack.named("gradient_inversion").configured({"most": setting.n, **options})
+    none = torch.zeros(0, dtype=torch.int64)
+    seen = [Observation(one.artifact, setting.n, none[None], none, setting.received_model) for one in setting.updates]
+    return [torch.as_tensor(images) for images in attack.infer(setting.adversary, seen, generator(3))]
+
+
+def mean_images(setting: Setting) -> Sequence[Tensor]:
+    """The mean of the public images: a guess without the update."""
+    mean = setting.adversary.public_images[0].mean(0).expand(setting.n, -1, -1, -1)
+    return [mean] * len(setting.updates)
+
+
+def all_their_images(setting: Setting, configuration: str, iterations: int) -> Sequence[Tensor]:
+    """The images (n, 3, H, W) of each update."""
+    return [their_images(setting, update, configuration, iterations) for update in setting.updates]
 
 
 def their_images(setting: Setting, update: Update, configuration: str, iterations: int) -> Tensor:
@@ -201,17 +232,10 @@ def labels_table(evaluators: Mapping[str, Evaluator], number: int) -> Iterator[l
     yield ["update", "received model", "n", "fdgpriv", "equal numbers", *STRATEGIES]
     for form, evaluator in evaluators.items():
         for round_name, setting in settings(evaluator, (1, 4, 8) if form == "one step" else (8, 32), number):
-            ours = batch_labels.LabelEstimator(setting.adversary, setting.received_model, setting.n, 150)
-            classes = setting.adversary.classes
-            equal = torch.arange(setting.n) * classes // setting.n
-
-            def estimated(update: Update, ours: Any = ours, setting: Setting = setting) -> Tensor:
-                counts = (ours(update.artifact) * setting.n).round().long()
-                return torch.repeat_interleave(torch.arange(len(counts)), counts)
-
+            estimator = batch_labels.LabelEstimator(setting.adversary, setting.received_model, setting.n, 150)
             ways: dict[str, Callable[[Update], Tensor]] = {
-                "fdgpriv": estimated,
-                "equal": lambda update, equal=equal: equal,
+                "fdgpriv": partial(our_labels, estimator),
+                "equal": partial(equal_numbers, setting.adversary.classes),
             }
             ways |= {name: partial(their_labels, setting, strategy=name) for name in STRATEGIES}
             row = [form, round_name, str(setting.n)]
@@ -225,26 +249,19 @@ def labels_table(evaluators: Mapping[str, Evaluator], number: int) -> Iterator[l
 
 def images_table(evaluator: Evaluator, sizes: Sequence[int], number: int, iterations: int) -> Iterator[list[str]]:
     yield ["received model", "n", "attack", "PSNR, dB", "LPIPS", "seconds an update"]
-    none = torch.zeros(0, dtype=torch.int64)
+    alone = {"steps": iterations, "prior": 0.0, "tv": 0.01, "lr": 0.1, "signed": True}
     for round_name, setting in settings(evaluator, sizes, number):
-        received = setting.received_model
-        seen = [Observation(update.artifact, setting.n, none[None], none, received) for update in setting.updates]
-
-        def ours(options: Mapping[str, Any], seen: Any = seen, setting: Setting = setting) -> Sequence[Tensor]:
-            attack = Attack.named("gradient_inversion").configured({"most": setting.n, **options})
-            return [torch.as_tensor(one) for one in attack.infer(setting.adversary, seen, generator(3))]
-
-        def theirs(name: str, setting: Setting = setting) -> Sequence[Tensor]:
-            return [their_images(setting, update, name, iterations) for update in setting.updates]
-
-        alone = {"steps": iterations, "prior": 0.0, "tv": 0.01, "lr": 0.1, "signed": True}
-        mean = setting.adversary.public_images[0].mean(0).expand(setting.n, -1, -1, -1)
         ways: dict[str, Callable[[], Sequence[Tensor]]] = {
-            "public mean image": lambda mean=mean, seen=seen: [mean] * len(seen),
-            "fdgpriv, default": partial(ours, {}),
-            f"fdgpriv, steps={iterations}, prior=100": partial(ours, {"steps": iterations, "prior": 100.0}),
-            f"fdgpriv, steps={iterations}, prior=0, tv=0.01, lr=0.1, signed=True": partial(ours, alone),
-            **{f"breaching, {name}, {iterations} iterations": partial(theirs, name) for name in CONFIGURATIONS},
+            "public mean image": partial(mean_images, setting),
+            "fdgpriv, default": partial(our_images, setting, {}),
+            f"fdgpriv, steps={iterations}, prior=100": partial(
+                our_images, setting, {"steps": iterations, "prior": 100.0}
+            ),
+            f"fdgpriv, steps={iterations}, prior=0, tv=0.01, lr=0.1, signed=True": partial(our_images, setting, alone),
+            **{
+                f"breaching, {name}, {iterations} iterations": partial(all_their_images, setting, name, iterations)
+                for name in CONFIGURATIONS
+            },
         }
         for name, way in ways.items():
             row, start = [round_name, str(setting.n), name], perf_counter()
