@@ -195,8 +195,8 @@ def _figures(finding: AttackFinding) -> Iterator[Record]:
             for row in _table("curve_control", name, {head: figure}):
                 yield {**row, **images}
     if finding.view is not None:
-        yield {"source": "view", "name": "rounds", "value": finding.view.rounds}
-        yield {"source": "view", "name": "clients", "value": finding.view.clients}
+        yield {"metric": head, "source": "view", "name": "rounds", "value": finding.view.rounds}
+        yield {"metric": head, "source": "view", "name": "clients", "value": finding.view.clients}
     for at in finding.rounds:
         name, few = f"{at.rounds} round{'s' * (at.rounds > 1)}", "all" if at.images is None else at.images
         for row in _table("rounds", name, {head: at.value}):
