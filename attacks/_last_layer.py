@@ -110,9 +110,14 @@ class _Calibration(NamedTuple):
 
 
 def reads_last_layer(adversary: Adversary, observation: Observation) -> bool:
-    """Whether the round that is asked about has the last layers of several other clients."""
+    """Whether the round that is asked about has the last layers of several other clients, all trained from one model.
+
+    What models of their own predict differs between clients, and a mean over them does not take it away.
+    """
     last = adversary.view(observation)[-1]
-    return isinstance(last.simulator, TrainingSimulator | HeadSimulator) and len(last.others) >= LEAST_OTHERS
+    models = {id(model) for model in (last.received_model, *last.received_models.values())}
+    trained = isinstance(last.simulator, TrainingSimulator | HeadSimulator)
+    return trained and len(models) == 1 and len(last.others) >= LEAST_OTHERS
 
 
 def centred_shares(adversary: Adversary, observation: Observation, count: int) -> Tensor | None:

@@ -132,6 +132,13 @@ def test_where_labels_move_nothing_there_is_no_prediction() -> None:
     assert last_layer.centred_shares(linear.adversary, linear.observations[0], SIMULATED) is None
 
 
+def test_models_of_their_own_are_not_compared() -> None:
+    linear = world()
+    assert last_layer.reads_last_layer(linear.adversary, linear.observations[0])
+    observation = replace(linear.observations[0], received_model=replace(linear.observations[0].received_model))
+    assert not last_layer.reads_last_layer(linear.adversary, observation)
+
+
 def test_a_client_that_moved_its_model_further_than_any_other_is_cut() -> None:
     linear = world(noise=0.01)
     observation = linear.observations[0]
