@@ -26,7 +26,7 @@ from fdgpriv.models.from_cpu import device_of
 from fdgpriv.targets.mixture import Mixture, Sent, identity, read
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.utils.cache import Cache
-from fdgpriv.view import SeenRound
+from fdgpriv.view import SeenRound, spaced
 
 from ._batchnorm import TOGETHER, batches_seen, revealed, watched
 from ._membership import ModelOutputs, log_odds
@@ -201,11 +201,13 @@ class Contributions:
         adversary: Whose view it is.
         labels: (P,) of its candidate images, as far as it knows.
         outputs: Of models on its candidate images; the received models are evaluated.
+        rounds: Rounds of each view that are read, at most: evenly spaced, the last one included.
     """
 
     adversary: Adversary
     labels: Tensor
     outputs: ModelOutputs
+    rounds: int
 
     def scores(self, observations: Sequence[Observation]) -> list[Tensor]:
         """A score (N,) of each observation's membership candidates: the sum over rounds and signals."""
@@ -249,16 +251,16 @@ class Contributions:
         return unexplained(columns[0], columns[1:])
 
     def _comparable(self, observation: Observation) -> dict[RoundImages, "_Compared"]:
-        """By whole round of its view, the observed artifact and those of other clients that received the same model."""
+        """By whole round that is read, the observed artifact and those of other clients that received the same model."""
         found = {}
-        for seen in self.adversary.view(observation):
-            if seen.whole and seen.received_model is not None:
-                others = [
-                    artifact
-                    for name, artifact in seen.others.items()
-                    if seen.received_models.get(name) is seen.received_model
-                ]
-                found[self._round(seen)] = _Compared(seen.sent, others)
+        known = [seen for seen in self.adversary.view(observation) if seen.whole and seen.received_model is not None]
+        for seen in spaced(known, self.rounds):
+            others = [
+                artifact
+                for name, artifact in seen.others.items()
+                if seen.received_models.get(name) is seen.received_model
+            ]
+            found[self._round(seen)] = _Compared(seen.sent, others)
         return found
 
     def _round(self, seen: SeenRound) -> RoundImages:

@@ -19,7 +19,7 @@ from fdgpriv.statistics.kernel_ridge import KernelRidge
 from fdgpriv.tasks.average_look import AverageLook
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt
 from fdgpriv.utils.seeds import generator
-from fdgpriv.view import SeenRound
+from fdgpriv.view import SeenRound, spaced
 
 from ._simulation import ALPHAS, Vectors, probe
 
@@ -56,7 +56,7 @@ class MeanImageRegression(Attack):
     penalty: PositiveFloat = 0.3
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
-        views = [self._spaced(adversary.view(observation)) for observation in observations]
+        views = [spaced(adversary.view(observation), self.rounds) for observation in observations]
         known = torch.tensor(sorted(set(adversary.sizes)))
         nearest = [int(known[(known - observation.n_images).abs().argmin()]) for observation in observations]
         alike: dict[tuple[int, tuple[int, ...]], list[int]] = {}
@@ -70,11 +70,6 @@ class MeanImageRegression(Attack):
             )
             found[places] = model(vectors).view(len(places), *found.shape[1:]).clamp(0, 1)
         return found
-
-    def _spaced(self, view: Sequence[SeenRound]) -> tuple[SeenRound, ...]:
-        """At most `rounds` of the view, evenly spaced, the last one among them."""
-        count = min(self.rounds, len(view))
-        return tuple(view[len(view) * (turn + 1) // count - 1] for turn in range(count))
 
     def _fitted(self, adversary: Adversary, size: int, view: Sequence[SeenRound]) -> "WithinDomains":
         """The regressions for artifacts of `size` images in these rounds; cached."""

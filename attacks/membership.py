@@ -20,7 +20,7 @@ from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.target import Target
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks.membership import Members
-from fdgpriv.utils.fields import Fraction, PositiveFloat, TwoOrMore
+from fdgpriv.utils.fields import Fraction, PositiveFloat, PositiveInt, TwoOrMore
 from fdgpriv.utils.seeds import generator
 
 from ._contributions import Contributions
@@ -66,6 +66,7 @@ class Membership(Attack):
             Not available for shadow federations.
         shadows: Shadow models for each number of images; a quarter where each client received a model of its own. For
             the global model, number of federations.
+        rounds: Of ``contribution``: rounds of the view that are read, at most; evenly spaced, the last one included.
         gamma: RMIA's threshold.
         a: RMIA's offline slope.
     """
@@ -75,11 +76,15 @@ class Membership(Attack):
     threats = ("server", "client", "third_party")
     group_sizes = (1, 20, None)
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"shadows": 2}, "thorough": {"shadows": 16}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "quick": {"shadows": 2, "rounds": 2},
+        "thorough": {"shadows": 16, "rounds": 100},
+    }
 
     statistic: Literal["auto", "contribution", "lira", "rmia", "change", "loss"] = "auto"
     online: bool = False
     shadows: TwoOrMore = 8
+    rounds: PositiveInt = 8
     gamma: PositiveFloat = 1.0
     a: Fraction = 0.3
 
@@ -138,7 +143,9 @@ class _Inference:
             self.statistic = "lira"
         self.outputs.evaluate_received_models(observations)
         if self.statistic == "contribution":
-            contributions = Contributions(self.adversary, self._candidate_labels(observations), self.outputs)
+            contributions = Contributions(
+                self.adversary, self._candidate_labels(observations), self.outputs, self.attack.rounds
+            )
             return contributions.scores(observations)
         if self.of_all and self.statistic in ("lira", "rmia"):
             compared: dict[tuple[int, int], Logits | None] = dict.fromkeys(by_start, self._federations(observations))

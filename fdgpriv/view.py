@@ -3,7 +3,7 @@
 Artifacts that are simulated for a control, or that hide a planted leak, are made when they are read.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -149,3 +149,9 @@ class SeenRound:
             others,
             read_so_far,
         )
+
+
+def spaced(view: Sequence[SeenRound], most: int) -> tuple[SeenRound, ...]:
+    """At most so many rounds of a view, evenly spaced, the last one among them."""
+    count = min(most, len(view))
+    return tuple(view[len(view) * (turn + 1) // count - 1] for turn in range(count))

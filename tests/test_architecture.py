@@ -56,12 +56,3 @@ def test_no_core_file_names_a_part() -> None:
             elif isinstance(node, ast.Name) and node.id in classes:
                 named[where].append(node.id)
     assert not {where: names for where, names in named.items() if names}
-
-
-def test_a_helper_of_attacks_has_several_users() -> None:
-    for helper in (ROOT / "attacks").glob("_[a-z]*.py"):
-        users = [
-            p for p in (ROOT / "attacks").glob("*.py") if re.search(rf"from \.{helper.stem} import", p.read_text())
-        ]
-        together = sum(len(path.read_text().splitlines()) for path in (helper, *users))
-        assert len(users) > 1 or together > 300, helper.name  # folded into its only user, that would be too long

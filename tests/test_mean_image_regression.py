@@ -10,6 +10,7 @@ from sklearn.linear_model import Ridge
 from fdgpriv.evaluation.scores import evaluate_trials
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
+from fdgpriv.view import spaced
 
 STYLES = "style_statistics"
 
@@ -36,7 +37,7 @@ def test_each_domain_has_a_regression_and_a_mean_of_its_own(rng: torch.Generator
 def test_rounds_are_evenly_spaced_and_the_last_is_read(evaluator: Evaluator) -> None:
     attack = MeanImageRegression(rounds=4)
     for length, numbers in ((1, [0]), (3, [0, 1, 2]), (4, [0, 1, 2, 3]), (16, [3, 7, 11, 15]), (5, [0, 1, 2, 4])):
-        assert list(attack._spaced(range(length))) == numbers
+        assert list(spaced(range(length), attack.rounds)) == numbers
     (one,) = evaluator.adversaries(evaluator.target(STYLES), threat("server"), (None,), attack.task)
     attack.infer(one.adversary, [one.trials[0].asked["attack"][0].observation], generator(0))
     assert one.adversary.view_read.rounds == {0, 1}

@@ -15,6 +15,7 @@ from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_tests import attack_tests
 from fdgpriv.evaluation.scores import Scores, evaluate_trials
 from fdgpriv.statistics.questions import Evidence
+from fdgpriv.tasks.average_look import AverageLook
 from fdgpriv.tasks.class_label import ClassLabel
 from fdgpriv.tasks.label_shares import LabelShares
 from fdgpriv.tasks.task import Predictions, Task
@@ -131,6 +132,7 @@ def test_the_hedge_is_off_by_no_more_than_the_mean_of_what_it_lies_between(rng: 
 def test_tasks_that_are_relative_name_their_controls() -> None:
     tasks: list[Task] = [Attack.named(name).task for name in Attack.names()]
     assert {task.name(): task.relative_to for task in tasks if task.relative_to} == {
+        "average_look": AverageLook.relative_to,
         "label_shares": ("uniform", "public_shares", "half_uniform", "domain_shares"),
         "size_of_client": ("mean_image",),
     }

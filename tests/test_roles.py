@@ -32,7 +32,7 @@ PARTS = [(role, name) for role in ROLES for name in role.names()]
 EACH_ROLE = pytest.mark.parametrize("role", ROLES, ids=lambda role: str(role.folder))
 EACH_PART = pytest.mark.parametrize(("role", "name"), PARTS, ids=[f"{role.folder}/{name}" for role, name in PARTS])
 
-SECRETS = {"domain", "labels", "size", "membership", "content", "identity"}
+SECRETS = {"domain", "labels", "size", "membership", "content", "average_look", "identity"}
 
 
 @EACH_ROLE
