@@ -54,13 +54,26 @@ def test_a_figure_that_is_not_there_is_a_shortfall() -> None:
     assert len(shortfalls(report, [floor])) == len(report.runs)
 
 
+def test_a_floor_that_is_not_reached_yet_must_not_get_worse() -> None:
+    report = results()
+    floor = floor_of(report)
+    value = reached(report.runs[0], floor)
+    assert value is not None
+    better = 0.01 if floor.at_least is not None else -0.01
+    bound = "at_most" if floor.at_least is None else "at_least"
+    known = floor.model_copy(update={bound: value + 2 * better, "so_far": value})
+    assert shortfalls(report, [known]) == []
+    assert shortfalls(report, [known], so_far=False)
+    assert shortfalls(report, [known.model_copy(update={"so_far": value + better})])
+
+
 def test_floors_of_other_methods_are_not_asked() -> None:
     assert shortfalls(results(), [floor_of(results(), method="another")]) == []
 
 
 def test_the_file_of_floors_names_all_methods() -> None:
     wanted = floors(FLOORS)
-    assert {floor.method for floor in wanted} <= set(METHODS)
+    assert {floor.method for floor in wanted} == set(METHODS)
     keys = [
         (floor.method, floor.artifact, floor.adversary, floor.secret, floor.figure, floor.rounds) for floor in wanted
     ]
