@@ -225,11 +225,11 @@ class Contributions:
             index = observations[places[0]].membership_candidates
             sums = {i: [torch.zeros(len(index), dtype=torch.float64) for _ in range(2)] for i in places}
             for images in dict.fromkeys(images for i in places for images in views[i]):
-                whitened = images.whitened(index)
+                projections = Projections(images, images.whitened(index))
                 for i in places:
                     if images in views[i]:
                         sums[i][0] += views[i][images].alignment(images, index)
-                        sums[i][1] += views[i][images].statistics(images, whitened)
+                        sums[i][1] += views[i][images].statistics(projections)
             for i in places:
                 sums[i].append(self._confidence(observations[i], views[i]))
                 scores[i] = torch.stack([_standardised(signal) for signal in sums[i]]).sum(0)
@@ -275,6 +275,30 @@ class Contributions:
         return found
 
 
+@dataclass(eq=False)
+class Projections:
+    """Inner products of clients' statistics in one round with whitened candidates, computed once for each artifact.
+
+    Attributes:
+        images: The candidates in this round.
+        whitened: By BatchNorm layer, (N, 2C).
+    """
+
+    images: RoundImages
+    whitened: Mapping[str, Tensor]
+    _known: dict[Hashable, dict[str, Tensor]] = field(default_factory=dict, init=False)
+
+    def of(self, sent: Sent) -> dict[str, Tensor]:
+        """By BatchNorm layer, the inner product (N,) of the artifact's statistics with each candidate."""
+        key = identity(sent)
+        if key not in self._known:
+            revealed_by = self.images.revealed(sent)
+            self._known[key] = {
+                name: self.whitened[name] @ moments for name, moments in revealed_by.items() if name in self.whitened
+            }
+        return self._known[key]
+
+
 @dataclass(frozen=True, eq=False)
 class _Compared:
     """A client's artifact of one round, and those of other clients."""
@@ -287,23 +311,20 @@ class _Compared:
         aligned = torch.stack([images.alignment(sent)[index] for sent in (self.own, *self.others)])
         return _standardised(unexplained(aligned[0], aligned[1:]))
 
-    def statistics(self, images: RoundImages, whitened: Mapping[str, Tensor]) -> Tensor | float:
-        """(N,): log-likelihood ratios of the candidates whose statistics these are, over layers; 0 where none are revealed."""
-        revealed_by = [images.revealed(sent) for sent in (self.own, *self.others)]
-        of_layers = [
-            self._ratios(whitened[name], [one[name] for one in revealed_by])
-            for name in revealed_by[0]
-            if name in whitened
-        ]
+    def statistics(self, projections: "Projections") -> Tensor | float:
+        """(N,): log-likelihood ratios of the candidates by statistics, over layers; 0 where none are revealed."""
+        of_clients = [projections.of(sent) for sent in (self.own, *self.others)]
+        of_layers = [self._ratios([layers[name] for layers in of_clients]) for name in of_clients[0]]
         return torch.stack(of_layers).sum(0) if of_layers else 0.0
 
-    def _ratios(self, whitened: Tensor, statistics: Sequence[Tensor]) -> Tensor:
-        """(N,): by one layer's statistics (2C,) of every client, the observed one's first.
+    def _ratios(self, projected: Sequence[Tensor]) -> Tensor:
+        """(N,): by one layer's projections (N,) of every client, the observed one's first.
 
         In units of their mean square, so that layers and rounds in which clients differ by more than their images count
         less.
         """
-        every = torch.stack(list(statistics))
-        columns = (every - every[1:].mean(0) if len(every) > 1 else every) @ whitened.T
+        columns = torch.stack(list(projected))
+        if len(columns) > 1:
+            columns = columns - columns[1:].mean(0)
         rest = unexplained(columns[0], columns[1:])
         return rest / rest.square().mean().clamp_min(_LEAST)
