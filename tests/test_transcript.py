@@ -110,6 +110,25 @@ def test_the_last_uploads_are_kept_beside_a_final_model_that_is_only_sent() -> N
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("keep", "rounds"), [("last", {3}), ("ends", {0, 3}), ("all", {0, 1, 2, 3})])
+def test_a_thinned_transcript_has_the_models_of_its_rule(keep: str, rounds: set[int], tmp_path: Path) -> None:
+    """The last round is the last in which clients shared models, whatever small artifact they send later."""
+    made = recorded("views", rounds=4)
+    final = state(SERVER, 4, 40_000)
+    made.add(crossing(final, SERVER, "a", "validate"), final)
+    late = style("a", 4)
+    made.add(crossing(late, "a", SERVER, "validate"), late)
+    thin = made.thinned(keep)
+    uploads = {record.round for record, a in thin.of_kind("model_state") if a is not None and record.sender != SERVER}
+    assert uploads == rounds
+    assert thin.model_sent(4) is not None
+    assert thin.model_sent(0) is not None  # that first artifacts were computed under
+    assert len(thin.records) == len(made.records)
+    thin.save(tmp_path)
+    again = Transcript.load(tmp_path)
+    assert again.kept.keys() == thin.kept.keys()
+
+
 def test_no_model_state_is_kept_by_small_however_small_it_is() -> None:
     assert [a for _, a in recorded("small", numbers=4).of_kind("model_state") if a is not None] == []
     with pytest.raises(ValueError, match="last, ends, all, small, views, got 'most'"):

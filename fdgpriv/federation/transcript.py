@@ -100,10 +100,10 @@ class Transcript:
     """All transfers in order, and the stored artifacts.
 
     Attributes:
-        keep: ``last`` stores small artifacts of all rounds and large ones of the last round, ``ends`` those of the first
-            round too, ``all`` stores all, ``small`` stores only small artifacts that are not tensors of a network;
-            ``views`` stores large ones of the first, of the last and of evenly spaced rounds, `BUDGET` bytes at most,
-            and of the other rounds their small tensors.
+        keep: ``last`` stores small artifacts of all rounds, large ones of the last round, and what the server sent in the
+            first; ``ends`` all of the first round too; ``all`` stores all; ``small`` stores only small artifacts that are
+            not tensors of a network; ``views`` stores large ones of the first, of the last and of evenly spaced rounds,
+            `BUDGET` bytes at most, and of the other rounds their small tensors.
         records: One per transfer.
         kept: The stored artifacts, by index of the record; large ones lie in mapped files.
         small: By index of the record, the small tensors of large artifacts that are not stored.
@@ -151,16 +151,16 @@ class Transcript:
         parts: dict[int, Artifact] = {}
         for i, artifact in list(self.kept.items()):
             record = self.records[i]
-            if record.nbytes <= SMALL or record.round >= last or not self._drops(record.round - first):
+            if record.nbytes <= SMALL or record.round >= last or not self._drops(record, record.round - first):
                 continue
             del self.kept[i]
             if self.keep == VIEWS and isinstance(artifact, TensorState):
                 self.small[i] = parts.setdefault(id(artifact), _small_part(artifact))
 
-    def _drops(self, since: int) -> bool:
-        """Whether the rule drops large artifacts of a round so many after the first, once it is not the last."""
+    def _drops(self, record: Record, since: int) -> bool:
+        """Whether the rule drops this large artifact of a round so many after the first, once it is not the last."""
         if self.keep == "last":
-            return True
+            return since > 0 or record.receiver == SERVER
         return since > 0 if self.keep == "ends" else bool(since % self._apart)
 
     def _in_file(self, artifact: Artifact, least: int) -> Artifact:
@@ -171,7 +171,7 @@ class Transcript:
     def thinned(self, keep: str) -> "Transcript":
         """The same transfers with the artifacts that another rule stores, of those that are stored."""
         thin = Transcript(keep, list(self.records), dict(self.kept))
-        shared = [record.round for record in self.records if record.receiver == SERVER]
+        shared = [record.round for record in self.records if record.receiver == SERVER and record.nbytes > SMALL]
         if keep in ("last", "ends") and shared:
             thin._drop(max(shared))
         return thin
