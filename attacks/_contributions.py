@@ -311,7 +311,7 @@ class _Compared:
         aligned = torch.stack([images.alignment(sent)[index] for sent in (self.own, *self.others)])
         return _standardised(unexplained(aligned[0], aligned[1:]))
 
-    def statistics(self, projections: "Projections") -> Tensor | float:
+    def statistics(self, projections: Projections) -> Tensor | float:
         """(N,): log-likelihood ratios of the candidates by statistics, over layers; 0 where none are revealed."""
         of_clients = [projections.of(sent) for sent in (self.own, *self.others)]
         of_layers = [self._ratios([layers[name] for layers in of_clients]) for name in of_clients[0]]

@@ -261,6 +261,11 @@ def skewed(domain: Domain, classes: int, size: int, alpha: float, rng: torch.Gen
     return torch.multinomial(skew[domain.labels], min(size, len(domain)), generator=rng)
 
 
+def nearest_size(adversary: Adversary, observation: Observation) -> int:
+    """Of the sizes that the adversary simulates, the nearest to the number of images of an observation."""
+    return min(sorted(set(adversary.sizes)), key=lambda size: abs(size - observation.n_images))
+
+
 def simulated_by_domain(adversary: Adversary, per_size: int, received: ReceivedModels) -> tuple[Vectors, Tensor]:
     """Artifacts of every size and the domain (M,) of each; expensive ones are those clients that other attacks share."""
     if not adversary.expensive:

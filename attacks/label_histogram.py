@@ -20,7 +20,7 @@ from fdgpriv.tasks.label_shares import LabelShares, as_shares
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt, TwoOrMore
 
 from ._last_layer import centred_shares, reads_last_layer
-from ._simulation import ALPHAS, Vectors, received_models, simulate, simulated
+from ._simulation import ALPHAS, Vectors, nearest_size, received_models, simulate, simulated
 
 
 @dataclass(frozen=True)
@@ -111,11 +111,6 @@ class LabelHistogram(Attack):
         groups = look_of if adversary.expects_other_looks else image_of
         n_images = torch.tensor([observation.n_images for observation in observations])
         return _regressed_shares(Vectors(inputs, sizes), shares, groups, adversary.vectors(observations), n_images)
-
-
-def nearest_size(adversary: Adversary, observation: Observation) -> int:
-    """Of the sizes that the adversary simulates, the nearest to the number of images of an observation."""
-    return min(sorted(set(adversary.sizes)), key=lambda size: abs(size - observation.n_images))
 
 
 def _regressed_shares(simulated: Vectors, shares: Tensor, groups: Tensor, vectors: Tensor, n_images: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -21,7 +20,7 @@ from fdgpriv.utils.fields import PositiveFloat, PositiveInt
 from fdgpriv.utils.seeds import generator
 from fdgpriv.view import SeenRound, spaced
 
-from ._simulation import ALPHAS, Vectors, probe
+from ._simulation import ALPHAS, Vectors, nearest_size, probe, skewed
 
 Regression = Callable[[Tensor], Tensor]  # vectors (M, D) to images (M, P)
 
@@ -57,8 +56,7 @@ class MeanImageRegression(Attack):
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
         views = [spaced(adversary.view(observation), self.rounds) for observation in observations]
-        known = torch.tensor(sorted(set(adversary.sizes)))
-        nearest = [int(known[(known - observation.n_images).abs().argmin()]) for observation in observations]
+        nearest = [nearest_size(adversary, observation) for observation in observations]
         alike: dict[tuple[int, tuple[int, ...]], list[int]] = {}
         for place, (size, view) in enumerate(zip(nearest, views, strict=True)):
             alike.setdefault((size, tuple(seen.number for seen in view)), []).append(place)
@@ -98,11 +96,8 @@ class MeanImageRegression(Attack):
         clients = []
         for turn in range(self.simulations):
             rng, d = generator(adversary.seed, 61, size, turn), turn % len(adversary.held)
-            labels = adversary.held[d].labels
             alpha = ALPHAS[turn // len(adversary.held) % len(ALPHAS)]
-            draws = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
-            skew = torch.from_numpy(draws.dirichlet([alpha] * adversary.classes)).float() + 1e-9
-            clients.append((d, torch.multinomial(skew[labels], min(size, len(labels)), generator=rng)))
+            clients.append((d, skewed(adversary.held[d], adversary.classes, size, alpha, rng)))
         return clients
 
 

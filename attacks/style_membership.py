@@ -23,6 +23,7 @@ from fdgpriv.utils.fields import PositiveInt, TwoOrMore
 from fdgpriv.view import SeenRound
 
 from ._replays import MembershipTest, Replays
+from ._simulation import nearest_size
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,13 @@ class StyleMembership(Attack):
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
         adversary.simulator(StyleSimulator)
         pools = {
-            n: _domains([one.membership_candidates for one in observations if _size(adversary, one) == n])
-            for n in {_size(adversary, one) for one in observations}
+            n: _domains([one.membership_candidates for one in observations if nearest_size(adversary, one) == n])
+            for n in {nearest_size(adversary, one) for one in observations}
         }
         tests = Cache[MembershipTest]()
         predictions: list[Prediction] = []
         for observation in observations:
-            n, candidates = _size(adversary, observation), observation.membership_candidates
+            n, candidates = nearest_size(adversary, observation), observation.membership_candidates
             pool = next(pool for pool in pools[n] if bool(torch.isin(candidates[:1], pool)))
             seen = _spread(adversary.view(observation), min(self.rounds, observation.n_images))
             test = tests.get(
@@ -88,11 +89,6 @@ class StyleMembership(Attack):
             for one in seen
         ]
         return MembershipTest(replays, torch.searchsorted(pool, candidates), n_images)
-
-
-def _size(adversary: Adversary, observation: Observation) -> int:
-    """The number of images of simulated clients for this observation: that of those which it has that is nearest."""
-    return min(adversary.sizes, key=lambda size: abs(size - observation.n_images))
 
 
 def _domains(candidates: Sequence[Tensor]) -> list[Tensor]:

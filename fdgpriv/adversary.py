@@ -20,7 +20,7 @@ from fdgpriv.threat import Auxiliary, Capability, ThreatModel
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.file_memory import in_file
 from fdgpriv.utils.seeds import generator
-from fdgpriv.view import Deferred, Earlier, RecordedRound, SeenRound, ViewRead
+from fdgpriv.view import Deferred, Earlier, RecordedRound, SeenRound, ViewUse
 
 # By task: an image (3, H, W), images (M, 3, H, W), scores of candidates (T, N), of membership candidates (N,), of domains
 # (D,) or classes (K,), a distribution (K,), a layout of cells (L,), a number ().
@@ -110,7 +110,7 @@ class Adversary:
     looks: tuple[int, int] = LOOKS
     look_cache: Cache[tuple[Domain, ...]] = field(default_factory=Cache)
     last_rounds: int | None = None
-    view_read: ViewRead = field(default_factory=ViewRead)
+    view_read: ViewUse = field(default_factory=ViewUse)
     plant: Plant | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 

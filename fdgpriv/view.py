@@ -41,7 +41,7 @@ class Earlier:
 
 
 @dataclass(eq=False)
-class ViewRead:
+class ViewUse:
     """Which part of its view an attack has read.
 
     Attributes:
@@ -93,7 +93,7 @@ class SeenRound:
     whole: bool
     _shared: Deferred
     _others: Mapping[str, Artifact]
-    _read: ViewRead
+    _read: ViewUse
 
     @property
     def sent(self) -> Sent:
@@ -124,7 +124,7 @@ class SeenRound:
         received_model: ModelState | None,
         known: frozenset[str] | None,
         left_out: Collection[str],
-        read_so_far: ViewRead,
+        read_so_far: ViewUse,
     ) -> "SeenRound":
         """One round beside one observed client.
 

@@ -19,7 +19,7 @@ from fdgpriv.targets.target import Target
 from fdgpriv.tasks.task import Answers
 from fdgpriv.threat import Capability
 from fdgpriv.utils.cache import Cache
-from fdgpriv.view import ViewRead
+from fdgpriv.view import ViewUse
 
 SMALLEST_OF_ROUNDS = 2  # only artifacts of more images than that are evaluated over rounds
 ROUNDS = (1, 2, 5, 17)  # numbers of rounds that are combined, besides all recorded ones
@@ -157,4 +157,4 @@ def _cut(adversary_trials: AdversaryTrials, count: int) -> AdversaryTrials:
     """The trials of an adversary that has only the last `count` rounds of every view, and what it learns of these."""
     adversary = adversary_trials.adversary
     cache = adversary.cache.get(("last rounds", count), Cache[Any])
-    return replace(adversary_trials, adversary=replace(adversary, last_rounds=count, cache=cache, view_read=ViewRead()))
+    return replace(adversary_trials, adversary=replace(adversary, last_rounds=count, cache=cache, view_read=ViewUse()))

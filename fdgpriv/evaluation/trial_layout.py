@@ -108,10 +108,10 @@ class TrialLayout:
             order = order[~torch.isin(order, leaked[name])] if name in leaked else order
             for size in sizes:
                 if size is None:
+                    everything = torch.arange(len(held.images))
                     whole: Artifact | None = wire.get(name)
                     if whole is None:
-                        whole = self._made(name, held, torch.arange(len(held.images)), "client")
-                    everything = torch.arange(len(held.images))
+                        whole = self._made(name, held, everything, "client")
                     found.append(Group(name, None, 0, order, whole, self._earlier(name, everything, "client")))
                     continue
                 granularity = "image" if size == 1 else "cluster"

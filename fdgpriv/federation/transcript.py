@@ -155,7 +155,9 @@ class Transcript:
                 continue
             del self.kept[i]
             if self.keep == VIEWS and isinstance(artifact, TensorState):
-                self.small[i] = parts.setdefault(id(artifact), _small_part(artifact))
+                if id(artifact) not in parts:
+                    parts[id(artifact)] = _small_part(artifact)
+                self.small[i] = parts[id(artifact)]
 
     def _drops(self, record: Record, since: int) -> bool:
         """Whether the rule drops this large artifact of a round so many after the first, once it is not the last."""
