@@ -5,6 +5,8 @@ A client's artifact of a round is compared with each candidate image in three wa
 * statistics: from the BatchNorm statistics of the client's own batches, which are solved for from the buffers before
   and after training, the log-likelihood ratio that the candidate is among the client's images;
 * confidence: the log-odds of the candidate's label under the client's last model.
+Where clients normalise by their batches, the candidates of a domain stand in for a batch, since the received model's
+BatchNorm statistics are those of all domains.
 Other clients' artifacts of the same round serve as references: what they predict of the client's scores, such as the
 domain and the course of the training, is subtracted.
 Reference: Zhu et al., "FedMIA", arXiv 2402.06289.
@@ -28,8 +30,8 @@ from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.utils.cache import Cache
 from fdgpriv.view import SeenRound, spaced
 
-from ._batchnorm import TOGETHER, batches_seen, revealed, watched
-from ._membership import ModelOutputs, log_odds
+from ._batchnorm import TOGETHER, batches_seen, bn_layers, revealed, watched
+from ._membership import ModelOutputs, log_odds, unions
 
 _GRADIENTS = 2**25  # entries of all gradients that are computed at once
 _UPDATES = 256  # artifacts that are compared at once
@@ -46,19 +48,28 @@ class RoundImages:
     Attributes:
         simulator: Of the round.
         received_model: With all its tensors.
-        images: (P, 3, H, W).
+        pool: (P,) indices of the images among all candidates, sorted.
+        images: (P, 3, H, W), of one domain.
         labels: (P,), as far as the adversary knows.
+        batched: Whether clients normalise by the statistics of their batches, which the images stand in for; else by the
+            received model's.
         logits: By artifact, those (P, K) of the client's model.
     """
 
     simulator: TrainingSimulator
     received_model: ModelState
+    pool: Tensor
     images: Tensor
     labels: Tensor
+    batched: bool
     _aligned: dict[Hashable, tuple[Tensor, Tensor]] = field(default_factory=dict, init=False)
     _revealed: dict[Hashable, tuple[Tensor, dict[str, Tensor]]] = field(default_factory=dict, init=False)
     logits: Cache[Tensor] = field(default_factory=Cache, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
+
+    def places(self, candidates: Tensor) -> Tensor:
+        """Where among the images these candidates (N,) are."""
+        return torch.searchsorted(self.pool, candidates)
 
     def align(self, sent: Sequence[Sent]) -> None:
         """Computes `alignment` of these artifacts, those that are mixed one by one."""
@@ -107,6 +118,8 @@ class RoundImages:
         if device_of(network).type != "cpu":  # there vmap knows no channels-last BatchNorm
             network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self.received_model.load_into(network)
+        if self.batched:
+            normalise_as_one_batch(network, self.images[:: -(-len(self.images) // TOGETHER)])
         return network
 
     @cached_property
@@ -150,6 +163,18 @@ class RoundImages:
         after, before = self.simulator.after(artifact, self.received_model).state, self.received_model.state
         found = revealed(self._network, after, before, batches_seen(after, before))
         return {name: _mean_squares(*moments).nan_to_num(0.0, 0.0, 0.0) for name, moments in found.items()}
+
+
+@torch.no_grad()
+def normalise_as_one_batch(network: nn.Module, images: Tensor) -> None:
+    """Sets the BatchNorm buffers of a network in evaluation mode to the statistics of these images in training mode."""
+    with watched(network, 1, own=True) as seen:
+        network(images)
+    for name, layer in bn_layers(network).items():
+        if name in seen and layer.running_mean is not None and layer.running_var is not None:
+            mean, variance = seen[name]
+            layer.running_mean.copy_(mean[0])
+            layer.running_var.copy_(variance[0])
 
 
 def _mean_squares(mean: Tensor, variance: Tensor) -> Tensor:
@@ -211,7 +236,8 @@ class Contributions:
 
     def scores(self, observations: Sequence[Observation]) -> list[Tensor]:
         """A score (N,) of each observation's membership candidates: the sum over rounds and signals."""
-        views = [self._comparable(observation) for observation in observations]
+        pools = unions([observation.membership_candidates for observation in observations])
+        views = [self._comparable(observation, pools) for observation in observations]
         of_round: dict[RoundImages, list[Sent]] = {}
         alike: dict[int, list[int]] = {}
         for i, (observation, view) in enumerate(zip(observations, views, strict=True)):
@@ -222,9 +248,10 @@ class Contributions:
             images.align(sent)
         scores: dict[int, Tensor] = {}
         for places in alike.values():  # which the whitened statistics are shared by
-            index = observations[places[0]].membership_candidates
-            sums = {i: [torch.zeros(len(index), dtype=torch.float64) for _ in range(2)] for i in places}
+            candidates = observations[places[0]].membership_candidates
+            sums = {i: [torch.zeros(len(candidates), dtype=torch.float64) for _ in range(2)] for i in places}
             for images in dict.fromkeys(images for i in places for images in views[i]):
+                index = images.places(candidates)
                 projections = Projections(images, images.whitened(index))
                 for i in places:
                     if images in views[i]:
@@ -237,22 +264,23 @@ class Contributions:
 
     def _confidence(self, observation: Observation, view: Mapping[RoundImages, "_Compared"]) -> Tensor:
         """(N,): log-odds of the candidates' labels under the last round's model, less what other clients' models predict."""
-        index, (images, seen) = observation.membership_candidates, list(view.items())[-1]
+        images, seen = list(view.items())[-1]
+        index = images.places(observation.membership_candidates)
 
         def logits(sent: Sent, some: Tensor) -> Tensor:
             model = images.simulator.after(read(sent), images.received_model)
-            return self.outputs.logits([model], self.adversary.candidates[some], images.received_model)[0]
+            return self.outputs.logits([model], some, images.received_model)[0]
 
-        every_index = torch.arange(len(self.labels))
-        others = [images.logits.get(identity(one), partial(logits, one, every_index))[index] for one in seen.others]
-        own = logits(seen.own, index)
+        others = [images.logits.get(identity(one), partial(logits, one, images.images))[index] for one in seen.others]
+        own = logits(seen.own, images.images[index])
         labels = self.outputs.labels(observation, own)
         columns = log_odds(torch.stack([own, *others]), labels)
         return unexplained(columns[0], columns[1:])
 
-    def _comparable(self, observation: Observation) -> dict[RoundImages, "_Compared"]:
+    def _comparable(self, observation: Observation, pools: Sequence[Tensor]) -> dict[RoundImages, "_Compared"]:
         """By whole round that is read, the observed artifact and those of other clients that received the same model."""
         found = {}
+        pool = next(pool for pool in pools if bool(torch.isin(observation.membership_candidates[:1], pool)))
         known = [seen for seen in self.adversary.view(observation) if seen.whole and seen.received_model is not None]
         for seen in spaced(known, self.rounds):
             others = [
@@ -260,17 +288,20 @@ class Contributions:
                 for name, artifact in seen.others.items()
                 if seen.received_models.get(name) is seen.received_model
             ]
-            found[self._round(seen)] = _Compared(seen.sent, others)
+            found[self._round(seen, pool)] = _Compared(seen.sent, others)
         return found
 
-    def _round(self, seen: SeenRound) -> RoundImages:
-        """What is computed of this round, once for all inferences with the same candidates and labels."""
-        simulator, received_model, pool = seen.simulator, seen.received_model, self.adversary.candidates
+    def _round(self, seen: SeenRound, pool: Tensor) -> RoundImages:
+        """What is computed of this round for the candidates at `pool` (P,), once for all inferences with the same labels."""
+        simulator, received_model, labels = seen.simulator, seen.received_model, self.labels[pool]
         assert isinstance(simulator, TrainingSimulator)
         assert received_model is not None
-        key = (RoundImages, seen.number, id(received_model), id(pool), self.labels.numpy().tobytes())
+        shared = next(_parts(seen.sent))
+        batched = batches_seen(simulator.after(shared, received_model).state, received_model.state) > 0
+        key = (RoundImages, seen.number, id(received_model), pool.numpy().tobytes(), labels.numpy().tobytes(), batched)
         found: RoundImages = self.adversary.cache.get(
-            key, lambda: RoundImages(simulator, received_model, pool, self.labels)
+            key,
+            lambda: RoundImages(simulator, received_model, pool, self.adversary.candidates[pool], labels, batched),
         )
         return found
 

@@ -146,6 +146,16 @@ def all_membership_candidates(observations: Sequence[Observation]) -> Tensor:
     return index
 
 
+def unions(candidates: Sequence[Tensor]) -> list[Tensor]:
+    """Unions (P,), sorted, of lists of candidates that have images in common: those of one domain."""
+    pools: list[Tensor] = []
+    for index in {one.numpy().tobytes(): one for one in candidates}.values():
+        shared = [pool for pool in pools if bool(torch.isin(index, pool).any())]
+        pools = [pool for pool in pools if all(pool is not other for other in shared)]
+        pools.append(torch.cat([index, *shared]).unique())
+    return pools
+
+
 def log_odds(logits: Tensor, labels: Tensor) -> Tensor:
     """Log-odds of the label, log p_y - log sum of p_y' over the other classes: (..., N) for logits (..., N, K), labels
     (N,).

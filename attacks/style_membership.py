@@ -22,6 +22,7 @@ from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.fields import PositiveInt, TwoOrMore
 from fdgpriv.view import SeenRound
 
+from ._membership import unions
 from ._replays import MembershipTest, Replays
 from ._simulation import nearest_size
 
@@ -59,7 +60,7 @@ class StyleMembership(Attack):
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
         adversary.simulator(StyleSimulator)
         pools = {
-            n: _domains([one.membership_candidates for one in observations if nearest_size(adversary, one) == n])
+            n: unions([one.membership_candidates for one in observations if nearest_size(adversary, one) == n])
             for n in {nearest_size(adversary, one) for one in observations}
         }
         tests = Cache[MembershipTest]()
@@ -89,16 +90,6 @@ class StyleMembership(Attack):
             for one in seen
         ]
         return MembershipTest(replays, torch.searchsorted(pool, candidates), n_images)
-
-
-def _domains(candidates: Sequence[Tensor]) -> list[Tensor]:
-    """Unions (P,), sorted, of lists of candidates that have images in common: those of one domain."""
-    pools: list[Tensor] = []
-    for index in {one.numpy().tobytes(): one for one in candidates}.values():
-        shared = [pool for pool in pools if bool(torch.isin(index, pool).any())]
-        pools = [pool for pool in pools if all(pool is not other for other in shared)]
-        pools.append(torch.cat([index, *shared]).unique())
-    return pools
 
 
 def _spread(seen: Sequence[SeenRound], count: int) -> list[SeenRound]:

@@ -38,7 +38,11 @@ def test_what_other_clients_do_not_explain_is_the_rest_of_a_ridge_regression(rng
     assert torch.allclose(alone, scores - scores.mean())
 
 
-def test_alignment_is_the_inner_product_of_one_image_s_gradient_and_the_update(rng: torch.Generator) -> None:
+@pytest.mark.parametrize("batched", [False, True])
+def test_alignment_is_the_inner_product_of_one_image_s_gradient_and_the_update(
+    batched: bool, rng: torch.Generator
+) -> None:
+    """The gradient of a network in evaluation mode; if `batched`, with BatchNorm buffers that are those of the images."""
     data = populate(confetti(40, 2), "domain-0", "single", 1, 0).clients["client-00"]
     simulator = TrainingSimulator(
         "model_state", method_of(), federation_of(["a"], True), Defense.named("none")(), data, 0
@@ -49,9 +53,18 @@ def test_alignment_is_the_inner_product_of_one_image_s_gradient_and_the_update(r
         for _ in range(2)
     ]
     mixed = Mixture(models[0], models[1], 0.3)
-    images = contributions.RoundImages(simulator, received, data.images[:6], data.labels[:6])
+    pool = torch.tensor([3, 5, 6, 9, 11, 12])
+    images = contributions.RoundImages(simulator, received, pool, data.images[:6], data.labels[:6], batched)
+    assert images.places(torch.tensor([5, 12])).tolist() == [1, 5]
     images.align([models[0], mixed])
-    network = simulator.network().eval()
+    network = simulator.network()
+    received.load_into(network)
+    if batched:
+        for module in network.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.momentum = 1.0
+        network.train()(data.images[:6])
+    network.eval()
     for sent in (models[0], mixed.artifact()):
         expected = []
         for image, label in zip(data.images[:6], data.labels[:6], strict=True):
@@ -72,11 +85,11 @@ def thrice() -> Evaluator:
     return trained(160, 3, 8, rounds=3, local_epochs=2)
 
 
-def area_of(evaluator: Evaluator, name: str = "attack", **given: Any) -> float:
-    """The mean AUC over whole clients of the default attack on the artifacts that are called so."""
-    (asked,) = sittings_of(evaluator, "model_state", "server", (None,))
+def area_of(evaluator: Evaluator, name: str = "attack", size: int | None = None, **given: Any) -> float:
+    """The mean AUC of the default attack on artifacts of this name and size, by default those of whole clients."""
+    (asked,) = sittings_of(evaluator, "model_state", "server", (size,))
     adversary = dataclasses.replace(asked.adversary, cache=Cache(), **given)
-    ones = [trial.asked[name][0] for trial in asked.trials]
+    ones = [trial.asked[name][0] for trial in asked.trials if trial.size == size]
     found, _ = inferred(attack_of(), adversary, [one.observation for one in ones], generator(1))
     return float(auc(found, [one.truth for one in ones]).mean())
 
@@ -93,6 +106,22 @@ def test_members_are_found_by_all_rounds_and_other_clients(thrice: Evaluator, mo
     with monkeypatch.context() as patch:
         patch.setattr(contributions, "revealed", lambda *_: {})
         assert area_of(thrice) < full - 0.02
+
+
+def test_candidates_are_one_batch_where_clients_train_in_batches(
+    thrice: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All candidates of a domain in each round; a client with one image normalises it by the received statistics."""
+    batches: list[int] = []
+    monkeypatch.setattr(contributions, "normalise_as_one_batch", lambda _, images: batches.append(len(images)))
+    area_of(thrice)
+    (asked,) = sittings_of(thrice, "model_state", "server", (None,))
+    every = torch.cat([trial.asked["attack"][0].observation.membership_candidates for trial in asked.trials]).unique()
+    assert len(batches) % 3 == 0
+    assert len(every) / 2 <= sum(batches) / 3 <= len(every)
+    batches.clear()
+    area_of(thrice, size=1)
+    assert not batches
 
 
 def test_outputs_under_a_trusted_model_s_statistics_are_not_those_under_an_untrusted_one_s(

@@ -24,6 +24,7 @@ from fdgpriv.tasks.roc import area
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
 
+membership: Any = import_module("fdgpriv.attacks._membership")
 replays: Any = import_module("fdgpriv.attacks._replays")
 style_pass: Any = import_module("fdgpriv.methods._style_pass")
 part: Any = import_module("fdgpriv.attacks.style_membership")
@@ -112,7 +113,7 @@ def test_rounds_are_spread_from_the_last_to_the_first() -> None:
 
 def test_candidates_of_one_domain_are_one_pool() -> None:
     lists = [torch.tensor(one) for one in ([0, 1, 2], [5, 6], [2, 3], [6, 7], [3, 4])]
-    assert sorted(pool.tolist() for pool in part._domains(lists)) == [[0, 1, 2, 3, 4], [5, 6, 7]]
+    assert sorted(pool.tolist() for pool in membership.unions(lists)) == [[0, 1, 2, 3, 4], [5, 6, 7]]
 
 
 @pytest.fixture(scope="module")
