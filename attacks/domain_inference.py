@@ -19,15 +19,24 @@ from fdgpriv.artifacts.parameters import (
 from fdgpriv.artifacts.statistics import ClientEmbedding, LabelMarginal, ValidationMetrics
 from fdgpriv.artifacts.style import AmplitudeSpectrum, StyleStatistics
 from fdgpriv.attack import Attack
+from fdgpriv.federation.held_out import held_out_for
+from fdgpriv.targets.simulator import Simulator
+from fdgpriv.targets.validation import ValidationSimulator
 from fdgpriv.tasks.domain_label import DomainLabel
 from fdgpriv.utils.fields import TwoOrMore
+from fdgpriv.utils.seeds import generator
 
-from ._simulation import probe, received_models, simulated_by_domain
+from ._simulation import Vectors, probe, received_models, simulated_by_domain
+
+_CLIENTS = 1000  # of each size and domain, whose accuracies are simulated from those on single images
 
 
 @dataclass(frozen=True)
 class DomainInference(Attack):
     """A linear probe, trained on artifacts of the same size that are simulated from public images of each domain.
+
+    Accuracies are means over held-out images: where no defense changes them, each public image is classified once, and
+    thousands of clients hold out some of these images each.
 
     Attributes:
         simulations: Simulated artifacts of each size.
@@ -61,6 +70,26 @@ class DomainInference(Attack):
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
         per_size = self.expensive_simulations if adversary.expensive else self.simulations
-        artifacts, domains = simulated_by_domain(adversary, per_size, received_models(observations))
+        simulator = adversary.simulator(Simulator)  # type: ignore[type-abstract]
+        if isinstance(simulator, ValidationSimulator) and adversary.plant is None and not simulator.defended:
+            artifacts, domains = accuracies_by_domain(adversary, simulator)
+        else:
+            artifacts, domains = simulated_by_domain(adversary, per_size, received_models(observations))
         n_images = torch.tensor([observation.n_images for observation in observations])
         return probe(artifacts, domains, adversary.vectors(observations), n_images, len(adversary.sources))
+
+
+def accuracies_by_domain(adversary: Adversary, simulator: ValidationSimulator) -> tuple[Vectors, Tensor]:
+    """Accuracies of clients of every size, each of which holds out random public images of a domain; the domains (M,)."""
+    correct = adversary.cache.get(
+        accuracies_by_domain, lambda: [simulator.correct(domain.images, domain.labels) for domain in adversary.held]
+    )
+    rng, rows, sizes, domains = generator(adversary.seed, 64), [], [], []
+    for size in adversary.sizes:
+        count = held_out_for(size, simulator.federation.held_out)
+        for d, of_images in enumerate(correct):
+            index = torch.randint(len(of_images), (_CLIENTS, count), generator=rng)
+            rows.append(of_images[index].mean(1))
+            sizes += [size] * _CLIENTS
+            domains += [d] * _CLIENTS
+    return Vectors(torch.cat(rows), torch.tensor(sizes)), torch.tensor(domains)

@@ -1,5 +1,6 @@
 """Accuracies on held-out images as what is evaluated: of several rounds together they tell how many images there are."""
 
+import dataclasses
 from fractions import Fraction
 from importlib import import_module
 from types import SimpleNamespace
@@ -23,8 +24,10 @@ from fdgpriv.federation.held_out import SHARE, held_out, held_out_for
 from fdgpriv.federation.partition import populate
 from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.validation import ValidationSimulator
+from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 
+domain_inference: Any = import_module("fdgpriv.attacks.domain_inference")
 client_size: Any = import_module("fdgpriv.attacks.client_size")
 KIND = ValidationMetrics.kind
 SELECTING = {"selection": "validation", "rounds": "5", "batch_size": "8", "lr": "0.1", "schedule": "cosine"}
@@ -117,6 +120,60 @@ def test_the_last_model_s_accuracy_is_made_again_of_what_a_client_holds_out(meas
             continue  # only a client of one image holds out as many as it has
         made = simulator.make(own, index, generator(0))
         torch.testing.assert_close(made.tensors()["accuracies"][-2:], target.wire[name].tensors()["accuracies"][-2:])
+
+
+def test_accuracies_that_a_defense_changes_are_simulated_with_it(
+    measured: Fitted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not from those on single images, which the defense never saw."""
+    calls: list[int] = []
+    monkeypatch.setattr(ValidationSimulator, "correct", lambda *_: (calls.append(1), torch.zeros(9, 5))[1])
+    factories.evaluated(measured, "domain_inference:expensive_simulations=2", KIND, (None,))
+    assert calls
+    calls.clear()
+    noisy = dataclasses.replace(measured, defense=Defense.named("gaussian")(covers=(KIND,)))
+    factories.evaluated(noisy, "domain_inference:expensive_simulations=2", KIND, (None,))
+    assert not calls
+
+
+def test_accuracies_are_means_of_what_each_image_adds(measured: Fitted) -> None:
+    target = measured.evaluator().target(KIND)
+    simulator = target.simulator
+    assert isinstance(simulator, ValidationSimulator)
+    for name, data in measured.population.clients.items():
+        correct = simulator.correct(data.held_out_images, data.held_out_labels)
+        assert correct.shape == (len(data.held_out_labels), 5)
+        expected = target.wire[name].tensors()["accuracies"][-2:].float()  # earlier models are not kept
+        torch.testing.assert_close(correct.mean(0)[-2:], expected)
+
+
+def test_domains_are_told_from_many_simulated_clients_accuracies(
+    rng: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four held-out images in 16 rounds: a domain's images are hard in a quarter of the rounds. Fewer clients tell less."""
+    hard = torch.arange(16) % 4 == torch.arange(3)[:, None]
+    correct = [(torch.rand(100, 16, generator=rng) < torch.where(row, 0.7, 0.9)).float() for row in hard]
+    rows = torch.cat([one[torch.randint(100, (200, 4), generator=rng)].mean(1) for one in correct])
+    truth = torch.arange(3).repeat_interleave(200)
+    simulator = SimpleNamespace(
+        correct=lambda images, labels: correct[int(labels)], federation=SimpleNamespace(held_out=0.1)
+    )
+    held = [SimpleNamespace(images=None, labels=d) for d in range(3)]
+
+    def right() -> float:
+        adversary = SimpleNamespace(held=held, sizes=(41,), seed=0, cache=Cache())
+        vectors, domains = domain_inference.accuracies_by_domain(adversary, simulator)
+        n_images = torch.full((600,), 41)
+        told = domain_inference.probe(vectors, domains, rows, n_images, 3).argmax(1)
+        return float((told == truth).float().mean())
+
+    # the best rule that knows each round's error rate, rounds being independent
+    rates = torch.stack([one.mean(0) for one in correct])
+    hits = rows * 4
+    best = (hits @ rates.log().T + (4 - hits) @ (1 - rates).log().T).argmax(1)
+    assert right() > float((best == truth).float().mean()) - 0.03
+    monkeypatch.setattr(domain_inference, "_CLIENTS", 8)
+    assert right() < float((best == truth).float().mean()) - 0.03
 
 
 def test_accuracies_tell_the_size_nearly_where_clients_differ(measured: Fitted) -> None:

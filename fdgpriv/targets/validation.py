@@ -16,10 +16,13 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.held_out import held_out_for
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
+from fdgpriv.models.from_cpu import from_cpu
+from fdgpriv.results.utility import logits
 from fdgpriv.targets.answer import answered
 from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, Simulator
 from fdgpriv.targets.target import Target
 from fdgpriv.threat import Capability
+from fdgpriv.utils.seeds import generator
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +65,20 @@ class ValidationSimulator(DefendedSimulator):
 
     def read(self, shared: Message, held: HeldImages) -> Artifact:
         return joined(shared)
+
+    @property
+    def defended(self) -> bool:
+        """Whether the defense changes the accuracies."""
+        return self.defense.alters(ValidationMetrics.kind)
+
+    def correct(self, images: Tensor, labels: Tensor) -> Tensor:
+        """(N, T): 1 where a model names an image (N, 3, H, W) right, else 0; accuracies are means over held-out images."""
+        network = from_cpu(self.method.model(self.federation, generator(0)).to(self.federation.device))
+        columns = {}
+        for model in {id(model): model for model in self.models}.values():
+            model.load_into(network)
+            columns[id(model)] = (logits(network, images).argmax(1) == labels).float()
+        return torch.stack([columns[id(model)] for model in self.models], dim=1)
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """The accuracies (T,)."""
