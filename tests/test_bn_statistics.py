@@ -1,13 +1,18 @@
 """BatchNorm statistics that clients take anew, as what is evaluated: how they are made, and what is read from them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
 
 import factories
 import pytest
 import torch
 from conftest import Fitted, shortened, under
-from factories import fitted_once, holding, in_one_row_and_back, mean, only_the_server_sees
+from factories import fitted_once, holding, in_one_row_and_back, inferred, mean, only_the_server_sees
+from scipy.stats import multivariate_normal
 
 from fdgpriv.adversary import Observation
 from fdgpriv.artifacts.parameters import STATISTICS, BatchNormStatistics, ModelState
@@ -17,8 +22,12 @@ from fdgpriv.evaluation.scores import Scores
 from fdgpriv.targets.bn_statistics import StatisticsSimulator
 from fdgpriv.targets.target import Target
 from fdgpriv.tasks.labelled import Labelled
+from fdgpriv.tasks.membership import Members, auc
 from fdgpriv.threat import threat
+from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
+
+statistics_membership: Any = import_module("fdgpriv.attacks.statistics_membership")
 
 HASTE = {"rounds": "2", "lr": "0.03", "batch_size": "8", "invariance": "0", "pretrain_epochs": "1"}
 KIND = BatchNormStatistics.kind
@@ -192,6 +201,66 @@ def test_what_each_image_alone_gives_is_what_a_client_with_it_shares(renewed: Fi
         : found.shape[1] // 2
     ]
     torch.testing.assert_close(found.mean(0)[: len(means)], means, atol=1e-3, rtol=1e-3)
+
+
+def test_few_images_are_known_as_members_and_by_nobody_else_s_statistics(renewed: Fitted) -> None:
+    scores = evaluated(renewed, "statistics_membership", {1: 1, 5: 1})
+    assert mean(scores[1]) == 1
+    assert mean(scores[5]) > 0.9
+    for size, name in product((1, 5), ("noise", "random_style", "other_client")):
+        assert abs(mean(scores[size], name) - 0.5) < 0.15
+
+
+def test_a_client_s_members_are_known_by_all_layers_rounds_and_correlations(
+    renewed: Fitted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fewer where only the first layer or the last round is read, or statistics are taken for independent."""
+
+    evaluator = renewed.evaluator()
+    (asked,) = evaluator.adversaries(evaluator.target(KIND), threat("server"), (None,), Members())
+    ones = [trial.asked["attack"][0] for trial in asked.trials]
+
+    def area(rounds: int = 2) -> float:
+        attack = Attack.named("statistics_membership").configured({"rounds": rounds})
+        adversary = replace(asked.adversary, cache=Cache())
+        found, _ = inferred(attack, adversary, [one.observation for one in ones], generator(1))
+        return float(auc(found, [one.truth for one in ones]).mean())
+
+    full, of_images = area(), statistics_membership.image_statistics
+    assert full > 0.95
+    assert area(rounds=1) < full - 0.01
+    with monkeypatch.context() as patch:
+        patch.setattr(statistics_membership, "_SHRINKAGE", 1e6)
+        assert area() < full - 0.1
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            statistics_membership, "image_statistics", lambda *given: dict([next(iter(of_images(*given).items()))])
+        )
+        assert area() < full - 0.1
+
+
+def test_the_ratio_is_that_of_two_gaussians(rng: torch.Generator) -> None:
+    """Against the densities by scipy, with the covariance written out."""
+    n, rows = 7, [torch.randn(40, 6, generator=rng).double() @ torch.randn(6, 6, generator=rng).double() for _ in "ab"]
+    test = statistics_membership._Test([{"layer": own} for own in rows], torch.arange(40))
+    every = torch.cat([(own - own.mean(0)) / own.std(0) for own in rows], dim=1)
+    covariance = (every.T @ every / 40 + 2 * statistics_membership._SHRINKAGE * torch.eye(12)) / n
+    shared = torch.randn(12, generator=rng).double() / 3
+    means = [own.mean(0) + own.std(0) * part for own, part in zip(rows, shared.split(6), strict=True)]
+    states = [
+        {"layer.running_mean": m[:3].float(), "layer.running_var": (m[3:] - m[:3].square()).float()} for m in means
+    ]
+    nothing = {"layer.running_mean": torch.zeros(3), "layer.running_var": torch.ones(3)}
+    view = [
+        SimpleNamespace(
+            artifact=BatchNormStatistics(client="a", round=0, state=state),
+            received_model=ModelState(client="s", round=0, state=nothing),
+        )
+        for state in states
+    ]
+    density = multivariate_normal(cov=covariance.numpy()).logpdf
+    expected = density((shared - every / n).numpy()) - density(shared.numpy())
+    assert test.log_ratio(view, n).numpy() == pytest.approx(expected, abs=1e-3)
 
 
 def test_clients_are_known_again(renewed: Fitted) -> None:

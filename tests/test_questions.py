@@ -418,6 +418,7 @@ ASKED = {
     "membership": "membership",
     "style_membership": "membership",
     "importance_membership": "membership",
+    "statistics_membership": "membership",
     "identification": "membership",
     "linkage": "identity",
     "layout_probe": "content",
