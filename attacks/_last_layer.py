@@ -8,6 +8,7 @@ the deviation of a client's shares from the mean of the clients, with noise that
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Self
 
 import torch
@@ -30,6 +31,7 @@ LEAST_OTHERS = 5  # other clients without which a mean over them says little
 _LEAST_RELIABLE = 0.02  # share of the variance of one round's growth that is due to labels
 _CLEAR = 3.0  # standard errors of the slope from 0, below which growth says nothing of labels
 _SURELY = 2.0  # times what chance alone gives, up to which a difference may be chance
+_LONGER = 2.0  # times the spread of simulated clients, whose labels are skewed, beyond which clients trained otherwise
 _TINY = 1e-12
 
 
@@ -78,6 +80,7 @@ class _Calibration(NamedTuple):
         slope: Growth per share.
         clear: Whether the slope is surely above 0.
         level: (K,) the shares at which nothing grows.
+        spread: The root mean square of their growth less its mean.
         noise: The root mean square of what the line leaves.
         clients: Number of simulated clients.
     """
@@ -85,6 +88,7 @@ class _Calibration(NamedTuple):
     slope: float
     clear: bool
     level: Tensor
+    spread: float
     noise: float
     clients: int
 
@@ -105,8 +109,9 @@ class _Calibration(NamedTuple):
         slope = float((x * y).sum()) / squares
         freedom = (count - 1) * adversary.classes - 1
         noise = float((y - slope * x).square().sum() / freedom) ** 0.5
+        spread = float(y.square().mean().sqrt())
         clear = slope > _CLEAR * noise / squares**0.5 + _TINY
-        return cls(slope, clear, (known.mean(0) - grown.mean(0) / max(slope, _TINY)).float(), noise, count)
+        return cls(slope, clear, (known.mean(0) - grown.mean(0) / max(slope, _TINY)).float(), spread, noise, count)
 
 
 def reads_last_layer(adversary: Adversary, observation: Observation) -> bool:
@@ -126,6 +131,8 @@ def centred_shares(adversary: Adversary, observation: Observation, count: int) -
     Deviations of all rounds are averaged, and shrunk by their reliability: by how far the other clients' rounds agree, or
     of one round alone by what is noise in simulated clients'. These also tell growth per share, and how far the mean of the
     clients' shares is from equal, in the earliest round, where the model knows clients' images no better than public ones.
+    Rounds in which clients differ by far more than simulated ones are left out: they trained in another way (LSI's
+    clients pretrain before the first).
 
     Args:
         adversary: What it has.
@@ -133,11 +140,15 @@ def centred_shares(adversary: Adversary, observation: Observation, count: int) -
         count: Number of clients that are simulated in one round.
     """
     rounds = [_Round.of(seen) for seen in adversary.view(observation) if _has_growth(seen)]
-    first = next((of_round for of_round in rounds if of_round.seen.whole), None)
-    if first is None:
-        return None
-    key = (centred_shares, first.seen.number, first.seen.received_model, count)
-    known = adversary.cache.get(key, lambda: _Calibration.of(adversary, first.seen, count))
+    while True:
+        first = next((of_round for of_round in rounds if of_round.seen.whole), None)
+        if first is None:
+            return None
+        key = (centred_shares, first.seen.number, first.seen.received_model, count)
+        known = adversary.cache.get(key, partial(_Calibration.of, adversary, first.seen, count))
+        if first.spread <= _LONGER * known.spread:
+            break
+        rounds = [of_round for of_round in rounds if of_round.seen.number > first.seen.number]
     if not known.clear:
         return None
     deviation = torch.stack([of_round.observed for of_round in rounds]).mean(0)

@@ -132,6 +132,26 @@ def test_where_labels_move_nothing_there_is_no_prediction() -> None:
     assert last_layer.centred_shares(linear.adversary, linear.observations[0], SIMULATED) is None
 
 
+def test_a_round_in_which_clients_trained_otherwise_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if in the first round they had pretrained: they differ ten times as much as simulated ones, by other things."""
+    linear, rng = world(noise=0.01), torch.Generator().manual_seed(3)
+    rest, of, noise = linear.error(), last_layer._Round.of, {}
+
+    def pretrained(seen: Any) -> Any:
+        found = of(seen)
+        if seen.number:
+            return found
+        for name, row in found.others.items():
+            noise.setdefault(name, torch.randn(row.shape, generator=rng))
+        return replace(found, others={n: noise[n] for n in found.others}, spread=10 * found.spread)
+
+    monkeypatch.setattr(last_layer._Round, "of", pretrained)
+    left_out = linear.error()
+    assert left_out < rest + 0.02
+    monkeypatch.setattr(last_layer, "_LONGER", 100.0)
+    assert linear.error() > 2 * left_out
+
+
 def test_models_of_their_own_are_not_compared() -> None:
     linear = world()
     assert last_layer.reads_last_layer(linear.adversary, linear.observations[0])
