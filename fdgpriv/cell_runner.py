@@ -17,7 +17,6 @@ from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import defended
 from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
-from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.not_measured import not_measured
@@ -29,6 +28,7 @@ from fdgpriv.privacy.training_audit import CanaryAudit, measured_by_training, me
 from fdgpriv.registry import Role
 from fdgpriv.results.ledger import ledger
 from fdgpriv.results.run import ArtifactRow, ImageCount, Images
+from fdgpriv.results.score_tables import RunKey, ScoreTables
 from fdgpriv.threat import ThreatModel, threat
 from fdgpriv.training import Cell, Trained, thin, train
 from fdgpriv.utils.arithmetic import fixed_arithmetic
@@ -39,6 +39,7 @@ from fdgpriv.utils.memory import much_freed_returned, release_memory, reuse_free
 from fdgpriv.utils.seeds import generator
 from fdgpriv.utils.warnings_filter import never_errors
 from fdgpriv.utils.work_queue import WorkQueue
+from fdgpriv.verdicts.attack_scores import AttackScores, to_tables
 
 _PENDING = "interrupted before it"
 _CURVES = ("server", "insider")  # whose leakage is shown against the number of images behind an artifact by default
@@ -59,7 +60,17 @@ class CompletedCell:
     facts: dict[str, float] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)  # measurements that failed, one line each
     scores: dict[str, AttackScores] = field(default_factory=dict)
+    score_files: Sequence[Path] = ()
     attack_s: float = 0.0
+
+    def score_tables(self, dataset: str) -> ScoreTables:
+        """The score tables of all evaluations: as they are stored, and without scores where none are."""
+        stored = ScoreTables.joined([ScoreTables.load_archive(file) for file in self.score_files if file.is_file()])
+        known = set(stored.evaluations["evaluation"].to_pylist())
+        cell = self.cell
+        run_key = RunKey(cell.method, dataset, cell.target, cell.seed, cell.defense)
+        missing = {key: scores for key, scores in self.scores.items() if key not in known}
+        return ScoreTables.joined([stored, to_tables(run_key, missing)])
 
 
 @dataclass(frozen=True)
@@ -148,7 +159,8 @@ class CellRunner:
         return completed
 
     def _evaluate_attacks(self, completed: CompletedCell, evaluator: Evaluator) -> None:
-        folder, scores = completed.cell.folder, completed.scores
+        cell, scores = completed.cell, completed.scores
+        folder, run_key = cell.folder, RunKey(cell.method, self.config.dataset, cell.target, cell.seed, cell.defense)
         few, repeats = not self.config.every_ablation, self.config.repeats
         every = [
             (spec, attack, role, kind)
@@ -169,11 +181,13 @@ class CellRunner:
                 few,
                 self.out,
                 folder,
+                run_key,
                 repeats,
                 asking[role, kind],
             )
             for spec, attack, role, kind in every
         ]
+        completed.score_files = [evaluation.file for evaluation in evaluations]
         task = self.progress.task(f"attacking {folder}", len(evaluations))
         pool = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
         measured = pool.submit(facts, evaluator, self.out / "scores" / folder, self.config.attacks)

@@ -15,7 +15,7 @@ from fdgpriv.cli.options import SETUPS, Options
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.data.repeats import target_among_sources
 from fdgpriv.defense import defended
-from fdgpriv.evaluation.attack_scores import AttackScores
+from fdgpriv.evaluation.attack_evaluation import attack_scores
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, THOROUGH_SINGLES
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.held_out import SHARE
@@ -167,7 +167,7 @@ class AuditConfig(Options):
         attack = self.attack(spec)
         for role in attack.threats:
             for kind in attack.kinds():
-                AttackScores.of(attack, threat(role), kind, not_applicable="not run yet")
+                attack_scores(attack, threat(role), kind, not_applicable="not run yet")
         return attack
 
     def load(self, log: ProgressLog | None = None) -> tuple[Dataset, "AuditConfig"]:

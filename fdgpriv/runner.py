@@ -14,13 +14,11 @@ from fdgpriv._version import __version__
 from fdgpriv.attack import Attack
 from fdgpriv.cell_runner import CellRunner, CompletedCell, in_process
 from fdgpriv.claims import Case, claims
+from fdgpriv.claims.run_comparison import RunComparison, compared, settings_of
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import defended
-from fdgpriv.evaluation.attack_evaluation import candidates_file, scores_file
-from fdgpriv.evaluation.attack_scores import AttackScores
-from fdgpriv.evaluation.comparison import RunComparison, compared, settings_of
-from fdgpriv.evaluation.verdicts import judge_all
+from fdgpriv.evaluation.attack_evaluation import scores_file
 from fdgpriv.method import Method
 from fdgpriv.models.style_codec import digits_codec, photo_codec
 from fdgpriv.privacy.release import privacies
@@ -29,11 +27,14 @@ from fdgpriv.results import figures
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.finding import DatasetNote, Results, Timing
 from fdgpriv.results.run import Claim, Run, RunFigure
+from fdgpriv.results.score_tables import ScoreTables
 from fdgpriv.training import Cell, trained_file
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.environment import environment, usable_cores
 from fdgpriv.utils.failures import Failed, attempt
 from fdgpriv.utils.processes import Died, Processes
+from fdgpriv.verdicts.attack_scores import AttackScores
+from fdgpriv.verdicts.judge import judge_all
 
 T = TypeVar("T")
 _PROCESSES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
@@ -76,15 +77,14 @@ class Runner:
         """Relative to `out`, the final file of each training, and the scores of each evaluation for any kind of artifact."""
         trained = [trained_file(Path(), cell) for cell in self.cells()]
         scores = [
-            scores_file(Path(), cell.folder, spec, role, kind, implied)
+            scores_file(Path(), cell.folder, spec, role, kind)
             for cell in self.cells()
             for spec in self.config.attacks
             for attack in (self.config.attack(spec),)
-            for implied in (None, *attack.task.implied)
             for role in self.config.threats
             for kind in attack.kinds()
         ]
-        return trained + scores + [candidates_file(file) for file in scores]
+        return trained + scores
 
     def run(self, command: str | None) -> Results:
         """Trains and evaluates what is missing; after Ctrl-C, the results of the finished work, marked as interrupted."""
@@ -117,6 +117,7 @@ class Runner:
         Processes(make, jobs, self.progress.say, done).run(cells)
 
     def _results(self, completed: Sequence[CompletedCell], interrupted: bool, command: str | None) -> Results:
+        ScoreTables.joined([cell.score_tables(self.config.dataset) for cell in completed]).save(self.out)
         self.progress.say("computing verdicts")
         scores = {key: found for one in completed for key, found in one.scores.items()}
         verdicts = judge_all(scores, self.config.seeds[0])

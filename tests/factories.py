@@ -28,7 +28,7 @@ from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import ClientData, Dataset
 from fdgpriv.defense import defended
 from fdgpriv.evaluation.evaluator import Evaluator
-from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.local_engine import LocalEngine
@@ -41,6 +41,7 @@ from fdgpriv.targets.target import Target
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import threat
 from fdgpriv.utils.global_rng import drawing_from
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 SURE = 1e-4  # a test with a fixed seed fails by chance once in ten thousand seeds
 
@@ -298,7 +299,7 @@ def evaluated(
     seed: int = 1,
     draws: bool | None = None,
     few: int | None = None,
-) -> dict[int | None, Scores]:
+) -> dict[int | None, TrialScores]:
     """An attack's scores by number of images; without `sizes`, of all that it reads and `per_client` names.
 
     Where each takes long, `few` is how many targets of each adversary are asked about.
@@ -318,7 +319,7 @@ def evaluated(
     return evaluate_trials(reader, adversaries, (1,) if drawing else (), torch.Generator().manual_seed(seed))[0]
 
 
-def mean(scores: Scores, name: str = "attack") -> float:
+def mean(scores: TrialScores, name: str = "attack") -> float:
     return float(np.mean(scores.headline[name]))
 
 

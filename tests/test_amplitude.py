@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fdgpriv.artifacts.style import AmplitudeSpectrum
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.evaluation.scores import Scores
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 phase: Any = import_module("fdgpriv.attacks.amplitude")
 
@@ -69,7 +69,7 @@ def test_spectra_on_the_wire_are_those_of_the_clients_images(spectra: Fitted) ->
     in_one_row_and_back(target, atol=0, rtol=0)
 
 
-def evaluated(fitted: Fitted, spec: str) -> Scores:
+def evaluated(fitted: Fitted, spec: str) -> TrialScores:
     """Of single images' spectra."""
     return factories.evaluated(fitted, spec, AmplitudeSpectrum.kind, (1,), per_client={1: 3}, seed=0)[1]
 

@@ -12,15 +12,16 @@ import torch
 from conftest import Fitted, fit, mostly_slow, shortened
 from factories import inferred
 from factories_core import observation, truth
+from factories_scores import conditions
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import GROUP_SIZES, Attack
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.evaluation.attack_scores import AttackScores
+from fdgpriv.evaluation.attack_evaluation import attack_scores
 from fdgpriv.evaluation.evaluator import Evaluator
-from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation, Trial
 from fdgpriv.federation.partition import Population, populate
 from fdgpriv.statistics import rule
@@ -35,6 +36,7 @@ from fdgpriv.tasks.images import Images
 from fdgpriv.threat import NotGranted, threat
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 simulation: Any = import_module("fdgpriv.attacks._simulation")
 
@@ -266,9 +268,9 @@ def test_every_prediction_is_scored_and_every_score_is_a_number(least: Fitted, n
 # Controls: it succeeds on a single image's style, and falls to chance without one
 
 
-def p_of(attack: Attack, role: str, scope: str, scores: Scores, resamples: int) -> float:
+def p_of(attack: Attack, role: str, scope: str, scores: TrialScores, resamples: int) -> float:
     """Of the test that an attack on single images' styles beats every control of this scope."""
-    found = AttackScores.of(attack, threat(role), "style_statistics", level="image", by_size={1: scores})
+    found = attack_scores(attack, threat(role), "style_statistics", level="image", conditions=conditions({1: scores}))
     hypothesis = found.hypothesis(scope, scores)
     assert isinstance(hypothesis, Hypothesis)
     p = rule.test(hypothesis, np.random.default_rng(0), resamples).p
@@ -282,16 +284,16 @@ class Tried:
 
     attack: Attack
     chance: float | None
-    truly: Scores
-    on_noise: Scores
-    on_others: Scores | None
+    truly: TrialScores
+    on_noise: TrialScores
+    on_others: TrialScores | None
 
-    def p(self, scores: Scores) -> float:
+    def p(self, scores: TrialScores) -> float:
         """Of the test that the attack beats every control."""
         name = "client" if "client" in self.attack.task.scopes else "domain"
         return p_of(self.attack, self.attack.threats[0], name, scores, 2000)
 
-    def above(self, scores: Scores) -> float:
+    def above(self, scores: TrialScores) -> float:
         """The lower end of the 95 % interval of the attack's mean score, less chance."""
         lower = mean_interval(np.asarray(scores.headline["attack"]), np.asarray(scores.units)).lower
         assert lower is not None
@@ -325,7 +327,7 @@ def tried(fitted: Fitted, attack: Attack) -> Tried:
     ]
     scores = evaluate_trials(attack, adversaries, (), generator(7))[0][control[0]]
 
-    def of(name: str) -> Scores:
+    def of(name: str) -> TrialScores:
         return dataclasses.replace(scores, headline={**scores.headline, "attack": scores.headline[name]})
 
     first = adversaries[0]
@@ -397,7 +399,7 @@ def test_a_gan_that_learns_nothing_draws_what_its_regression_predicts(fitted: Fi
     assert torch.equal(drawn, expected)
 
 
-# Scores
+# TrialScores
 
 
 def test_a_reconstruction_is_scored_in_decibels_image_by_image(rng: torch.Generator) -> None:

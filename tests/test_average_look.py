@@ -11,19 +11,16 @@ import pytest
 import torch
 from conftest import Evaluator
 from factories_core import truth
+from factories_scores import RUN_KEY, conditions
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
-from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
-from fdgpriv.evaluation.attack_scores import AttackScores
-from fdgpriv.evaluation.attack_tests import attack_tests
+from fdgpriv.evaluation.attack_evaluation import AttackEvaluation, attack_scores
 from fdgpriv.evaluation.attack_trials import AttackTrials
-from fdgpriv.evaluation.ceiling import ceiling_sentence, content_ceiling
-from fdgpriv.evaluation.scores import evaluate_tasks
+from fdgpriv.evaluation.scoring import evaluate_tasks
 from fdgpriv.evaluation.trial import AdversaryTrials
-from fdgpriv.evaluation.verdicts import judge
 from fdgpriv.selftest.stored import reduced
 from fdgpriv.statistics.questions import Evidence
 from fdgpriv.tasks.average_look import AverageLook
@@ -31,6 +28,10 @@ from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
+from fdgpriv.verdicts.attack_scores import AttackScores
+from fdgpriv.verdicts.attack_tests import attack_tests
+from fdgpriv.verdicts.ceiling import ceiling_sentence, content_ceiling
+from fdgpriv.verdicts.judge import judge
 
 STYLES = StyleStatistics.kind
 
@@ -104,8 +105,8 @@ def test_one_inference_answers_both_questions_each_with_its_own_weight(evaluator
     found = evaluate_tasks(attack, adversaries, (), generator(2))[0]
     assert len(attack.asked) == len(adversaries) == 1
     for size in (1, None):
-        assert found[size]["average_look"].trust == 1
-        assert found[size]["images"].trust < 0.5
+        assert found[size]["average_look"].artifact_weight == 1
+        assert found[size]["images"].artifact_weight < 0.5
         assert max(found[size]["average_look"].headline["attack"]) < 1e-9
         for name in (
             "noise",
@@ -128,8 +129,8 @@ def evidence(scores: AttackScores, scope: str) -> Evidence:
 def stored(adversaries: Sequence[AdversaryTrials], attack: Drawing) -> AttackScores:
     found = evaluate_tasks(attack, adversaries, (), generator(2))[0]
     by_size = {size: at["average_look"] for size, at in found.items()}
-    return AttackScores.of(
-        attack, threat("server"), STYLES, AverageLook(), level="client", shared=True, by_size=by_size
+    return attack_scores(
+        attack, threat("server"), STYLES, AverageLook(), level="client", shared=True, conditions=conditions(by_size)
     )
 
 
@@ -158,7 +159,9 @@ def test_a_lead_matters_from_a_quarter_of_the_strongest_control_on(evaluator: Ev
 def test_an_evaluation_stores_and_reads_both(evaluator: Evaluator, tmp_path: Path) -> None:
     attack = Drawing(means(asked(evaluator)))
     attack.asked.clear()
-    one = AttackEvaluation(AttackTrials(evaluator, attack, threat("server")), "drawing", STYLES, True, tmp_path, "cell")
+    one = AttackEvaluation(
+        AttackTrials(evaluator, attack, threat("server")), "drawing", STYLES, True, tmp_path, "cell", RUN_KEY
+    )
     found = one.run()
     assert list(found) == [
         "cell/drawing@server on style_statistics",
@@ -168,8 +171,7 @@ def test_an_evaluation_stores_and_reads_both(evaluator: Evaluator, tmp_path: Pat
     inferred = len(attack.asked)
     assert one.run() == found
     assert len(attack.asked) == inferred
-    names = sorted(file.name for file in tmp_path.glob("scores/cell/*.json"))
-    assert names == ["drawing@server-style_statistics-average_look.json", "drawing@server-style_statistics.json"]
+    assert [file.name for file in tmp_path.glob("scores/cell/*")] == ["drawing@server-style_statistics.zip"]
     assert list(one.pending("later")) == list(found)
 
 
@@ -203,8 +205,8 @@ def test_the_ceiling_of_content_is_what_the_true_mean_gains_over_the_domain_s(ev
     assert ceiling is not None
     assert ceiling.value == pytest.approx(np.mean(gains), abs=1e-4)
     assert content_ceiling(found["average_look"]) is None
-    one = AttackScores.of(
-        attack, threat("server"), STYLES, level="client", shared=True, by_size={None: found["images"]}
+    one = attack_scores(
+        attack, threat("server"), STYLES, level="client", shared=True, conditions=conditions({None: found["images"]})
     )
     assert ceiling_sentence(one.model_copy(update={"relevant": 0.01})) is None
     told = ceiling_sentence(one.model_copy(update={"relevant": 9.0}))

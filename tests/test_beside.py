@@ -15,6 +15,7 @@ from conftest import audits_of, fit, shortened
 from factories_core import crossing
 from factories_core import style as shared
 from factories_findings import finding
+from factories_scores import conditions
 from scipy import stats
 from test_judge import FAILS, LOWER, Reader, of
 
@@ -22,12 +23,10 @@ from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.attack import Attack
 from fdgpriv.audit import main
 from fdgpriv.claims import Case, claims
+from fdgpriv.claims.run_comparison import Compared, RunComparison, difference, settings_of
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
-from fdgpriv.evaluation.attack_scores import AttackScores
-from fdgpriv.evaluation.comparison import Compared, RunComparison, difference, settings_of
-from fdgpriv.evaluation.scores import Scores
 from fdgpriv.federation.transcript import Record
 from fdgpriv.results.attack_finding import AttackFinding, Threat
 from fdgpriv.results.finding import Results
@@ -37,6 +36,8 @@ from fdgpriv.statistics.questions import Verdict
 from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.threat import threat
+from fdgpriv.verdicts.attack_scores import AttackScores
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 # Methods with fields of their own
 
@@ -81,11 +82,13 @@ def test_what_is_no_method_is_refused(specs: str, told: str) -> None:
 
 
 def attack_scores(values: Mapping[str, Sequence[float]], attack: Attack | None = None, **given: Any) -> AttackScores:
-    """Scores on whole clients, several units of each."""
+    """TrialScores on whole clients, several units of each."""
     units = [f"{client}/{i}" for client, each in values.items() for i in range(len(each))]
     clients = [client for client, each in values.items() for _ in each]
-    scores = Scores(units=units, clients=clients, headline={"attack": [v for each in values.values() for v in each]})
-    return of(attack or Reader(), "client", **{"by_size": {None: scores}, **given})
+    scores = TrialScores(
+        units=units, clients=clients, headline={"attack": [v for each in values.values() for v in each]}
+    )
+    return of(attack or Reader(), "client", **{"conditions": conditions({None: scores}), **given})
 
 
 def test_a_difference_is_the_mean_over_clients_of_pairs_with_their_t_interval() -> None:
@@ -114,9 +117,9 @@ def test_only_units_of_both_runs_are_compared() -> None:
 def test_what_cannot_be_compared_is_null_with_its_reason() -> None:
     for theirs, why in (
         (attack_scores({"b": [1.0]}), "no unit in common"),
-        (attack_scores({}, by_size={}, not_applicable="it shares none"), "it shares none"),
+        (attack_scores({}, conditions=conditions({}), not_applicable="it shares none"), "it shares none"),
         (attack_scores({"a": [1.0]}, level="image"), "single images"),
-        (of(Reader(), by_size={1: FAILS}), "no unit in common"),
+        (of(Reader(), conditions=conditions({1: FAILS})), "no unit in common"),
     ):
         for found in (difference(attack_scores({"a": [1.0]}), theirs), difference(theirs, attack_scores({"a": [1.0]}))):
             assert found.value is None
@@ -398,7 +401,7 @@ def test_resuming_three_settings_does_nothing_again(done: Path, monkeypatch: pyt
 
     before = Results.load(done / "results.json").comparable()
     monkeypatch.setattr("fdgpriv.federation.local_engine.LocalEngine.run", never)
-    monkeypatch.setattr(AttackEvaluation, "_found", never)
+    monkeypatch.setattr(AttackEvaluation, "_evaluated", never)
     assert main([*CALL, "--out", str(done), "--resume"]) == 0
     assert Results.load(done / "results.json").comparable() == before
     assert main([*(word.replace("received=3", "received=2") for word in CALL), "--out", str(done), "--resume"]) == 2

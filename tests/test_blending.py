@@ -13,9 +13,9 @@ from scipy import stats
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
-from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.evaluation.artifact_weight import artifact_weights, without_artifact
+from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, CalibrationTrial, ScoredObservation
-from fdgpriv.evaluation.trust import trust, without_artifact
 from fdgpriv.tasks.client_size import SizeOfClient
 from fdgpriv.tasks.domain_label import DomainLabel
 from fdgpriv.tasks.images import Images
@@ -23,6 +23,7 @@ from fdgpriv.tasks.label_shares import LabelShares
 from fdgpriv.tasks.task import Predictions, Task
 from fdgpriv.threat import Capability, threat
 from fdgpriv.utils.seeds import generator
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 # The weight
 
@@ -40,7 +41,7 @@ def test_images_are_trusted_as_far_as_they_are_right(evaluator: Evaluator, role:
     true = [trial.one.truth.images[0] for trial in one.calibration]
 
     def weight(predictions: Sequence[Prediction], trials: Sequence[CalibrationTrial] = one.calibration) -> float:
-        return trust(Images(), one.adversary, trials, predictions, one.shifted)[1]
+        return artifact_weights(Images(), one.adversary, trials, predictions, one.shifted)[1]
 
     falling = [
         weight([(image + std * torch.randn(3, 32, 32, generator=rng)).clamp(0, 1) for image in true])
@@ -95,7 +96,7 @@ class NoiseWithout(Noise):
 
 def test_what_an_attack_predicts_without_an_artifact_is_weighed_as_with_one(evaluator: Evaluator) -> None:
     scores = evaluate_trials(NoiseWithout(Images()), asked(evaluator, "server", Images(), (1,)), (), generator(2))[0][1]
-    assert scores.trust == 0
+    assert scores.artifact_weight == 0
     unaided = np.mean(scores.headline["unconditional"])
     assert unaided == pytest.approx(np.mean(scores.headline["attack"]))
     assert unaided > np.mean(scores.headline["noise"]) + 1
@@ -110,16 +111,16 @@ def test_noise_is_never_significantly_below_what_its_adversary_knows_without_it(
     blended = evaluate_trials(Noise(task), adversaries, (), generator(2))[0]
     raw = evaluate_trials(Noise(task), [replace(one, calibration=()) for one in adversaries], (), generator(2))[0]
     for size, scores in blended.items():
-        assert raw[size].trust is None
-        assert scores.trust is not None
+        assert raw[size].artifact_weight is None
+        assert scores.artifact_weight is not None
         below = p_below(task, adversaries, size, scores)
         assert below > SURE
         if isinstance(task, Images | SizeOfClient):  # noise alone is
-            assert scores.trust <= 0.25
+            assert scores.artifact_weight <= 0.25
             assert p_below(task, adversaries, size, raw[size]) < 0.01
 
 
-def p_below(task: Task, adversaries: Sequence[AdversaryTrials], size: int | None, scores: Scores) -> float:
+def p_below(task: Task, adversaries: Sequence[AdversaryTrials], size: int | None, scores: TrialScores) -> float:
     """One-sided p that the attack does worse than without artifacts, over clients."""
     alone: list[float] = []
     for one in adversaries:
@@ -144,7 +145,7 @@ def test_the_domain_is_known_to_controls_as_it_is_to_the_attack(evaluator: Evalu
     assert knows is (role in ("server", "insider"))
     for one in adversaries:
         scores, predicted = evaluate_trials(Noise(Images(), black_or_white=True), [one], (), generator(2))
-        assert scores[1].trust == 0
+        assert scores[1].artifact_weight == 0
         for (known, predictions), trial in zip(predicted[1], one.trials, strict=True):
             assert known is trial.truth
             name = evaluator.population.sources[known.domain]

@@ -18,7 +18,6 @@ from fdgpriv.adversary import Observation
 from fdgpriv.artifacts.parameters import STATISTICS, BatchNormStatistics, ModelState
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.evaluation.scores import Scores
 from fdgpriv.targets.bn_statistics import StatisticsSimulator
 from fdgpriv.targets.target import Target
 from fdgpriv.tasks.labelled import Labelled
@@ -26,6 +25,7 @@ from fdgpriv.tasks.membership import Members, auc
 from fdgpriv.threat import threat
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 statistics_membership: Any = import_module("fdgpriv.attacks.statistics_membership")
 
@@ -124,7 +124,7 @@ def test_there_is_no_target_where_none_crossed_or_its_model_is_not_kept(renewed:
 
 def evaluated(
     fitted: Fitted, name: str, per_client: Mapping[int, int], few: int | None = None, **settings: object
-) -> dict[int | None, Scores]:
+) -> dict[int | None, TrialScores]:
     attack = Attack.named(name).configured(settings)
     return factories.evaluated(fitted, attack, KIND, per_client=per_client, few=few)
 

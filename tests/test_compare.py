@@ -21,20 +21,20 @@ from fdgpriv.compare import main
 from fdgpriv.compare.audits import Audit, read
 from fdgpriv.compare.comparison import compared
 from fdgpriv.compare.matching import matched, title
-from fdgpriv.evaluation.attack_scores import AttackScores
-from fdgpriv.evaluation.scores import Scores
 from fdgpriv.report import Report
 from fdgpriv.results.attack_finding import Threat
 from fdgpriv.results.change import Change
 from fdgpriv.results.comparison import Comparison, LaterAudit
 from fdgpriv.results.finding import Results
 from fdgpriv.results.run import ArtifactRow, Privacy, Run
+from fdgpriv.results.score_tables import RunKey, ScoreTables
 from fdgpriv.results.utility_finding import Utility
 from fdgpriv.statistics.change import difference_of_intervals, p_of_few, p_of_pairs
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.questions import Verdict
 from fdgpriv.training import Cell
-from fdgpriv.utils.checksum import write_json
+from fdgpriv.verdicts.attack_scores import AttackScores, to_tables
+from fdgpriv.verdicts.trial_scores import Condition, TrialScores
 
 CLIENTS = tuple(f"client-{i:02d}" for i in range(12))
 ATTACK = "style_membership"
@@ -61,10 +61,13 @@ def audit(folder: Path, *runs: Run, scores: Sequence[float] = (), **config: Any)
     folder.mkdir(parents=True)
     made = results().model_copy(update={"runs": runs, "command": None})
     made.model_copy(update={"config": {**made.config, **config}}).save(folder)
-    for one in runs if scores else ():
-        cell = Cell(one.method, str(one.target), one.seed, one.defense).folder
-        text = stored(scores).model_dump_json().encode()
-        write_json(folder / "scores" / cell / f"{ATTACK}@server-style_statistics.json", text)
+    if scores:
+        tables = []
+        for one in runs:
+            cell = Cell(one.method, str(one.target), one.seed, one.defense)
+            run_key = RunKey(one.method, one.dataset, one.target, one.seed, one.defense)
+            tables.append(to_tables(run_key, {f"{cell.folder}/{ATTACK}@server on style_statistics": stored(scores)}))
+        ScoreTables.joined(tables).save(folder)
     return folder
 
 
@@ -75,7 +78,7 @@ def stored(scores: Sequence[float]) -> AttackScores:
         attack=ATTACK, task="members", secret="membership", metric="auc", higher_leaks=True, bounds=(0.0, 1.0),
         scopes=("client",), relevant=0.1, exact=False, budget="", single_images=False,
         threat=Threat(role="server", auxiliary="A3"), kind="style_statistics", shared=True,
-        by_size={None: Scores(units=names, clients=names, headline={"attack": list(scores)})},
+        conditions={Condition(): TrialScores(units=names, clients=names, headline={"attack": list(scores)})},
     )  # fmt: skip
 
 
@@ -466,7 +469,7 @@ def bad(folder: Path) -> dict[str, tuple[list[str], str]]:
         (folder / name / "results.json").write_text(text, encoding="utf-8")
     empty, elsewhere = audit(folder / "empty"), audit(folder / "elsewhere", run(target="scan"))
     torn = audit(folder / "torn", run(), scores=OLD)
-    next(torn.glob("scores/*/*.json")).write_text("{}", encoding="utf-8")
+    (torn / "scores.parquet").write_text("{}", encoding="utf-8")
     both, whole = [str(good), str(other)], audit(folder / "whole", run(), scores=OLD)
     return {
         "one run": ([str(good)], "at least two runs, the baseline first, got 1"),
@@ -479,7 +482,7 @@ def bad(folder: Path) -> dict[str, tuple[list[str], str]]:
         "other spelling": ([str(good), str(other / ".." / "good")], "want each run once, got .* twice"),
         "empty": ([str(good), str(empty)], "at least one run"),
         "nothing in common": ([str(good), str(elsewhere)], "want runs of one dataset and target"),
-        "torn scores": ([str(whole), str(torn)], "with its SHA-256 in"),
+        "torn scores": ([str(whole), str(torn)], "want the scores of .*torn as its audit wrote them"),
         "condition": ([*both, "--fail-on", "never"], "--fail-on: want leak or worse, after the runs; got 'never'"),
         "allowed": ([*both, "--allow-missing"], "--allow-missing: has no effect without --fail-on"),
         "conditions": ([*both, "--fail-on", "leak", "leak"], "want each value once"),

@@ -9,7 +9,7 @@ from factories_core import truth
 
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.evaluation.scores import evaluate_trials
+from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.candidate import COPIES, Candidate, epsilon_shown
 from fdgpriv.tasks.copies import copies, cropped, recompressed

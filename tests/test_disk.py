@@ -1,17 +1,21 @@
 """What lies on disk: damage is told, a full disk leaves a state to go on from, one run per folder, names that fit."""
 
 import errno
+import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from conftest import audits_of, mostly_slow, shortened
@@ -23,6 +27,7 @@ from fdgpriv.audit import main
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.results import figures
+from fdgpriv.results.score_tables import SCHEMAS
 from fdgpriv.utils import run_folder
 from fdgpriv.utils.checksum import write_json
 from fdgpriv.utils.files import write_text
@@ -127,7 +132,35 @@ def _set(content: Any, where: tuple[Any, ...], to: Any) -> Any:
     return content
 
 
-SCORES = ("by_size", -1, 1, "headline", "attack")
+Rows = list[dict[str, Any]]
+
+
+def rows_changed(table: str, change: Callable[[Rows], Rows]) -> Change:
+    """Other rows of one table in an archive of score tables."""
+
+    def changed(path: Path) -> None:
+        with zipfile.ZipFile(path) as archive:
+            files = {name: archive.read(name) for name in archive.namelist()}
+        name = f"{table}.parquet"
+        rows = change(pq.read_table(io.BytesIO(files[name])).to_pylist())
+        known = set(rows[0]) if rows else set(SCHEMAS[table].names)
+        fields = [field for field in SCHEMAS[table] if field.name in known]
+        fields += [pa.field(unknown, pa.string()) for unknown in sorted(known - set(SCHEMAS[table].names))]
+        content = io.BytesIO()
+        pq.write_table(pa.Table.from_pylist(rows, pa.schema([field.with_nullable(True) for field in fields])), content)
+        with zipfile.ZipFile(path, "w") as archive:
+            for other, data in files.items():
+                archive.writestr(other, content.getvalue() if other == name else data)
+
+    return changed
+
+
+def every(column: str, to: Any) -> Callable[[Rows], Rows]:
+    return lambda rows: [{**row, column: to} for row in rows]
+
+
+def without(column: str) -> Callable[[Rows], Rows]:
+    return lambda rows: [{name: value for name, value in row.items() if name != column} for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -151,19 +184,20 @@ SCORES = ("by_size", -1, 1, "headline", "attack")
         (TRAINED, forged("wire_s", to=float("nan")), "wire_s"),
         (TRAINED, forged("colour", to="red"), "colour"),
         (TRAINED, forged("utility", to={}), "utility"),
-        ("scores", edited(*SCORES, to=[1.0] * 12), "another SHA-256"),
-        ("scores", bit, "another"),
-        ("scores", forged(*SCORES, to=[]), "scores of attack in headline, got 0"),
-        ("scores", forged(*SCORES, 0, to=2.5), ": want l1 in [0.0, 2.0], got 2.5"),
-        ("scores", forged(*SCORES, 0, to=float("nan")), "finite"),
-        ("scores", forged("by_size", -1, 1, "colour", to=1), "colour"),
-        ("scores", forged("by_size", -1, 1, "units", to=[]), "at least 1 target"),
-        ("scores", forged("by_size", -1, 1, "clients", to=["a"]), "want the client of each of "),
-        ("scores", forged("by_size", -1, 0, to=0), "by_size"),
-        ("scores", forged("by_size", to=[]), "want scores, or not_applicable"),
-        ("scores", forged("attack_s", to=-1.0), "attack_s"),
-        ("scores", forged("figures", to=["../../x.png"]), "figures"),
-        ("scores", forged("colour", to=1), "colour"),
+        ("scores", bit, "another file"),
+        ("scores", cut, "another file"),
+        ("scores", rows_changed("scores", lambda rows: rows[1:]), "want each trial once among the scores of "),
+        ("scores", rows_changed("scores", lambda rows: [rows[0], *rows]), "want each trial once among the scores of "),
+        ("scores", rows_changed("scores", every("value", 2.5)), ": want l1 in [0.0, 2.0], got 2.5"),
+        ("scores", rows_changed("scores", every("value", float("nan"))), "want finite numbers in value of scores"),
+        ("scores", rows_changed("scores", every("value", None)), "want no missing value in scores"),
+        ("scores", rows_changed("scores", every("colour", "red")), "got also colour"),
+        ("scores", rows_changed("scores", without("unit")), "want the column unit of string in scores"),
+        ("scores", rows_changed("scores", every("role", "noise")), "want each trial once"),
+        ("scores", rows_changed("scores", lambda rows: []), "want scores, or not_applicable"),
+        ("scores", rows_changed("evaluations", every("attack_s", -1.0)), "attack_s"),
+        ("scores", rows_changed("evaluations", every("figures", ["../../x.png"])), "figures"),
+        ("scores", rows_changed("evaluations", lambda rows: []), "want the evaluations"),
         (FACTS, forged("a", to=float("nan")), "a: "),
         (FACTS, forged("a", to="1"), "a: "),
         (FACTS, bit, "another"),

@@ -15,7 +15,7 @@ from fdgpriv.attack import Attack
 from fdgpriv.claims import Case, claims
 from fdgpriv.data.dataset import ClientData, Dataset
 from fdgpriv.evaluation.evaluator import Evaluator
-from fdgpriv.evaluation.scores import evaluate_trials
+from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator

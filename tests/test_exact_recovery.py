@@ -13,13 +13,14 @@ from torch import Tensor
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.style import StyleSimulator
 from fdgpriv.tasks.exact_styles import ExactStyles
 from fdgpriv.threat import threat
 from fdgpriv.utils.finch import finch
 from fdgpriv.utils.seeds import generator
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 recovery: Any = import_module("fdgpriv.attacks.exact_recovery")
 interpolation: Any = import_module("fdgpriv.methods._interpolation")
@@ -89,7 +90,7 @@ def twelve(tiny: Dataset) -> Fitted:
     return fit(tiny, clients=12)
 
 
-def evaluated(fitted: Fitted) -> dict[int | None, Scores]:
+def evaluated(fitted: Fitted) -> dict[int | None, TrialScores]:
     evaluator = fitted.evaluator()
     evaluator.per_client = {1: 2, 2: 2}
     target = evaluator.target(StyleStatistics.kind)

@@ -19,7 +19,7 @@ from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.candidates import CANDIDATES, LINE_UPS
 from fdgpriv.evaluation.evaluator import Evaluator
-from fdgpriv.evaluation.scores import evaluate_trials
+from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation, Trial
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, SCORED
 from fdgpriv.evaluation.units import attacked_clients, candidate_pool

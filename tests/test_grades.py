@@ -4,9 +4,6 @@ import numpy as np
 import pytest
 from test_judge import CHANCE, CLIENTS, attack_scores, reader, scores
 
-from fdgpriv.evaluation.attack_scores import AttackScores
-from fdgpriv.evaluation.scores import Scores
-from fdgpriv.evaluation.verdicts import judge
 from fdgpriv.results.attack_finding import Threat
 from fdgpriv.results.question import Question
 from fdgpriv.statistics import rule
@@ -14,6 +11,9 @@ from fdgpriv.statistics.grades import Grade, grade, share_of_achievable, words
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.resolution import power
 from fdgpriv.statistics.rule import Hypothesis
+from fdgpriv.verdicts.attack_scores import AttackScores
+from fdgpriv.verdicts.judge import judge
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 
 @pytest.mark.parametrize(
@@ -84,15 +84,14 @@ def test_a_membership_leak_that_names_many_members_at_few_false_accusations_is_a
     attack = reader(scopes=("client",), relevant=0.2, perfect=1.0)
     for low, wanted in ((0.09, "trace"), (0.11, "moderate")):
         tpr = Measured(value=0.2, ci95=(low, 0.3), n=500, direction="higher_leaks")
-        whole.realism = {"attack": {"tpr_at_fpr_0.01": tpr}}
+        whole.aggregates = {"attack": {"tpr_at_fpr_0.01": tpr}}
         (question,) = question_of(attack_scores(whole, attack=attack))
         assert question.grade == wanted
 
 
 def played_by(role: str, fingerprint: str, seed: int = 0, mean: float = 0.35) -> AttackScores:
     one = attack_scores(scores(seed, mean, CHANCE, spread=0.02), attack=reader(scopes=("client",), relevant=0.2))
-    one.by_size[None].fingerprint = fingerprint
-    return one.model_copy(update={"threat": Threat(role=role, auxiliary="A3")})
+    return one.model_copy(update={"fingerprint": fingerprint, "threat": Threat(role=role, auxiliary="A3")})
 
 
 def test_equal_predictions_of_several_adversaries_are_one_question_with_the_largest_p() -> None:
@@ -224,5 +223,5 @@ def test_predictions_that_equal_the_prior_do_not_use_the_artifact() -> None:
 
 
 def test_scores_say_whether_the_artifact_was_used() -> None:
-    assert Scores().artifact_used
-    assert Scores().fingerprint == ""
+    assert TrialScores().artifact_used
+    assert TrialScores().fingerprint == ""

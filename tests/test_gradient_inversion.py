@@ -12,6 +12,7 @@ import pytest
 import torch
 from conftest import TARGET, Evaluator, fit, shortened
 from factories import inferred
+from factories_scores import conditions
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -21,10 +22,9 @@ from fdgpriv.attack import Attack
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense
-from fdgpriv.evaluation.attack_scores import AttackScores
-from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.evaluation.attack_evaluation import attack_scores
+from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials
-from fdgpriv.evaluation.verdicts import judge
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.partition import populate
@@ -36,6 +36,8 @@ from fdgpriv.tasks.images import Images
 from fdgpriv.threat import threat
 from fdgpriv.utils.global_rng import drawing_from
 from fdgpriv.utils.seeds import generator
+from fdgpriv.verdicts.judge import judge
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 averaging: Any = import_module("fdgpriv.methods._averaging")
 labels: Any = import_module("fdgpriv.attacks._updates")
@@ -98,9 +100,11 @@ def adversaries_of(evaluator: Evaluator) -> list[AdversaryTrials]:
     return evaluator.adversaries(target, threat("server"), (1,), Images())
 
 
-def finding_of(evaluator: Evaluator, part: Attack, adversaries: list[AdversaryTrials]) -> tuple[Any, Scores]:
+def finding_of(evaluator: Evaluator, part: Attack, adversaries: list[AdversaryTrials]) -> tuple[Any, TrialScores]:
     scores = evaluate_trials(part, adversaries, (1,), generator(3))[0][1]
-    one = AttackScores.of(part, threat("server"), ModelState.kind, level="image", shared=True, by_size={1: scores})
+    one = attack_scores(
+        part, threat("server"), ModelState.kind, level="image", shared=True, conditions=conditions({1: scores})
+    )
     return judge({"run/one": one}, 0).findings["run/one"], scores
 
 

@@ -21,7 +21,6 @@ from fdgpriv.artifacts.parameters import ImportanceWeights
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense
-from fdgpriv.evaluation.scores import Scores
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.local_engine import stream
 from fdgpriv.federation.partition import populate
@@ -30,6 +29,7 @@ from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.target import Target
 from fdgpriv.tasks.roc import area
 from fdgpriv.utils.seeds import generator
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 attack_module: Any = import_module("fdgpriv.attacks.importance_membership")
 KIND = ImportanceWeights.kind
@@ -179,7 +179,9 @@ def test_only_the_server_sees_importances(weighed: Fitted) -> None:
 # What is read from them
 
 
-def evaluated(fitted: Fitted, name: str, per_client: Mapping[int, int], **settings: Any) -> dict[int | None, Scores]:
+def evaluated(
+    fitted: Fitted, name: str, per_client: Mapping[int, int], **settings: Any
+) -> dict[int | None, TrialScores]:
     return factories.evaluated(fitted, Attack.named(name).configured(settings), KIND, per_client=per_client)
 
 

@@ -7,15 +7,14 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from factories_scores import conditions
 from scipy import stats
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
-from fdgpriv.evaluation.attack_scores import CLIENT_CONTROLS, DOMAIN_CONTROLS, LABEL_PRIORS, AttackScores
-from fdgpriv.evaluation.scores import Scores, ScoresByName
-from fdgpriv.evaluation.verdicts import judge
+from fdgpriv.evaluation.attack_evaluation import attack_scores as evaluated
 from fdgpriv.results.attack_finding import OVER_OWN_COLOUR, AttackFinding, Leakage
 from fdgpriv.results.question import Question
 from fdgpriv.statistics.paired import LEVEL
@@ -23,6 +22,9 @@ from fdgpriv.statistics.rule import NO_OTHER_CLIENT
 from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Predictions, Task
 from fdgpriv.threat import threat
+from fdgpriv.verdicts.attack_scores import CLIENT_CONTROLS, DOMAIN_CONTROLS, LABEL_PRIORS, AttackScores
+from fdgpriv.verdicts.judge import judge
+from fdgpriv.verdicts.trial_scores import ScoresByRole, TrialScores
 
 CLIENTS = tuple(f"client-{i:02d}" for i in range(12))
 CHANCE = dict.fromkeys((name for name in CLIENT_CONTROLS if name not in LABEL_PRIORS), 0.0)
@@ -71,16 +73,16 @@ def scores(
     per_client: int = 1,
     spread: float = 0.3,
     sign: int = 1,
-) -> Scores:
-    """Scores on which the attack scores `attack` on the average, the others what they say, `per_client` units each."""
+) -> TrialScores:
+    """TrialScores on which the attack scores `attack` on the average, the others what they say, `per_client` units each."""
     levels = {"attack": attack, **others}
     rng = np.random.default_rng(seed)
     clients = [client for client in CLIENTS for _ in range(per_client)]
     units = [f"{client}/{i % per_client}" if per_client > 1 else client for i, client in enumerate(clients)]
-    headline: ScoresByName = {
+    headline: ScoresByRole = {
         name: (sign * (level + spread * rng.normal(size=len(clients)))).tolist() for name, level in levels.items()
     }
-    return Scores(units=units, clients=clients, headline=headline)
+    return TrialScores(units=units, clients=clients, headline=headline)
 
 
 LEAKS = scores(1, 2.0, per_client=4)
@@ -91,11 +93,16 @@ FOUND = {"client": 0.9, "domain": 0.9}  # planted leaks
 
 
 def attack_scores(
-    whole: Scores | None, single: Scores | None = LEAKS, attack: Attack | None = None, role: str = "server", **more: Any
+    whole: TrialScores | None,
+    single: TrialScores | None = LEAKS,
+    attack: Attack | None = None,
+    role: str = "server",
+    **more: Any,
 ) -> AttackScores:
     sizes = {1: single, None: whole}
+    further = {name: more.pop(name) for name in ("undefended", "by_rounds") if name in more}
     found = {
-        "by_size": {size: at for size, at in sizes.items() if at is not None},
+        "conditions": conditions({size: at for size, at in sizes.items() if at is not None}, **further),
         "auxiliary_images": 1234,
         "planted": FOUND,
         **more,
@@ -104,7 +111,7 @@ def attack_scores(
 
 
 def of(attack: Attack, role: str = "server", **found: Any) -> AttackScores:
-    return AttackScores.of(attack, threat(role), STYLES, **{"level": "client", "shared": True, **found})
+    return evaluated(attack, threat(role), STYLES, **{"level": "client", "shared": True, **found})
 
 
 @dataclass(frozen=True)
@@ -327,9 +334,9 @@ def test_images_of_one_client_are_one_unit() -> None:
     """Clients, not images, are resampled; ten images of each of three clients are three units."""
     rng = np.random.default_rng(0)
     clients = [client for client in CLIENTS[:3] for _ in range(10)]
-    headline: ScoresByName = {"attack": (2 + 0.1 * rng.normal(size=30)).tolist()}
+    headline: ScoresByRole = {"attack": (2 + 0.1 * rng.normal(size=30)).tolist()}
     headline |= {name: (0.1 * rng.normal(size=30)).tolist() for name in CLIENT_CONTROLS}
-    found = judged(attack_scores(Scores(units=clients, clients=clients, headline=headline)))
+    found = judged(attack_scores(TrialScores(units=clients, clients=clients, headline=headline)))
     assert found.finding.units is not None
     assert found.finding.units.n == 3
     assert found.verdicts[0] == UNSURE  # three units cannot reach p <= 0.025
@@ -397,7 +404,7 @@ def test_reconstructions_are_compared_with_their_own_colour_image_by_image() -> 
 
 def test_an_attack_on_every_layer_is_proved_on_the_deepest() -> None:
     layers = {"layer1": FAILS, "layer4": LEAKS}
-    one = of(Reader(), level="image", shared=False, by_size={1: FAILS}, ablations=layers, planted=FOUND)
+    one = of(Reader(), level="image", shared=False, conditions=conditions({1: FAILS}, by_layer=layers), planted=FOUND)
     found = judged(one).finding
     assert found.leakage["client"].verdict == NO_LEAK
     assert found.positive_control is not None

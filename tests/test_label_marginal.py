@@ -12,7 +12,7 @@ from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.statistics import LabelMarginal
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.evaluation.scores import evaluate_trials
+from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator

@@ -15,7 +15,7 @@ from fdgpriv.attack import Attack
 from fdgpriv.claims import Case, claims
 from fdgpriv.claims.latent_space import latent_space, precision_recall
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.evaluation.scores import evaluate_trials
+from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.tasks.images import Images
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator

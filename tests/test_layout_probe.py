@@ -13,13 +13,14 @@ from torch import Tensor
 
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
-from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials
 from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.style import StyleSimulator
 from fdgpriv.targets.target import Target
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 probing: Any = import_module("fdgpriv.attacks.layout_probe")
 CONTROLS = ("noise", "mean_image", "domain_mean", "random_style", "other_client", "other_domain")
@@ -67,7 +68,7 @@ def asked(evaluator: Evaluator, simulator: type[StyleSimulator]) -> list[Adversa
     return evaluator.adversaries(target, threat("server"), (1,))
 
 
-def means(scores: Scores) -> dict[str, float]:
+def means(scores: TrialScores) -> dict[str, float]:
     return {name: float(np.mean(scores)) for name, scores in scores.headline.items()}
 
 

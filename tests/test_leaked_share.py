@@ -15,12 +15,12 @@ from fdgpriv.claims.ccst import HYPOTHESES
 from fdgpriv.claims.hypothesis import Case
 from fdgpriv.claims.leaked_share import SHARES, _lead, leaked_share
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.evaluation.scores import Scores
 from fdgpriv.results.run import Claim
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Baselines, Predictions
 from fdgpriv.threat import threat
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 FIGURES = [f"leaked_{share}_{whose}" for share in ("1", "5", "10", "50", "90") for whose in ("image", "client")]
 
@@ -92,7 +92,7 @@ def test_a_lead_is_one_over_every_control_that_the_insider_is_granted() -> None:
         "class_mean": [16.5] * 6,
         "nearest_own": [17.0] * 6,
     }
-    found = _lead(Scores(units=[str(i) for i in range(6)], clients=clients, headline=headline))
+    found = _lead(TrialScores(units=[str(i) for i in range(6)], clients=clients, headline=headline))
     each = {
         name: mean_interval(np.subtract(headline["attack"], headline[name]), np.asarray(clients))
         for name in ("mean_image", "domain_mean")

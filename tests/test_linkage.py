@@ -7,6 +7,7 @@ import pytest
 import torch
 from conftest import Evaluator, Fitted, fit
 from factories import mean
+from factories_scores import RUN_KEY
 from fdgpriv.attacks.linkage import classify
 from scipy import stats
 from torch import Tensor
@@ -14,11 +15,11 @@ from torch import Tensor
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
-from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.statistics import linking
 from fdgpriv.tasks import linked_client
 from fdgpriv.threat import threat
+from fdgpriv.verdicts.attack_scores import AttackScores
 
 
 def test_clients_are_linked_though_the_model_moved_and_scaled_everything(rng: torch.Generator) -> None:
@@ -158,7 +159,7 @@ def test_several_earlier_rounds_are_read(tiny: Dataset, tmp_path: Path) -> None:
 
 def evaluated(evaluator: Evaluator, out: Path) -> AttackScores:
     trials = AttackTrials(evaluator, Attack.named("linkage")(), threat("server"))
-    (found,) = AttackEvaluation(trials, "linkage", "style_statistics", True, out, "c").run().values()
+    (found,) = AttackEvaluation(trials, "linkage", "style_statistics", True, out, "c", RUN_KEY).run().values()
     return found
 
 

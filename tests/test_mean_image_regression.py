@@ -7,7 +7,7 @@ from factories import mean
 from fdgpriv.attacks.mean_image_regression import MeanImageRegression, WithinDomains, _regression
 from sklearn.linear_model import Ridge
 
-from fdgpriv.evaluation.scores import evaluate_trials
+from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
 from fdgpriv.view import spaced

@@ -11,16 +11,16 @@ import torch
 from _confetti import CLASSES, attack_of, confetti, federation_of, method_of, sittings_of, trained
 from factories import inferred
 from factories_core import truth
+from factories_scores import conditions
 from sklearn.metrics import roc_auc_score, roc_curve
 from torch import Tensor
 
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.attack import Attack
 from fdgpriv.defense import Defense
-from fdgpriv.evaluation import verdicts
-from fdgpriv.evaluation.attack_scores import AttackScores
+from fdgpriv.evaluation.attack_evaluation import attack_scores
 from fdgpriv.evaluation.evaluator import Evaluator
-from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation, Trial
 from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.partition import populate
@@ -36,6 +36,8 @@ from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks import membership as members_task
 from fdgpriv.threat import THREATS, threat
 from fdgpriv.utils.seeds import generator
+from fdgpriv.verdicts import judge as judging
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 membership: Any = import_module("fdgpriv.attacks._membership")
 shadows: Any = import_module("fdgpriv.attacks._shadow_models")
@@ -205,7 +207,7 @@ def scores_of(
     sizes: tuple[int | None, ...],
     attack: Attack,
     as_attack: str = "attack",
-) -> dict[int | None, Scores]:
+) -> dict[int | None, TrialScores]:
     """With what is asked as a control in the place of the target, where that is named."""
     adversaries = sittings_of(evaluator, target, role, sizes)
     if as_attack != "attack":
@@ -226,7 +228,7 @@ def standing_in(trial: Trial, name: str) -> Trial:
     return dataclasses.replace(trial, asked={**trial.asked, "attack": found})
 
 
-def interval(scores: Scores) -> tuple[float, float]:
+def interval(scores: TrialScores) -> tuple[float, float]:
     found = mean_interval(np.asarray(scores.headline["attack"]), np.asarray(scores.units))
     assert found.lower is not None
     assert found.upper is not None
@@ -246,7 +248,7 @@ def test_what_a_client_learned_by_heart_is_found(memorised: Evaluator, settings:
     for name in ("noise", "random_style", "other_client", "other_domain"):
         assert abs(np.mean(whole.headline[name]) - 0.5) < 0.12
     if not settings:
-        stored = AttackScores.of(attack_of(), threat("server"), "model_state", shared=True, by_size=scores)
+        stored = attack_scores(attack_of(), threat("server"), "model_state", shared=True, conditions=conditions(scores))
         hypothesis = stored.hypothesis("client", whole)
         assert isinstance(hypothesis, Hypothesis)
         p = rule.test(hypothesis, np.random.default_rng(0), 2000).p
@@ -412,8 +414,10 @@ def test_a_model_that_was_sent_before_any_training_is_no_target() -> None:
 def test_hits_at_few_false_accusations_stand_beside_the_verdict(memorised: Evaluator) -> None:
     attack = attack_of(statistic="loss")
     scores = scores_of(memorised, "model_state", "server", (1, None), attack)
-    stored = AttackScores.of(attack, threat("server"), "model_state", shared=True, by_size=scores, chance=0.5)
-    finding = verdicts.judge({"run/x": stored}, 0).findings["run/x"]
+    stored = attack_scores(
+        attack, threat("server"), "model_state", shared=True, conditions=conditions(scores), chance=0.5
+    )
+    finding = judging.judge({"run/x": stored}, 0).findings["run/x"]
     for name in ("tpr_at_fpr_0.01", "single_image tpr_at_fpr_0.001"):
         assert finding.metrics[name].value is None  # twelve clients hold out too few
         assert "non-members" in str(finding.metrics[name].reason)

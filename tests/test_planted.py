@@ -13,15 +13,15 @@ import torch
 from conftest import Evaluator
 from factories import equal, leads
 from factories_core import model_state, style
+from factories_scores import conditions
 
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
-from fdgpriv.evaluation.attack_scores import AttackScores
-from fdgpriv.evaluation.attack_tests import AttackTests
+from fdgpriv.evaluation.attack_evaluation import attack_scores
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.planted import WEIGHTS, planted_power, undecided
-from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.statistics.questions import Absent, Evidence
 from fdgpriv.statistics.resolution import power
 from fdgpriv.statistics.rule import Test as Outcome
@@ -31,6 +31,9 @@ from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
+from fdgpriv.verdicts.attack_scores import AttackScores
+from fdgpriv.verdicts.attack_tests import AttackTests
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 planting: Any = import_module("fdgpriv.evaluation.planted")
 
@@ -69,11 +72,11 @@ def test_counters_are_not_mixed(weight: float) -> None:
 CLIENTS = [f"c{i}" for i in range(12)]
 
 
-def scores(mean: float, sd: float = 1.0, sizes: int = 1) -> Scores:
-    """Scores with this lead over every control, the same for all targets of a client."""
+def scores(mean: float, sd: float = 1.0, sizes: int = 1) -> TrialScores:
+    """TrialScores with this lead over every control, the same for all targets of a client."""
     found, clients = leads(mean, len(CLIENTS), 1, sd)[:, 0].repeat(sizes), np.repeat(CLIENTS, sizes).tolist()
     levels = dict.fromkeys(("noise", "mean_image", "other_client", "other_domain"), [10.0] * len(clients))
-    return Scores(clients, clients, {"attack": (10 + found).tolist(), **levels})
+    return TrialScores(clients, clients, {"attack": (10 + found).tolist(), **levels})
 
 
 @dataclass(frozen=True)
@@ -99,9 +102,9 @@ class Reading(Attack):
         return Predictions(found)
 
 
-def entry(by_size: Mapping[int | None, Scores], attack: Attack | None = None, **given: Any) -> AttackScores:
-    made = {"level": "client", "shared": True, "by_size": dict(by_size), **given}
-    return AttackScores.of(attack or Reading(), threat("server"), StyleStatistics.kind, **made)
+def entry(by_size: Mapping[int | None, TrialScores], attack: Attack | None = None, **given: Any) -> AttackScores:
+    made = {"level": "client", "shared": True, "conditions": conditions(by_size), **given}
+    return attack_scores(attack or Reading(), threat("server"), StyleStatistics.kind, **made)
 
 
 @pytest.mark.parametrize(

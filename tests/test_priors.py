@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 from conftest import Evaluator
+from factories_scores import conditions
 
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
-from fdgpriv.evaluation.attack_scores import AttackScores
-from fdgpriv.evaluation.attack_tests import attack_tests
-from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.evaluation.attack_evaluation import attack_scores
+from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.statistics.questions import Evidence
 from fdgpriv.tasks.average_look import AverageLook
 from fdgpriv.tasks.class_label import ClassLabel
@@ -21,6 +21,8 @@ from fdgpriv.tasks.label_shares import LabelShares
 from fdgpriv.tasks.task import Predictions, Task
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
+from fdgpriv.verdicts.attack_tests import attack_tests
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 KNOWS = ("server", "insider")
 
@@ -77,7 +79,7 @@ def test_only_who_knows_the_domain_must_beat_its_shares(evaluator: Evaluator, ro
     classes = asked[0].adversary.classes
     guess = Guess((1 / classes,) * classes)
     scores = evaluate_trials(guess, asked, (), generator(1))[0]
-    one = AttackScores.of(guess, threat(role), StyleStatistics.kind, shared=True, by_size=scores)
+    one = attack_scores(guess, threat(role), StyleStatistics.kind, shared=True, conditions=conditions(scores))
     priors = {"uniform", "public_shares", "half_uniform"} | ({"domain_shares"} if role in KNOWS else set())
     for scope in ("client", "domain"):
         controls = one.controls(scope, scores[None])
@@ -90,7 +92,7 @@ def test_only_who_knows_the_domain_must_beat_its_shares(evaluator: Evaluator, ro
 LEVELS = {"uniform": 0.339, "public_shares": 0.381, "half_uniform": 0.355, "domain_shares": 0.424}
 
 
-def scored(attack: float, levels: Mapping[str, float]) -> Scores:
+def scored(attack: float, levels: Mapping[str, float]) -> TrialScores:
     """30 clients' L1 errors with these means and a standard deviation of .05."""
     names = [f"client-{i:02d}" for i in range(30)]
     rng = np.random.default_rng(3)
@@ -98,14 +100,14 @@ def scored(attack: float, levels: Mapping[str, float]) -> Scores:
         name: (level + 0.05 * rng.standard_normal(30)).clip(0.01).tolist()
         for name, level in {"attack": attack, **levels}.items()
     }
-    return Scores(names, names, tables)
+    return TrialScores(names, names, tables)
 
 
 def p_of(attack: float) -> float:
     levels = {**LEVELS, **dict.fromkeys(("noise", "random_style", "other_client", "other_domain"), 0.45)}
     guess = Guess((0.5, 0.5))
-    one = AttackScores.of(
-        guess, threat("server"), "style_statistics", shared=True, by_size={None: scored(attack, levels)}
+    one = attack_scores(
+        guess, threat("server"), "style_statistics", shared=True, conditions=conditions({None: scored(attack, levels)})
     )
     evidence = attack_tests({"": one}, 0)[""].scopes["client"]
     assert isinstance(evidence, Evidence)

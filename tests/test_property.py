@@ -16,7 +16,7 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.statistics import SampleCount
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset, Domain
-from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial
 from fdgpriv.method import Method
 from fdgpriv.targets.training import TrainingSimulator
@@ -25,6 +25,7 @@ from fdgpriv.tasks.images import Images
 from fdgpriv.threat import threat
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 simulation: Any = import_module("fdgpriv.attacks._simulation")
 client_size: Any = import_module("fdgpriv.attacks.client_size")
@@ -38,7 +39,9 @@ def averaged(digits: Dataset) -> Fitted:
     return fit(shortened(digits, 110), clients=12, method="fedavg", settings=settings)
 
 
-def evaluated(fitted: Fitted, attack: Attack, kind: str, per_client: Mapping[int, int]) -> dict[int | None, Scores]:
+def evaluated(
+    fitted: Fitted, attack: Attack, kind: str, per_client: Mapping[int, int]
+) -> dict[int | None, TrialScores]:
     evaluator = fitted.evaluator()
     evaluator.per_client = per_client
     target = evaluator.target(kind)
@@ -47,7 +50,7 @@ def evaluated(fitted: Fitted, attack: Attack, kind: str, per_client: Mapping[int
     return evaluate_trials(attack, adversaries, (), generator(1))[0]
 
 
-def mean(scores: Scores, name: str = "attack") -> float:
+def mean(scores: TrialScores, name: str = "attack") -> float:
     return float(np.mean(scores.headline[name]))
 
 

@@ -9,9 +9,6 @@ from scipy import stats
 from test_judge import attack_scores, reader, scores
 
 from fdgpriv.attack import Attack
-from fdgpriv.evaluation.attack_scores import AttackScores
-from fdgpriv.evaluation.attack_tests import attack_tests
-from fdgpriv.evaluation.verdicts import Verdicts, judge
 from fdgpriv.results.question import Question
 from fdgpriv.statistics import rule
 from fdgpriv.statistics.interval import Array
@@ -20,6 +17,9 @@ from fdgpriv.statistics.paired import Comparison
 from fdgpriv.statistics.questions import Absent, Answer, Asked, Evidence, answers
 from fdgpriv.statistics.resolution import resolution
 from fdgpriv.statistics.rule import Hypothesis
+from fdgpriv.verdicts.attack_scores import AttackScores
+from fdgpriv.verdicts.attack_tests import attack_tests
+from fdgpriv.verdicts.judge import Verdicts, judge
 
 RESAMPLES = 400
 
@@ -488,7 +488,7 @@ def test_resampling_uses_400_draws_for_each_test_of_the_report(monkeypatch: pyte
         seen.append(resamples)
         return rule.test(hypothesis, rng, resamples, sharp=sharp)
 
-    monkeypatch.setattr("fdgpriv.evaluation.attack_tests.test", spy)
+    monkeypatch.setattr("fdgpriv.verdicts.attack_tests.test", spy)
     attack_tests({f"run/{i}": attack_scores(NULL) for i in range(10)}, 0)
     assert min(seen) >= 400 * 2 * 10  # both scopes of ten attacks
 

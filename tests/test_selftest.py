@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from factories_scores import RUN_KEY, conditions
 
-from fdgpriv.evaluation.attack_scores import AttackScores
-from fdgpriv.evaluation.scores import Scores
 from fdgpriv.results.attack_finding import Threat
 from fdgpriv.selftest import alarms, command, epsilon_alarms, false_leaks, main, stored
 from fdgpriv.selftest.alarms import Check
@@ -17,7 +16,8 @@ from fdgpriv.selftest.false_leaks import NullReport, evaluations
 from fdgpriv.selftest.null_reports import Evaluation, mixed, permuted
 from fdgpriv.statistics import resolution, rule
 from fdgpriv.statistics.questions import Answer
-from fdgpriv.utils.checksum import write_json
+from fdgpriv.verdicts.attack_scores import AttackScores, to_tables
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 QUICK = ["--runs", "100", "--draws", "2000", "--seed", "1"]
 CLIENTS = [f"client-{i:02}" for i in range(15)]
@@ -31,12 +31,14 @@ def stored_scores(secret: str, kind: str, leak: float = 0.0, proof: float = 2.5,
     crossed = hard + rng.normal(size=(15, 15)) + leak * np.eye(15)
     worse = {"noise": 9.0, "mean_image": 6.0, "other_client": 0.0, "other_domain": 0.0}
     others = {name: (hard + rng.normal(size=15) - by).tolist() for name, by in worse.items()}
-    whole = Scores(CLIENTS, CLIENTS, {"attack": crossed.diagonal().tolist(), **others})
+    whole = TrialScores(CLIENTS, CLIENTS, {"attack": crossed.diagonal().tolist(), **others})
     whole.crossed = dict(zip(CLIENTS, crossed.tolist(), strict=True))
     clients = [client for client in CLIENTS for _ in range(3)]
     base = {name: rng.normal(size=45) - worse.get(name, 0.0) for name in ("attack", *others)}
     base["attack"] = base["attack"] + proof + rng.normal(size=45)
-    single = Scores([f"{c}/1/{i}" for i, c in enumerate(clients)], clients, {k: v.tolist() for k, v in base.items()})
+    single = TrialScores(
+        [f"{c}/1/{i}" for i, c in enumerate(clients)], clients, {k: v.tolist() for k, v in base.items()}
+    )
     made: dict[str, Any] = {
         "attack": f"guess_{secret}",
         "task": "guess",
@@ -52,7 +54,7 @@ def stored_scores(secret: str, kind: str, leak: float = 0.0, proof: float = 2.5,
         "threat": Threat(role="server", auxiliary="none", capabilities=()),
         "kind": kind,
         "shared": True,
-        "by_size": {1: single, None: whole},
+        "conditions": conditions({1: single, None: whole}),
         "domains": DOMAINS,
     }
     return AttackScores(**(made | changes))
@@ -60,8 +62,8 @@ def stored_scores(secret: str, kind: str, leak: float = 0.0, proof: float = 2.5,
 
 def written(folder: Path, *scores: AttackScores) -> Path:
     """A run's folder with these scores."""
-    for i, one in enumerate(scores):
-        write_json(folder / "scores" / "cell" / f"attack{i}@server-{one.kind}.json", one.model_dump_json().encode())
+    by_name = {f"cell/attack{i}@server on {attack.kind}": attack for i, attack in enumerate(scores)}
+    to_tables(RUN_KEY, by_name).save(folder)
     return folder
 
 
@@ -118,7 +120,7 @@ def test_verdicts_without_corrections_fail_the_reports(run: Path, monkeypatch: p
         ps = {key: min(e.test.per_control["other_client"].p for e in one.values()) for key, one in questions.items()}
         return {key: Answer("leak" if p <= 0.1 else "inconclusive", "") for key, p in ps.items()}
 
-    monkeypatch.setattr("fdgpriv.evaluation.questions.answers", uncorrected)
+    monkeypatch.setattr("fdgpriv.verdicts.questions.answers", uncorrected)
     found = false_leaks.false_leaks(null_reports(run, 50), np.random.default_rng(0))
     assert found.alarms > found.allowed
     assert found.false_share > 0.05
@@ -183,11 +185,11 @@ def test_a_planted_leak_takes_the_place_of_the_clients_drawn() -> None:
 
 
 def test_stored_scores_are_read_as_they_were_exported(run: Path, tmp_path: Path) -> None:
-    reports, path = stored.of_run(run), tmp_path / "scores.json.gz"
-    stored.write(reports, "python -m fdgpriv.audit", "0", path)
-    assert stored.read(path).reports == reports
+    reports, path = stored.of_run(run), tmp_path / "scores.zip"
+    stored.write(reports, RUN_KEY, path)
+    assert stored.read(path) == reports
     first = path.read_bytes()
-    stored.write(stored.read(path).reports, "python -m fdgpriv.audit", "0", path)
+    stored.write(stored.read(path), RUN_KEY, path)
     assert path.read_bytes() == first
     path.write_bytes(b"{}")
     with pytest.raises(ValueError, match="want scores that --export wrote"):
@@ -217,7 +219,7 @@ def test_wrong_arguments_are_refused(
         assert main(argv) == 2
     for argv in (["--scores", nowhere], ["--scores", nowhere, "--full"], ["--export", nowhere, "x", "--seed", "1"]):
         assert main(argv) == 2
-    monkeypatch.setattr(command, "SHIPPED", tmp_path / "scores.json.gz")
+    monkeypatch.setattr(command, "SHIPPED", tmp_path / "scores.zip")
     capsys.readouterr()
     assert main([]) == 2
     assert "want scores of a default run" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fdgpriv.adversary import Adversary
 from fdgpriv.defense import Defense
 from fdgpriv.evaluation.evaluator import Evaluator
-from fdgpriv.evaluation.scores import evaluate_trials
+from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.local_engine import LocalEngine

@@ -11,11 +11,11 @@ from torch import Tensor
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.evaluator import Evaluator
-from fdgpriv.evaluation.scores import Scores
 from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.tasks.images import Images
 from fdgpriv.threat import THREATS, threat
 from fdgpriv.utils.seeds import generator
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 NAME = InterpolationStyle.kind
 
@@ -31,7 +31,7 @@ def pardon(tiny: Dataset) -> Evaluator:
     return fitted_once(tiny, clients=6, method="pardon").evaluator()
 
 
-def scores_of(evaluator: Evaluator, spec: str, role: str) -> dict[int | None, Scores]:
+def scores_of(evaluator: Evaluator, spec: str, role: str) -> dict[int | None, TrialScores]:
     return evaluated(evaluator, spec, NAME, (1, None), role=role, seed=4)
 
 

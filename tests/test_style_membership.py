@@ -16,13 +16,14 @@ from fdgpriv.artifacts.style import StyleDraft
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.evaluator import Evaluator
-from fdgpriv.evaluation.scores import Scores, evaluate_trials
+from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.method import Method
 from fdgpriv.models.backbone import backbone
 from fdgpriv.tasks.membership import Members
 from fdgpriv.tasks.roc import area
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 membership: Any = import_module("fdgpriv.attacks._membership")
 replays: Any = import_module("fdgpriv.attacks._replays")
@@ -122,20 +123,22 @@ def little(tiny: Dataset) -> Fitted:
 
 
 @pytest.fixture(scope="module")
-def scores(little: Fitted) -> dict[int | None, Scores]:
+def scores(little: Fitted) -> dict[int | None, TrialScores]:
     adversaries = little.evaluator().style_adversaries(threat("server"), (1, 2, 5, None))
     return evaluate_trials(
         Attack.named("style_membership").configured({"simulations": 60}), adversaries, (), generator(2)
     )[0]
 
 
-def test_styles_of_single_images_and_of_tiny_clients_give_their_images_away(scores: dict[int | None, Scores]) -> None:
+def test_styles_of_single_images_and_of_tiny_clients_give_their_images_away(
+    scores: dict[int | None, TrialScores],
+) -> None:
     areas = [float(np.mean(scores[size].headline["attack"])) for size in (1, 2, 5, None)]
     assert areas[0] == 1
     assert min(areas) > 0.9  # tiny clients: most of what explains a style is among the candidates
 
 
-def test_another_client_s_style_says_nothing_of_membership(scores: dict[int | None, Scores]) -> None:
+def test_another_client_s_style_says_nothing_of_membership(scores: dict[int | None, TrialScores]) -> None:
     """Targets of a domain have their few non-members in common, so that all may lie off 0.5 together."""
     for size in (1, 2, 5):
         assert abs(np.mean(scores[size].headline["other_client"]) - 0.5) < 0.1

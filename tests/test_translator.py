@@ -10,6 +10,7 @@ import pytest
 import torch
 from conftest import Fitted, shortened
 from factories import LSI_IN_HASTE, fitted_once, mean
+from factories_scores import RUN_KEY
 from torch import Tensor, nn
 
 from fdgpriv.artifacts.artifact import Artifact
@@ -20,13 +21,13 @@ from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset, Domain
 from fdgpriv.defense import Defense, Guarantee
 from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
-from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.targets.head import HeadSimulator
 from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.translator import TranslatorSimulator
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
+from fdgpriv.verdicts.attack_scores import AttackScores
 
 KIND = RepresentationTranslator.kind
 
@@ -155,7 +156,7 @@ def test_one_translator_stands_for_no_few_images_and_no_shadow(translated: Fitte
 def evaluated(fitted: Fitted, out: Path) -> AttackScores:
     part = Attack.named("domain_inference").configured({"expensive_simulations": 12})
     trials = AttackTrials(fitted.evaluator(), part, threat("server"))
-    (found,) = AttackEvaluation(trials, "domain_inference", KIND, True, out, "c").run().values()
+    (found,) = AttackEvaluation(trials, "domain_inference", KIND, True, out, "c", RUN_KEY).run().values()
     return found
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from conftest import Evaluator, Fitted, fit, shortened
 from factories import mean
+from factories_scores import RUN_KEY
 
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
@@ -15,15 +16,16 @@ from fdgpriv.artifacts.style import InterpolationStyle, StyleDraft, StyleStatist
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense, Guarantee
-from fdgpriv.evaluation import scores as scoring
+from fdgpriv.evaluation import scoring
 from fdgpriv.evaluation.ablations import unaware
 from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
-from fdgpriv.evaluation.attack_scores import AttackScores
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.not_measured import not_measured
-from fdgpriv.evaluation.verdicts import judge
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
+from fdgpriv.verdicts.attack_scores import AttackScores
+from fdgpriv.verdicts.judge import judge
+from fdgpriv.verdicts.trial_scores import UNAWARE
 
 STYLES = StyleStatistics.kind
 
@@ -66,7 +68,7 @@ def trials(evaluator: Evaluator) -> AttackTrials:
 
 
 def evaluated(evaluator: Evaluator, out: Path, kind: str = STYLES, few: bool = True) -> AttackScores:
-    (found,) = AttackEvaluation(trials(evaluator), "domain_inference", kind, few, out, "cell").run().values()
+    (found,) = AttackEvaluation(trials(evaluator), "domain_inference", kind, few, out, "cell", RUN_KEY).run().values()
     return found
 
 
@@ -112,10 +114,14 @@ def test_its_trials_are_those_of_the_knowing_one_and_its_practice_is_without_the
 def test_the_knowing_attacker_s_scores_do_not_depend_on_it(
     hidden: Fitted, found: AttackScores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fdgpriv.evaluation.attack_evaluation.unaware", lambda *given: None)
+    monkeypatch.setattr("fdgpriv.evaluation.attack_evaluation.unaware", lambda *given: {})
     without = evaluated(hidden.evaluator(), tmp_path)
-    timeless: dict[str, Any] = {"attack_s": 0.0, "unaware": None}
-    assert found.model_copy(update=timeless) == without.model_copy(update=timeless)
+    assert found.unaware is not None
+    assert without.unaware is None
+    kept = {condition: scores for condition, scores in found.conditions.items() if condition.variant != UNAWARE}
+    assert found.model_copy(update={"attack_s": 0.0, "conditions": kept}) == without.model_copy(
+        update={"attack_s": 0.0}
+    )
 
 
 def test_where_there_is_nothing_to_know_nothing_is_run(
@@ -124,10 +130,10 @@ def test_where_there_is_nothing_to_know_nothing_is_run(
     monkeypatch.setattr(scoring, "evaluate_tasks", lambda *given: pytest.fail("an attack was run"))
     for made, kind in ((fitted, STYLES), (hidden, ModelState.kind)):
         evaluator = made.evaluator()
-        assert unaware(trials(evaluator), evaluator.target(kind), 1, False, generator(0)) is None
+        assert unaware(trials(evaluator), evaluator.target(kind), 1, False, generator(0)) == {}
     assert fitted.evaluator().undefended.defense == Defense.named("none")()
     costly = replace(hidden, defense=Everything()).evaluator()
-    assert unaware(trials(costly), costly.target(ModelState.kind), 1, True, generator(0)) is None
+    assert unaware(trials(costly), costly.target(ModelState.kind), 1, True, generator(0)) == {}
     given: dict[str, Any] = {"failed": None, "diverged": None, "attacked": True, "once": True}
     said = [line for line in not_measured(costly, few=True, **given) if "does not know the defense" in line]
     assert len(said) == 1
@@ -153,9 +159,9 @@ def test_which_kinds_a_defense_changes() -> None:
 def test_the_positive_control_of_attacks_on_layers_is_undefended_at_the_deepest(tiny: Dataset, tmp_path: Path) -> None:
     evaluator = fit(tiny, clients=6, defense="gaussian:epsilon=0.05").evaluator()
     attack = AttackTrials(evaluator, Attack.named("layout_probe")(), threat("server"))
-    (found,) = AttackEvaluation(attack, "layout_probe", STYLES, True, tmp_path, "c").run().values()
+    (found,) = AttackEvaluation(attack, "layout_probe", STYLES, True, tmp_path, "c", RUN_KEY).run().values()
     deepest = list(found.ablations.values())[-1]
-    assert found.ablation == "layer"
+    assert {condition.variant.partition("=")[0] for condition in found.conditions} == {"", "layer", "undefended"}
     assert found.positive() == found.undefended != deepest
     bare = replace(attack, evaluator=evaluator.undefended)
     target = bare.evaluator.target(STYLES)

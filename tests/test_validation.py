@@ -19,13 +19,13 @@ from fdgpriv.artifacts.statistics import ValidationHistory, ValidationMetrics
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense
-from fdgpriv.evaluation.scores import Scores
 from fdgpriv.federation.held_out import SHARE, held_out, held_out_for
 from fdgpriv.federation.partition import populate
 from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.targets.validation import ValidationSimulator
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 domain_inference: Any = import_module("fdgpriv.attacks.domain_inference")
 client_size: Any = import_module("fdgpriv.attacks.client_size")
@@ -93,7 +93,7 @@ def measured(digits: Dataset) -> Fitted:
     return Fitted(population, method, federation, Defense.named("none")(), ran.transcript)
 
 
-def evaluated(fitted: Fitted, sizes: tuple[int | None, ...]) -> dict[int | None, Scores]:
+def evaluated(fitted: Fitted, sizes: tuple[int | None, ...]) -> dict[int | None, TrialScores]:
     return factories.evaluated(fitted, "client_size", KIND, sizes)
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from conftest import Fitted, fit
 from factories import fitted_once
+from factories_scores import RUN_KEY
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Observation, Prediction
@@ -23,7 +24,6 @@ from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.planted import _planted
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial
-from fdgpriv.evaluation.verdicts import judge
 from fdgpriv.federation.transcript import VIEWS, Transcript
 from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.tasks.linked_client import LinkedClient
@@ -31,6 +31,7 @@ from fdgpriv.tasks.membership import Members
 from fdgpriv.tasks.task import Task
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
+from fdgpriv.verdicts.judge import judge
 
 ROUNDS = 3
 
@@ -283,7 +284,7 @@ def test_what_an_attack_read_is_part_of_its_row(
 ) -> None:
     evaluator = replace(thrice.evaluator(), per_client={1: 1})
     trials = AttackTrials(evaluator, Reader(everything), threat("server"))
-    scores = AttackEvaluation(trials, "reader", "style_statistics", False, tmp_path, "cell").run()
+    scores = AttackEvaluation(trials, "reader", "style_statistics", False, tmp_path, "cell", RUN_KEY).run()
     found = judge({f"run/{key}": one for key, one in scores.items()}, 0).findings
     (view,) = [row.view for row in found.values()]
     assert view is not None

@@ -13,8 +13,8 @@ from torch import Tensor
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.claims.hypothesis import interval
+from fdgpriv.evaluation.data_suffice import insufficient_data_reason
 from fdgpriv.evaluation.evaluator import Evaluator
-from fdgpriv.evaluation.too_little import too_little
 from fdgpriv.evaluation.trial import Trial
 from fdgpriv.metrics.networks import MetricNetworks
 from fdgpriv.metrics.pixels import EXACT_DB, psnr_per_image
@@ -58,7 +58,7 @@ def _generated(evaluator: Evaluator, attack: Attack, role: str) -> tuple[dict[st
     target = evaluator.target(StyleStatistics.kind)
     names = target.clients
     target = replace(target, receiver=each_halfway(names))
-    if too_little(evaluator.population, evaluator.federation.classes, target, threat(role)) is not None:
+    if insufficient_data_reason(evaluator.population, evaluator.federation.classes, target, threat(role)) is not None:
         return None
     images_by_style: dict[str, list[Tensor]] = {
         name: [] for name in ("sample", "client", "random", "mean", "real", "other")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from fdgpriv.claims.by_attack import BROADER, measured_by, no_leak_by
 from fdgpriv.claims.findings import difference_text, finding_text, refused, wire_verdict
 from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, needs
-from fdgpriv.evaluation.comparison import Compared, RunComparison
+from fdgpriv.claims.run_comparison import Compared, RunComparison
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.statistics.interval import Interval
 
@@ -46,7 +46,7 @@ def _random_keys(case: Case) -> Decision:
     rows = _compared(run) if run else []
     if not rows:
         return Decision("undecided", f"not measured: needs both kinds of embedding in one report: {_WITH_RANDOM}")
-    pair = rows[0] if other == "random" else rows[0].turned()
+    pair = rows[0] if other == "random" else rows[0].swapped()
     learned, random, gain = pair.mine, pair.theirs, pair.difference
     evidence = (
         f"embeddings learned: {finding_text(learned)}",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from fdgpriv.evaluation.comparison import RunComparison
+from fdgpriv.claims.run_comparison import RunComparison
 from fdgpriv.federation.transcript import Record
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.run import Claim

@@ -7,14 +7,15 @@ import numpy as np
 
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
-from fdgpriv.evaluation.attack_scores import CLIENT_CONTROLS
 from fdgpriv.evaluation.auxiliary import leaks
+from fdgpriv.evaluation.data_suffice import insufficient_data_reason
 from fdgpriv.evaluation.evaluator import Evaluator
-from fdgpriv.evaluation.scores import Scores, evaluate_trials
-from fdgpriv.evaluation.too_little import too_little
+from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.statistics.interval import Interval, mean_interval
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
+from fdgpriv.verdicts.attack_scores import CLIENT_CONTROLS
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 SHARES = (0.01, 0.05, 0.1, 0.5, 0.9)
 SIZES = {"image": 1, "client": None}
@@ -31,7 +32,7 @@ def leaked_share(evaluator: Evaluator, attack: Attack) -> dict[str, float]:
     if evaluator.method.name() != "ccst" or not evaluator.shares_styles:
         return {}
     insider, target = threat("insider"), evaluator.target(StyleStatistics.kind)
-    if too_little(evaluator.population, evaluator.federation.classes, target, insider) is not None:
+    if insufficient_data_reason(evaluator.population, evaluator.federation.classes, target, insider) is not None:
         return {}
     found: dict[str, float] = {}
     for share in SHARES:
@@ -47,7 +48,7 @@ def leaked_share(evaluator: Evaluator, attack: Attack) -> dict[str, float]:
     return found
 
 
-def _lead(scores: Scores) -> Interval:
+def _lead(scores: TrialScores) -> Interval:
     """The attack's mean lead over the strongest control that the insider is granted, with its interval over clients.
 
     Both ends are the least over all controls: a lead above 0 is one over each, and larger leads than the upper are excluded.

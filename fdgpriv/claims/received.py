@@ -11,7 +11,7 @@ from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.claims.by_attack import BROADER, excluding_nothing, together
 from fdgpriv.claims.findings import difference_text, figure, refused, why, wire_verdict
 from fdgpriv.claims.hypothesis import Case, Decision
-from fdgpriv.evaluation.comparison import Compared, RunComparison
+from fdgpriv.claims.run_comparison import Compared, RunComparison
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.statistics.measured import Measured
 
@@ -78,7 +78,9 @@ def _decided(found: Sequence[Compared], evidence: tuple[str, ...]) -> Decision:
 def _readings(other: RunComparison, three: bool) -> list[Compared]:
     """Paired findings with three and with one style; `three`: the current run has three, and `other` has one."""
     pairs = [
-        one if three else one.turned() for one in other.compared if _by_client(one.mine) and _by_client(one.theirs)
+        pair if three else pair.swapped()
+        for pair in other.compared
+        if _by_client(pair.mine) and _by_client(pair.theirs)
     ]
     return [replace(one, difference=_OF_FEATURES) if one.mine.headline == "max_abs_error" else one for one in pairs]
 

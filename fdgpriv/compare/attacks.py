@@ -3,19 +3,14 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from pydantic import TypeAdapter
-
 from fdgpriv.compare.audits import Audit, other_clients
-from fdgpriv.evaluation.attack_scores import AttackScores
-from fdgpriv.evaluation.comparison import difference, pairs
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.change import AttackChange, Change
 from fdgpriv.results.run import Run
 from fdgpriv.statistics.change import difference_of_intervals, p_of_pairs
 from fdgpriv.training import Cell
-from fdgpriv.utils.checksum import read_json
-
-_SCORES = TypeAdapter(AttackScores)
+from fdgpriv.verdicts.attack_scores import AttackScores
+from fdgpriv.verdicts.paired_scores import PairedScores, difference
 
 Name = tuple[str, str, str, str, int]  # attack, task, role, artifact, and its number among settings of the attack
 
@@ -34,7 +29,7 @@ def attack_changes(before: Audit, was: Run, after: Audit, now: Run) -> dict[Name
         if earlier is None or not (_tested(earlier) and _tested(later)) or earlier.headline != later.headline:
             continue
         theirs, mine = (table.get(name[:4]) for table in stored)
-        if mine is not None and theirs is not None and pairs(mine, theirs).reason is None:
+        if mine is not None and theirs is not None and PairedScores.of(mine, theirs).reason is None:
             change = _paired(earlier, later, mine, theirs)
         else:
             change = _of_intervals(earlier, later, reason or "no scores of the same clients are stored")
@@ -60,22 +55,21 @@ def _tested(found: AttackFinding) -> bool:
 
 def _stored(audit: Audit, run: Run) -> dict[tuple[str, ...], AttackScores]:
     """The stored scores of a run by attack, task, role and artifact; those of several settings of one attack are left out."""
-    folder = audit.folder / "scores" / Cell(run.method, str(run.target), run.seed, run.defense).folder
-    scores = [read_json(file, _SCORES) for file in sorted(folder.glob("*@*.json"))]
-    keys = [(one.attack, one.task, one.threat.role, f"{one.kind}:{one.level}") for one in scores]
-    return {key: one for key, one in zip(keys, scores, strict=True) if keys.count(key) == 1}
+    cell = Cell(run.method, str(run.target), run.seed, run.defense).folder
+    scores = [attack for key, attack in audit.scores.items() if key.partition("/")[0] == cell]
+    keys = [(attack.attack, attack.task, attack.threat.role, f"{attack.kind}:{attack.level}") for attack in scores]
+    return {key: attack for key, attack in zip(keys, scores, strict=True) if keys.count(key) == 1}
 
 
 def _paired(earlier: AttackFinding, later: AttackFinding, mine: AttackScores, theirs: AttackScores) -> Change:
-    found = pairs(mine, theirs)
-    units = found.by_client()
+    by_client = PairedScores.of(mine, theirs).by_client()
     return Change(
         before=earlier.metrics[earlier.headline],
         after=later.metrics[later.headline],
         difference=difference(mine, theirs),
         paired=True,
-        basis=f"paired over {len(units)} clients",
-        p=p_of_pairs(units),
+        basis=f"paired over {len(by_client)} clients",
+        p=p_of_pairs(by_client),
     )
 
 

@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import JsonValue
 
 from fdgpriv.results.finding import Results
 from fdgpriv.results.run import Run
+from fdgpriv.results.score_tables import ScoreTables
 from fdgpriv.utils.file_names import check_name
+from fdgpriv.verdicts.attack_scores import AttackScores, from_tables
 
 RESULTS = "results.json"
 SAME_CLIENTS = ("clients", "partition", "image_size")  # what, with dataset, target, seed and preset, fixes the clients
@@ -22,6 +25,16 @@ class Audit:
     name: str
     folder: Path
     results: Results
+
+    @cached_property
+    def scores(self) -> dict[str, AttackScores]:
+        """The scores in its folder by evaluation; nothing where only its results were kept."""
+        if not (self.folder / "scores.parquet").exists():
+            return {}
+        try:
+            return from_tables(ScoreTables.load(self.folder))
+        except ValueError as error:
+            raise ValueError(f"want the scores of {self.name} as its audit wrote them, got others: {error}") from None
 
     def setup(self, run: Run) -> Mapping[str, JsonValue]:
         """Clients, partition, image size and network of this run; empty where the results do not say."""

@@ -1,54 +1,78 @@
-"""Evaluates one attack by one adversary on one kind of artifact, and stores the scores for a resumed run.
+"""Evaluates one attack by one adversary on one kind of artifact, and stores its score tables for a resumed run.
 
-They are stored in ``scores/CELL/ATTACK@ROLE-KIND.json``; those of each further task that the same predictions answer in
-``ATTACK@ROLE-KIND-TASK.json``. The scores of single candidates on whole clients' artifacts are in
-``ATTACK@ROLE-KIND.csv.gz``, whose SHA-256 is in the first file.
+They are stored in ``scores/CELL/ATTACK@ROLE-KIND.zip``, on the attack's own task and on each that its predictions imply.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from pydantic import TypeAdapter
+import pyarrow as pa
 from torch import Tensor
 
 from fdgpriv.adversary import Prediction
+from fdgpriv.attack import Attack
 from fdgpriv.evaluation.ablations import by_layer, by_rounds, by_variant, unaware, undefended
-from fdgpriv.evaluation.attack_scores import AttackScores
-from fdgpriv.evaluation.attack_tests import attack_tests
 from fdgpriv.evaluation.attack_trials import AttackTrials
-from fdgpriv.evaluation.candidate_scores import candidate_scores
+from fdgpriv.evaluation.candidate_table import candidate_table
+from fdgpriv.evaluation.data_suffice import insufficient_data_reason
 from fdgpriv.evaluation.planted import planted_power, undecided
-from fdgpriv.evaluation.scores import ByTask, Predicted, PredictedTarget, averaged, evaluate_tasks
-from fdgpriv.evaluation.too_little import too_little
+from fdgpriv.evaluation.scoring import PredictedBySize, ScoresByTask, averaged, evaluate_tasks
 from fdgpriv.evaluation.units import attacked_clients, candidate_pool
 from fdgpriv.metrics.matching import first_match
 from fdgpriv.results import figures
+from fdgpriv.results.attack_finding import Threat
+from fdgpriv.results.score_tables import RunKey, ScoreTables
 from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.target import Target
 from fdgpriv.tasks.task import Task
+from fdgpriv.threat import ThreatModel
 from fdgpriv.utils.cache import Cache
-from fdgpriv.utils.checksum import check_files, digest, read_json, write_json
 from fdgpriv.utils.failures import Failed, attempt
 from fdgpriv.utils.file_names import slug
-from fdgpriv.utils.files import write_bytes
+from fdgpriv.utils.files import DamagedFile
 from fdgpriv.utils.seeds import generator
-
-_SCORES = TypeAdapter(AttackScores)
-
-
-def scores_file(out: Path, cell: str, spec: str, role: str, kind: str, implied: Task | None = None) -> Path:
-    """The file that stores the scores of one evaluation, on the attack's own task or on one that this implies."""
-    task = "" if implied is None else f"-{implied.name()}"
-    return out / "scores" / cell / f"{slug(spec)}@{role}-{kind}{task}.json"
+from fdgpriv.verdicts.attack_scores import AttackScores, from_tables, to_tables
+from fdgpriv.verdicts.attack_tests import attack_tests
+from fdgpriv.verdicts.trial_scores import Condition, TrialScores
 
 
-def candidates_file(scores: Path) -> Path:
-    """The file that stores the scores of single candidates beside these scores."""
-    return scores.with_name(f"{scores.name.removesuffix('.json')}.csv.gz")
+def scores_file(out: Path, cell: str, spec: str, role: str, kind: str) -> Path:
+    """The file that stores the score tables of one evaluation, on all tasks that it answers."""
+    return out / "scores" / cell / f"{slug(spec)}@{role}-{kind}.zip"
+
+
+def attack_scores(
+    attack: Attack, threat: ThreatModel, kind: str, task: Task | None = None, **scored: Any
+) -> AttackScores:
+    """Scores of this attack by this adversary on this kind of artifact, on its own task or on one that this implies.
+
+    `scored` are the fields of `AttackScores` that belong neither to the attack nor to the task.
+    """
+    task = task or attack.task
+    return AttackScores(
+        attack=attack.name(),
+        task=task.name(),
+        secret=task.secret,
+        metric=task.metric,
+        higher_leaks=task.higher_leaks,
+        bounds=task.bounds,
+        perfect=task.perfect,
+        scopes=task.scopes,
+        relevant=task.relevant,
+        relative_to=task.relative_to,
+        exact=task.exact,
+        budget=attack.budget(),
+        single_images=attack.group_sizes is None or 1 in attack.group_sizes,
+        threat=Threat(
+            role=threat.role, auxiliary=str(threat.auxiliary), capabilities=tuple(sorted(threat.capabilities))
+        ),
+        kind=kind,
+        **scored,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +86,7 @@ class AttackEvaluation:
         few: Ablate only the layer on the wire and the last one, the first and the last variant, one round and all.
         out: The run's folder.
         cell: The name of the cell's folder.
+        run_key: What identifies the cell.
         repeats: How often the attack is run, each time with its own randomness; scores are averaged.
         asking: By secret, how many attacks ask for it of the same artifacts by the same adversary, this one included.
     """
@@ -72,6 +97,7 @@ class AttackEvaluation:
     few: bool
     out: Path
     cell: str
+    run_key: RunKey
     repeats: int = 1
     asking: Mapping[str, int] = field(default_factory=dict)
 
@@ -80,40 +106,44 @@ class AttackEvaluation:
 
         The first has the duration of all. A failed evaluation stores nothing.
         """
-        files = {self._key(task): self._file(task) for task in self.trials.attack.tasks}
-        if all(file.is_file() for file in files.values()):
-            return {key: self._stored(file) for key, file in files.items()}
+        if self.file.is_file():
+            return self._stored()
         start = perf_counter()
-        several = attempt(self._computed)
-        if isinstance(several, Failed):
-            return self.failed(several.line)
-        several[0] = several[0].model_copy(update={"attack_s": perf_counter() - start})
-        for file, scores in zip(files.values(), several, strict=True):
-            write_json(file, scores.model_dump_json().encode())
-        return dict(zip(files, several, strict=True))
+        evaluated = attempt(self._evaluated)
+        if isinstance(evaluated, Failed):
+            return self.failed(evaluated.line)
+        scores, candidates = evaluated
+        scores[self.key] = scores[self.key].model_copy(update={"attack_s": perf_counter() - start})
+        replace(to_tables(self.run_key, scores), candidates=candidates).save_archive(self.file)
+        return scores
 
-    @staticmethod
-    def _stored(file: Path) -> AttackScores:
-        scores = read_json(file, _SCORES)
-        check_files(file.parent, scores.tables, remove=file)
+    def _stored(self) -> dict[str, AttackScores]:
+        tables = ScoreTables.load_archive(self.file)
+        try:
+            scores = from_tables(tables)
+        except ValueError as error:
+            raise DamagedFile(f"{self.file}: {error}; remove it, and --resume computes it again") from None
+        keys = [self._key(task) for task in self.trials.attack.tasks]
+        if list(scores) != keys:
+            wanted, came = (" and ".join(several) or "none" for several in (keys, scores))
+            raise DamagedFile(
+                f"want the evaluations {wanted} in {self.file}, got {came}; remove it, and --resume computes it again"
+            )
         return scores
 
     def failed(self, line: str) -> dict[str, AttackScores]:
-        """What stands for its scores where they cannot be computed."""
+        """The evaluation without scores where they cannot be computed."""
         reason = {"not_applicable": f"failed: {line}", "failed": True}
-        several = attempt(lambda: {self._key(task): self._of(task, **reason) for task in self.trials.attack.tasks})
+        several = attempt(lambda: {self._key(task): self._scores(task, **reason) for task in self.trials.attack.tasks})
         if isinstance(several, Failed):
-            return {key: one.model_copy(update=reason) for key, one in self.pending(line).items()}
+            return {key: scores.model_copy(update=reason) for key, scores in self.pending(line).items()}
         return several
 
-    def _computed(self) -> list[AttackScores]:
-        return self._with_planted([self._of(task, **found) for task, found in self._found()])
-
     def pending(self, reason: str) -> dict[str, AttackScores]:
-        """What stands for its scores while it has none: only the reason."""
+        """The evaluation while it has no scores: only the reason."""
         attack, threat = self.trials.attack, self.trials.threat
         return {
-            self._key(task): AttackScores.of(attack, threat, self.kind, task, not_applicable=reason)
+            self._key(task): attack_scores(attack, threat, self.kind, task, not_applicable=reason)
             for task in attack.tasks
         }
 
@@ -127,6 +157,11 @@ class AttackEvaluation:
         return f"{self.cell}/{self.spec}@{self.trials.threat.role} on {self.kind}{implied}"
 
     @property
+    def file(self) -> Path:
+        """The file that stores its score tables."""
+        return scores_file(self.out, self.cell, self.spec, self.trials.threat.role, self.kind)
+
+    @property
     def draws_images(self) -> bool:
         """Whether it is a reconstruction attack, which takes longest."""
         return self.trials.attack.task.draws_images
@@ -136,20 +171,16 @@ class AttackEvaluation:
         """Whether simulating an artifact is expensive."""
         return self._target is not None and self._target.expensive
 
-    def _file(self, task: Task) -> Path:
-        implied = None if task is self.trials.attack.task else task
-        return scores_file(self.out, self.cell, self.spec, self.trials.threat.role, self.kind, implied)
-
     @property
     def _target(self) -> Target[Simulator] | None:
         return self.trials.evaluator.targets.get(self.kind)
 
-    def _of(self, task: Task, **found: Any) -> AttackScores:
+    def _scores(self, task: Task, **scored: Any) -> AttackScores:
         """Scores on one task with these fields and the target's level."""
         attack, target, population = self.trials.attack, self._target, self.trials.evaluator.population
         attacked = tuple(population.clients) if target is None else attacked_clients(population, target)
         on_wire = target is not None and (target.level == "image" or None in attack.sizes(target))
-        return AttackScores.of(
+        return attack_scores(
             attack,
             self.trials.threat,
             self.kind,
@@ -158,58 +189,55 @@ class AttackEvaluation:
             shared=on_wire,
             shadows=tuple(sorted(set(attacked) & set(population.shadows))),
             domains={name: population.sources[population.main_domain(name)] for name in attacked},
-            **found,
+            **scored,
         )
 
-    def _found(self) -> list[tuple[Task, dict[str, Any]]]:
-        """For each task the fields of the scores, or why there are none."""
-        trials, target = self.trials, self._target
-        evaluator, attack = trials.evaluator, trials.attack
-        reason = self._refused()
+    def _evaluated(self) -> tuple[dict[str, AttackScores], pa.Table]:
+        """By key the scores on each task, and the table of candidates."""
+        trials, target, no_candidates = self.trials, self._target, ScoreTables.of_rows({}).candidates
+        reason = self._refusal()
         adversaries = [] if target is None or reason is not None else trials.adversaries(target, trials.sizes(target))
         if target is None or not adversaries:
             reason = reason or f"no client was sent another client's {self.kind.replace('_', ' ')}"
-            return [(task, {"not_applicable": reason}) for task in attack.tasks]
-        rng = generator(evaluator.seed, 8)
-        scores, predicted = evaluate_tasks(attack, adversaries, (1, None), rng)
-        again = [generator(evaluator.seed, 8, i) for i in range(1, self.repeats)]
-        more = [evaluate_tasks(attack, adversaries, (1, None), own)[0] for own in again]
-        scores = {size: averaged([at, *(one[size] for one in more)]) for size, at in scores.items()}
-        adversary, first = adversaries[0].adversary, adversaries[0].trials[0]
-        views = [trials_of.adversary.view_read for trials_of in adversaries]
-        rounds_read = max(1, *(len(view.rounds) for view in views))
-        clients_read = 1 + max(view.others for view in views)
-        ablations = by_layer(trials, target, scores, self.few, rng)
-        ablations = ablations or by_variant(attack, self.kind, adversaries, scores, self.few, rng)
-        bare = undefended(trials, self.kind, target, scores, rng)
-        ignorant = unaware(trials, target, self.repeats, self.few, generator(evaluator.seed, 8))
-        figures_of = self._grid(predicted) if self.draws_images else ()
-        rounds = by_rounds(trials, target, self.few, rng)
-        clients = scores[None][attack.task.name()].clients if None in scores else []
-        tables = self._candidates(clients, predicted.get(None, []), target)
-
-        def of(task: Task) -> dict[str, Any]:
-            name = task.name()
+            tasks = trials.attack.tasks
+            return {self._key(task): self._scores(task, not_applicable=reason) for task in tasks}, no_candidates
+        rng = generator(trials.evaluator.seed, 8)
+        by_size, predicted = evaluate_tasks(trials.attack, adversaries, (1, None), rng)
+        more_rngs = [generator(trials.evaluator.seed, 8, repeat) for repeat in range(1, self.repeats)]
+        more = [evaluate_tasks(trials.attack, adversaries, (1, None), repeat_rng)[0] for repeat_rng in more_rngs]
+        by_size = {size: averaged([scores, *(repeat[size] for repeat in more)]) for size, scores in by_size.items()}
+        views = [adversary_trials.adversary.view_read for adversary_trials in adversaries]
+        adversary, truth = adversaries[0].adversary, adversaries[0].trials[0].truth
+        scored = {
+            "rounds_read": max(1, *(len(view.rounds) for view in views)),
+            "clients_read": 1 + max(view.others for view in views),
+            "auxiliary_images": sum(len(domain) for domain in adversary.auxiliary),
+        }
+        conditions = {Condition(n_images=size): by_task for size, by_task in by_size.items()}
+        conditions |= by_layer(trials, target, by_size, self.few, rng) or by_variant(
+            trials, self.kind, adversaries, by_size, self.few, rng
+        )
+        conditions |= undefended(trials, self.kind, target, by_size, rng)
+        conditions |= unaware(trials, target, self.repeats, self.few, generator(trials.evaluator.seed, 8))
+        images = self._image_grid(predicted) if self.draws_images else ()
+        conditions |= by_rounds(trials, target, self.few, rng)
+        evaluated = {}
+        for task in trials.attack.tasks:
             if (reason := task.inapplicable(target)) is not None:
-                return {"not_applicable": reason}
-            return {
-                "by_size": {size: at[name] for size, at in scores.items() if name in at},
-                "ablations": {what: at[name] for what, at in ablations.items() if name in at},
-                "ablation": "variant" if attack.variants(self.kind) else "layer",
-                "undefended": bare.get(name) if bare else None,
-                "unaware": ignorant.get(name) if ignorant else None,
-                "rounds_read": rounds_read,
-                "clients_read": clients_read,
-                "auxiliary_images": sum(len(domain) for domain in adversary.auxiliary),
-                "chance": task.chance(adversary, first.truth),
-                "figures": figures_of if task is attack.task else (),
-                "by_rounds": [(count, size, at[name]) for count, size, at in rounds if name in at],
-                "tables": tables if task is attack.task else {},
-            }
+                evaluated[self._key(task)] = self._scores(task, not_applicable=reason)
+                continue
+            evaluated[self._key(task)] = self._scores(
+                task,
+                conditions=_of_task(task, conditions),
+                fingerprint=self._fingerprint(task, by_size, target),
+                chance=task.chance(adversary, truth),
+                figures=images if task is trials.attack.task else (),
+                **scored,
+            )
+        candidates = self._candidates(by_size, predicted, target)
+        return self._with_planted_power(evaluated, target), candidates
 
-        return [(task, of(task)) for task in attack.tasks]
-
-    def _refused(self) -> str | None:
+    def _refusal(self) -> str | None:
         """Why the attack is not evaluated here, in one sentence."""
         evaluator, attack, threat, target = self.trials.evaluator, self.trials.attack, self.trials.threat, self._target
         if target is None:
@@ -218,48 +246,56 @@ class AttackEvaluation:
         return (
             target.refused(threat)
             or attack.inapplicable(target)
-            or too_little(evaluator.population, evaluator.federation.classes, target, threat)
+            or insufficient_data_reason(evaluator.population, evaluator.federation.classes, target, threat)
         )
 
-    def _with_planted(self, several: Sequence[AttackScores]) -> list[AttackScores]:
+    def _fingerprint(self, task: Task, by_size: Mapping[int | None, ScoresByTask], target: Target[Simulator]) -> str:
+        """SHA-256 of the predictions on the wire's artifacts; empty where these are not evaluated."""
+        scores = by_size.get(1 if target.level == "image" else None, {}).get(task.name())
+        return "" if scores is None else scores.fingerprint
+
+    def _with_planted_power(
+        self, evaluated: Mapping[str, AttackScores], target: Target[Simulator]
+    ) -> dict[str, AttackScores]:
         """The scores with, by scope, how often a planted leak is found, where a verdict depends on it."""
-        trials, target, evaluated = self.trials, self._target, Cache[list[ByTask]]()
-        seed, found = trials.evaluator.seed, []
-        for one in several:
+        trials, planted_scores = self.trials, Cache[list[ScoresByTask]]()
+        seed, with_power = trials.evaluator.seed, {}
+        for key, scores in evaluated.items():
             scopes: list[str] = []
-            if target is not None and not one.not_applicable and 1 in one.by_size:
-                tests = attack_tests({"": one}, seed, sharp=False)[""]
-                scopes = undecided(one, tests, self.asking.get(one.secret, 1))
-            if target is not None and scopes:
+            if not scores.not_applicable and 1 in scores.by_size:
+                tests = attack_tests({key: scores}, seed, sharp=False)[key]
+                scopes = undecided(scores, tests, self.asking.get(scores.secret, 1))
+            if scopes:
                 adversaries = trials.adversaries(target, trials.sizes(target))
-                power = planted_power(trials, adversaries, one, scopes, generator(seed, 41), evaluated)
-                one = one.model_copy(update={"planted": power})
-            found.append(one)
-        return found
+                power = planted_power(trials, adversaries, scores, scopes, generator(seed, 41), planted_scores)
+                scores = scores.model_copy(update={"planted": power})
+            with_power[key] = scores
+        return with_power
 
     def _candidates(
-        self, clients: Sequence[str], targets: Sequence[PredictedTarget], target: Target[Simulator]
-    ) -> dict[str, str]:
-        """Writes the scores of single candidates, if the attack has any; the file's name, and its SHA-256."""
-        task, population = self.trials.attack.task, self.trials.evaluator.population
-        table = candidate_scores(task, clients, targets, candidate_pool(population, target))
-        if table is None:
-            return {}
-        file = candidates_file(self._file(task))
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(file, table)
-        return {file.name: digest(file)}
+        self, by_size: Mapping[int | None, ScoresByTask], predicted: PredictedBySize, target: Target[Simulator]
+    ) -> pa.Table:
+        """The table of single candidates' scores on whole clients' artifacts; without rows if the attack has none."""
+        task, pool = self.trials.attack.task, candidate_pool(self.trials.evaluator.population, target)
+        clients = by_size[None][task.name()].clients if None in by_size else []
+        return candidate_table(self.key, task, clients, predicted.get(None, []), pool)
 
-    def _grid(self, predicted: Predicted) -> tuple[str, ...]:
+    def _image_grid(self, predicted: PredictedBySize) -> tuple[str, ...]:
+        """Draws reconstructions of single images and of whole clients; the figure's path in the run's folder."""
         rows, labels = [], []
         for size, count in ((1, 5), (None, 3)):
-            targets = predicted.get(size, [])
-            chosen = [(truth.images[0], _one_image_each(truth, predictions)) for truth, predictions in targets]
+            trials = predicted.get(size, [])
+            chosen = [(truth.images[0], _one_image_each(truth, predictions)) for truth, predictions in trials]
             rows += figures.rows_of(chosen, count)
-            labels += ["1 image" if size == 1 else "whole\nclient"] * min(count, len(targets))
-        path = Path("figures") / self.cell / self._file(self.trials.attack.task).with_suffix(".png").name
+            labels += ["1 image" if size == 1 else "whole\nclient"] * min(count, len(trials))
+        path = Path("figures") / self.cell / self.file.with_suffix(".png").name
         figures.grid(rows, labels[: len(rows)], self.out / path)
         return (path.as_posix(),)
+
+
+def _of_task(task: Task, conditions: Mapping[Condition, ScoresByTask]) -> dict[Condition, TrialScores]:
+    """The scores on one task by condition, where it has any."""
+    return {condition: by_task[task.name()] for condition, by_task in conditions.items() if task.name() in by_task}
 
 
 def _one_image_each(truth: GroundTruth, predictions: Mapping[str, tuple[Prediction, GroundTruth]]) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ import torch
 
 from fdgpriv.attack import Attack
 from fdgpriv.evaluation.evaluator import Evaluator
-from fdgpriv.evaluation.scores import ByTask, evaluate_tasks
+from fdgpriv.evaluation.scoring import ScoresByTask, evaluate_tasks
 from fdgpriv.evaluation.trial import AdversaryTrials
 from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.target import Target
@@ -41,23 +41,25 @@ class AttackTrials:
 
     def adversaries(self, target: Target[Simulator], sizes: Sequence[int | None]) -> list[AdversaryTrials]:
         """The adversaries, each with its trials of these sizes; they practise on all sizes that the attack supports."""
-        every = self.evaluator.adversaries(
+        adversaries = self.evaluator.adversaries(
             target, self.threat, self._practised(target), self.attack.task, know_defense=self.know_defense
         )
-        fitting = [
-            replace(one, trials=[t for t in one.trials if t.size in sizes and self.attack.task.askable(t.truth)])
-            for one in every
+        with_trials = [
+            replace(
+                adversary, trials=[t for t in adversary.trials if t.size in sizes and self.attack.task.askable(t.truth)]
+            )
+            for adversary in adversaries
         ]
-        return [one for one in fitting if one.trials]
+        return [adversary for adversary in with_trials if adversary.trials]
 
     def _practised(self, target: Target[Simulator]) -> tuple[int | None, ...]:
-        some = (None,) if target.joint else (1, None)
-        every = not (target.is_global or target.joint)
-        wanted = [size for size in self.attack.sizes(target) if every or size in some]
-        return tuple(size for size in wanted if size is None or size in self.evaluator.per_client)
+        sizes = self.attack.sizes(target)
+        if target.is_global or target.joint:
+            sizes = tuple(size for size in sizes if size is None or (size == 1 and not target.joint))
+        return tuple(size for size in sizes if size is None or size in self.evaluator.per_client)
 
     def scores(
         self, target: Target[Simulator], sizes: Sequence[int | None], rng: torch.Generator
-    ) -> dict[int | None, ByTask]:
+    ) -> dict[int | None, ScoresByTask]:
         """Scores by number of images of the artifact, and by task."""
         return evaluate_tasks(self.attack, self.adversaries(target, sizes), (), rng)[0]

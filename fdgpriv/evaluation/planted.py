@@ -13,10 +13,8 @@ from functools import partial
 import numpy as np
 import torch
 
-from fdgpriv.evaluation.attack_scores import AttackScores
-from fdgpriv.evaluation.attack_tests import AttackTests
 from fdgpriv.evaluation.attack_trials import AttackTrials
-from fdgpriv.evaluation.scores import ByTask, Scores, evaluate_tasks
+from fdgpriv.evaluation.scoring import ScoresByTask, evaluate_tasks
 from fdgpriv.evaluation.trial import AdversaryTrials, CalibrationTrial, ScoredObservation, Trial
 from fdgpriv.statistics.interval import Array
 from fdgpriv.statistics.paired import LEVEL
@@ -26,6 +24,9 @@ from fdgpriv.statistics.rule import Hypothesis
 from fdgpriv.targets.mixture import Mixture, Sent
 from fdgpriv.targets.planted import Plant
 from fdgpriv.utils.cache import Cache
+from fdgpriv.verdicts.attack_scores import AttackScores
+from fdgpriv.verdicts.attack_tests import AttackTests
+from fdgpriv.verdicts.trial_scores import TrialScores
 from fdgpriv.view import Deferred
 
 WEIGHTS = (0.0, 0.15, 0.4, 1.0)
@@ -58,7 +59,7 @@ def planted_power(
     one: AttackScores,
     scopes: Sequence[str],
     rng: torch.Generator,
-    evaluated: Cache[list[ByTask]] | None = None,
+    evaluated: Cache[list[ScoresByTask]] | None = None,
 ) -> dict[str, float]:
     """By scope, how often a planted leak of relevant size is found; empty where no single-image artifacts are evaluated.
 
@@ -71,7 +72,7 @@ def planted_power(
         evaluated: The scores on planted artifacts, shared by the tasks that the attack answers.
     """
     found: dict[str, float] = {}
-    known = Cache[list[ByTask]]() if evaluated is None else evaluated
+    known = Cache[list[ScoresByTask]]() if evaluated is None else evaluated
     for few in _leaking_sizes(one, scopes):
         power_of = _power(trials, adversaries, one, scopes, few, rng, known)
         found |= {scope: max(found.get(scope, 0.0), share) for scope, share in power_of.items()}
@@ -87,7 +88,7 @@ def _power(
     scopes: Sequence[str],
     few: int,
     rng: torch.Generator,
-    evaluated: Cache[list[ByTask]],
+    evaluated: Cache[list[ScoresByTask]],
 ) -> dict[str, float]:
     """The same for the artifacts of `few` images."""
     learned = trials.attack.learned
@@ -95,14 +96,14 @@ def _power(
     size, own = one.size, adversaries[0].adversary
     plant = Plant(0.0, own.typical if size is None else size, own.expensive, own.seed)
 
-    def evaluate(weight: float) -> list[ByTask]:
+    def evaluate(weight: float) -> list[ScoresByTask]:
         planted = [_planted(adversary, size, few, {_FIRST: weight}, alternatives) for adversary in adversaries]
         if learned:
             planted = [_learning(adversary, few, replace(plant, weight=weight)) for adversary in planted]
         planted = [adversary for adversary in planted if adversary.trials]
         return list(evaluate_tasks(trials.attack, planted, (), rng)[0].values()) if planted else []
 
-    def scored(weight: float) -> list[Scores]:
+    def scored(weight: float) -> list[TrialScores]:
         by_task = evaluated.get((few, weight), lambda: evaluate(weight))
         return [scores[one.task] for scores in by_task if one.task in scores]
 
@@ -118,7 +119,7 @@ def _power(
     return {scope: _found(one, scope, scores, seed) for scope in scopes}
 
 
-def _reaches(one: AttackScores, scope: str, scores: Scores) -> bool:
+def _reaches(one: AttackScores, scope: str, scores: TrialScores) -> bool:
     """Whether the mean lead of these scores is at least the relevant effect."""
     hypothesis = one.hypothesis(scope, scores)
     return isinstance(hypothesis, Hypothesis) and _lead(hypothesis) >= one.relevant_effect(scores)
@@ -145,7 +146,7 @@ def _leaking_sizes(one: AttackScores, scopes: Sequence[str]) -> list[int]:
     return [1] if best == 1 else [1, best]
 
 
-def _found(one: AttackScores, scope: str, by_weight: Sequence[Scores], seed: int) -> float:
+def _found(one: AttackScores, scope: str, by_weight: Sequence[TrialScores], seed: int) -> float:
     """How often the leak is found at the weight whose mean lead is the relevant effect; 0 where no weight reaches it."""
     before: Array | None = None
     error_before: Array | None = None

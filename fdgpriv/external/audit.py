@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 from fdgpriv._version import __version__
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
-from fdgpriv.evaluation.attack_scores import AttackScores
-from fdgpriv.evaluation.scores import Scores
-from fdgpriv.evaluation.verdicts import judge
+from fdgpriv.evaluation.attack_evaluation import attack_scores
 from fdgpriv.external.styles import Array, ExternalStyles
 from fdgpriv.results.finding import DatasetNote, Results, Timing
 from fdgpriv.results.run import ArtifactRow, Privacy, Run
 from fdgpriv.tasks.domain_label import DomainLabel
 from fdgpriv.threat import Auxiliary, Capability, ThreatModel, threat
 from fdgpriv.utils.failures import Failed, attempt
+from fdgpriv.verdicts.attack_scores import AttackScores
+from fdgpriv.verdicts.judge import judge
+from fdgpriv.verdicts.trial_scores import Condition, TrialScores
 
 CONTROLS = 20  # random repetitions of each control
 Labels = NDArray[np.int64]
@@ -53,7 +54,7 @@ def nearest_centroid(vectors: Array, groups: Labels, queries: Array | None = Non
     return nearest
 
 
-def domain_scores(styles: ExternalStyles, seed: int) -> Scores:
+def domain_scores(styles: ExternalStyles, seed: int) -> TrialScores:
     """Accuracy of domain inference for each client, from its artifact and from each control."""
     vectors, groups = styles.vectors, styles.groups
     assert groups is not None
@@ -68,7 +69,7 @@ def domain_scores(styles: ExternalStyles, seed: int) -> Scores:
         other = np.array([rng.choice(np.flatnonzero(groups != group)) for group in groups])
         hits.setdefault("other_domain", []).append(_hit(nearest_centroid(vectors, groups, vectors[other]), groups))
     names = [f"client-{i:03d}" for i in range(len(groups))]
-    return Scores(names, names, {name: np.mean(found, axis=0).tolist() for name, found in hits.items()})
+    return TrialScores(names, names, {name: np.mean(found, axis=0).tolist() for name, found in hits.items()})
 
 
 def _hit(predictions: Labels, groups: Labels) -> Array:
@@ -136,7 +137,7 @@ def _attack_on_styles(part: type[Attack]) -> Attack | None:
     attack = part()
     if StyleStatistics.kind not in attack.kinds():
         return None
-    AttackScores.of(attack, HOLDER, StyleStatistics.kind, not_applicable="not run yet")
+    attack_scores(attack, HOLDER, StyleStatistics.kind, not_applicable="not run yet")
     return attack
 
 
@@ -149,9 +150,9 @@ def _scores(styles: ExternalStyles, seed: int) -> Mapping[str, AttackScores]:
         asks_domain = attack.task.secret == DomainLabel.secret
         if asks_domain and styles.groups is not None and len(set(styles.groups.tolist())) > 1:
             chance = float(np.bincount(styles.groups).max() / len(styles.groups))
-            by_size = {None: domain_scores(styles, seed)}
-            found[f"elsewhere/{name}"] = AttackScores.of(
-                attack, HOLDER, StyleStatistics.kind, shared=True, by_size=by_size, chance=chance
+            conditions = {Condition(): domain_scores(styles, seed)}
+            found[f"elsewhere/{name}"] = attack_scores(
+                attack, HOLDER, StyleStatistics.kind, shared=True, conditions=conditions, chance=chance
             )
             continue
         why = (
@@ -163,7 +164,7 @@ def _scores(styles: ExternalStyles, seed: int) -> Mapping[str, AttackScores]:
         )
         for task in attack.tasks:
             key = f"elsewhere/{name}" if task is attack.task else f"elsewhere/{name}, {task.name()}"
-            found[key] = AttackScores.of(
+            found[key] = attack_scores(
                 attack, threat("server"), StyleStatistics.kind, task, shared=True, not_applicable=why
             )
     return found

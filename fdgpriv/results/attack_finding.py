@@ -11,6 +11,7 @@ from fdgpriv.statistics.questions import Verdict
 from fdgpriv.utils.records import Amount, Count, Entry, FileName, Interval, Probability, Table, Text, Word
 
 EXACT = "exact_styles"  # the task of recovering artifacts exactly
+EXPOSED = "tpr_at_fpr_0.01"  # a metric: the share of members above a threshold that 1 % of the others exceed
 OVER_OWN_COLOUR = "single_image over_own_colour"  # a metric: the lead over the true image's mean colour everywhere
 
 

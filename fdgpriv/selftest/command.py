@@ -1,24 +1,22 @@
 """The command line of the self test: two tables of reports, three of rules, and a figure."""
 
-import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fdgpriv._version import __version__
 from fdgpriv.cli.command_line import BadUsage, Parser, say
 from fdgpriv.utils.defaults import EPSILON_DRAWS, METHOD
 from fdgpriv.utils.streams import lenient
 
 if TYPE_CHECKING:  # what needs torch or scipy is imported in functions, after the arguments are checked
-    from fdgpriv.evaluation.attack_scores import AttackScores
     from fdgpriv.selftest.alarms import Check, Rng
+    from fdgpriv.verdicts.attack_scores import AttackScores
 
 REPORTS = 200
 SEEDS = 20
-SHIPPED = Path(__file__).with_name("scores.json.gz")
+SHIPPED = Path(__file__).with_name("scores.zip")
 LEAST = {"runs": 1, "draws": 4, "seed": 0, "reports": 1}
 
 
@@ -94,17 +92,16 @@ def _reports(given: dict[str, Any]) -> "Sequence[dict[str, AttackScores]]":
         out = run_folder.free("selftest")
         run_audit(METHOD, seeds=range(SEEDS), out=out, progress=True, crossed=True)
         return stored.of_run(out)
-    return stored.of_run(given["scores"]) if "scores" in given else stored.read(SHIPPED).reports
+    return stored.of_run(given["scores"]) if "scores" in given else stored.read(SHIPPED)
 
 
-def _export(run: Path, file: Path) -> int:
+def _export(folder: Path, file: Path) -> int:
     from fdgpriv.results.finding import Results
+    from fdgpriv.results.score_tables import RunKey
     from fdgpriv.selftest import stored
 
-    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
-    version = f"{__version__}, commit {commit}" if commit else __version__
-    stored.write(stored.of_run(run), Results.load(run / "results.json").command or "", version, file)
+    run = Results.load(folder / "results.json").runs[0]
+    stored.write(stored.of_run(folder), RunKey(run.method, run.dataset, run.target, run.seed, run.defense), file)
     return 0
 
 

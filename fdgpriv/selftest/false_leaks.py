@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fdgpriv.evaluation.attack_scores import AttackScores
-from fdgpriv.evaluation.attack_tests import SCOPES as SCOPES
-from fdgpriv.evaluation.attack_tests import AttackTests, attack_tests
-from fdgpriv.evaluation.questions import Key, Questions
 from fdgpriv.selftest.null_reports import ByName, Evaluation, Rng, mixed, permuted
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.questions import FALSE_DISCOVERIES, Absent
+from fdgpriv.verdicts.attack_scores import AttackScores
+from fdgpriv.verdicts.attack_tests import SCOPES as SCOPES
+from fdgpriv.verdicts.attack_tests import AttackTests, attack_tests
+from fdgpriv.verdicts.questions import Key, Questions
 
 ALARMS = 0.08  # largest share of A/A reports with a leak
 _PER_QUESTION = 400  # resamples

@@ -11,10 +11,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fdgpriv.evaluation.attack_scores import AttackScores
-from fdgpriv.evaluation.scores import Scores
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, OTHERS
 from fdgpriv.statistics.rule import Hypothesis
+from fdgpriv.verdicts.attack_scores import AttackScores
+from fdgpriv.verdicts.trial_scores import Condition, TrialScores
 
 Rng: TypeAlias = np.random.Generator
 Array: TypeAlias = NDArray[np.float64]
@@ -47,12 +47,12 @@ class Evaluation:
     scope: str
 
     @property
-    def whole(self) -> Scores:
+    def whole(self) -> TrialScores:
         """Of the artifacts on the wire."""
         return self.one.by_size[None]
 
     def null(self, order: Order, rng: Rng) -> ByName:
-        """Scores of attack and controls by target (U,), where clients send these artifacts; each control's is the mean
+        """TrialScores of attack and controls by target (U,), where clients send these artifacts; each control's is the mean
         over as many artifacts as in a report. A control without artifacts for every target is left out.
         """
         whole = self.whole
@@ -114,8 +114,8 @@ class Evaluation:
         whole = self.whole
         headline = {name: values.tolist() for name, values in scores.items()}
         shared = {name: variance for name, variance in whole.shared_variance.items() if name in scores}
-        now = Scores(units or whole.units, units or whole.clients, headline, shared_variance=shared)
-        return self.one.model_copy(update={"by_size": {None: now}, "scopes": (self.scope,), "undefended": None})
+        now = TrialScores(units or whole.units, units or whole.clients, headline, shared_variance=shared)
+        return self.one.model_copy(update={"conditions": {Condition(): now}, "scopes": (self.scope,)})
 
     def leads(self, scores: ByName) -> Array:
         """(B,): the mean lead over each control."""

@@ -11,13 +11,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from fdgpriv.evaluation.attack_scores import AttackScores
-from fdgpriv.evaluation.attack_tests import attack_tests
 from fdgpriv.selftest.false_leaks import NullReport
 from fdgpriv.selftest.null_reports import Array, ByName, Evaluation, Rng, mixed, permuted
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.questions import Evidence
 from fdgpriv.statistics.resolution import POWER
+from fdgpriv.verdicts.attack_scores import AttackScores
+from fdgpriv.verdicts.attack_tests import attack_tests
 
 WITHIN = 0.1  # of POWER
 _TRIED = 3  # attacks on one secret

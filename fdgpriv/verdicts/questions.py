@@ -5,18 +5,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fdgpriv.evaluation.attack_scores import AttackScores
-from fdgpriv.evaluation.attack_tests import AttackTests
-from fdgpriv.evaluation.ceiling import ceiling_sentence
-from fdgpriv.evaluation.lead_size import LeadSize
-from fdgpriv.evaluation.leakage import measured_lead
-from fdgpriv.evaluation.row_units import measured_scores
-from fdgpriv.evaluation.scores import Scores
 from fdgpriv.results.question import Question, Strongest
 from fdgpriv.statistics.grades import GRADES
 from fdgpriv.statistics.interval import clopper_pearson
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.questions import Absent, Answer, Evidence, answers
+from fdgpriv.verdicts.attack_scores import AttackScores
+from fdgpriv.verdicts.attack_tests import AttackTests
+from fdgpriv.verdicts.ceiling import ceiling_sentence
+from fdgpriv.verdicts.lead_size import LeadSize, measured_lead
+from fdgpriv.verdicts.measured_scores import measured_scores
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 Key = tuple[str, str, str, str, str, str]  # cell, artifact, level, adversary, secret, scope
 
@@ -57,34 +56,35 @@ class Questions:
         Adversaries whose attacks on one artifact make bit-equal predictions measure once: they share one question.
         """
         members: dict[Key, list[str]] = {}
-        for key, one in scores.items():
-            for scope in one.scopes if one.shared else ():
-                cell, level = key.partition("/")[0], one.level
-                members.setdefault((cell, one.kind, level, one.threat.role, one.secret, scope), []).append(key)
+        for key, attack in scores.items():
+            for scope in attack.scopes if attack.shared else ():
+                cell = key.partition("/")[0]
+                question = (cell, attack.kind, attack.level, attack.threat.role, attack.secret, scope)
+                members.setdefault(question, []).append(key)
         asked = {
-            question: _joined(same, members, scores, tests)
-            for question, same in _measured_once(members, scores).items()
+            question: _joined(equal_questions, members, scores, tests)
+            for question, equal_questions in _measured_once(members, scores).items()
         }
         evidence = {
-            question: _evidence(question[-1], tuple(dict.fromkeys(one.tested.values())), scores, tests)
-            for question, one in asked.items()
+            question: _evidence(question[-1], tuple(dict.fromkeys(of_question.tested.values())), scores, tests)
+            for question, of_question in asked.items()
         }
         return cls(asked, answers(evidence), scores, tests)
 
     def marked(self, key: str, scope: str) -> bool:
-        """Whether this attack leaks on its own in its question of this scope."""
+        """Whether this attack leaks by itself in its question of this scope."""
         return any(
-            one.tested[key] in self.answers[question].marked
-            for question, one in self.asked.items()
-            if key in one.tested and question[-1] == scope
+            asked.tested[key] in self.answers[question].marked
+            for question, asked in self.asked.items()
+            if key in asked.tested and question[-1] == scope
         )
 
     def of_cell(self, cell: str, keys: Sequence[str]) -> tuple[Question, ...]:
         """The questions of one run, whose attacks have these keys in this order."""
-        place = {key: i for i, key in enumerate(keys)}
-        return tuple(self._question(one, place) for one in self.asked if one[0] == cell)
+        indices = {key: i for i, key in enumerate(keys)}
+        return tuple(self._question(question, indices) for question in self.asked if question[0] == cell)
 
-    def _question(self, question: Key, place: Mapping[str, int]) -> Question:
+    def _question(self, question: Key, indices: Mapping[str, int]) -> Question:
         _, artifact, level, adversary, secret, scope = question
         answer, asked = self.answers[question], self.asked[question]
         speaker = answer.speaker
@@ -120,14 +120,14 @@ class Questions:
                 "recovered": next(
                     (_recovered(self.scores[key]) for key in asked.attacks if self.scores[key].exact), None
                 ),
-                "attacks": tuple(place[key] for key in asked.attacks),
+                "attacks": tuple(indices[key] for key in asked.attacks),
             }
         )
 
     def _reason(self, answer: Answer, asked: QuestionAttacks) -> str:
         """The answer's, and of content how little the mean image of a client can tell of it."""
-        told = next(filter(None, (ceiling_sentence(self.scores[key]) for key in asked.attacks)), None)
-        return answer.reason if told is None else f"{answer.reason}; {told}"
+        ceiling = next(filter(None, (ceiling_sentence(self.scores[key]) for key in asked.attacks)), None)
+        return answer.reason if ceiling is None else f"{answer.reason}; {ceiling}"
 
     def _evidence_of(self, key: str, scope: str) -> Evidence:
         evidence = self.tests[key].scopes[scope]
@@ -135,21 +135,21 @@ class Questions:
         return evidence
 
     def _largest(self, answer: Answer, scope: str) -> LeadSize:
-        """The size of the highest grade among the attacks that leak on their own, else that of the strongest attack."""
+        """The size of the highest grade among the attacks that leak by themselves, else that of the strongest attack."""
         assert answer.speaker is not None
         keys = sorted(answer.marked, key=lambda key: key != answer.speaker) or [answer.speaker]
         sizes = [LeadSize.of(self.scores[key], self._evidence_of(key, scope), answer.error) for key in keys]
         return max(sizes, key=lambda size: GRADES.index(size.grade))  # of equals the first, so the strongest attack's
 
     def _strongest(self, key: str, scope: str) -> Strongest:
-        one, test = self.scores[key], self._evidence_of(key, scope).test
-        scores = one.by_size[one.size]
+        attack, control = self.scores[key], self._evidence_of(key, scope).test.strongest_control
+        scores = attack.by_size[attack.size]
         return Strongest(
-            attack=one.attack,
-            metric=one.metric,
-            value=measured_scores(one, "attack", scores),
-            control=test.strongest_control,
-            control_value=measured_scores(one, test.strongest_control, scores),
+            attack=attack.attack,
+            metric=attack.metric,
+            value=measured_scores(attack, "attack", scores),
+            control=control,
+            control_value=measured_scores(attack, control, scores),
         )
 
 
@@ -159,11 +159,12 @@ def _measured_once(
     """By question, the questions of all adversaries whose attacks make the same predictions, itself included."""
     groups: dict[object, list[Key]] = {}
     for question, keys in members.items():
-        predictions = [(one.attack, one.task, one.budget, one.fingerprint) for one in (scores[key] for key in keys)]
+        attacks = [scores[key] for key in keys]
+        predictions = [(attack.attack, attack.task, attack.budget, attack.fingerprint) for attack in attacks]
         cell, artifact, level, _, secret, scope = question
-        known = all(fingerprint for *_, fingerprint in predictions)
-        same = (cell, artifact, level, secret, scope, tuple(sorted(predictions))) if known else question
-        groups.setdefault(same, []).append(question)
+        are_known = all(attack.fingerprint for attack in attacks)
+        group = (cell, artifact, level, secret, scope, tuple(sorted(predictions))) if are_known else question
+        groups.setdefault(group, []).append(question)
     return {questions[0]: tuple(questions) for questions in groups.values()}
 
 
@@ -176,16 +177,17 @@ def _joined(
     """The attacks of these questions, which differ in the adversary; of equal ones the largest p stands for all."""
     keys = [key for question in questions for key in members[question]]
     scope = questions[0][-1]
-    of_attack: dict[object, list[str]] = {}
+    equal_attacks: dict[object, list[str]] = {}
     for key in keys:
-        one = scores[key]
-        of_attack.setdefault((one.attack, one.task, one.budget) if len(questions) > 1 else key, []).append(key)
+        attack = scores[key]
+        group = (attack.attack, attack.task, attack.budget) if len(questions) > 1 else key
+        equal_attacks.setdefault(group, []).append(key)
 
     def p(key: str) -> float:
         evidence = tests[key].scopes[scope]
         return evidence.p if isinstance(evidence, Evidence) and evidence.p is not None else 2.0
 
-    tested = {key: max(same, key=p) for same in of_attack.values() for key in same}
+    tested = {key: max(group, key=p) for group in equal_attacks.values() for key in group}
     return QuestionAttacks(tuple(question[3] for question in questions[1:]), tuple(keys), tested)
 
 
@@ -193,20 +195,20 @@ def _evidence(
     scope: str, keys: Sequence[str], scores: Mapping[str, AttackScores], tests: Mapping[str, AttackTests]
 ) -> Mapping[str, Evidence] | Absent:
     """The evidence on one question by attack; where there is none, the reason that says most."""
-    by_attack = {key: tests[key].scopes[scope] for key in keys if not scores[key].exact}
-    evidence = {key: one for key, one in by_attack.items() if isinstance(one, Evidence)}
-    absent = [one for one in by_attack.values() if isinstance(one, Absent)]
+    tested = {key: tests[key].scopes[scope] for key in keys if not scores[key].exact}
+    evidence = {key: test for key, test in tested.items() if isinstance(test, Evidence)}
     if evidence:
         return evidence
+    absent = [test for test in tested.values() if isinstance(test, Absent)]
     if not absent:
         return Absent("only exact recovery asks this, which recovers artifacts or does not", "not_applicable")
-    return next((one for one in absent if one.verdict == "inconclusive"), absent[0])
+    return next((test for test in absent if test.verdict == "inconclusive"), absent[0])
 
 
-def _recovered(one: AttackScores) -> Measured | None:
+def _recovered(attack: AttackScores) -> Measured | None:
     """The share of artifacts that were recovered exactly."""
-    values = one.by_size.get(one.size, Scores()).recovered
-    if not values:
+    recovered = attack.by_size.get(attack.size, TrialScores()).recovered
+    if not recovered:
         return None
-    found = clopper_pearson(int(np.sum(values)), len(values))
-    return Measured(value=found.value, ci95=found.ends, n=found.n, direction="higher_leaks")
+    share = clopper_pearson(int(np.sum(recovered)), len(recovered))
+    return Measured(value=share.value, ci95=share.ends, n=share.n, direction="higher_leaks")

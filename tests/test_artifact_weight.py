@@ -11,12 +11,13 @@ from factories_core import observation, style, truth
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Prediction
-from fdgpriv.evaluation.scores import Scores, averaged
+from fdgpriv.evaluation.artifact_weight import artifact_weights, weight_at
+from fdgpriv.evaluation.scoring import averaged
 from fdgpriv.evaluation.trial import CalibrationTrial, ScoredObservation
-from fdgpriv.evaluation.trust import trust, weight_of
 from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Predictions, Task
 from fdgpriv.threat import threat
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 # The weight
 
@@ -74,7 +75,7 @@ def trusted(
             names, clients, sizes or [None] * len(clients), places or [-1] * len(clients), strict=True
         )
     ]
-    return trust(task, adversary, trials, [torch.tensor(1.0)] * len(trials), shifted)
+    return artifact_weights(task, adversary, trials, [torch.tensor(1.0)] * len(trials), shifted)
 
 
 SPREAD = {0.25: [1, 1, 2, 2, 2], 0.75: [-1, 0.5, 5, 5, 5], 1.0: [-9, -1, 50, 50, 50]}  # mean - 1.28 sd: 0.9, -0.9, -11
@@ -129,25 +130,27 @@ def test_each_size_has_its_weight_but_where_it_is_the_secret() -> None:
 
 def test_the_weight_of_a_size_that_was_not_calibrated_is_that_of_the_next_smaller() -> None:
     found = {1: 0.25, 20: 0.75, None: 1.0}
-    assert [weight_of(found, size) for size in (1, 5, 20, 25, None)] == [0.25, 0.25, 0.75, 0.75, 1.0]
-    assert weight_of({5: 0.5, 20: 0.75}, 1) == weight_of({None: 0.5}, 3) == 0.5
-    assert weight_of({5: 0.5, 20: 0.75}, None) == 0.75
-    assert weight_of({}, 1) is None
+    assert [weight_at(found, size) for size in (1, 5, 20, 25, None)] == [0.25, 0.25, 0.75, 0.75, 1.0]
+    assert weight_at({5: 0.5, 20: 0.75}, 1) == weight_at({None: 0.5}, 3) == 0.5
+    assert weight_at({5: 0.5, 20: 0.75}, None) == 0.75
+    assert weight_at({}, 1) is None
 
 
 def test_the_scores_of_repeats_are_averaged() -> None:
-    def run(one: float, other: float, trusted: float | None) -> Scores:
+    def run(one: float, other: float, trusted: float | None) -> TrialScores:
         table = {"attack": [one, other], "noise": [other, one]}
         crossed = {"a": [one, one]}
-        return Scores(["a/1", "b/1"], ["a", "b"], table, {"ssim": table}, crossed, {"attack": {}}, trust=trusted)
+        return TrialScores(
+            ["a/1", "b/1"], ["a", "b"], table, {"ssim": table}, crossed, {"attack": {}}, artifact_weight=trusted
+        )
 
-    def of(*runs: Scores) -> Scores:
+    def of(*runs: TrialScores) -> TrialScores:
         return averaged([{"images": one} for one in runs])["images"]
 
     found = of(run(1, 2, 0.5), run(3, 5, 1.0), run(5, 2, 0.0))
-    assert (found.units, found.clients, found.realism) == (["a/1", "b/1"], ["a", "b"], {"attack": {}})
+    assert (found.units, found.clients, found.aggregates) == (["a/1", "b/1"], ["a", "b"], {"attack": {}})
     assert found.headline == found.details["ssim"] == {"attack": [3, 3], "noise": [3, 3]}
     assert found.crossed == {"a": [3, 3]}
-    assert found.trust == 0.5
-    assert of(run(1, 2, None), run(2, 3, None)).trust is None
+    assert found.artifact_weight == 0.5
+    assert of(run(1, 2, None), run(2, 3, None)).artifact_weight is None
     assert of(run(1, 2, 0.5)) == run(1, 2, 0.5)

@@ -1,14 +1,19 @@
-"""Grades the lead of one attack: its share of what is achievable, and the grades of its ends."""
+"""The lead of one attack over its strongest control: with its interval, as a share of what is achievable, and graded."""
 
 from dataclasses import dataclass
 
-from fdgpriv.evaluation.attack_scores import AttackScores
-from fdgpriv.evaluation.row_units import measured_scores
+from fdgpriv.results.attack_finding import EXPOSED
 from fdgpriv.statistics.grades import EXPOSED_SHARE, GRADES, Grade, grade, highest, share_of_achievable
+from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.questions import Evidence
-from fdgpriv.tasks.membership import tpr_name
+from fdgpriv.statistics.rule import Test
+from fdgpriv.verdicts.attack_scores import AttackScores
+from fdgpriv.verdicts.measured_scores import measured_scores
 
-_EXPOSED = tpr_name(0.01)
+
+def measured_lead(test: Test, error: float) -> Measured:
+    """The lead over the strongest control with its two-sided interval at level 1 - `error`."""
+    return Measured(value=test.difference, ci95=test.interval(error), n=test.units, direction="higher_leaks")
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class LeadSize:
         def graded(lead: float) -> Grade:
             return highest((least, grade(lead, evidence.relevant, share_of_achievable(lead, control, perfect))))
 
-        exposed = scores.realism.get("attack", {}).get(_EXPOSED)
+        exposed = scores.aggregates.get("attack", {}).get(EXPOSED)
         least: Grade = GRADES[0]
         if exposed is not None and exposed.ci95 is not None and exposed.ci95[0] > EXPOSED_SHARE:
             least = "moderate"

@@ -1,4 +1,4 @@
-"""How far an adversary trusts artifacts: the weight between what they tell and what it predicts without them.
+"""The weight of artifacts between what they tell and what an adversary predicts without them.
 
 The weight is chosen by number of images of the artifact, on simulated artifacts whose ground truth the adversary knows.
 """
@@ -18,16 +18,16 @@ _DECILE = 1.2816  # standard deviations below the mean
 _NEGLIGIBLE = 0.1  # relevant effects
 _ROUNDING = 1e-9
 
-Trust = Mapping[int | None, float]
+ArtifactWeights = Mapping[int | None, float]
 
 
-def trust(
+def artifact_weights(
     task: Task,
     adversary: Adversary,
     trials: Sequence[CalibrationTrial],
     predictions: Sequence[Prediction],
     shifted: bool,
-) -> Trust:
+) -> ArtifactWeights:
     """By number of images of the artifact, the weight whose blend with the artifact-free prediction gains most.
 
     Where the simulated clients' looks differ, most in the lowest decile of these clients: the look of the evaluated
@@ -36,24 +36,24 @@ def trust(
     Returns: Empty where the task is never blended or nothing was simulated.
     """
     by_size: dict[int | None, list[int]] = {}
-    for place, trial in enumerate(trials):
+    for number, trial in enumerate(trials):
         if task.askable(trial.one.truth):
-            by_size.setdefault(None if task.hides_size else trial.size, []).append(place)
-    found: dict[int | None, float] = {}
-    for size, places in by_size.items():
-        told = [predictions[i] for i in places]
-        unaided = [without_artifact(task, adversary, predictions[i], trials[i].one.truth.domain) for i in places]
-        if any(one is None for one in unaided):
+            by_size.setdefault(None if task.hides_size else trial.size, []).append(number)
+    weights: dict[int | None, float] = {}
+    for size, numbers in by_size.items():
+        truths = [trials[i].one.truth for i in numbers]
+        priors = [without_artifact(task, adversary, predictions[i], trials[i].one.truth.domain) for i in numbers]
+        if any(prior is None for prior in priors):
             return {}
-        truths, pairs = [trials[i].one.truth for i in places], list(zip(told, unaided, strict=True))
-        mixed = [[blended(task, one, without, w) for one, without in pairs] for w in WEIGHTS]
-        scores = torch.stack([task.score(blends, truths).double() for blends in mixed])
+        pairs = [(predictions[i], prior) for i, prior in zip(numbers, priors, strict=True)]
+        blends = [[blended(task, prediction, prior, weight) for prediction, prior in pairs] for weight in WEIGHTS]
+        scores = torch.stack([task.score(predictions_at, truths).double() for predictions_at in blends])
         gains = (scores - scores[:1]) * (1 if task.higher_leaks else -1)
-        clients = [trials[i].client for i in places]
-        of_client = [gains[:, torch.tensor([c == client for c in clients])] for client in dict.fromkeys(clients)]
-        most = _NEGLIGIBLE * task.relevant * (float(scores[0].mean()) if task.relative_to else 1.0)
-        found[size] = WEIGHTS[_robust(of_client) if shifted else _largest_as_good(of_client, most)]
-    return found
+        clients = [trials[i].client for i in numbers]
+        by_client = [gains[:, torch.tensor([c == client for c in clients])] for client in dict.fromkeys(clients)]
+        tolerance = _NEGLIGIBLE * task.relevant * (float(scores[0].mean()) if task.relative_to else 1.0)
+        weights[size] = WEIGHTS[_robust(by_client) if shifted else _largest_as_good(by_client, tolerance)]
+    return weights
 
 
 def _robust(gains: Sequence[Tensor]) -> int:
@@ -63,14 +63,14 @@ def _robust(gains: Sequence[Tensor]) -> int:
     of a normal distribution of the remaining variance.
     """
     means = _means(gains)
-    chance = torch.stack([one.var(1) / one.shape[1] if one.shape[1] > 1 else 0 * one[:, 0] for one in gains], dim=1)
+    chance = torch.stack([g.var(1) / g.shape[1] if g.shape[1] > 1 else 0 * g[:, 0] for g in gains], dim=1)
     between = (means.var(1) - chance.mean(1)).clamp_min(0) if len(gains) > 1 else chance[:, 0]
     low = means.mean(1) - _DECILE * between.sqrt()
     return int((low >= low.max() - _ROUNDING).nonzero().max())
 
 
-def _largest_as_good(gains: Sequence[Tensor], most: float) -> int:
-    """The largest weight whose mean gain is as good as the best: what it loses may be chance, and is at most `most`.
+def _largest_as_good(gains: Sequence[Tensor], tolerance: float) -> int:
+    """The largest weight whose mean gain is as good as the best: what it loses may be chance, and is at most `tolerance`.
 
     Zero where the best gains no more than half of its standard error: that may be chance, too.
     """
@@ -79,7 +79,7 @@ def _largest_as_good(gains: Sequence[Tensor], most: float) -> int:
     if means[best].mean() <= _error(means[best]) / 2 + _ROUNDING:
         return 0
     lost = means[best] - means
-    return int((lost.mean(1) <= _error(lost).clamp_max(most) + _ROUNDING).nonzero().max())
+    return int((lost.mean(1) <= _error(lost).clamp_max(tolerance) + _ROUNDING).nonzero().max())
 
 
 def _error(rows: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ def _error(rows: Tensor) -> Tensor:
 
 def _means(gains: Sequence[Tensor]) -> Tensor:
     """(W, C): the mean of each client's gains (W, n)."""
-    return torch.stack([one.mean(1) for one in gains], dim=1)
+    return torch.stack([of_client.mean(1) for of_client in gains], dim=1)
 
 
 def without_artifact(task: Task, adversary: Adversary, like: Prediction, domain: int) -> Prediction | None:
@@ -99,24 +99,22 @@ def without_artifact(task: Task, adversary: Adversary, like: Prediction, domain:
     return task.unaided(adversary, like, adversary.sources[domain] if knows else None)
 
 
-def blended(task: Task, prediction: Prediction, unaided: Prediction | None, weight: float | None) -> Prediction:
+def blended(task: Task, prediction: Prediction, prior: Prediction | None, weight: float | None) -> Prediction:
     """The prediction at this weight; as it is where there is no weight."""
-    if weight is None or weight == 1 or unaided is None:
+    if weight is None or weight == 1 or prior is None:
         return prediction
-    return task.blend(prediction, unaided, weight)
+    return task.blend(prediction, prior, weight)
 
 
-def weight_of(found: Trust, size: int | None) -> float | None:
+def weight_at(weights: ArtifactWeights, size: int | None) -> float | None:
     """The weight for artifacts of this many images; None where no size was calibrated.
 
     That of the largest calibrated size that is not larger, else of the smallest. The whole client counts as more than any
     number.
     """
-    if not found:
+    if not weights:
         return None
-    wanted = float("inf") if size is None else float(size)
-    known = {float("inf") if s is None else float(s): w for s, w in found.items()}
-    if wanted in known:
-        return known[wanted]
-    below = [s for s in known if s < wanted]
-    return known[max(below)] if below else known[min(known)]
+    by_count = {float("inf") if size is None else float(size): weight for size, weight in weights.items()}
+    count = float("inf") if size is None else float(size)
+    not_larger = [calibrated for calibrated in by_count if calibrated <= count]
+    return by_count[max(not_larger)] if not_larger else by_count[min(by_count)]

@@ -7,7 +7,9 @@ from fdgpriv.targets.target import Target
 from fdgpriv.threat import Auxiliary, ThreatModel
 
 
-def too_little(population: Population, classes: int, target: Target[Simulator], threat: ThreatModel) -> str | None:
+def insufficient_data_reason(
+    population: Population, classes: int, target: Target[Simulator], threat: ThreatModel
+) -> str | None:
     """Why the data do not suffice to evaluate this adversary; None where they do.
 
     Required are a second client, and more public images than classes in each domain that the adversary simulates

@@ -1,0 +1,1 @@
+"""From score tables to verdicts: tests of leads over controls, questions with their answers, findings. Numbers only."""

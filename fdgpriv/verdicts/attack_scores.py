@@ -1,0 +1,311 @@
+"""The scores of one attack by one adversary on one kind of artifact, and the hypotheses that they test.
+
+Which controls a hypothesis is compared with is fixed here, before any score is computed.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field, ValidationError, model_validator
+
+from fdgpriv.results.score_tables import SCHEMAS, EvaluationRow, RunKey, ScoreTables
+from fdgpriv.statistics.measured import Direction
+from fdgpriv.statistics.questions import Absent
+from fdgpriv.statistics.rule import NO_OTHER_CLIENT, Hypothesis
+from fdgpriv.threat import Capability
+from fdgpriv.utils.records import Probability, Word, one_line
+from fdgpriv.verdicts.trial_scores import LAYER, UNAWARE, UNDEFENDED, Condition, TrialScores
+
+LABEL_PRIORS = ("uniform", "public_shares", "half_uniform", "domain_shares")
+DOMAIN_CONTROLS = ("noise", "mean_image", "domain_mean", *LABEL_PRIORS, "random_style", "other_domain")
+CLIENT_CONTROLS = (*DOMAIN_CONTROLS, "unconditional", "other_client")
+KNOWN_DOMAIN_CONTROLS = ("domain_mean", "domain_shares")  # controls of who knows the client's domain
+BOUNDS = ("nearest_own", "own_colour", "own_mean", "own_domain_mean", "autoencoder")
+CONTINUOUS = ("mse",)  # metrics whose least value is no hit: leads far below their bounds are tested without these
+ONE_ROUND = "one_round"  # what scores on several rounds are compared with
+ROUNDING = 1e-6
+_PLANTED = "planted"  # a variant: how often a planted leak is found in a scope, which stands in the place of the role
+
+
+class AttackScores(EvaluationRow):
+    """An evaluation with its scores by condition, and what a verdict needs besides.
+
+    Attributes:
+        conditions: The scores by condition. Those of one variant are in the order in which they were evaluated.
+        planted: By scope, how often a leak of relevant size planted in these artifacts is found.
+        shadows: Clients among the units that took no part in training.
+        domains: By client, the name of its main domain.
+    """
+
+    conditions: dict[Condition, TrialScores] = Field(default_factory=dict)
+    planted: dict[Word, Probability] = Field(default_factory=dict)
+    shadows: tuple[Word, ...] = ()
+    domains: dict[Word, Word] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _complete_and_in_range(self) -> Self:
+        low, high = self.bounds or (-math.inf, math.inf)
+        for scores in self.conditions.values():
+            scores.check()
+            for score in (score for values in scores.headline.values() for score in values):
+                if not low - ROUNDING <= score <= high + ROUNDING:
+                    raise ValueError(f"want {self.metric} in [{low}, {high}], got {score}")
+        if not self.by_size and self.not_applicable is None:
+            raise ValueError("want scores, or not_applicable with a reason; got neither")
+        return self
+
+    @property
+    def by_size(self) -> dict[int | None, TrialScores]:
+        """The scores of the attack as configured, by number of images of the artifact; None is the whole client."""
+        return {
+            condition.n_images: scores
+            for condition, scores in self.conditions.items()
+            if condition.variant == "" and condition.rounds == 0
+        }
+
+    @property
+    def ablations(self) -> dict[str, TrialScores]:
+        """The scores on single images by layer, or by variant of the attack, the strongest last."""
+        return {
+            condition.variant.removeprefix(LAYER): scores
+            for condition, scores in self.conditions.items()
+            if condition.variant not in ("", UNDEFENDED, UNAWARE)
+        }
+
+    @property
+    def by_rounds(self) -> list[tuple[int, int | None, TrialScores]]:
+        """By number of rounds and of images, ascending, the scores on views that are cut to that many rounds."""
+        return [
+            (condition.rounds, condition.n_images, scores)
+            for condition, scores in self.conditions.items()
+            if condition.rounds > 0
+        ]
+
+    @property
+    def undefended(self) -> TrialScores | None:
+        """The scores without the defense by the same attack with the same budget, on single images where it reads them."""
+        return self._of_variant(UNDEFENDED)
+
+    @property
+    def unaware(self) -> TrialScores | None:
+        """The scores on the wire's artifacts of an adversary that does not know the defense; None without a defense."""
+        return self._of_variant(UNAWARE)
+
+    def _of_variant(self, variant: str) -> TrialScores | None:
+        return next((scores for condition, scores in self.conditions.items() if condition.variant == variant), None)
+
+    @property
+    def size(self) -> int | None:
+        """Number of images of the artifact that the verdict is about; None for the whole client."""
+        return 1 if self.level == "image" else None
+
+    @property
+    def sign(self) -> int:
+        """1 where a higher score leaks more, else -1."""
+        return 1 if self.higher_leaks else -1
+
+    @property
+    def direction(self) -> Direction:
+        """The same as a `Direction`."""
+        return "higher_leaks" if self.higher_leaks else "lower_leaks"
+
+    @property
+    def main_scope(self) -> str:
+        """The scope that its positive control is tested in."""
+        return "client" if "client" in self.scopes else "domain"
+
+    def controls(self, scope: str, scores: TrialScores) -> dict[str, list[float]]:
+        """The controls of this scope, ``client`` or ``domain``, that the threat model allows and the evaluation has.
+
+        An adversary that knows the domain has its mean image and shares of labels without any artifact, so that in both
+        scopes it must beat those.
+        """
+        names = list(CLIENT_CONTROLS if scope == "client" else DOMAIN_CONTROLS)
+        if Capability.KNOWS_DOMAIN not in self.threat.capabilities:
+            names = [name for name in names if name not in KNOWN_DOMAIN_CONTROLS]
+        return {name: scores.headline[name] for name in names if name in scores.headline}
+
+    def perfect_score(self, scores: TrialScores) -> float | None:
+        """The score of a perfect attack: the task's, or the bound of the attack's own decoder; None where there is none."""
+        decoder = scores.headline.get("autoencoder")
+        return float(np.mean(decoder)) if self.perfect is None and decoder else self.perfect
+
+    def relevant_effect(self, scores: TrialScores) -> float:
+        """The least lead that matters, in the metric's unit."""
+        return self.relevant * (self._strongest(scores) if self.relative_to else 1.0)
+
+    def _strongest(self, scores: TrialScores) -> float:
+        """The mean score of the strongest of the controls that the relevant effect is relative to; else of the attack."""
+        controls = self.controls(self.main_scope, scores)
+        rows = [controls[name] for name in self.relative_to if name in controls] or [scores.headline["attack"]]
+        return self.sign * max(self.sign * float(np.mean(values)) for values in rows)
+
+    def hypothesis(self, scope: str, scores: TrialScores | None) -> Hypothesis | Absent:
+        """The hypothesis that these scores leak in this scope, or the reason why it cannot be tested."""
+        if self.failed:
+            return Absent(self.not_applicable or "", because="failed")
+        if self.not_applicable or scores is None:
+            return Absent(self.not_applicable or "nothing was evaluated at this level", "not_applicable")
+        if scope not in self.scopes:
+            return Absent(f"the {self.secret} is not asked for in the {scope} scope", "not_applicable")
+        controls = self.controls(scope, scores)
+        if any(not any(controls[name]) for name in self.relative_to if name in controls):
+            return Absent("the public prior already answers this exactly", "not_applicable")
+        needed = "other_client" if scope == "client" else "other_domain"
+        if needed not in controls:
+            return Absent(NO_OTHER_CLIENT if scope == "client" else "no client of another domain exists")
+        return self._hypothesis(scores, controls, scores.units)
+
+    def rise(self, size: int | None, scores: TrialScores) -> Hypothesis:
+        """The hypothesis that these scores, on several rounds, exceed those on one; all artifacts of a client are one unit."""
+        return self._hypothesis(scores, {ONE_ROUND: self.one_round(size).headline["attack"]}, scores.clients)
+
+    def _hypothesis(
+        self, scores: TrialScores, controls: Mapping[str, Sequence[float]], cluster: Sequence[str]
+    ) -> Hypothesis:
+        oriented = self.bounds if self.bounds is None or self.higher_leaks else (-self.bounds[1], -self.bounds[0])
+        oriented = None if self.metric in CONTINUOUS else oriented
+        return Hypothesis(
+            attack=self.sign * np.asarray(scores.headline["attack"]),
+            controls={name: self.sign * np.asarray(values) for name, values in controls.items()},
+            cluster=np.asarray(cluster),
+            bounds=oriented,
+            shared_variance=scores.shared_variance,
+            artifact_used=scores.artifact_used,
+        )
+
+    @property
+    def most_rounds(self) -> int:
+        """The largest number of rounds that were combined; 0 where none were."""
+        return max((rounds for rounds, _, _ in self.by_rounds), default=0)
+
+    def one_round(self, size: int | None) -> TrialScores:
+        """The scores on one round at this size."""
+        return self.conditions[Condition(rounds=1, n_images=size)]
+
+    def positive(self) -> TrialScores | None:
+        """The positive control's scores: of undefended single images (or whole clients), or at the deepest layer."""
+        layers = [scores for condition, scores in self.conditions.items() if condition.variant.startswith(LAYER)]
+        if self.undefended is None and layers:
+            return layers[-1]
+        return self.undefended or self.by_size.get(1)
+
+
+def to_tables(run: RunKey, scores: Mapping[str, AttackScores]) -> ScoreTables:
+    """The tables of these evaluations of one run, by the name of each evaluation; without candidates."""
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in SCHEMAS}
+    for name, attack in scores.items():
+        rows["evaluations"].append({"evaluation": name, **run._asdict(), **attack.columns()})
+        rows["scores"] += _score_rows(name, run, attack)
+        for condition, of_condition in attack.conditions.items():
+            rows["aggregates"] += [
+                {"evaluation": name, **_columns(condition), **row} for row in of_condition.aggregate_rows()
+            ]
+        rows["aggregates"] += [
+            {
+                "evaluation": name,
+                **_columns(Condition(variant=_PLANTED)),
+                "role": scope,
+                "metric": "power",
+                "value": power,
+                "direction": "neutral",
+            }
+            for scope, power in attack.planted.items()
+        ]
+    return ScoreTables.of_rows(rows)
+
+
+def _score_rows(name: str, run: RunKey, attack: AttackScores) -> Iterator[dict[str, Any]]:
+    same = {
+        "evaluation": name,
+        **run._asdict(),
+        "artifact": attack.kind,
+        "level": attack.level,
+        "adversary": attack.threat.role,
+        "attack": attack.attack,
+        "secret": attack.secret,
+    }
+    for condition, scores in attack.conditions.items():
+        for row in scores.score_rows(attack.metric):
+            client = {"domain": attack.domains.get(row["client"]), "is_shadow": row["client"] in attack.shadows}
+            yield {**same, **_columns(condition), **row, **client}
+
+
+def from_tables(tables: ScoreTables) -> dict[str, AttackScores]:
+    """The evaluations in these tables by name, in order.
+
+    Raises:
+        ValueError: Rows contradict each other, or a value is out of range.
+    """
+    blocks = _by_condition(_blocks(tables.scores.to_pandas()))
+    aggregates = _by_condition(tables.aggregates.to_pylist())
+    of_clients = _clients(tables.scores)
+    attacks = {}
+    for row in tables.evaluations.to_pylist():
+        columns = {name: value for name, value in row.items() if name not in ("evaluation", *RunKey._fields)}
+        name = row["evaluation"]
+        planted = {
+            aggregate["role"]: aggregate["value"]
+            for aggregate in aggregates.get(name, {}).pop(Condition(variant=_PLANTED), ())
+        }
+        conditions = {
+            condition: TrialScores.read(of_condition, aggregates[name].get(condition, ()), row["metric"])
+            for condition, of_condition in blocks.get(name, {}).items()
+        }
+        clients = of_clients.get(name, ())
+        try:
+            attacks[name] = AttackScores.read(
+                columns,
+                conditions=conditions,
+                planted=planted,
+                shadows=tuple(sorted(client for client, _, is_shadow in clients if is_shadow)),
+                domains={client: domain for client, domain, _ in clients if domain is not None},
+            )
+        except ValidationError as error:
+            raise ValueError(f"{name}: {one_line(error)}") from None
+    return attacks
+
+
+def _columns(condition: Condition) -> dict[str, Any]:
+    return {**condition._asdict(), "n_images": condition.n_images or 0}
+
+
+def _by_condition(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[Condition, list[Mapping[str, Any]]]]:
+    """The rows by evaluation and condition, in order."""
+    found: dict[str, dict[Condition, list[Mapping[str, Any]]]] = {}
+    for row in rows:
+        condition = Condition(row["variant"], row["rounds"], row["n_images"] or None)
+        found.setdefault(row["evaluation"], {}).setdefault(condition, []).append(row)
+    return found
+
+
+def _clients(scores: pa.Table) -> dict[str, list[tuple[str, str | None, bool]]]:
+    """By evaluation each client once, with its domain and whether it is a shadow client, in order."""
+    columns = ("evaluation", "client", "domain", "is_shadow")
+    clients: dict[str, list[tuple[str, str | None, bool]]] = {}
+    for evaluation, *client in dict.fromkeys(zip(*(scores[name].to_pylist() for name in columns), strict=True)):
+        clients.setdefault(evaluation, []).append(tuple(client))
+    return clients
+
+
+_BLOCK = ("evaluation", "variant", "rounds", "n_images", "role", "crossed_with", "metric", "repeat")
+
+
+def _blocks(scores: Any) -> list[dict[str, Any]]:
+    """The rows of one evaluation, condition, role, metric and repeat as one, with the values of its trials as lists.
+
+    Raises:
+        ValueError: A trial is missing or there twice.
+    """
+    blocks = []
+    trials = scores["trial"].to_numpy()
+    values = {name: scores[name].to_numpy() for name in ("unit", "client", "value")}
+    for key, places in scores.groupby(list(_BLOCK), sort=False).indices.items():
+        order = places[np.argsort(trials[places], kind="stable")]
+        if not np.array_equal(trials[order], np.arange(len(order))):
+            raise ValueError(f"want each trial once among the scores of {key[4]} in {key[0]}, got {len(order)} rows")
+        blocks.append({**dict(zip(_BLOCK, key, strict=True)), **{n: v[order].tolist() for n, v in values.items()}})
+    return blocks

@@ -1,0 +1,92 @@
+"""Tests of all hypotheses that a report's scores allow: each attack in each scope, its positive control, several rounds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fdgpriv.statistics.questions import Absent, Evidence
+from fdgpriv.statistics.rule import Hypothesis, Test, test
+from fdgpriv.verdicts.attack_scores import AttackScores
+
+SCOPES = ("client", "domain")
+_MIN_RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class AttackTests:
+    """The tests of one attack by one adversary on one kind of artifact.
+
+    Attributes:
+        scopes: By scope, the evidence, or why there is none.
+        positive: Of the positive control, in the main scope.
+        rises: By number of images, whether the most rounds exceed one round.
+        over_rounds: Whether the most rounds of whole clients beat every control; None where that was not evaluated.
+    """
+
+    scopes: Mapping[str, Evidence | Absent]
+    positive: Test | None
+    rises: Mapping[int | None, Test]
+    over_rounds: Evidence | Absent | None
+
+
+def attack_tests(
+    attacks: Mapping[str, AttackScores], seed: int, *, resamples: int | None = None, sharp: bool = True
+) -> dict[str, AttackTests]:
+    """The tests of every attack of a report, by key.
+
+    Args:
+        attacks: Their scores.
+        seed: Of the resampling.
+        resamples: Number of resamples; 400 times the number of tests by default, at least 2,000.
+        sharp: Whether resolutions are computed.
+    """
+    count = sum(len(attack.scopes) for attack in attacks.values() if attack.shared)
+    tester = _Tester(np.random.default_rng(seed), resamples or max(_MIN_RESAMPLES, 400 * count), sharp)
+    return {key: tester.tests_of(attack) for key, attack in attacks.items()}
+
+
+@dataclass(frozen=True)
+class _Tester:
+    rng: np.random.Generator
+    resamples: int
+    sharp: bool
+
+    def tests_of(self, attack: AttackScores) -> AttackTests:
+        positive = self._positive(attack)
+        scopes = {
+            scope: self._evidence(attack, attack.hypothesis(scope, attack.by_size.get(attack.size)), positive, scope)
+            for scope in SCOPES
+        }
+        most = {size: scores for rounds, size, scores in attack.by_rounds if rounds == attack.most_rounds}
+        rises = {
+            size: test(attack.rise(size, scores), self.rng, self.resamples, sharp=False)
+            for size, scores in most.items()
+        }
+        if None not in most:
+            return AttackTests(scopes, positive, rises, None)
+        scope = attack.main_scope
+        over_rounds = self._evidence(attack, attack.hypothesis(scope, most[None]), positive, scope)
+        return AttackTests(scopes, positive, rises, over_rounds)
+
+    def _positive(self, attack: AttackScores) -> Test | None:
+        scores = attack.positive()
+        hypothesis = None if scores is None else attack.hypothesis(attack.main_scope, scores)
+        if not isinstance(hypothesis, Hypothesis):
+            return None
+        return test(hypothesis, self.rng, self.resamples, sharp=False)
+
+    def _evidence(
+        self, attack: AttackScores, hypothesis: Hypothesis | Absent, positive: Test | None, scope: str
+    ) -> Evidence | Absent:
+        if isinstance(hypothesis, Absent):
+            return hypothesis
+        positive_scores = attack.positive()
+        return Evidence(
+            test(hypothesis, self.rng, self.resamples, sharp=self.sharp),
+            relevant=attack.relevant_effect(attack.by_size[attack.size]),
+            positive=positive,
+            planted=attack.planted.get(scope),
+            budget=f"{attack.budget}, {attack.auxiliary_images:,} auxiliary images",
+            relevant_there=None if positive_scores is None else attack.relevant_effect(positive_scores),
+        )
