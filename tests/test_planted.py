@@ -121,13 +121,13 @@ def test_a_leak_is_looked_for_where_it_just_matters(means: Sequence[float], shar
     one = entry({None: by_weight[0]})
     low, high = (one.hypothesis("client", by_weight[i]).leads() for i in (before, min(before + 1, 3)))
     wanted = power((1 - share) * low + share * high, np.random.default_rng(7))
-    assert planting._found(one, "client", by_weight, 7) == wanted
+    assert planting._power_at_relevant_lead(one, "client", by_weight, 7) == wanted
 
 
 def test_what_the_whole_positive_control_does_not_show_is_never_found() -> None:
     for means in ((0.0, 0.2, 0.5, 0.9), (0.0, 0.0, 0.0, 0.0), (-1.0, -1.0, -1.0, -1.0)):
         by_weight = [scores(mean, 0.01) for mean in means]
-        assert planting._found(entry({None: by_weight[0]}), "client", by_weight, 0) == 0
+        assert planting._power_at_relevant_lead(entry({None: by_weight[0]}), "client", by_weight, 0) == 0
 
 
 def test_single_images_are_planted_and_then_the_artifacts_that_leak_most() -> None:
@@ -184,14 +184,12 @@ def test_a_planted_leak_is_found_by_who_can_read(evaluator: Evaluator, blind: bo
 def test_a_planted_trial_asks_for_the_secret_of_few_images(evaluator: Evaluator, size: int | None) -> None:
     """In the client's whole artifact; where single images are shared, in another client's of the domain."""
     (one,) = evaluator.style_adversaries(threat("server"), (1, None))
-    found = planting._planted(one, size, 1, dict(enumerate(WEIGHTS, start=1000)), 3)
-    assert {trial.size for trial in found.trials} == {1000 + i for i in range(len(WEIGHTS))}
     whole = {trial.client: trial for trial in one.trials if trial.size is None}
-    place: Counter[tuple[str, int]] = Counter()
-    for trial in found.trials:
-        weight = WEIGHTS[trial.size - 1000]
-        leak = [t for t in one.trials if t.client == trial.client and t.size == 1][place[trial.client, trial.size]]
-        place[trial.client, trial.size] += 1
+    planted_trials = {weight: planting._planted(one, size, 1, weight, 3) for weight in WEIGHTS}
+    place: Counter[tuple[str, float]] = Counter()
+    for weight, trial in ((weight, trial) for weight, found in planted_trials.items() for trial in found.trials):
+        leak = [t for t in one.trials if t.client == trial.client and t.size == 1][place[trial.client, weight]]
+        place[trial.client, weight] += 1
         last = [t for t in one.trials if t.client == trial.client and t.size == 1][-1]
         where = (whole[trial.client].asked["attack"] if size is None else last.asked["other_client"])[0]
         base = where.observation
@@ -207,9 +205,9 @@ def test_a_planted_trial_asks_for_the_secret_of_few_images(evaluator: Evaluator,
         known = {0: identity(base.sent), 1: identity(single.observation.sent)}  # caches know these
         assert identity(planted.observation.sent) == known.get(weight, id(planted.observation.sent))
     singles = [c for c in one.calibration if c.size == 1]
-    assert len(found.calibration) == len(singles) * len(WEIGHTS) > 0
+    assert {len(found.calibration) for found in planted_trials.values()} == {len(singles)} != {0}
     known = {(c.client, c.size): c.one for c in one.calibration}
-    for trial in [c for c in found.calibration if c.size == 1000]:  # the artifact that a leak is planted in
+    for trial in planted_trials[0.0].calibration:  # the artifact that a leak is planted in
         tensors = trial.one.observation.artifact.tensors()
         bases = {
             client: other.truth.domain
@@ -226,23 +224,22 @@ def test_a_planted_trial_asks_for_the_secret_of_few_images(evaluator: Evaluator,
 def test_who_learns_practises_on_artifacts_with_the_same_leak(evaluator: Evaluator) -> None:
     """Each of few images, mixed at the trials' weight with one of a whole client of the same images, and told so."""
     (one,) = evaluator.style_adversaries(threat("server"), (1, None))
-    weights = {1000: 0.0, 1001: 0.4, 1002: 1.0}
+    weights = (0.0, 0.4, 1.0)
     domain, own = one.adversary.held[0], one.adversary
     plant = Plant(0.0, own.typical, False, own.seed)
     found = [
-        planting._learning(planting._planted(one, None, 1, {number: weight}, 3), 1, replace(plant, weight=weight))
-        for number, weight in weights.items()
+        planting._learning(planting._planted(one, None, 1, weight, 3), 1, replace(plant, weight=weight))
+        for weight in weights
     ]
 
     def mean(index: Sequence[int]) -> torch.Tensor:
         return own.make(domain.images, domain.labels, torch.tensor(index), generator(0)).tensors()["mean"]
 
     single, covers = mean([3]), list[torch.Tensor]()
-    for planted, (number, weight) in zip(found, weights.items(), strict=True):
+    for planted, weight in zip(found, weights, strict=True):
         adversary = planted.adversary
         assert adversary.sizes == (1,)
         assert adversary.cache is not own.cache
-        assert {trial.size for trial in planted.trials} == {c.size for c in planted.calibration} == {number}
         assert {o.n_images for trial in planted.trials for o in trial.observations()} == {1}
         assert {c.one.observation.n_images for c in planted.calibration} == {1}
         made = adversary.make(domain.images, domain.labels, torch.tensor([3]), generator(0))

@@ -30,25 +30,25 @@ from fdgpriv.verdicts.trial_scores import TrialScores
 from fdgpriv.view import Deferred
 
 WEIGHTS = (0.0, 0.15, 0.4, 1.0)
-FEWER = (0.0, 0.4, 1.0)  # where evaluating one is expensive, or learning anew is
-_CLEARLY = 1.5  # relevant effects
-_SURE = 0.8 * LEVEL  # Simes' p of a leak is at most that, whatever resampling adds
-_MOST = 6  # artifacts per client
-_ONE, _SOME = 1, 3  # artifacts per control: where images are drawn from expensive ones, and elsewhere
-_FIRST = 1000
+FEW_WEIGHTS = (0.0, 0.4, 1.0)  # where evaluating an artifact is expensive, or learning anew is
+ARTIFACTS_PER_CLIENT = 6
+_CLEAR_LEAD = 1.5  # relevant effects
+_CERTAIN_P = 0.8 * LEVEL  # Simes' p of a leak is at most that, whatever resampling adds
+_ALTERNATIVES, _FEW_ALTERNATIVES = 3, 1  # artifacts per control: fewer where images are drawn from expensive ones
+_WEIGHT_NUMBER = 1000  # stands in the place of the number of images
 
 
-def undecided(one: AttackScores, tests: AttackTests, asking: int) -> list[str]:
+def undecided(scores: AttackScores, tests: AttackTests, asking: int) -> list[str]:
     """The scopes in which "no leak found" depends on whether a planted leak is found; `asking` attacks ask the same."""
     return [
         scope
         for scope, evidence in tests.scopes.items()
         if isinstance(evidence, Evidence)
-        and one.shared
-        and not one.exact
+        and scores.shared
+        and not scores.exact
         and evidence.works
         and evidence.p is not None
-        and evidence.p > _SURE / asking  # else the question is a leak before the correction, which then decides
+        and evidence.p > _CERTAIN_P / asking  # else the question is a leak before the correction, which then decides
         and evidence.decided_by_planted_leak
     ]
 
@@ -56,7 +56,7 @@ def undecided(one: AttackScores, tests: AttackTests, asking: int) -> list[str]:
 def planted_power(
     trials: AttackTrials,
     adversaries: Sequence[AdversaryTrials],
-    one: AttackScores,
+    scores: AttackScores,
     scopes: Sequence[str],
     rng: torch.Generator,
     evaluated: Cache[list[ScoresByTask]] | None = None,
@@ -66,163 +66,170 @@ def planted_power(
     Args:
         trials: The attack and its evaluator.
         adversaries: With the trials that were evaluated.
-        one: The scores of one task on them.
+        scores: Of one task on them.
         scopes: Which are wanted.
         rng: Of the attack.
         evaluated: The scores on planted artifacts, shared by the tasks that the attack answers.
     """
-    found: dict[str, float] = {}
-    known = Cache[list[ScoresByTask]]() if evaluated is None else evaluated
-    for few in _leaking_sizes(one, scopes):
-        power_of = _power(trials, adversaries, one, scopes, few, rng, known)
-        found |= {scope: max(found.get(scope, 0.0), share) for scope, share in power_of.items()}
-        if all(found.get(scope, 0.0) >= POWER for scope in scopes):
+    power_by_scope: dict[str, float] = {}
+    cache = Cache[list[ScoresByTask]]() if evaluated is None else evaluated
+    for n_images in _leaking_sizes(scores, scopes):
+        power_at_size = _power(trials, adversaries, scores, scopes, n_images, rng, cache)
+        for scope, share in power_at_size.items():
+            power_by_scope[scope] = max(power_by_scope.get(scope, 0.0), share)
+        if all(power_by_scope.get(scope, 0.0) >= POWER for scope in scopes):
             break
-    return found
+    return power_by_scope
 
 
 def _power(
     trials: AttackTrials,
     adversaries: Sequence[AdversaryTrials],
-    one: AttackScores,
+    scores: AttackScores,
     scopes: Sequence[str],
-    few: int,
+    n_images: int,
     rng: torch.Generator,
     evaluated: Cache[list[ScoresByTask]],
 ) -> dict[str, float]:
-    """The same for the artifacts of `few` images."""
-    learned = trials.attack.learned
-    alternatives = _ONE if adversaries[0].adversary.expensive and trials.attack.task.draws_images else _SOME
-    size, own = one.size, adversaries[0].adversary
-    plant = Plant(0.0, own.typical if size is None else size, own.expensive, own.seed)
+    """The same where the planted artifacts are of `n_images` images."""
+    adversary, learned = adversaries[0].adversary, trials.attack.learned
+    are_few = adversary.expensive and trials.attack.task.draws_images
+    alternatives = _FEW_ALTERNATIVES if are_few else _ALTERNATIVES
+    n_base = adversary.typical if scores.size is None else scores.size
+    plant = Plant(0.0, n_base, adversary.expensive, adversary.seed)
 
     def evaluate(weight: float) -> list[ScoresByTask]:
-        planted = [_planted(adversary, size, few, {_FIRST: weight}, alternatives) for adversary in adversaries]
+        planted = [
+            _planted(adversary_trials, scores.size, n_images, weight, alternatives) for adversary_trials in adversaries
+        ]
         if learned:
-            planted = [_learning(adversary, few, replace(plant, weight=weight)) for adversary in planted]
-        planted = [adversary for adversary in planted if adversary.trials]
+            planted = [_learning(one, n_images, replace(plant, weight=weight)) for one in planted]
+        planted = [adversary_trials for adversary_trials in planted if adversary_trials.trials]
         return list(evaluate_tasks(trials.attack, planted, (), rng)[0].values()) if planted else []
 
     def scored(weight: float) -> list[TrialScores]:
-        by_task = evaluated.get((few, weight), lambda: evaluate(weight))
-        return [scores[one.task] for scores in by_task if one.task in scores]
+        by_task = evaluated.get((n_images, weight), lambda: evaluate(weight))
+        return [of_tasks[scores.task] for of_tasks in by_task if scores.task in of_tasks]
 
     seed = trials.evaluator.seed
-    least, *between, most = FEWER if learned or own.expensive else WEIGHTS
-    scores = scored(most)  # what is not found even there is found at no weight
-    if not scores or all(_found(one, scope, scores, seed) == 0 for scope in scopes):
-        return dict.fromkeys(scopes, 0.0) if scores else {}
+    least, *between, most = FEW_WEIGHTS if learned or adversary.expensive else WEIGHTS
+    by_weight = scored(most)  # what is not found even there is found at no weight
+    if not by_weight:
+        return {}
+    if all(_power_at_relevant_lead(scores, scope, by_weight, seed) == 0 for scope in scopes):
+        return dict.fromkeys(scopes, 0.0)
     for weight in (*reversed(between), least):
-        if not any(_reaches(one, scope, scores[0]) for scope in scopes):
+        if not any(_is_relevant(scores, scope, by_weight[0]) for scope in scopes):
             break  # at lower weights nothing reaches the relevant effect
-        scores = [*scored(weight), *scores]
-    return {scope: _found(one, scope, scores, seed) for scope in scopes}
+        by_weight = [*scored(weight), *by_weight]
+    return {scope: _power_at_relevant_lead(scores, scope, by_weight, seed) for scope in scopes}
 
 
-def _reaches(one: AttackScores, scope: str, scores: TrialScores) -> bool:
+def _is_relevant(attack: AttackScores, scope: str, scores: TrialScores) -> bool:
     """Whether the mean lead of these scores is at least the relevant effect."""
-    hypothesis = one.hypothesis(scope, scores)
-    return isinstance(hypothesis, Hypothesis) and _lead(hypothesis) >= one.relevant_effect(scores)
+    hypothesis = attack.hypothesis(scope, scores)
+    return isinstance(hypothesis, Hypothesis) and _mean_lead(hypothesis) >= attack.relevant_effect(scores)
 
 
-def _lead(hypothesis: Hypothesis) -> float:
+def _mean_lead(hypothesis: Hypothesis) -> float:
     """The mean lead over the strongest control."""
     return float(hypothesis.leads().mean(0).min())
 
 
-def _leaking_sizes(one: AttackScores, scopes: Sequence[str]) -> list[int]:
+def _leaking_sizes(attack: AttackScores, scopes: Sequence[str]) -> list[int]:
     """Numbers of images whose artifacts are planted until one leak is found: one, then that which leaks most, if clearly."""
     if not scopes:
         return []
-    best, most = 1, _CLEARLY
-    for size, scores in one.by_size.items():
-        leads = [
-            _lead(hypothesis) for scope in scopes if isinstance(hypothesis := one.hypothesis(scope, scores), Hypothesis)
-        ]
+    best, largest = 1, _CLEAR_LEAD
+    for size, scores in attack.by_size.items():
+        hypotheses = [attack.hypothesis(scope, scores) for scope in scopes]
+        leads = [_mean_lead(hypothesis) for hypothesis in hypotheses if isinstance(hypothesis, Hypothesis)]
         if size is None or size == 1 or not leads:
             continue
-        if (ratio := min(leads) / one.relevant_effect(scores)) >= most:
-            best, most = size, ratio
+        if (ratio := min(leads) / attack.relevant_effect(scores)) >= largest:
+            best, largest = size, ratio
     return [1] if best == 1 else [1, best]
 
 
-def _found(one: AttackScores, scope: str, by_weight: Sequence[TrialScores], seed: int) -> float:
+def _power_at_relevant_lead(attack: AttackScores, scope: str, by_weight: Sequence[TrialScores], seed: int) -> float:
     """How often the leak is found at the weight whose mean lead is the relevant effect; 0 where no weight reaches it."""
-    before: Array | None = None
-    error_before: Array | None = None
+    leads_below: Array | None = None
+    error_below: Array | None = None
     for scores in by_weight:
-        hypothesis = one.hypothesis(scope, scores)
+        hypothesis = attack.hypothesis(scope, scores)
         if not isinstance(hypothesis, Hypothesis):
             return 0.0
-        leads, lead, relevant = hypothesis.leads(), _lead(hypothesis), one.relevant_effect(scores)
+        leads, lead, relevant = hypothesis.leads(), _mean_lead(hypothesis), attack.relevant_effect(scores)
+        error = np.sqrt(hypothesis.shared)
         if lead >= relevant:
-            start = leads if before is None else before
+            start = leads if leads_below is None else leads_below
             low = float(start.mean(0).min())
             share = 1.0 if lead <= low else min(1.0, max(0.0, (relevant - low) / (lead - low)))
-            error = np.sqrt(hypothesis.shared)  # a convex combination's standard error is at most that of its parts
-            shared = ((1 - share) * (error if error_before is None else error_before) + share * error) ** 2
+            # a convex combination's standard error is at most that of its parts
+            shared = ((1 - share) * (error if error_below is None else error_below) + share * error) ** 2
             rng = np.random.default_rng(seed)
             return power((1 - share) * start + share * leads, rng, shared_variance=shared)
-        before, error_before = leads, np.sqrt(hypothesis.shared)
+        leads_below, error_below = leads, error
     return 0.0
 
 
 def _planted(
-    adversary_trials: AdversaryTrials, size: int | None, few: int, weights: Mapping[int, float], alternatives: int
+    adversary_trials: AdversaryTrials, size: int | None, n_images: int, weight: float, alternatives: int
 ) -> AdversaryTrials:
-    """The trials with planted leaks of artifacts of `few` images, at the weights by number, with so many of each control.
-
-    The weight's number stands in the place of the number of images.
-    """
+    """The trials with planted leaks of artifacts of `n_images` images, at this weight, with so many of each control."""
     bases = _bases(adversary_trials.trials, size)
-    chosen: dict[str, list[Trial]] = {}
+    by_client: dict[str, list[Trial]] = {}
     for trial in adversary_trials.trials:
-        if trial.size == few and trial.client in bases:
-            chosen.setdefault(trial.client, []).append(trial)
+        if trial.size == n_images and trial.client in bases:
+            by_client.setdefault(trial.client, []).append(trial)
     trials = [
-        _mixed_trial(trial, bases[client], weight, i, alternatives)
-        for i, weight in weights.items()
-        for client, some in chosen.items()
-        for trial in some[:_MOST]
+        _mixed_trial(trial, bases[client], weight, alternatives)
+        for client, of_client in by_client.items()
+        for trial in of_client[:ARTIFACTS_PER_CLIENT]
     ]
-    known = {c.client: c.one for c in adversary_trials.calibration if c.size == size}
+    calibration_bases = {trial.client: trial.one for trial in adversary_trials.calibration if trial.size == size}
     if size == 1:
-        known = _of_another(known)
+        calibration_bases = _pair_by_domain(calibration_bases)
     calibration = [
-        CalibrationTrial(c.client, i, _mixed(c.one, known[c.client], weight))
-        for i, weight in weights.items()
-        for c in adversary_trials.calibration
-        if c.size == few and c.client in known
+        CalibrationTrial(trial.client, _WEIGHT_NUMBER, _mixed(trial.one, calibration_bases[trial.client], weight))
+        for trial in adversary_trials.calibration
+        if trial.size == n_images and trial.client in calibration_bases
     ]
     return replace(adversary_trials, trials=trials, calibration=calibration)
 
 
-def _learning(planted: AdversaryTrials, few: int, plant: Plant) -> AdversaryTrials:
+def _learning(planted: AdversaryTrials, n_images: int, plant: Plant) -> AdversaryTrials:
     """The same trials for an adversary that simulates artifacts with the same leak, and knows of how many images it is."""
     return AdversaryTrials(
-        replace(planted.adversary, sizes=(few,), plant=plant, cache=Cache()),
+        replace(planted.adversary, sizes=(n_images,), plant=plant, cache=Cache()),
         [
-            replace(trial, asked={name: [_told(one, few) for one in ones] for name, ones in trial.asked.items()})
+            replace(
+                trial,
+                asked={
+                    role: [_with_n_images(scored, n_images) for scored in several]
+                    for role, several in trial.asked.items()
+                },
+            )
             for trial in planted.trials
         ],
-        [replace(c, one=_told(c.one, few)) for c in planted.calibration],
+        [replace(trial, one=_with_n_images(trial.one, n_images)) for trial in planted.calibration],
         planted.shifted,
     )
 
 
-def _told(one: ScoredObservation, n_images: int) -> ScoredObservation:
-    """The observation with this number of images."""
-    return replace(one, observation=replace(one.observation, n_images=n_images))
+def _with_n_images(scored: ScoredObservation, n_images: int) -> ScoredObservation:
+    """Reveals the image count to the adversary."""
+    return replace(scored, observation=replace(scored.observation, n_images=n_images))
 
 
-def _of_another(known: Mapping[str, ScoredObservation]) -> dict[str, ScoredObservation]:
-    """By client, another client's observation, of the same domain where there is one."""
-    found, names = {}, list(known)
-    for name, one in known.items():
-        near = [other for other in names if known[other].truth.domain == one.truth.domain]
-        some = near if len(near) > 1 else names
-        found[name] = known[some[some.index(name) - 1]]
-    return found
+def _pair_by_domain(by_client: Mapping[str, ScoredObservation]) -> dict[str, ScoredObservation]:
+    """Pairs each client with another client's observation, of the same domain where there is one."""
+    pairs, clients = {}, list(by_client)
+    for client, scored in by_client.items():
+        peers = [other for other in clients if by_client[other].truth.domain == scored.truth.domain]
+        candidates = peers if len(peers) > 1 else clients
+        pairs[client] = by_client[candidates[candidates.index(client) - 1]]
+    return pairs
 
 
 def _bases(trials: Sequence[Trial], size: int | None) -> dict[str, Mapping[str, Sequence[ScoredObservation]]]:
@@ -234,41 +241,44 @@ def _bases(trials: Sequence[Trial], size: int | None) -> dict[str, Mapping[str, 
     if size != 1:
         return asked
     return {
-        client: {**ones, "attack": ones["other_client"]} for client, ones in asked.items() if "other_client" in ones
+        client: {**by_role, "attack": by_role["other_client"]}
+        for client, by_role in asked.items()
+        if "other_client" in by_role
     }
 
 
 def _mixed_trial(
-    trial: Trial, bases: Mapping[str, Sequence[ScoredObservation]], weight: float, size: int, alternatives: int
+    trial: Trial, bases: Mapping[str, Sequence[ScoredObservation]], weight: float, alternatives: int
 ) -> Trial:
+    """The trial with the leak planted in the artifacts of its client and of each control; its bounds are left out."""
     asked = {
-        name: [_mixed(one, base, weight) for one, base in zip(ones[:alternatives], bases[name], strict=False)]
-        for name, ones in trial.asked.items()
-        if name in bases and name != "autoencoder"
+        role: [_mixed(leak, base, weight) for leak, base in zip(leaks[:alternatives], bases[role], strict=False)]
+        for role, leaks in trial.asked.items()
+        if role in bases and role != "autoencoder"
     }
-    return replace(trial, unit=trial.client, size=size, asked=asked, given={})
+    return replace(trial, unit=trial.client, size=_WEIGHT_NUMBER, asked=asked, given={})
 
 
-def _mixed(one: ScoredObservation, base: ScoredObservation, weight: float) -> ScoredObservation:
+def _mixed(leak: ScoredObservation, base: ScoredObservation, weight: float) -> ScoredObservation:
     """The observation of the mixture, with the secret of the few images; the senders are those of both.
 
     Artifacts are mixed in every round in which both were shared.
     """
 
-    def mixed(base: Deferred, leak: Deferred) -> Sent:
-        return Mixture(base.sent, leak.sent, weight)
+    def mixed(base_sent: Deferred, leak_sent: Deferred) -> Sent:
+        return Mixture(base_sent.sent, leak_sent.sent, weight)
 
-    shared = {round: earlier.shared for round, earlier in base.observation.earlier.items()}
+    base_rounds = {number: earlier.shared for number, earlier in base.observation.earlier.items()}
     observation = replace(
-        one.observation,
-        sent=Mixture(base.observation.sent, one.observation.sent, weight),
+        leak.observation,
+        sent=Mixture(base.observation.sent, leak.observation.sent, weight),
         n_images=base.observation.n_images,
         earlier={
-            round: replace(earlier, shared=Deferred(partial(mixed, shared[round], earlier.shared)))
-            for round, earlier in one.observation.earlier.items()
-            if round in shared
+            number: replace(earlier, shared=Deferred(partial(mixed, base_rounds[number], earlier.shared)))
+            for number, earlier in leak.observation.earlier.items()
+            if number in base_rounds
         },
         sender=base.observation.sender,
     )
-    truth = replace(one.truth, senders=one.truth.senders + base.truth.senders)
+    truth = replace(leak.truth, senders=leak.truth.senders + base.truth.senders)
     return ScoredObservation(observation, truth)
