@@ -120,7 +120,7 @@ def adversaries_of(
 
 
 def asked(adversaries: Sequence[AdversaryTrials]) -> list[ScoredObservation]:
-    return [one for each in adversaries for trial in each.trials for asks in trial.asked.values() for one in asks]
+    return [one for each in adversaries for trial in each.trials for asks in trial.by_role.values() for one in asks]
 
 
 def read(attack: Attack, adversaries: Sequence[AdversaryTrials], seed: int = 3) -> list[tuple[str, Tensor]]:
@@ -226,7 +226,7 @@ def test_an_attack_uses_only_what_it_is_granted(least: Fitted, name: str) -> Non
     said = read(attack, [one])
     assert bool((torch.random.get_rng_state() == state).all())
     assert_same_words(said, read(attack, [one]))
-    other = [dataclasses.replace(trial, asked={**trial.asked, "attack": [noisy(trial)]}) for trial in one.trials]
+    other = [dataclasses.replace(trial, by_role={**trial.by_role, "attack": [noisy(trial)]}) for trial in one.trials]
     changed = read(attack, [AdversaryTrials(one.adversary, other)])
     assert any(not torch.equal(a, b) for (_, a), (_, b) in zip(said, changed, strict=True))
     try:
@@ -302,7 +302,7 @@ class Tried:
 
 def noisy(trial: Trial) -> ScoredObservation:
     """The target's observation with noise for its artifact."""
-    (one,) = trial.asked["attack"]
+    (one,) = trial.by_role["attack"]
     rng = torch.Generator().manual_seed(sum(map(ord, trial.unit)))
     artifact = one.observation.artifact.map(lambda tensor: torch.rand(tensor.shape, generator=rng))
     return ScoredObservation(dataclasses.replace(one.observation, sent=artifact), one.truth)
@@ -310,9 +310,9 @@ def noisy(trial: Trial) -> ScoredObservation:
 
 def with_stand_ins(trial: Trial) -> Trial:
     """The trial asked also of noise, and of another client's artifact, which is then no control any more."""
-    other, *rest = trial.asked["other_client"]
+    other, *rest = trial.by_role["other_client"]
     return dataclasses.replace(
-        trial, asked={**trial.asked, "other_client": rest, "of noise": [noisy(trial)], "of another": [other]}
+        trial, by_role={**trial.by_role, "other_client": rest, "of noise": [noisy(trial)], "of another": [other]}
     )
 
 
@@ -390,7 +390,7 @@ def test_the_gan_draws_digits_that_no_control_draws(digits: Dataset) -> None:
 def test_a_gan_that_learns_nothing_draws_what_its_regression_predicts(fitted: Fitted, steps: int) -> None:
     """Steps so large that it diverges: on artifacts left out no correction does best."""
     (trials, *_) = fitted.shared.style_adversaries(threat("insider"), (1,), Images())
-    adversary, seen = trials.adversary, [one.asked["attack"][0].observation for one in trials.trials[:3]]
+    adversary, seen = trials.adversary, [one.by_role["attack"][0].observation for one in trials.trials[:3]]
     regression_of = import_module("attacks._inversion").ImageRegression.of
     regression = regression_of(adversary, "rbf")
     expected = regression(regression.simulated.standardised(adversary.vectors(seen))).clamp(0, 1)

@@ -62,8 +62,8 @@ def asked(evaluator: Evaluator, sizes: Sequence[int | None] = (1, None)) -> list
 
 def means(adversaries: Sequence[AdversaryTrials]) -> dict[int, Tensor]:
     """The true mean image behind each artifact, those of the calibration included."""
-    pairs = [trial.asked["attack"][0] for one in adversaries for trial in one.trials]
-    pairs += [trial.one for one in adversaries for trial in one.calibration]
+    pairs = [trial.by_role["attack"][0] for one in adversaries for trial in one.trials]
+    pairs += [trial.scored for one in adversaries for trial in one.calibration]
     return {id(one.observation.sent): one.truth.mean_image for one in pairs}
 
 

@@ -38,7 +38,7 @@ def asked(
 def test_images_are_trusted_as_far_as_they_are_right(evaluator: Evaluator, role: str, rng: torch.Generator) -> None:
     """PSNR falls with noise, and so does the weight; of an attack that is right half-way it is 0.5."""
     (one,) = asked(evaluator, role, Images(), (1,))
-    true = [trial.one.truth.images[0] for trial in one.calibration]
+    true = [trial.scored.truth.images[0] for trial in one.calibration]
 
     def weight(predictions: Sequence[Prediction], trials: Sequence[CalibrationTrial] = one.calibration) -> float:
         return artifact_weights(Images(), one.adversary, trials, predictions, one.shifted)[1]
@@ -51,9 +51,9 @@ def test_images_are_trusted_as_far_as_they_are_right(evaluator: Evaluator, role:
     assert falling == sorted(falling, reverse=True)
     drawn, half_way = [torch.rand(3, 32, 32, generator=rng) for _ in true], []
     for image, trial in zip(drawn, one.calibration, strict=True):
-        mean = without_artifact(Images(), one.adversary, image, trial.one.truth.domain)
-        known = replace(trial.one.truth, source=(0.5 * image + 0.5 * mean)[None], index=torch.tensor([0]))
-        half_way.append(replace(trial, one=ScoredObservation(trial.one.observation, known)))
+        mean = without_artifact(Images(), one.adversary, image, trial.scored.truth.domain)
+        known = replace(trial.scored.truth, source=(0.5 * image + 0.5 * mean)[None], index=torch.tensor([0]))
+        half_way.append(replace(trial, scored=ScoredObservation(trial.scored.observation, known)))
     assert weight(drawn, half_way) == 0.5
 
 
@@ -125,7 +125,7 @@ def p_below(task: Task, adversaries: Sequence[AdversaryTrials], size: int | None
     alone: list[float] = []
     for one in adversaries:
         like = Noise(task).infer(
-            one.adversary, [trial.asked["attack"][0].observation for trial in one.trials], generator(0)
+            one.adversary, [trial.by_role["attack"][0].observation for trial in one.trials], generator(0)
         )
         for trial, form in zip(one.trials, like, strict=True):
             if trial.size == size:

@@ -218,7 +218,7 @@ def test_a_client_s_members_are_known_by_all_layers_rounds_and_correlations(
 
     evaluator = renewed.evaluator()
     (asked,) = evaluator.adversaries(evaluator.target(KIND), threat("server"), (None,), Members())
-    ones = [trial.asked["attack"][0] for trial in asked.trials]
+    ones = [trial.by_role["attack"][0] for trial in asked.trials]
 
     def area(rounds: int = 2) -> float:
         attack = Attack.named("statistics_membership").configured({"rounds": rounds})

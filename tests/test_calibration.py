@@ -101,9 +101,11 @@ def test_calibration_is_on_simulated_clients_with_held_back_images(
         assert [trial.size for trial in one.calibration].count(1) == 72
         held_back = set().union(*(keys(domain.images) for domain in one.adversary.held_back))
         for trial in one.calibration:
-            known = trial.one.truth
+            known = trial.scored.truth
             assert trial.client not in evaluator.population.clients
-            assert known.count == trial.one.observation.n_images == (one.adversary.typical if trial.size is None else 1)
+            assert (
+                known.count == trial.scored.observation.n_images == (one.adversary.typical if trial.size is None else 1)
+            )
             shown = keys(known.images) | keys(known.pool, known.candidates)
             assert not shown & private
             assert one.shifted or shown <= held_back
@@ -116,7 +118,7 @@ def test_candidates_of_simulated_artifacts_are_the_simulated_clients_images(
 ) -> None:
     for one in by_role[role]:
         for trial in one.calibration:
-            seen, known = trial.one.observation, trial.one.truth
+            seen, known = trial.scored.observation, trial.scored.truth
             assert torch.equal(seen.candidates, known.candidates)
             assert torch.equal(seen.membership_candidates, known.membership_candidates)
             assert one.adversary.candidates is known.pool
@@ -156,7 +158,7 @@ def test_simulated_clients_are_made_once_for_all_attacks(fitted: Fitted) -> None
     evaluator = fitted.evaluator()
     target, known = evaluator.target(StyleStatistics.kind), threat("third_party")
     first, second = (
-        {one.client: one.one.truth.source for one in evaluator.adversaries(target, known, sizes)[0].calibration}
+        {one.client: one.scored.truth.source for one in evaluator.adversaries(target, known, sizes)[0].calibration}
         for sizes in ((1, None), (None,))
     )
     assert first.keys() == second.keys()

@@ -713,7 +713,7 @@ def style_simulator(evaluator: Evaluator) -> StyleSimulator:
 
 def test_the_whole_clients_observation_is_about_the_style_on_the_wire(tiny: Dataset) -> None:
     evaluator = ccst_on(tiny).evaluator()
-    evidence = evaluator.evidence
+    evidence = evaluator.recorded_styles
     assert evaluator.template.level == "client"
     assert evaluator.layers() == ("stage1", "stage2", "stage3")
     for name, artifact in evidence.wire.items():
@@ -725,20 +725,20 @@ def test_the_whole_clients_observation_is_about_the_style_on_the_wire(tiny: Data
     whole = [trial for trial in adversary_trials.trials if trial.size is None and trial.client in evidence.wire]
     assert len(whole) == 3
     for trial in whole:
-        asked = trial.asked["attack"][0].observation.artifact
+        asked = trial.by_role["attack"][0].observation.artifact
         assert torch.equal(asked.vector(), evidence.wire[trial.client].vector())
 
 
 def test_where_single_styles_cross_the_whole_clients_observation_is_not_one_of_them(tiny: Dataset) -> None:
     evaluator = ccst_on(tiny, style="single", images_per_style="9").evaluator()
     assert evaluator.template.level == "image"
-    evidence = evaluator.evidence
+    evidence = evaluator.recorded_styles
     adversaries = evaluator.style_adversaries(threat("client"), (1, None))
     trials = [trial for adversary_trials in adversaries for trial in adversary_trials.trials]
     assert {trial.size for trial in trials} == {1, None}
     for trial in trials:
         mean, std = evidence.styles(evaluator.population.data(trial.client).images, "stage3")
-        observation = trial.asked["attack"][0].observation
+        observation = trial.by_role["attack"][0].observation
         assert observation.artifact.level == ("image" if trial.size == 1 else "client")
         if trial.size is None:
             expected = style_simulator(evaluator).draft(mean, std, "client").finish().vector()
@@ -748,15 +748,15 @@ def test_where_single_styles_cross_the_whole_clients_observation_is_not_one_of_t
 def test_a_malicious_client_holds_another_domain_where_every_style_goes_to_every_client(tiny: Dataset) -> None:
     evaluator = ccst_on(tiny, 6).evaluator()
     main = evaluator.population.main_domain
-    assert len(evaluator.evidence.receiver) == 6
-    assert all(main(client) != main(holder) for client, holder in evaluator.evidence.receiver.items())
+    assert len(evaluator.recorded_styles.receiver) == 6
+    assert all(main(client) != main(holder) for client, holder in evaluator.recorded_styles.receiver.items())
 
 
 def test_the_gaussian_mechanism_protects_what_is_shared_and_refuses_an_uncountable_budget(tiny: Dataset) -> None:
     defended = ccst_on(tiny, defense="gaussian:epsilon=4")
     assert vars(defended.defense)["releases"] == 1
     evaluator = defended.evaluator()
-    evidence = evaluator.evidence
+    evidence = evaluator.recorded_styles
     for name, artifact in evidence.wire.items():
         mean, std = evidence.styles(defended.population.data(name).images, "stage3")
         assert not torch.equal(artifact.mean, style_simulator(evaluator).draft(mean, std, "client").finish().mean)

@@ -719,10 +719,10 @@ def test_a_translator_tells_where_it_gains_on_both_controls(low: float, verdict:
 def test_style_space_against_a_loop(fitted: Fitted) -> None:
     evaluator = fitted.evaluator()
     found = style_space(evaluator)
-    assert evaluator.evidence is not None
+    assert evaluator.recorded_styles is not None
     layer, population = evaluator.template.at, evaluator.population
     points = torch.cat(
-        [torch.cat(evaluator.evidence.of_client(d.images, layer), 1) for d in population.clients.values()]
+        [torch.cat(evaluator.recorded_styles.of_client(d.images, layer), 1) for d in population.clients.values()]
     ).double()
     points = (points - points.mean(0)) / points.std(0)
     domain = torch.cat([population.domain_of[name] for name in population.clients]).tolist()

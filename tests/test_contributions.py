@@ -89,7 +89,7 @@ def area_of(evaluator: Evaluator, name: str = "attack", size: int | None = None,
     """The mean AUC of the default attack on artifacts of this name and size, by default those of whole clients."""
     (asked,) = sittings_of(evaluator, "model_state", "server", (size,))
     adversary = dataclasses.replace(asked.adversary, cache=Cache(), **given)
-    ones = [trial.asked[name][0] for trial in asked.trials if trial.size == size]
+    ones = [trial.by_role[name][0] for trial in asked.trials if trial.size == size]
     found, _ = inferred(attack_of(), adversary, [one.observation for one in ones], generator(1))
     return float(auc(found, [one.truth for one in ones]).mean())
 
@@ -116,7 +116,7 @@ def test_candidates_are_one_batch_where_clients_train_in_batches(
     monkeypatch.setattr(contributions, "normalise_as_one_batch", lambda _, images: batches.append(len(images)))
     area_of(thrice)
     (asked,) = sittings_of(thrice, "model_state", "server", (None,))
-    every = torch.cat([trial.asked["attack"][0].observation.membership_candidates for trial in asked.trials]).unique()
+    every = torch.cat([trial.by_role["attack"][0].observation.membership_candidates for trial in asked.trials]).unique()
     assert len(batches) % 3 == 0
     assert len(every) / 2 <= sum(batches) / 3 <= len(every)
     batches.clear()
@@ -140,7 +140,7 @@ def test_outputs_under_a_trusted_model_s_statistics_are_not_those_under_an_untru
     observation = dataclasses.replace(
         sittings_of(trained(60, 3, 4, rounds=1), "model_state", "server", (None,))[0]
         .trials[0]
-        .asked["attack"][0]
+        .by_role["attack"][0]
         .observation,
         sent=model,
         membership_candidates=index,

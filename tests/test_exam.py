@@ -68,7 +68,7 @@ def trials(adversaries: Sequence[AdversaryTrials], size: int | str | None = "any
 
 
 def attacked(trial: Trial) -> Observation:
-    (asked,) = trial.asked["attack"]
+    (asked,) = trial.by_role["attack"]
     return asked.observation
 
 
@@ -159,7 +159,7 @@ def test_an_insider_holds_half_of_each_client_and_is_not_asked_for_that_half(
             assert evaluator.population.sources[evaluator.population.main_domain(client)] == domain.name
     for trial in adversary_trials.trials:
         assert not {key(image) for image in trial.truth.images} & set(leaked)
-        for asks in trial.asked.values():
+        for asks in trial.by_role.values():
             assert not any({key(image) for image in asked.truth.images} & set(leaked) for asked in asks)
 
 
@@ -221,7 +221,7 @@ COMPARED = ("attack", "random_style", "other_client", "other_domain")
 @EACH_ROLE
 def test_every_target_has_the_controls(by_role: ByRole, role: str) -> None:
     for trial in trials(by_role[role]):
-        asks = {name: len(asked) for name, asked in trial.asked.items()}
+        asks = {name: len(asked) for name, asked in trial.by_role.items()}
         assert asks["attack"] == 1
         assert asks["random_style"] == ALTERNATIVES
         assert 1 <= asks["other_client"] <= ALTERNATIVES
@@ -233,24 +233,24 @@ def test_every_target_has_the_controls(by_role: ByRole, role: str) -> None:
 def test_one_artifact_stands_in_for_each_control_where_that_is_asked(evaluator: Evaluator) -> None:
     few = dataclasses.replace(evaluator, alternatives=1)
     for trial in trials(few.style_adversaries(threat("server"), (1, None), Images())):
-        assert {len(one) for ones in (trial.asked, trial.given) for one in ones.values()} == {1}
+        assert {len(one) for ones in (trial.by_role, trial.given) for one in ones.values()} == {1}
 
 
 @EACH_ROLE
 def test_target_and_controls_look_alike_to_the_adversary(by_role: ByRole, role: str) -> None:
     """Nor does an observation say whose artifact it is; and all are scored against the target's own truth."""
     for trial in trials(by_role[role]):
-        for asked in (asked for name in COMPARED for asked in trial.asked[name]):
+        for asked in (asked for name in COMPARED for asked in trial.by_role[name]):
             parts = (field.name for field in dataclasses.fields(GroundTruth) if field.name != "senders")
             assert all(getattr(asked.truth, name) is getattr(trial.truth, name) for name in parts)
-        first, *others = [asked.observation for name in COMPARED for asked in trial.asked[name]]
+        first, *others = [asked.observation for name in COMPARED for asked in trial.by_role[name]]
         shapes = {name: tensor.shape for name, tensor in first.artifact.tensors().items()}
         for other in others:
             assert other.n_images == first.n_images
             assert torch.equal(other.candidates, first.candidates)
             assert other.artifact.facts() == first.artifact.facts()
             assert {name: tensor.shape for name, tensor in other.artifact.tensors().items()} == shapes
-    every = [asked for trial in trials(by_role[role]) for asks in trial.asked.values() for asked in asks]
+    every = [asked for trial in trials(by_role[role]) for asks in trial.by_role.values() for asked in asks]
     (named,) = {asked.observation.artifact.client for asked in every}
     assert named not in {trial.client for trial in trials(by_role[role])}
 
@@ -289,7 +289,7 @@ def test_an_artifact_is_of_the_images_it_is_scored_against(by_role: ByRole, fitt
         assert torch.allclose(observation.artifact.std, std.mean(0), atol=1e-5)
         assert torch.allclose(observation.artifact.mean_var, mean.var(0, correction=0), atol=1e-5)
     for trial in trials(by_role["server"], None)[::3]:  # the autoencoder is shown one image's, undefended
-        for asked in trial.asked["autoencoder"]:
+        for asked in trial.by_role["autoencoder"]:
             mean, _ = as_a_client(fitted, asked.truth.images, "paper_eps")
             assert len(asked.truth.images) == 1
             assert torch.allclose(asked.observation.artifact.mean, mean[0], atol=1e-5)
@@ -306,7 +306,7 @@ def test_other_clients_are_of_the_same_domain_and_other_domains_of_another(
         known = 0
         for trial in everyone:
             for name, same in (("other_client", True), ("other_domain", False)):
-                for asked in trial.asked[name]:
+                for asked in trial.by_role[name]:
                     other = whose.get(key(asked.observation.artifact.vector()))
                     if other is not None:
                         known += 1
@@ -389,9 +389,9 @@ def test_the_same_seed_lays_out_the_same_trials(fitted: Fitted, by_role: ByRole)
     for one, other in zip(by_role["client"], again, strict=True):
         assert [trial.unit for trial in one.trials] == [trial.unit for trial in other.trials]
         for a, b in zip(one.trials, other.trials, strict=True):
-            assert list(a.asked) == list(b.asked)
-            for name, asks in a.asked.items():
-                for x, y in zip(asks, b.asked[name], strict=True):
+            assert list(a.by_role) == list(b.by_role)
+            for name, asks in a.by_role.items():
+                for x, y in zip(asks, b.by_role[name], strict=True):
                     assert torch.equal(x.observation.artifact.vector(), y.observation.artifact.vector())
                     assert torch.equal(x.observation.candidates, y.observation.candidates)
                     assert torch.equal(x.truth.images, y.truth.images)
@@ -406,7 +406,7 @@ def test_another_layer_has_its_own_channels_and_nothing_from_the_wire(fitted: Fi
         assert artifact.at == layer
         expected = adversary_trials.adversary.styles(adversary_trials.adversary.auxiliary[0].images)[0].shape[1]
         assert artifact.mean.shape == (expected,)
-        assert "autoencoder" not in adversary_trials.trials[0].asked
+        assert "autoencoder" not in adversary_trials.trials[0].by_role
 
 
 # Federations of other shapes
@@ -564,12 +564,12 @@ def test_an_observation_that_stands_for_several_controls_is_read_once(
             return super().infer(adversary, observations, rng)
 
     one, two = made_up("a", 0, 1, 7), made_up("b", 1, 1, 0)
-    (mine,) = two.asked["attack"]
+    (mine,) = two.by_role["attack"]
     shared = dataclasses.replace(
-        one, asked={**one.asked, "other_client": [ScoredObservation(mine.observation, one.truth)]}
+        one, by_role={**one.by_role, "other_client": [ScoredObservation(mine.observation, one.truth)]}
     )
     again = dataclasses.replace(mine.observation)
-    apart = dataclasses.replace(one, asked={**one.asked, "other_client": [ScoredObservation(again, one.truth)]})
+    apart = dataclasses.replace(one, by_role={**one.by_role, "other_client": [ScoredObservation(again, one.truth)]})
     found = evaluate_trials(Listener(), [AdversaryTrials(adversary, [shared, two])], (1,), rng)[0]
     assert found == evaluate_trials(Listener(), [AdversaryTrials(adversary, [apart, two])], (1,), rng)[0]
     assert asked == [4, 5]

@@ -126,7 +126,7 @@ def test_images_are_learned_from_latents_without_any_simulated_update(evaluator:
 def test_nothing_is_recovered_from_noise(evaluator: Evaluator) -> None:
     """An artifact of noise has the norm of a true one, and no image behind it."""
     (adversary_trials,) = adversaries_of(evaluator)
-    (one,) = adversary_trials.trials[0].asked["attack"]
+    (one,) = adversary_trials.trials[0].by_role["attack"]
     assert one.observation.received_model is not None
     sent = one.observation.received_model.state
     rng = generator(1)
@@ -252,7 +252,7 @@ def test_the_prior_s_weight_is_that_which_draws_held_back_images_best(
 ) -> None:
     (adversary_trials,) = adversaries_of(evaluator)
     adversary = adversary_trials.adversary
-    (one,) = adversary_trials.trials[0].asked["attack"]
+    (one,) = adversary_trials.trials[0].by_role["attack"]
     truth = [images[0] for _, images, _ in batch_labels.held_back_updates(adversary, one.observation.received_model, 1)]
     assert truth
     part: Any = Attack.named("gradient_inversion").configured({"bn": 0.0, "steps": 2, "simulations": 2})
@@ -270,7 +270,7 @@ def test_the_prior_s_weight_is_that_which_draws_held_back_images_best(
 
 def test_at_infinity_the_prior_image_itself_is_drawn(evaluator: Evaluator) -> None:
     (adversary_trials,) = adversaries_of(evaluator)
-    adversary, (one,) = adversary_trials.adversary, adversary_trials.trials[0].asked["attack"]
+    adversary, (one,) = adversary_trials.adversary, adversary_trials.trials[0].by_role["attack"]
     part: Any = Attack.named("gradient_inversion").configured({"bn": 0.0, "simulations": 2, "steps": 3, "lr": 0.01})
     model = network(adversary)
     (found,) = part._read(adversary, model, [one.observation])

@@ -42,7 +42,7 @@ def of_single_images(
     monkeypatch.setattr(histogram, "KernelRidge", type("Ours", (Recorded,), {"calls": (calls := [])}))
     attack = Attack.named("label_histogram").configured({"simulations": 240, "looks": 5, "in_each": 12})
     one = little.evaluator().style_adversaries(threat(role), (1, None))[0]
-    attack.infer(one.adversary, [t.asked["attack"][0].observation for t in one.trials[:40]], torch.Generator())
+    attack.infer(one.adversary, [t.by_role["attack"][0].observation for t in one.trials[:40]], torch.Generator())
     single = [call for call in calls if bool((call[1].max(1).values == 1).all())]
     assert 0 < len(single) < len(calls)
     for inputs, _, groups, loss in calls:

@@ -187,11 +187,11 @@ def test_a_heads_layer_is_its_last_with_one_entry_for_each_class(bias: bool, rng
 def test_models_tell_labels_and_another_clients_do_not(fitted: Fitted) -> None:
     evaluator, attack = fitted.shared, Attack.named("label_histogram").configured({"last_layer_simulations": 9})
     (asked,) = AttackTrials(evaluator, attack, threat("server")).adversaries(evaluator.target("model_state"), (None,))
-    wholes = [t for t in asked.trials if t.client in fitted.population.clients and "other_client" in t.asked]
+    wholes = [t for t in asked.trials if t.client in fitted.population.clients and "other_client" in t.by_role]
     truths = [trial.truth for trial in wholes]
 
     def error(control: str) -> float:
-        observations = [trial.asked[control][0].observation for trial in wholes]
+        observations = [trial.by_role[control][0].observation for trial in wholes]
         predicted = attack.infer(asked.adversary, observations, torch.Generator())
         return float(attack.task.score(list(predicted), truths).mean())
 

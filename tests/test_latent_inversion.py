@@ -76,7 +76,7 @@ def test_both_routes_draw_images(inverted: Fitted, latents: str) -> None:
     (adversary_trials,) = evaluator.adversaries(
         evaluator.target(ClassifierHead.kind), threat("server"), (1, None), Images()
     )
-    observations = [trial.asked["attack"][0].observation for trial in adversary_trials.trials]
+    observations = [trial.by_role["attack"][0].observation for trial in adversary_trials.trials]
     predictions, _ = inferred(attack, adversary_trials.adversary, observations, generator(0))
     for observation, prediction in zip(observations, predictions, strict=True):
         assert prediction.shape == (min(3, observation.n_images), 3, 32, 32)

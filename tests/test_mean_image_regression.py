@@ -39,7 +39,7 @@ def test_rounds_are_evenly_spaced_and_the_last_is_read(evaluator: Evaluator) -> 
     for length, numbers in ((1, [0]), (3, [0, 1, 2]), (4, [0, 1, 2, 3]), (16, [3, 7, 11, 15]), (5, [0, 1, 2, 4])):
         assert list(spaced(range(length), attack.rounds)) == numbers
     (one,) = evaluator.adversaries(evaluator.target(STYLES), threat("server"), (None,), attack.task)
-    attack.infer(one.adversary, [one.trials[0].asked["attack"][0].observation], generator(0))
+    attack.infer(one.adversary, [one.trials[0].by_role["attack"][0].observation], generator(0))
     assert one.adversary.view_read.rounds == {0, 1}
 
 

@@ -219,13 +219,13 @@ def scores_of(
 
 
 def standing_in(trial: Trial, name: str) -> Trial:
-    found = trial.asked.get(name, [])
+    found = trial.by_role.get(name, [])
     if name == "noise":
-        (one,) = trial.asked["attack"]
+        (one,) = trial.by_role["attack"]
         rng = torch.Generator().manual_seed(sum(map(ord, trial.unit)))
         artifact = one.observation.artifact.map(lambda tensor: torch.rand(tensor.shape, generator=rng))
         found = [ScoredObservation(dataclasses.replace(one.observation, sent=artifact), one.truth)]
-    return dataclasses.replace(trial, asked={**trial.asked, "attack": found})
+    return dataclasses.replace(trial, by_role={**trial.by_role, "attack": found})
 
 
 def interval(scores: TrialScores) -> tuple[float, float]:
@@ -259,7 +259,7 @@ def test_what_a_client_learned_by_heart_is_found(memorised: Evaluator, settings:
 def test_online_shadows_tell_which_image_a_client_trained_on(shared: Evaluator) -> None:
     """Of images that all were there in earlier rounds, or were not; for shadows that saw them or did not."""
     (adversary_trials,) = sittings_of(shared, "model_state", "server", (1,))
-    items = [dataclasses.replace(item, asked={"attack": item.asked["attack"]}) for item in adversary_trials.trials]
+    items = [dataclasses.replace(item, by_role={"attack": item.by_role["attack"]}) for item in adversary_trials.trials]
     scores = evaluate_trials(
         attack_of(shadows=40, online=True), [AdversaryTrials(adversary_trials.adversary, items)], (), generator(4)
     )[0][1]
@@ -290,7 +290,7 @@ def test_of_the_shared_model_strangers_are_asked_about_not_other_models(shared: 
     (adversary_trials,) = shared.adversaries(subject, threat("server"), (None,))
     total = sum(len(data) for data in population.clients.values())
     for item in adversary_trials.trials:
-        (attack,) = item.asked["attack"]
+        (attack,) = item.by_role["attack"]
         assert attack.observation.n_images == item.truth.count == total
         inside = adversary_trials.adversary.candidates[attack.observation.membership_candidates][attack.truth.members]
         own = {float(image.sum()) for image in population.data(item.client).images}
@@ -298,7 +298,7 @@ def test_of_the_shared_model_strangers_are_asked_about_not_other_models(shared: 
         assert len(inside) > 0
         model = attack.observation.artifact.tensors()
         for name, near in (("other_client", True), ("other_domain", False)):
-            for ask in item.asked[name]:
+            for ask in item.by_role[name]:
                 assert all(tensor is model[key] for key, tensor in ask.observation.artifact.tensors().items())
                 out = {
                     float(image.sum())
@@ -350,7 +350,7 @@ def test_what_one_adversary_heard_of_the_shared_model_the_next_is_not_told_other
         by_artifact: dict[int, list[torch.Tensor]] = {}
         predictions: list[torch.Tensor] = []
         for adversary_trials in sittings_of(evaluator, "global_model", role, (1, None)):
-            some = [a.observation for item in adversary_trials.trials for asks in item.asked.values() for a in asks]
+            some = [a.observation for item in adversary_trials.trials for asks in item.by_role.values() for a in asks]
             for observation in some:
                 by_artifact.setdefault(identity(observation.sent), []).append(observation.membership_candidates)
             predictions += inferred(attack_of(), adversary_trials.adversary, some, generator(1))[0]
@@ -374,7 +374,7 @@ def test_truth_is_sealed(shared: Evaluator, subject: str, statistic: str) -> Non
         population = populate(confetti(60, 3), "domain-0", "single", 4, 0)
         evaluator = dataclasses.replace(shared, population=population)
         (adversary_trials,) = evaluator.adversaries(evaluator.target(subject), threat("server"), (None,))
-        asked = [ask for item in adversary_trials.trials[:3] for asks in item.asked.values() for ask in asks]
+        asked = [ask for item in adversary_trials.trials[:3] for asks in item.by_role.values() for ask in asks]
         if destroyed:
             for data in population.clients.values():
                 data.images.fill_(torch.nan)

@@ -510,7 +510,7 @@ def test_the_examination_makes_the_artifact_of_any_group_of_images(audited: Fitt
     data = audited.population.clients
     clustered = 0
     for trial in [trial for trial in adversary_trials.trials if trial.client in data]:
-        shared = trial.asked["attack"][0].observation.artifact
+        shared = trial.by_role["attack"][0].observation.artifact
         if trial.size is None:
             images = data[trial.client].images
             sent = [a for a in crossed(audited.transcript, StyleStatistics) if a.client == trial.client]

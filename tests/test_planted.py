@@ -191,9 +191,9 @@ def test_a_planted_trial_asks_for_the_secret_of_few_images(evaluator: Evaluator,
         leak = [t for t in one.trials if t.client == trial.client and t.size == 1][place[trial.client, weight]]
         place[trial.client, weight] += 1
         last = [t for t in one.trials if t.client == trial.client and t.size == 1][-1]
-        where = (whole[trial.client].asked["attack"] if size is None else last.asked["other_client"])[0]
+        where = (whole[trial.client].by_role["attack"] if size is None else last.by_role["other_client"])[0]
         base = where.observation
-        planted, single = trial.asked["attack"][0], leak.asked["attack"][0]
+        planted, single = trial.by_role["attack"][0], leak.by_role["attack"][0]
         assert (trial.unit, trial.given) == (trial.client, {})
         assert planted.truth.members is single.truth.members
         # what either client trained on is no non-member
@@ -206,9 +206,9 @@ def test_a_planted_trial_asks_for_the_secret_of_few_images(evaluator: Evaluator,
         assert identity(planted.observation.sent) == known.get(weight, id(planted.observation.sent))
     singles = [c for c in one.calibration if c.size == 1]
     assert {len(found.calibration) for found in planted_trials.values()} == {len(singles)} != {0}
-    known = {(c.client, c.size): c.one for c in one.calibration}
+    known = {(c.client, c.size): c.scored for c in one.calibration}
     for trial in planted_trials[0.0].calibration:  # the artifact that a leak is planted in
-        tensors = trial.one.observation.artifact.tensors()
+        tensors = trial.scored.observation.artifact.tensors()
         bases = {
             client: other.truth.domain
             for (client, n), other in known.items()
@@ -218,7 +218,7 @@ def test_a_planted_trial_asks_for_the_secret_of_few_images(evaluator: Evaluator,
             assert list(bases) == [trial.client]
         else:
             assert bases.keys() - {trial.client}  # two simulated clients may hold the same image
-            assert set(bases.values()) == {trial.one.truth.domain}
+            assert set(bases.values()) == {trial.scored.truth.domain}
 
 
 def test_who_learns_practises_on_artifacts_with_the_same_leak(evaluator: Evaluator) -> None:
@@ -241,7 +241,7 @@ def test_who_learns_practises_on_artifacts_with_the_same_leak(evaluator: Evaluat
         assert adversary.sizes == (1,)
         assert adversary.cache is not own.cache
         assert {o.n_images for trial in planted.trials for o in trial.observations()} == {1}
-        assert {c.one.observation.n_images for c in planted.calibration} == {1}
+        assert {c.scored.observation.n_images for c in planted.calibration} == {1}
         made = adversary.make(domain.images, domain.labels, torch.tensor([3]), generator(0))
         (again,) = adversary.make_all([(domain, torch.tensor([3]))], generator(0))
         assert equal(made.tensors(), again.tensors())

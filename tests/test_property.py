@@ -74,7 +74,7 @@ def test_one_image_is_predicted_better_with_the_batch_statistics_that_its_update
     evaluator = fit(shortened(digits, 300), clients=6, method="ccst").evaluator()
     evaluator.per_client = {1: 1}
     (one,) = evaluator.adversaries(evaluator.target(ModelState.kind), threat("server"), (1,), Images())
-    asked = [trial.asked["attack"][0] for trial in one.trials]
+    asked = [trial.by_role["attack"][0] for trial in one.trials]
     observations, truth = [each.observation for each in asked], torch.cat([each.truth.images for each in asked])
 
     def error(layers: slice) -> float:
@@ -123,14 +123,14 @@ def test_who_guesses_a_size_is_not_told_it(averaged: Fitted) -> None:
     target = evaluator.target(SampleCount.kind)
     adversaries: list[AdversaryTrials] = evaluator.adversaries(target, threat("server"), (1, 5), SizeOfClient())
     trials: list[Trial] = list(adversaries[0].trials)
-    asked = [one for trial in trials for ones in trial.asked.values() for one in ones]
+    asked = [one for trial in trials for ones in trial.by_role.values() for one in ones]
     assert {one.observation.n_images for one in asked} == {0}
     others = {
-        int(one.observation.artifact.tensors()["count"]) for trial in trials for one in trial.asked["other_client"]
+        int(one.observation.artifact.tensors()["count"]) for trial in trials for one in trial.by_role["other_client"]
     }
     assert others == {1, 5}
     (whole,) = evaluator.adversaries(target, threat("server"), (1, 5, None), SizeOfClient())
-    controls = [one for trial in whole.trials if trial.size is None for one in trial.asked["other_client"]]
+    controls = [one for trial in whole.trials if trial.size is None for one in trial.by_role["other_client"]]
     counts = {int(one.observation.artifact.tensors()["count"]) for one in controls}
     population = evaluator.population  # a whole client is compared with whole clients
     assert counts <= {len(population.data(name)) for name in (*population.clients, *population.shadows)}

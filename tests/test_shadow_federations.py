@@ -46,13 +46,15 @@ def trials_of(evaluator: Evaluator, role: str = "server") -> AdversaryTrials:
 def scores_of(evaluator: Evaluator, statistic: str, of: str) -> list[float]:
     """AUCs, the model of all read as it is, or exchanged for that of a federation that no client took part in."""
     adversary_trials = trials_of(evaluator)
-    trials = [dataclasses.replace(trial, asked={"attack": trial.asked["attack"]}) for trial in adversary_trials.trials]
+    trials = [
+        dataclasses.replace(trial, by_role={"attack": trial.by_role["attack"]}) for trial in adversary_trials.trials
+    ]
     if of == "stranger":
         (model,) = federations.shadow_federations(adversary_trials.adversary, 5)[4].received_model
         for i, trial in enumerate(trials):
-            (one,) = trial.asked["attack"]
+            (one,) = trial.by_role["attack"]
             observation = dataclasses.replace(one.observation, sent=model)
-            trials[i] = dataclasses.replace(trial, asked={"attack": [ScoredObservation(observation, one.truth)]})
+            trials[i] = dataclasses.replace(trial, by_role={"attack": [ScoredObservation(observation, one.truth)]})
     attack = attack_of(shadows=4, statistic=statistic)
     return evaluate_trials(attack, [AdversaryTrials(adversary_trials.adversary, trials)], (), generator(4))[0][
         None
@@ -201,7 +203,7 @@ def test_shadow_federations_are_asked_with_their_own_statistics(
 
     monkeypatch.setattr(asking, "_TRUSTED", 0.0)  # so that what is trained of this model is asked with its statistics
     monkeypatch.setattr(asking.ModelOutputs, "logits", spied)
-    inferred(attack_of(statistic="lira", shadows=2), adversary, [trial.asked["attack"][0].observation], generator(4))
+    inferred(attack_of(statistic="lira", shadows=2), adversary, [trial.by_role["attack"][0].observation], generator(4))
     shadow = federations.shadow_federations(adversary, 1)[0].received_model[0]
     images, told = asked[id(shadow)]
     network = adversary.simulator(SharedModelSimulator).network()

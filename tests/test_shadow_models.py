@@ -33,7 +33,7 @@ def test_they_are_trained_once_for_all_that_is_asked_with_one_generator(
 
     monkeypatch.setattr(shadow_models, "train_shadows", counting)
     (adversary_trials,) = sittings_of(memorised, "model_state", "server", (None,))
-    observations = [one.observation for trial in adversary_trials.trials for one in trial.asked["attack"]]
+    observations = [one.observation for trial in adversary_trials.trials for one in trial.by_role["attack"]]
     attack, rng = attack_of(shadows=4, statistic="lira"), generator(5)
     first, _ = inferred(attack, adversary_trials.adversary, observations, rng)
     assert calls == [4]

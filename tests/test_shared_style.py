@@ -65,10 +65,10 @@ def test_in_the_place_of_another_client_stand_strangers(pardon: Evaluator) -> No
     (adversary_trials,) = pardon.adversaries(pardon.target(NAME), threat("server"), (None,), Images())
     out = torch.cat([data.held_out_images for data in population.clients.values()])
     for trial in adversary_trials.trials:
-        (own,) = trial.asked["attack"]
-        assert "random_style" not in trial.asked  # it would be drawn around the very style
+        (own,) = trial.by_role["attack"]
+        assert "random_style" not in trial.by_role  # it would be drawn around the very style
         for name in ("other_client", "other_domain"):
-            for ask in trial.asked[name]:
+            for ask in trial.by_role[name]:
                 assert torch.equal(
                     ask.observation.artifact.tensors()["mean"], own.observation.artifact.tensors()["mean"]
                 )
@@ -115,12 +115,12 @@ def test_a_method_without_such_a_style_has_no_such_target(fitted: Fitted) -> Non
 def test_trust_is_calibrated_on_the_one_style_of_simulated_clients(pardon: Evaluator, role: str) -> None:
     """All simulated clients of an adversary make one artifact, of which each is asked for its own images."""
     for adversary_trials in pardon.adversaries(pardon.target(NAME), threat(role), (None,), Images()):
-        artifacts = [trial.one.observation.artifact for trial in adversary_trials.calibration]
+        artifacts = [trial.scored.observation.artifact for trial in adversary_trials.calibration]
         assert len(artifacts) == 12
         assert len({id(one.tensors()["mean"]) for one in artifacts}) == 1
         sent = next(iter(pardon.target(NAME).wire.values())).tensors()["mean"]
         assert not torch.equal(artifacts[0].tensors()["mean"], sent)
-        assert len({trial.one.truth.images.sum().item() for trial in adversary_trials.calibration}) > 1
+        assert len({trial.scored.truth.images.sum().item() for trial in adversary_trials.calibration}) > 1
 
 
 @pytest.fixture(scope="module")

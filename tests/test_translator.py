@@ -146,8 +146,8 @@ def test_one_translator_stands_for_no_few_images_and_no_shadow(translated: Fitte
     assert target.joint
     (adversary_trials,) = evaluator.adversaries(target, threat("server"), (None,))
     assert {trial.client for trial in adversary_trials.trials} == set(translated.federation.clients)
-    assert all("random_style" not in trial.asked for trial in adversary_trials.trials)
-    assert all({"attack", "other_client", "other_domain"} <= set(trial.asked) for trial in adversary_trials.trials)
+    assert all("random_style" not in trial.by_role for trial in adversary_trials.trials)
+    assert all({"attack", "other_client", "other_domain"} <= set(trial.by_role) for trial in adversary_trials.trials)
 
 
 # Which domain

@@ -97,12 +97,12 @@ def test_its_trials_are_those_of_the_knowing_one_and_its_practice_is_without_the
     target = evaluator.target(STYLES)
     (knowing,), (ignorant,) = (replace(one, know_defense=know).adversaries(target, (1, None)) for know in (True, False))
     assert [id(a.truth) for a in knowing.trials] == [id(b.truth) for b in ignorant.trials]
-    assert [a.asked for a in knowing.trials] == [b.asked for b in ignorant.trials]
+    assert [a.by_role for a in knowing.trials] == [b.by_role for b in ignorant.trials]
     assert len(ignorant.calibration) == len(knowing.calibration) > 0
     for mine, theirs in zip(knowing.calibration, ignorant.calibration, strict=True):
-        reversed_, plain = (style.one.observation.artifact for style in (mine, theirs))
+        reversed_, plain = (style.scored.observation.artifact for style in (mine, theirs))
         assert torch.allclose(reversed_.tensors()["mean"], plain.tensors()["mean"].flip(0))
-        assert torch.equal(mine.one.truth.membership_candidates, theirs.one.truth.membership_candidates)
+        assert torch.equal(mine.scored.truth.membership_candidates, theirs.scored.truth.membership_candidates)
     domain = knowing.adversary.held[0]
     made = [
         who.adversary.make(domain.images, domain.labels, torch.arange(5), generator(0)).tensors()["mean"]

@@ -74,7 +74,7 @@ def test_the_server_sees_all_rounds_of_all_clients(thrice: Fitted, kind: str) ->
         if trial.client not in clients:
             continue
         recorded += 1
-        seen = adversary.view(trial.asked["attack"][0].observation)
+        seen = adversary.view(trial.by_role["attack"][0].observation)
         assert [round.number for round in seen] == list(range(ROUNDS))
         for round in seen:
             assert same(round.artifact, shared[trial.client, round.number])
@@ -104,7 +104,7 @@ def test_no_view_of_a_control_holds_the_truth(thrice: Fitted, kind: str) -> None
     controls = set()
     for adversary, trial in wholes(views(thrice, kind)):
         truth = [artifact for (client, _), artifact in shared.items() if client == trial.client]
-        for name, asked in trial.asked.items():
+        for name, asked in trial.by_role.items():
             for scored in asked if name != "attack" else ():
                 for round in adversary.view(scored.observation):
                     seen = [round.artifact, *round.others.values()]
@@ -116,7 +116,7 @@ def test_no_view_of_a_control_holds_the_truth(thrice: Fitted, kind: str) -> None
 def test_a_control_is_another_client_in_every_round(thrice: Fitted) -> None:
     shared = sent(thrice, "style_statistics")
     for adversary, trial in wholes(views(thrice, "style_statistics")):
-        for scored in trial.asked.get("other_client", ()):
+        for scored in trial.by_role.get("other_client", ()):
             seen = adversary.view(scored.observation)
             stands_in = {
                 client
@@ -133,11 +133,11 @@ def test_a_control_is_another_client_in_every_round(thrice: Fitted) -> None:
 def test_a_planted_leak_is_mixed_into_every_round(thrice: Fitted) -> None:
     (asked,) = views(thrice, "style_statistics")
     planted = _planted(asked, None, 1, {1000: 0.4}, 1)
-    whole = {trial.client: trial.asked["attack"][0].observation for trial in asked.trials if trial.size is None}
-    singles = [trial.asked["attack"][0].observation for trial in asked.trials if trial.size == 1]
+    whole = {trial.client: trial.by_role["attack"][0].observation for trial in asked.trials if trial.size is None}
+    singles = [trial.by_role["attack"][0].observation for trial in asked.trials if trial.size == 1]
     assert planted.trials
     for trial in planted.trials:
-        mixture = trial.asked["attack"][0].observation
+        mixture = trial.by_role["attack"][0].observation
         (single,) = [one for one in singles if one.membership_candidates is mixture.membership_candidates]
         of_all = (whole[trial.client], single, mixture)
         rounds = [asked.adversary.view(observation) for observation in of_all]
@@ -155,7 +155,7 @@ def test_simulated_rounds_are_each_made_under_their_own_model(thrice: Fitted) ->
         for trial in one.trials:
             if trial.size != 1:
                 continue
-            for round in one.adversary.view(trial.asked["attack"][0].observation):
+            for round in one.adversary.view(trial.by_role["attack"][0].observation):
                 model = thrice.method.model(thrice.federation, generator(1)).eval()
                 state = thrice.transcript.model_sent(round.number)
                 assert state is not None
@@ -175,7 +175,7 @@ def test_each_round_of_a_random_artifact_is_drawn_with_the_same_weights(thrice: 
     for adversary, trial in wholes(views(thrice, "style_statistics")):
         rows = [
             torch.stack([adversary.vector(round.artifact) for round in adversary.view(scored.observation)])
-            for scored in trial.asked["random_style"]
+            for scored in trial.by_role["random_style"]
         ]
         assert all(len(vectors) == ROUNDS for vectors in rows)
         drawn = torch.stack(rows)
@@ -187,7 +187,7 @@ def test_each_round_of_a_random_artifact_is_drawn_with_the_same_weights(thrice: 
 @pytest.mark.parametrize("role", ["client", "third_party"])
 def test_who_does_not_see_all_rounds_has_the_last(thrice: Fitted, role: str) -> None:
     for adversary, trial in wholes(views(thrice, "style_statistics", role)):
-        (seen,) = adversary.view(trial.asked["attack"][0].observation)
+        (seen,) = adversary.view(trial.by_role["attack"][0].observation)
         assert seen.number == ROUNDS - 1
         assert len(seen.others) == (0 if role == "client" else 5)  # a client receives one other client's style
 
@@ -195,14 +195,14 @@ def test_who_does_not_see_all_rounds_has_the_last(thrice: Fitted, role: str) -> 
 def test_a_client_sees_the_bank_that_it_received(tiny: Dataset) -> None:
     ccst = fitted_once(tiny, clients=6, method="ccst", settings={"rounds": "2"})
     for adversary, trial in wholes(views(ccst, "style_statistics", "client")):
-        (seen,) = adversary.view(trial.asked["attack"][0].observation)
+        (seen,) = adversary.view(trial.by_role["attack"][0].observation)
         assert len(seen.others) >= 4  # all but its own and the one that is asked about
 
 
 @pytest.mark.parametrize(("role", "rounds"), [("server", 2), ("client", 2), ("third_party", 1)])
 def test_broadcast_models_are_seen_by_who_takes_part(thrice: Fitted, role: str, rounds: int) -> None:
     for adversary, trial in wholes(views(thrice, "global_model", role)):
-        seen = adversary.view(trial.asked["attack"][0].observation)
+        seen = adversary.view(trial.by_role["attack"][0].observation)
         assert [round.number for round in seen] == [1, 2][-rounds:]
         for round in seen:
             model = thrice.transcript.model_sent(round.number)
@@ -214,7 +214,7 @@ def test_broadcast_models_are_seen_by_who_takes_part(thrice: Fitted, role: str, 
 def test_anonymous_senders_have_one_round(tiny: Dataset) -> None:
     shuffled = fitted_once(tiny, clients=6, settings={"rounds": "2"}, defense="shuffle")
     for adversary, trial in wholes(views(shuffled, "style_statistics")):
-        assert len(adversary.view(trial.asked["attack"][0].observation)) == 1
+        assert len(adversary.view(trial.by_role["attack"][0].observation)) == 1
 
 
 def test_names_that_are_asked_for_are_hidden(thrice: Fitted) -> None:
@@ -222,7 +222,7 @@ def test_names_that_are_asked_for_are_hidden(thrice: Fitted) -> None:
     for adversary, trial in wholes(views(thrice, "style_statistics", task=LinkedClient())):
         if trial.truth.place < 0:
             continue
-        observation = trial.asked["attack"][0].observation
+        observation = trial.by_role["attack"][0].observation
         assert all(not round.others for round in adversary.view(observation))
         for recorded, artifacts in adversary.earlier_rounds:
             assert same(artifacts[trial.truth.place], shared[trial.client, recorded.number])
@@ -237,7 +237,7 @@ def test_an_undefended_run_and_its_defense_differ_in_the_simulators_alone(tiny: 
         evaluator.adversaries(target, threat("server"), (None,), Members(), know_defense=knows)[0]
         for knows in (True, False)
     ]
-    rounds = [one.adversary.view(one.trials[0].asked["attack"][0].observation) for one in by_knowledge]
+    rounds = [one.adversary.view(one.trials[0].by_role["attack"][0].observation) for one in by_knowledge]
     for aware, ignorant in zip(*rounds, strict=True):
         assert same(aware.artifact, ignorant.artifact)
         held = HeldImages(*one_domain(by_knowledge[0].adversary))
@@ -305,7 +305,7 @@ def test_rounds_whose_models_were_dropped_have_their_small_tensors(thrice: Fitte
     fitted = replace(thrice, transcript=stored)
     shared = sent(thrice, "model_state")
     for adversary, trial in wholes(views(fitted, "model_state")):
-        seen = adversary.view(trial.asked["attack"][0].observation)
+        seen = adversary.view(trial.by_role["attack"][0].observation)
         if (trial.client, 0) in shared:
             assert [round.whole for round in seen] == [True, False, True]
             part, full = seen[1].artifact.tensors(), shared[trial.client, 1].tensors()
@@ -320,7 +320,7 @@ def test_rounds_whose_models_were_dropped_have_their_small_tensors(thrice: Fitte
 def test_a_defense_of_the_run_is_that_of_every_round(thrice: Fitted) -> None:
     noisy = replace(thrice, defense=defended(thrice.method, "gaussian:epsilon=8")[1])
     for adversary, trial in list(wholes(views(noisy, "style_statistics")))[:1]:
-        for round in adversary.view(trial.asked["attack"][0].observation):
+        for round in adversary.view(trial.by_role["attack"][0].observation):
             held, index = HeldImages(*one_domain(adversary)), torch.arange(5)
             bare = round.simulator.make(held, index, generator(0), defended=False)
             made = adversary.make(held.images, held.labels, index, generator(0), simulator=round.simulator)

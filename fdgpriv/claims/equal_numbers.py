@@ -71,7 +71,7 @@ def _generated(evaluator: Evaluator, attack: Attack, role: str) -> tuple[dict[st
         eligible = [items for items in by_client.values() if len(_singles(items)) > 1 and items[-1].size is None]
         selected = [(*_singles(items)[:2], items[-1]) for items in eligible]
         observations = [
-            item.asked[name][0].observation
+            item.by_role[name][0].observation
             for one, _, whole in selected
             for item, name in ((one, "attack"), (whole, "attack"), (whole, "random_style"))
         ]

@@ -37,13 +37,13 @@ def presence(evaluator: Evaluator) -> dict[str, float]:
     both's difference, by pairs of one client. {} if no interpolation style was shared, or there are too few clients.
     """
     blend: Blend | None = getattr(evaluator.method, "interpolation", None)
-    if not evaluator.transcript.crossed(InterpolationStyle.kind) or blend is None or evaluator.evidence is None:
+    if not evaluator.transcript.crossed(InterpolationStyle.kind) or blend is None or evaluator.recorded_styles is None:
         return {}
     target, population = evaluator.target(StyleStatistics.kind), evaluator.population
     simulator = target.simulator
     assert isinstance(simulator, StyleSimulator)
     rng = generator(evaluator.seed, 15)
-    styles = {name: evaluator.evidence.wire[name] for name in target.clients}
+    styles = {name: evaluator.recorded_styles.wire[name] for name in target.clients}
     for name, data in population.shadows.items():
         if name in target.withheld:
             continue

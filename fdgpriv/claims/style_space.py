@@ -17,12 +17,12 @@ def style_space(evaluator: Evaluator) -> dict[str, float]:
     share of the 5 nearest other images with the same label; its chance level is that of random images, and its standard
     error assumes independent images.
     """
-    if evaluator.evidence is None:
+    if evaluator.recorded_styles is None:
         return {}
     layer, population = evaluator.template.at, evaluator.population
     styles, domains, labels = [], [], []
     for name, data in population.clients.items():
-        styles.append(torch.cat(evaluator.evidence.of_client(data.images, layer), dim=1))
+        styles.append(torch.cat(evaluator.recorded_styles.of_client(data.images, layer), dim=1))
         domains.append(population.domain_of[name])
         labels.append(data.labels)
     points, domain, label = torch.cat(styles), torch.cat(domains), torch.cat(labels)

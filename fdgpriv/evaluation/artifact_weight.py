@@ -37,12 +37,12 @@ def artifact_weights(
     """
     by_size: dict[int | None, list[int]] = {}
     for number, trial in enumerate(trials):
-        if task.askable(trial.one.truth):
+        if task.askable(trial.scored.truth):
             by_size.setdefault(None if task.hides_size else trial.size, []).append(number)
     weights: dict[int | None, float] = {}
     for size, numbers in by_size.items():
-        truths = [trials[i].one.truth for i in numbers]
-        priors = [without_artifact(task, adversary, predictions[i], trials[i].one.truth.domain) for i in numbers]
+        truths = [trials[i].scored.truth for i in numbers]
+        priors = [without_artifact(task, adversary, predictions[i], trials[i].scored.truth.domain) for i in numbers]
         if any(prior is None for prior in priors):
             return {}
         pairs = [(predictions[i], prior) for i, prior in zip(numbers, priors, strict=True)]

@@ -1,4 +1,4 @@
-"""What data each adversary holds: images to practise on, and images held back to calibrate its trust in artifacts."""
+"""What data each adversary holds: images to practise on, and images held back to calibrate the weight of artifacts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class AuxiliaryData:
 
     Attributes:
         population: The ground truth.
-        seed: Of the order of the images of the target domain.
+        seed: Of the order of the images of the domain that no client has.
     """
 
     population: Population
@@ -38,25 +38,25 @@ class AuxiliaryData:
             holder: Its own domain, where it has one.
             leaked: By client, indices of the images that leaked to it.
         """
-        own = tuple(self._split(domain)[0] for domain in self._domains(auxiliary, holder))
-        return self._with_leaked(own, leaked) if auxiliary is Auxiliary.LEAKED else own
+        public = tuple(self._split(domain)[0] for domain in self._domains(auxiliary, holder))
+        return self._with_leaked(public, leaked) if auxiliary is Auxiliary.LEAKED else public
 
     def held_back(self, auxiliary: Auxiliary, holder: str) -> tuple[Domain, ...]:
         """The images by domain that it calibrates with."""
         return tuple(self._split(domain)[1] for domain in self._domains(auxiliary, holder))
 
     @cached_property
-    def _of_target(self) -> Domain:
-        """Images of the target domain in random order."""
-        known = self.population.other_domain
-        return known.take(torch.randperm(len(known), generator=generator(self.seed, 31)))
+    def _unseen_domain(self) -> Domain:
+        """Images of the domain that no client has, in random order."""
+        domain = self.population.other_domain
+        return domain.take(torch.randperm(len(domain), generator=generator(self.seed, 31)))
 
     def _domains(self, auxiliary: Auxiliary, holder: str) -> Sequence[Domain]:
         public = self.population.auxiliary
         if auxiliary is Auxiliary.NONE:
             return ()
         if auxiliary is Auxiliary.OTHER_DOMAIN:
-            return (self._of_target,)
+            return (self._unseen_domain,)
         return (public[holder],) if auxiliary is Auxiliary.OWN_DOMAIN else tuple(public.values())
 
     def _split(self, domain: Domain) -> tuple[Domain, Domain]:

@@ -1,4 +1,4 @@
-"""Simulated artifacts, with known ground truth, on which an adversary calibrates its trust in artifacts.
+"""Simulated artifacts, with known ground truth, on which an adversary calibrates the weight that it gives to artifacts.
 
 Their images differ from its own as the clients' do: other images of the same domains, or, where it has one domain only,
 images of that domain in another look.
@@ -49,7 +49,7 @@ class CalibrationLayout:
         needs: Of the task.
         typical: Public: the typical number of images of a client.
         seed: Of all draws.
-        known: Simulated clients, so that all attacks compute on the same image tensors.
+        clients: Cache of simulated clients, so that all attacks compute on the same image tensors.
     """
 
     population: Population
@@ -58,7 +58,7 @@ class CalibrationLayout:
     needs: TrialNeeds
     typical: int
     seed: int
-    known: Cache[SimulatedClients] = field(default_factory=Cache)
+    clients: Cache[SimulatedClients] = field(default_factory=Cache)
 
     def calibration(
         self,
@@ -77,25 +77,27 @@ class CalibrationLayout:
             holder: A name for the adversary's data, unique among adversaries.
             shifted: Whether each client's images are changed to another look.
         """
-        held_back = [one for one in held_back if len(one[1])]
+        held_back = [(number, domain) for number, domain in held_back if len(domain)]
         if self.target.joint or (self.target.is_global and self.target.expensive) or not held_back:
             return Calibration()  # of models that are trained together none are simulated
         count = _EXPENSIVE_CLIENTS if self.target.expensive and self.needs.image_bounds else _CLIENTS
         turns = [held_back[turn % len(held_back)] for turn in range(count)]
         domains = tuple(domain for _, domain in turns)
-        drawn, state = self.known.get((domains, self.typical, shifted), lambda: self._clients(domains, shifted))
+        simulated_data, state = self.clients.get(
+            (domains, self.typical, shifted), lambda: self._clients(domains, shifted)
+        )
         rng = torch.Generator().set_state(state)
         clients = {
             name: replace(data, client=name)
-            for turn, data in enumerate(drawn)
+            for turn, data in enumerate(simulated_data)
             for name in (f"calibration {holder} {turn}",)
         }
         domain_of = {name: torch.full((len(clients[name]),), d) for name, (d, _) in zip(clients, turns, strict=True)}
 
         def models(received: Mapping[str, ModelState]) -> dict[str, ModelState]:
             """By simulated client, the model that a client of its domain received."""
-            known = {name: model_of_domain(self.population, received, int(d[0])) for name, d in domain_of.items()}
-            return {name: model for name, model in known.items() if model is not None}
+            by_client = {name: model_of_domain(self.population, received, int(d[0])) for name, d in domain_of.items()}
+            return {name: model for name, model in by_client.items() if model is not None}
 
         simulated = replace(self.population, clients=clients, domain_of=domain_of, shadows={})
         target = replace(
@@ -110,9 +112,12 @@ class CalibrationLayout:
         each = _FEW if self.target.expensive else _MANY
         layout = TrialLayout(simulated, target, self.maker, rng, self.needs, 1)
         groups = layout.groups(sizes, dict.fromkeys([size for size in sizes if size is not None], each), {})
-        both = in_file(torch.cat([pool, layout.pool.images]))
-        trials = [CalibrationTrial(g.client, g.size, _moved(layout.scored(g), len(pool), both)) for g in groups]
-        return Calibration(trials, both)
+        joint_pool = in_file(torch.cat([pool, layout.pool.images]))
+        trials = [
+            CalibrationTrial(group.client, group.size, _with_offset(layout.scored(group), len(pool), joint_pool))
+            for group in groups
+        ]
+        return Calibration(trials, joint_pool)
 
     def _clients(self, domains: Sequence[Domain], shifted: bool) -> SimulatedClients:
         """A client with images of each of these domains, and the state of the generator that drew them."""
@@ -140,21 +145,21 @@ class CalibrationLayout:
 
 def model_of_domain(population: Population, received_model: Mapping[str, ModelState], domain: int) -> ModelState | None:
     """The model that a client of this domain received; any client's where no client has this domain."""
-    near = [name for name in received_model if population.main_domain(name) == domain]
-    return received_model[(near or list(received_model))[0]] if received_model else None
+    peers = [name for name in received_model if population.main_domain(name) == domain]
+    return received_model[(peers or list(received_model))[0]] if received_model else None
 
 
-def _moved(one: ScoredObservation, offset: int, pool: Tensor) -> ScoredObservation:
+def _with_offset(scored: ScoredObservation, offset: int, pool: Tensor) -> ScoredObservation:
     """The same with indices into the joint pool."""
     observation = replace(
-        one.observation,
-        candidates=one.observation.candidates + offset,
-        membership_candidates=one.observation.membership_candidates + offset,
+        scored.observation,
+        candidates=scored.observation.candidates + offset,
+        membership_candidates=scored.observation.membership_candidates + offset,
     )
     truth = replace(
-        one.truth,
-        candidates=one.truth.candidates + offset,
-        membership_candidates=one.truth.membership_candidates + offset,
+        scored.truth,
+        candidates=scored.truth.candidates + offset,
+        membership_candidates=scored.truth.membership_candidates + offset,
         pool=pool,
     )
     return ScoredObservation(observation, truth)

@@ -17,7 +17,7 @@ MOST_OTHERS = 1000  # at most so many images of other clients for the artifact o
 
 @dataclass(frozen=True, eq=False)
 class CandidatePool:
-    """The images of some clients, what they train on and what they held out, in an order that tells nothing.
+    """The images of some clients, what they train on and what they held out, in random order.
 
     Attributes:
         population: The ground truth.
@@ -56,7 +56,7 @@ class CandidatePool:
         if not of_all:
             kinds.append(self._trained_by_others(client))
         if number is not None:
-            kinds = [_some_of(images, number + self.names.index(client)) for images in kinds]
+            kinds = [_evenly_spread(images, number + self.names.index(client)) for images in kinds]
         return self._with_members(client, index, torch.cat(kinds))
 
     def own_membership_candidates(self, client: str, index: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,9 +89,9 @@ class CandidatePool:
     def non_members(self, domain: int, near: bool, times: int, rng: torch.Generator) -> list[Tensor]:
         """Held-out images of this domain, or of others where not `near`, in random order; `times` such sets."""
         domains = {d for d in self.domain.values() if (d == domain) is near}
-        out = [self.held_out(d) for d in domains]
-        drawn = [out[i % len(out)] for i in range(times if out else 0)]
-        return [some[torch.randperm(len(some), generator=rng)] for some in drawn if len(some) > 1]
+        by_domain = [self.held_out(d) for d in domains]
+        sets = [by_domain[i % len(by_domain)] for i in range(times if by_domain else 0)]
+        return [images[torch.randperm(len(images), generator=rng)] for images in sets if len(images) > 1]
 
     def line_ups(self, client: str, index: Tensor, rng: torch.Generator, of_all: bool = False) -> tuple[Tensor, Tensor]:
         """Places each of the client's first images at `index` among images of other clients of its domain; where the
@@ -108,28 +108,28 @@ class CandidatePool:
         for image in index[:LINE_UPS]:
             row = others[torch.randperm(len(others), generator=rng)[:count]]
             position = int(torch.randint(count, (), generator=rng))
-            own = self._trained_by(client, image[None])
-            rest = position + int(len(row) == count)  # the image stands in another's place where these are enough
-            rows.append(torch.cat([row[:position], own, row[rest:]]))
+            true_image = self._trained_by(client, image[None])
+            rest = position + int(len(row) == count)  # the image replaces another one where these are enough
+            rows.append(torch.cat([row[:position], true_image, row[rest:]]))
             positions.append(position)
         return torch.stack(rows), torch.tensor(positions)
 
     def _near(self, client: str, index: Tensor) -> Tensor:
         """(N,): the images of other clients of its domain, else its own that are not at `index`, else those of any."""
-        names, near = [name for name in self.names if name != client], self._others_of_domain(client)
-        held = torch.arange(len(self.population.data(client)))
-        rest = held[~torch.isin(held, index)]
-        if not near and len(rest):
+        peers, indices = self._others_of_domain(client), torch.arange(len(self.population.data(client)))
+        rest = indices[~torch.isin(indices, index)]
+        if not peers and len(rest):
             return self._trained_by(client, rest)
-        return torch.cat([self._trained_by(one, torch.arange(len(self.population.data(one)))) for one in near or names])
+        others = peers or [name for name in self.names if name != client]
+        return torch.cat([self._trained_by(name, torch.arange(len(self.population.data(name)))) for name in others])
 
     def _others_of_domain(self, client: str) -> list[str]:
         """The other clients of this client's main domain."""
         return [name for name in self.names if name != client and self.domain[name] == self.domain[client]]
 
-    def line_ups_of_non_members(self, some: Tensor, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    def line_ups_of_non_members(self, images: Tensor, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """`count` line-ups (T, N) of these images (M,) alone, and the position (T,) of an arbitrary one in each."""
-        rows = [some[torch.randperm(len(some), generator=rng)[:CANDIDATES]] for _ in range(count)]
+        rows = [images[torch.randperm(len(images), generator=rng)[:CANDIDATES]] for _ in range(count)]
         return torch.stack(rows), torch.randint(len(rows[0]), (count,), generator=rng)
 
     def _with_members(self, client: str, index: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,30 +139,30 @@ class CandidatePool:
 
     def _trained_by(self, client: str, index: Tensor) -> Tensor:
         """Where in the pool the client's training images at `index` are."""
-        return self._in_pool[index + self._place[client][0]]
+        return self._in_pool[index + self._starts[client][0]]
 
     def _held_out_by(self, client: str) -> Tensor:
         """Where in the pool the images are that the client held out."""
-        return self._in_pool[torch.arange(len(self.population.data(client).held_out_labels)) + self._place[client][1]]
+        return self._in_pool[torch.arange(len(self.population.data(client).held_out_labels)) + self._starts[client][1]]
 
     @cached_property
     def _trainer(self) -> Tensor:
         """(P,): by image of the pool, the number of the client that trained on it; -1 for held-out images."""
-        found = torch.full((len(self._in_pool),), -1)
+        trainer = torch.full((len(self._in_pool),), -1)
         for number, name in enumerate(self.names):
-            found[self._trained_by(name, torch.arange(len(self.population.data(name))))] = number
-        return found
+            trainer[self._trained_by(name, torch.arange(len(self.population.data(name))))] = number
+        return trainer
 
     @cached_property
     def _image_names(self) -> list[str]:
         """By image of the pool, its name."""
-        found = [""] * len(self._in_pool)
+        image_names = [""] * len(self._in_pool)
         for name in self.names:
             images = self._trained_by(name, torch.arange(len(self.population.data(name))))
-            for use, places in (("train", images), ("held_out", self._held_out_by(name))):
-                for number, place in enumerate(places.tolist()):
-                    found[place] = f"{name}/{use}/{number}"
-        return found
+            for use, indices in (("train", images), ("held_out", self._held_out_by(name))):
+                for number, index in enumerate(indices.tolist()):
+                    image_names[index] = f"{name}/{use}/{number}"
+        return image_names
 
     @cached_property
     def _in_pool(self) -> Tensor:
@@ -170,7 +170,7 @@ class CandidatePool:
         return self.population.pool_order(self.names).argsort()
 
     @cached_property
-    def _place(self) -> dict[str, tuple[int, int]]:
+    def _starts(self) -> dict[str, tuple[int, int]]:
         """By client, where its images begin among all training and then all held-out images, and where those it held out do."""
         sizes = [len(self.population.data(name)) for name in self.names]
         out = [len(self.population.data(name).held_out_labels) for name in self.names]
@@ -178,7 +178,7 @@ class CandidatePool:
         return {name: (starts[i], starts[len(sizes) + i]) for i, name in enumerate(self.names)}
 
 
-def _some_of(images: Tensor, first: int) -> Tensor:
+def _evenly_spread(images: Tensor, first: int) -> Tensor:
     """At most `NON_MEMBERS` of the images (N,), evenly spread from the one at `first` on."""
     count = min(NON_MEMBERS, len(images))
     if count == len(images):

@@ -11,13 +11,13 @@ from fdgpriv.tasks.task import Form, Predictions, Task
 
 
 def checked_predictions(
-    attack: str, found: object, task: Task, adversary: Adversary, truths: Sequence[GroundTruth]
+    attack: str, answer: object, task: Task, adversary: Adversary, truths: Sequence[GroundTruth]
 ) -> Predictions:
     """What `infer` of the attack of this name returned, as predictions.
 
     Args:
         attack: Its name, for the error.
-        found: What it returned.
+        answer: What it returned.
         task: Defines the form of a prediction.
         adversary: Whose prediction it is.
         truths: Of the observations, in their order.
@@ -25,9 +25,9 @@ def checked_predictions(
     Raises:
         ValueError: These are no predictions of the task; the line says what was wanted and what came.
     """
-    if not isinstance(found, Predictions | Sequence | Tensor) or (isinstance(found, Tensor) and found.ndim == 0):
-        raise ValueError(f"{attack}.infer: want a prediction for each observation, got {_described(found)}")
-    predictions = Predictions.of(found)
+    if not isinstance(answer, Predictions | Sequence | Tensor) or (isinstance(answer, Tensor) and answer.ndim == 0):
+        raise ValueError(f"{attack}.infer: want a prediction for each observation, got {_described(answer)}")
+    predictions = Predictions.of(answer)
     if len(predictions) != len(truths):
         raise ValueError(
             f"{attack}.infer: want {len(truths)} predictions, one for each observation, got {len(predictions)}"
@@ -67,7 +67,7 @@ def _written(form: Form) -> str:
     return f"({inside},)" if len(form) == 1 else f"({inside})"
 
 
-def _described(found: object) -> str:
-    if isinstance(found, Tensor):
-        return f"a tensor {_written(tuple(found.shape))} of {str(found.dtype).removeprefix('torch.')}"
-    return type(found).__name__
+def _described(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor {_written(tuple(value.shape))} of {str(value.dtype).removeprefix('torch.')}"
+    return type(value).__name__

@@ -14,9 +14,9 @@ from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.defense import Defense
 from fdgpriv.evaluation.auxiliary import AuxiliaryData, leaks
 from fdgpriv.evaluation.calibration import CalibrationLayout, SimulatedClients, model_of_domain
-from fdgpriv.evaluation.laid_out import LaidOut
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial, TrialNeeds
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, MANY_SINGLES, TrialLayout
+from fdgpriv.evaluation.trial_set import TrialSet
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
@@ -37,7 +37,7 @@ from fdgpriv.view import RecordedRound
 LEAKED_SHARE = 0.5  # of each client's images, where the threat model has leaked pairs
 PUBLIC_ARTIFACTS = 20  # per domain, to estimate the distribution of public artifacts
 PUBLIC_EXPENSIVE = 3  # the same where simulation is expensive
-LAID_OUT = 4  # number of trial layouts that are cached
+CACHED_TRIAL_SETS = 4  # number of trial layouts that are cached
 
 
 @dataclass(eq=False)
@@ -65,7 +65,7 @@ class Evaluator:
     alternatives: int = ALTERNATIVES
     crossed: bool = False
     metric_networks: tuple[MetricNetworks, MetricNetworks] = (SHIPPED, SHIPPED)
-    evidence: RecordedStyles | None = field(default=None, init=False)
+    recorded_styles: RecordedStyles | None = field(default=None, init=False)
     targets: Mapping[str, Target[Simulator]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -73,17 +73,17 @@ class Evaluator:
         self._data = AuxiliaryData(self.population, self.seed)
         self._calibrating = Cache[SimulatedClients]()
         self._learned = Cache[Cache[Any]]()
-        self._laid_out = Cache[LaidOut](most=LAID_OUT)  # one attack's adversaries come one after the other
+        self._trial_sets = Cache[TrialSet](most=CACHED_TRIAL_SETS)  # one attack's adversaries come one after the other
         self._undefended = Cache[Evaluator]()
-        self.evidence = RecordedStyles.of(self.transcript, self.method, self.federation, self.seed)
+        self.recorded_styles = RecordedStyles.of(self.transcript, self.method, self.federation, self.seed)
         self.targets = recorded_targets(
-            self.transcript, self.method, self.federation, self.defense, self.population, self.evidence
+            self.transcript, self.method, self.federation, self.defense, self.population, self.recorded_styles
         )
 
     @property
     def shares_styles(self) -> bool:
         """Whether any client's style statistics were recorded together with the model they were computed under."""
-        return self.evidence is not None
+        return self.recorded_styles is not None
 
     @property
     def undefended(self) -> "Evaluator":
@@ -91,14 +91,18 @@ class Evaluator:
         return self._undefended.get("", self._without_defense)
 
     def _without_defense(self) -> "Evaluator":
-        none = Defense.named("none")()
-        if self.defense == none:
+        no_defense = Defense.named("none")()
+        if self.defense == no_defense:
             return self
         bare = copy(self)  # with the same styles, auxiliary images and caches of what adversaries learn by simulator
-        bare.defense, bare._maker, bare._laid_out = none, CachedSimulator(self.seed), Cache(most=LAID_OUT)
+        bare.defense, bare._maker, bare._trial_sets = (
+            no_defense,
+            CachedSimulator(self.seed),
+            Cache(most=CACHED_TRIAL_SETS),
+        )
         bare.method = self.method.undefended()
         bare.targets = recorded_targets(
-            self.transcript, bare.method, self.federation, none, self.population, self.evidence
+            self.transcript, bare.method, self.federation, no_defense, self.population, self.recorded_styles
         )
         return bare
 
@@ -145,24 +149,25 @@ class Evaluator:
             leaked_share: Of each client's images, to an adversary to whom any leaked.
             know_defense: Whether they simulate and calibrate with the defense; the trials are the same without.
         """
-        own, simulated = (self, target) if know_defense else (self.undefended, self.undefended.target(target.called))
+        simulating = self if know_defense else self.undefended
+        simulated = target if know_defense else simulating.target(target.called)
         share = leaked_share if threat.auxiliary is Auxiliary.LEAKED else None
         needs = TrialNeeds.of(task)
         key = (target, tuple(sizes), needs, share)
-        laid_out = self._laid_out.get(key, lambda: self._lay_out(*key))
+        trial_set = self._trial_sets.get(key, lambda: self._lay_out(*key))
         by_holder: dict[str, list[Trial]] = {}
-        for trial in laid_out.trials:
+        for trial in trial_set.trials:
             if (holder := self._holder(target, threat, trial.client)) is not None:
                 by_holder.setdefault(holder, []).append(trial)
         weighed = task is None or task.weighed
         return [
-            own._prepared(laid_out, simulated, threat, sizes, needs, holder, trials, weighed)
+            simulating._prepared(trial_set, simulated, threat, sizes, needs, holder, trials, weighed)
             for holder, trials in sorted(by_holder.items())
         ]
 
     def _prepared(
         self,
-        laid_out: LaidOut,
+        trial_set: TrialSet,
         target: Target[Simulator],
         threat: ThreatModel,
         sizes: Sequence[int | None],
@@ -172,21 +177,21 @@ class Evaluator:
         weighed: bool,
     ) -> AdversaryTrials:
         """One adversary that simulates as `target` does, its trials, and what it calibrates with if they are `weighed`."""
-        pool = laid_out.layout.pool.images
+        pool = trial_set.layout.pool.images
         choices = (needs, self._typical(target), self.seed, self._calibrating)
         layout = CalibrationLayout(self.population, target, self._maker, *choices)
         held_back = self._data.held_back(threat.auxiliary, holder) if weighed else ()
-        known = {domain: d for d, domain in enumerate(self.population.sources)}
-        found = layout.calibration(
-            [(known.get(domain.name, 0), domain) for domain in held_back],
+        numbers = {domain: d for d, domain in enumerate(self.population.sources)}
+        calibration = layout.calibration(
+            [(numbers.get(domain.name, 0), domain) for domain in held_back],
             sizes,
             pool,
             f"{threat.auxiliary.name} {holder}",
             shifted=len(held_back) == 1,
         )
-        candidates = pool if found.pool is None else found.pool
-        adversary = self._adversary(laid_out, target, threat, sizes, needs, holder, candidates)
-        return AdversaryTrials(adversary, trials, found.trials, len(held_back) == 1)
+        candidates = pool if calibration.pool is None else calibration.pool
+        adversary = self._adversary(trial_set, target, threat, sizes, needs, holder, candidates)
+        return AdversaryTrials(adversary, trials, calibration.trials, len(held_back) == 1)
 
     def _lay_out(
         self,
@@ -194,7 +199,7 @@ class Evaluator:
         sizes: Sequence[int | None],
         needs: TrialNeeds,
         share: float | None,
-    ) -> LaidOut:
+    ) -> TrialSet:
         """The trials on one target, the same for all adversaries."""
         rng = generator(self.seed, 5)
         choices = (self.alternatives, self.crossed, self.networks_comparing(target))
@@ -205,18 +210,22 @@ class Evaluator:
         groups = layout.groups(sizes, per_client, leaked)
         # no random artifacts around a global model, which would contain the secret; training a federation for a random
         # joint artifact would cost too much
-        none = (None,) if target.is_global or target.joint else ()
-        wanted = [size for size in sizes if size not in none]
+        without = (None,) if target.is_global or target.joint else ()
+        random_sizes = [size for size in sizes if size not in without]
         rows_of = Cache[Tensor]()
 
         def rows(earlier: EarlierRound | None, size: int | None) -> Tensor:
             return rows_of.get((earlier, size), lambda: self._public(target, size, earlier))
 
         def public(earlier: EarlierRound | None, size: int | None) -> Tensor:
-            return torch.cat([rows(earlier, other) for other in wanted]) if needs.hidden_size else rows(earlier, size)
+            return (
+                torch.cat([rows(earlier, other) for other in random_sizes])
+                if needs.hidden_size
+                else rows(earlier, size)
+            )
 
-        last = {size: public(None, size) for size in (sizes if needs.hidden_size else wanted)}
-        return LaidOut(layout, share, leaked, layout.trials(groups, last, public))
+        last = {size: public(None, size) for size in (sizes if needs.hidden_size else random_sizes)}
+        return TrialSet(layout, share, leaked, layout.trials(groups, last, public))
 
     def _holder(self, target: Target[Simulator], threat: ThreatModel, client: str) -> str | None:
         """Which adversary observes this client's artifact: the receiving client's domain, or "" for a single adversary."""
@@ -244,16 +253,16 @@ class Evaluator:
             received, simulator = earlier.received_model, earlier.simulator
         rows, rng = [], generator(self.seed, 13, size or 0)
         for d, domain in enumerate(self.population.auxiliary.values()):
-            held = HeldImages(domain.images, domain.labels, model_of_domain(self.population, received, d))
+            images = HeldImages(domain.images, domain.labels, model_of_domain(self.population, received, d))
             count = min(len(domain), self._typical(target) if size is None else size)
             for _ in range(PUBLIC_EXPENSIVE if target.expensive else PUBLIC_ARTIFACTS):
                 index = torch.randperm(len(domain), generator=rng)[:count]
                 name = f"public {domain.name}"
                 if earlier is None:
-                    artifact = self._maker.make(target, name, held, index, rng, "client")
+                    artifact = self._maker.make(target, name, images, index, rng, "client")
                 else:
-                    artifact = self._maker.make_earlier(target, earlier, name, held, index, "client")
-                rows.append(simulator.flat(artifact, held.received_model))
+                    artifact = self._maker.make_earlier(target, earlier, name, images, index, "client")
+                rows.append(simulator.flat(artifact, images.received_model))
         return torch.stack(rows)
 
     def _n_images(self, target: Target[Simulator]) -> int:
@@ -268,7 +277,7 @@ class Evaluator:
 
     def _adversary(
         self,
-        laid_out: LaidOut,
+        trial_set: TrialSet,
         target: Target[Simulator],
         threat: ThreatModel,
         sizes: Sequence[int | None],
@@ -276,7 +285,7 @@ class Evaluator:
         holder: str,
         pool: Tensor,
     ) -> Adversary:
-        layout, shared, latest = laid_out.layout, laid_out.layout.target, laid_out.linkable
+        layout, shared, latest = trial_set.layout, trial_set.layout.target, trial_set.linkable
         order = torch.randperm(len(latest), generator=generator(self.seed, 46)).tolist()
         return Adversary(
             threat=threat,
@@ -284,7 +293,7 @@ class Evaluator:
             sources=self.population.sources,
             sizes=tuple(self._n_images(target) if size is None else size for size in sizes),
             image_size=self.federation.image_size,
-            _auxiliary=self._data.practice(threat.auxiliary, holder, laid_out.leaked),
+            _auxiliary=self._data.practice(threat.auxiliary, holder, trial_set.leaked),
             _simulator=target.simulator,
             _candidates=pool,
             _earlier=tuple(
@@ -299,9 +308,9 @@ class Evaluator:
             expensive=target.expensive,
             seed=self.seed,
             held_back=self._data.held_back(threat.auxiliary, holder),
-            cache=self._learned.get((target.simulator, threat.auxiliary, holder, laid_out.share), Cache),
-            output_cache=laid_out.output_cache,
-            look_cache=self._learned.get((threat.auxiliary, holder, laid_out.share), Cache),
+            cache=self._learned.get((target.simulator, threat.auxiliary, holder, trial_set.share), Cache),
+            output_cache=trial_set.output_cache,
+            look_cache=self._learned.get((threat.auxiliary, holder, trial_set.share), Cache),
             device=self.federation.device,
         )
 

@@ -19,38 +19,42 @@ def not_measured(
         once: Whether training was done with one seed only.
         few: Whether further evaluations are left out where simulation is expensive.
     """
-    found = []
+    sentences = []
     if failed is not None:
-        found.append(f"Training failed, so nothing was attacked: {failed}.")
+        sentences.append(f"Training failed, so nothing was attacked: {failed}.")
     elif diverged is not None:
-        found.append(f"Nothing was attacked: {diverged}.")
+        sentences.append(f"Nothing was attacked: {diverged}.")
     elif not attacked:
-        found.append("Nothing was attacked: --attack none was asked for.")
+        sentences.append("Nothing was attacked: --attack none was asked for.")
     if failed is None and diverged is None and (idle := _idle(evaluator)):
-        found.append(f"No model was trained on what these clients hold, they were in no round: {', '.join(idle)}.")
+        sentences.append(f"No model was trained on what these clients hold, they were in no round: {', '.join(idle)}.")
     kinds = {record.kind for record in evaluator.transcript.records}
     for kind in sorted(kinds.difference(*map(_kinds, Attack.importable().values()))):
-        found.append(f"{kind}: no attack of this version uses it.")
+        sentences.append(f"{kind}: no attack of this version uses it.")
     if StyleStatistics.kind in kinds and not evaluator.shares_styles:
-        found.append("Style statistics were shared, but the model they were computed under was not kept: use keep=all.")
+        sentences.append(
+            "Style statistics were shared, but the model they were computed under was not kept: use keep=all."
+        )
     if few and attacked and (costly := _altered_and_expensive(evaluator)):
-        found.append(
+        sentences.append(
             f"The attacker that does not know the defense was not evaluated on {', '.join(costly)}, which it would have to "
             "train again: --preset thorough does."
         )
     if attacked:
-        found.append(
+        sentences.append(
             "Not evaluated: a server that departs from the protocol (for instance one that chooses the models it sends), an "
             "adversary that controls several clients, and the difference of a client's artifacts before and after it gains "
             "one image."
         )
     if once:
-        found.append("Training was done once per seed: intervals of accuracies are over images, not over trainings.")
+        sentences.append(
+            "Training was done once per seed: intervals of accuracies are over images, not over trainings."
+        )
     else:
-        found.append(
+        sentences.append(
             "The intervals of this one training's accuracies are over images; those over seeds are over trainings."
         )
-    return found
+    return sentences
 
 
 def _kinds(attack: type[Attack]) -> tuple[str, ...]:

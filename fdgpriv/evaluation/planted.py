@@ -103,7 +103,7 @@ def _power(
             _planted(adversary_trials, scores.size, n_images, weight, alternatives) for adversary_trials in adversaries
         ]
         if learned:
-            planted = [_learning(one, n_images, replace(plant, weight=weight)) for one in planted]
+            planted = [_learning(trials_of, n_images, replace(plant, weight=weight)) for trials_of in planted]
         planted = [adversary_trials for adversary_trials in planted if adversary_trials.trials]
         return list(evaluate_tasks(trials.attack, planted, (), rng)[0].values()) if planted else []
 
@@ -187,11 +187,11 @@ def _planted(
         for client, of_client in by_client.items()
         for trial in of_client[:ARTIFACTS_PER_CLIENT]
     ]
-    calibration_bases = {trial.client: trial.one for trial in adversary_trials.calibration if trial.size == size}
+    calibration_bases = {trial.client: trial.scored for trial in adversary_trials.calibration if trial.size == size}
     if size == 1:
         calibration_bases = _pair_by_domain(calibration_bases)
     calibration = [
-        CalibrationTrial(trial.client, _WEIGHT_NUMBER, _mixed(trial.one, calibration_bases[trial.client], weight))
+        CalibrationTrial(trial.client, _WEIGHT_NUMBER, _mixed(trial.scored, calibration_bases[trial.client], weight))
         for trial in adversary_trials.calibration
         if trial.size == n_images and trial.client in calibration_bases
     ]
@@ -205,14 +205,14 @@ def _learning(planted: AdversaryTrials, n_images: int, plant: Plant) -> Adversar
         [
             replace(
                 trial,
-                asked={
+                by_role={
                     role: [_with_n_images(scored, n_images) for scored in several]
-                    for role, several in trial.asked.items()
+                    for role, several in trial.by_role.items()
                 },
             )
             for trial in planted.trials
         ],
-        [replace(trial, one=_with_n_images(trial.one, n_images)) for trial in planted.calibration],
+        [replace(trial, scored=_with_n_images(trial.scored, n_images)) for trial in planted.calibration],
         planted.shifted,
     )
 
@@ -237,12 +237,12 @@ def _bases(trials: Sequence[Trial], size: int | None) -> dict[str, Mapping[str, 
 
     Where artifacts of single images are shared, another client's.
     """
-    asked = {trial.client: trial.asked for trial in trials if trial.size == size}
+    by_client = {trial.client: trial.by_role for trial in trials if trial.size == size}
     if size != 1:
-        return asked
+        return by_client
     return {
         client: {**by_role, "attack": by_role["other_client"]}
-        for client, by_role in asked.items()
+        for client, by_role in by_client.items()
         if "other_client" in by_role
     }
 
@@ -251,12 +251,12 @@ def _mixed_trial(
     trial: Trial, bases: Mapping[str, Sequence[ScoredObservation]], weight: float, alternatives: int
 ) -> Trial:
     """The trial with the leak planted in the artifacts of its client and of each control; its bounds are left out."""
-    asked = {
+    by_role = {
         role: [_mixed(leak, base, weight) for leak, base in zip(leaks[:alternatives], bases[role], strict=False)]
-        for role, leaks in trial.asked.items()
+        for role, leaks in trial.by_role.items()
         if role in bases and role != "autoencoder"
     }
-    return replace(trial, unit=trial.client, size=_WEIGHT_NUMBER, asked=asked, given={})
+    return replace(trial, unit=trial.client, size=_WEIGHT_NUMBER, by_role=by_role, given={})
 
 
 def _mixed(leak: ScoredObservation, base: ScoredObservation, weight: float) -> ScoredObservation:

@@ -98,7 +98,7 @@ class _Inferred:
     ) -> "_Inferred":
         """Runs the attack once, on the observations of all trials and on those of the calibration."""
         trials = adversary_trials.trials
-        scored = [scored for trial in trials for several in trial.asked.values() for scored in several]
+        scored = [scored for trial in trials for several in trial.by_role.values() for scored in several]
         scored += [scored for trial in trials if trial.size in described for scored in trial.crossed.values()]
         truths: dict[Observation, GroundTruth] = {}
         for trial_observation in scored:
@@ -106,8 +106,8 @@ class _Inferred:
         sizes = {trial.size for trial in trials}
         is_weighed = any(task.weighed for task in attack.tasks)
         calibration = [trial for trial in adversary_trials.calibration if trial.size in sizes] if is_weighed else []
-        observations = [*truths, *(trial.one.observation for trial in calibration)]
-        all_truths = [*truths.values(), *(trial.one.truth for trial in calibration)]
+        observations = [*truths, *(trial.scored.observation for trial in calibration)]
+        all_truths = [*truths.values(), *(trial.scored.truth for trial in calibration)]
         adversary = adversary_trials.adversary
         answer = attack.infer(adversary, observations, rng)
         predictions = checked_predictions(attack.name(), answer, attack.task, adversary, all_truths)
@@ -176,7 +176,7 @@ class _TaskScoring:
                 for role, prediction, truth in _predictions_without_artifact(trial, baselines, adversary.sources)
             ]
             if size not in self._informative:
-                prediction = weighed(by_observation[trial.asked["attack"][0].observation], trial, size)
+                prediction = weighed(by_observation[trial.by_role["attack"][0].observation], trial, size)
                 prior = without_artifact(task, adversary, prediction, trial.truth.domain)
                 priors = [] if prior is None else [prior]
                 priors += [prediction for role, prediction, _ in rows if role not in trial.given]
@@ -188,7 +188,7 @@ class _TaskScoring:
                     weighed(by_observation[scored.observation], trial, 1 if role == "autoencoder" else size),
                     scored.truth,
                 )
-                for role, several in trial.asked.items()
+                for role, several in trial.by_role.items()
                 for scored in several
             ]
             for role, prediction, truth in rows:

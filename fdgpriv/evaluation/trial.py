@@ -62,9 +62,9 @@ class Trial:
         client: The client of the artifact.
         size: Number of images of the artifact; None for the whole client.
         truth: Of the target.
-        asked: By name (``attack``, then controls and bounds), the observations to predict; scores of several of one
-            name are averaged.
-        given: By name, predictions that need no adversary, with their ground truth (``nearest_own``).
+        by_role: By role (``attack``, then controls and bounds), the observations to predict; scores of several of one
+            role are averaged.
+        given: By role, predictions that need no adversary, with their ground truth (``nearest_own``).
         crossed: Of a whole client, by client, the observation of each client's artifact with this target's candidates
             and truth; of a global artifact, by number, of candidates that are not among its images.
     """
@@ -73,15 +73,15 @@ class Trial:
     client: str
     size: int | None
     truth: GroundTruth
-    asked: Mapping[str, Sequence[ScoredObservation]]
+    by_role: Mapping[str, Sequence[ScoredObservation]]
     given: Mapping[str, Sequence[tuple[Prediction, GroundTruth]]]
     crossed: Mapping[str, ScoredObservation] = field(default_factory=dict)
 
     def observations(self) -> Iterator[Observation]:
         """All of them; some several times."""
-        for ones in self.asked.values():
-            yield from (one.observation for one in ones)
-        yield from (one.observation for one in self.crossed.values())
+        for several in self.by_role.values():
+            yield from (scored.observation for scored in several)
+        yield from (scored.observation for scored in self.crossed.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,12 +91,12 @@ class CalibrationTrial:
     Attributes:
         client: The simulated client.
         size: Number of images of the artifact; None for the whole client.
-        one: The observation and its ground truth, which the adversary knows as it simulated the artifact itself.
+        scored: The observation and its ground truth, which the adversary knows as it simulated the artifact itself.
     """
 
     client: str
     size: int | None
-    one: ScoredObservation
+    scored: ScoredObservation
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,7 +40,7 @@ CROSSED = 30  # most clients of which every artifact is read as every other clie
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class ImageGroup:
     """Some images of one client, and the artifact made from them."""
 
     client: str
@@ -52,7 +52,7 @@ class Group:
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class ReferenceArtifact:
     """An artifact that no group of a client's images was shared as: a random one, or the undefended one of one image."""
 
     sent: Artifact
@@ -87,7 +87,7 @@ class TrialLayout:
     metric_networks: MetricNetworks = SHIPPED
     _observations: dict[tuple[int, int], tuple[object, Observation]] = field(default_factory=dict, init=False)
     _means: Cache[Tensor] = field(default_factory=Cache, init=False)
-    _drawn: dict[tuple[int | None, int], Sequence[Made]] = field(default_factory=dict, init=False)
+    _drawn: dict[tuple[int | None, int], Sequence[ReferenceArtifact]] = field(default_factory=dict, init=False)
 
     def holding(self, name: str) -> HeldImages:
         """The images of this client or shadow client, with the model it received."""
@@ -96,30 +96,32 @@ class TrialLayout:
 
     def groups(
         self, sizes: Sequence[int | None], per_client: Mapping[int, int], leaked: Mapping[str, Tensor]
-    ) -> list[Group]:
+    ) -> list[ImageGroup]:
         """Disjoint groups of each client's images by size, without the leaked images."""
-        found = []
+        groups = []
         wire = self.target.wire
         if not wire and (self.target.joint or self.target.is_global):
             wire = self.maker.make_all(self.target, {name: self.holding(name) for name in self.names})
         for name in self.names:
-            held = self.holding(name)
-            order = torch.randperm(len(held.images), generator=self.rng)
+            images = self.holding(name)
+            order = torch.randperm(len(images.images), generator=self.rng)
             order = order[~torch.isin(order, leaked[name])] if name in leaked else order
             for size in sizes:
                 if size is None:
-                    everything = torch.arange(len(held.images))
-                    whole: Artifact | None = wire.get(name)
-                    if whole is None:
-                        whole = self._made(name, held, everything, "client")
-                    found.append(Group(name, None, 0, order, whole, self._earlier(name, everything, "client")))
+                    everything = torch.arange(len(images.images))
+                    artifact: Artifact | None = wire.get(name)
+                    if artifact is None:
+                        artifact = self._simulated(name, images, everything, "client")
+                    groups.append(ImageGroup(name, None, 0, order, artifact, self._earlier(name, everything, "client")))
                     continue
                 granularity = "image" if size == 1 else "cluster"
                 for number, index in enumerate(order.split(size)[: self._count(size, per_client[size])]):
                     if len(index) == size:
-                        sent = self._made(name, held, index, granularity)
-                        found.append(Group(name, size, number, index, sent, self._earlier(name, index, granularity)))
-        return found
+                        sent = self._simulated(name, images, index, granularity)
+                        groups.append(
+                            ImageGroup(name, size, number, index, sent, self._earlier(name, index, granularity))
+                        )
+        return groups
 
     def _count(self, size: int, of_each: int) -> int:
         """Artifacts evaluated per client, fewer where evaluating them is expensive."""
@@ -127,8 +129,8 @@ class TrialLayout:
             return of_each
         return -(-of_each // 3) if size == 1 else 1
 
-    def _made(self, name: str, held: HeldImages, index: Tensor, granularity: str) -> Artifact:
-        return self.maker.make(self.target, name, held, index, self.rng, granularity)
+    def _simulated(self, name: str, images: HeldImages, index: Tensor, granularity: str) -> Artifact:
+        return self.maker.make(self.target, name, images, index, self.rng, granularity)
 
     def _earlier(self, name: str, index: Tensor, granularity: str) -> dict[int, Earlier]:
         """What the client shared in earlier rounds, or what it would have shared of the images at `index` (m,)."""
@@ -142,13 +144,13 @@ class TrialLayout:
             }
         data, simulated = self.population.data(name), {}
         for earlier in self.target.simulated_history:
-            held = HeldImages(data.images, data.labels, earlier.received_model.get(name))
-            make = partial(self.maker.make_earlier, self.target, earlier, name, held, index, granularity)
-            simulated[earlier.number] = Earlier(Deferred(make), held.received_model)
+            images = HeldImages(data.images, data.labels, earlier.received_model.get(name))
+            make = partial(self.maker.make_earlier, self.target, earlier, name, images, index, granularity)
+            simulated[earlier.number] = Earlier(Deferred(make), images.received_model)
         return simulated
 
     def trials(
-        self, groups: Sequence[Group], public: Mapping[int | None, Tensor], earlier_public: PublicRows
+        self, groups: Sequence[ImageGroup], public: Mapping[int | None, Tensor], earlier_public: PublicRows
     ) -> list[Trial]:
         """The trials, one for each group.
 
@@ -160,14 +162,16 @@ class TrialLayout:
         """
         return [self._trial(group, groups, public.get(group.size), earlier_public) for group in groups]
 
-    def scored(self, group: Group) -> ScoredObservation:
+    def scored(self, group: ImageGroup) -> ScoredObservation:
         """The observation of this group's artifact and its truth, without controls; membership candidates are its own."""
         candidates, positions = self.pool.line_ups(group.client, group.index, self.rng)
         membership_candidates, members = self.pool.own_membership_candidates(group.client, group.index)
         truth = self._truth(group, group.index, candidates, positions, membership_candidates, members)
         return ScoredObservation(self._observation(group, group, candidates, membership_candidates), truth)
 
-    def _trial(self, group: Group, groups: Sequence[Group], public: Tensor | None, earlier_public: PublicRows) -> Trial:
+    def _trial(
+        self, group: ImageGroup, groups: Sequence[ImageGroup], public: Tensor | None, earlier_public: PublicRows
+    ) -> Trial:
         of_all = self.target.is_global and group.size is None
         candidates, positions = self.pool.line_ups(group.client, group.index, self.rng, of_all)
         number = None if group.size is None else group.number
@@ -177,80 +181,82 @@ class TrialLayout:
         mine = self._truth(group, group.index, candidates, positions, membership_candidates, members)
         domain = self.pool.domain[group.client]
 
-        def observed(other: Group | Made) -> ScoredObservation:
+        def observed(other: ImageGroup | ReferenceArtifact) -> ScoredObservation:
             shared = self.needs.image_bounds and self.target.expensive  # predictions are then the same in every trial
             key = (0 if shared else id(group), id(other))
             if key not in self._observations:
-                target = other if shared and isinstance(other, Group) else group
-                found = self._observation(target, other, candidates, membership_candidates)
-                self._observations[key] = other, found
-            sender = (self.number[other.client],) if isinstance(other, Group) else mine.senders
+                target = other if shared and isinstance(other, ImageGroup) else group
+                observation = self._observation(target, other, candidates, membership_candidates)
+                self._observations[key] = other, observation
+            sender = (self.number[other.client],) if isinstance(other, ImageGroup) else mine.senders
             return ScoredObservation(self._observations[key][1], replace(mine, senders=sender))
 
-        by_name = {"attack": [observed(group)]}
+        by_role = {"attack": [observed(group)]}
         if public is not None:
-            by_name["random_style"] = [observed(made) for made in self._random(group, public, earlier_public)]
+            by_role["random_style"] = [observed(artifact) for artifact in self._random(group, public, earlier_public)]
         any_size = self.needs.hidden_size and group.size is not None
         peers = [g for g in groups if g.client != group.client and (any_size or g.size == group.size)]
         for name, near in zip(OTHERS, (True, False), strict=True):
             if of_all:
-                by_name[name] = [
-                    self._non_members(group, mine, one)
-                    for one in self.pool.non_members(domain, near, self.alternatives, self.rng)
+                by_role[name] = [
+                    self._non_members(group, mine, non_members)
+                    for non_members in self.pool.non_members(domain, near, self.alternatives, self.rng)
                 ]
                 continue
             others = [g for g in peers if (self.pool.domain[g.client] == domain) is near]
-            drawn = torch.randperm(len(others), generator=self.rng)[: self.alternatives].tolist()
-            if drawn:
-                by_name[name] = [observed(others[i]) for i in drawn]
-        by_name = {name: ones for name, ones in by_name.items() if ones}
-        crossed = self._crossed(group, groups, observed, by_name) if self.crossing and group.size is None else {}
+            indices = torch.randperm(len(others), generator=self.rng)[: self.alternatives].tolist()
+            by_role[name] = [observed(others[i]) for i in indices]
+        by_role = {role: several for role, several in by_role.items() if several}
+        crossed = self._crossed(group, groups, observed, by_role) if self.crossing and group.size is None else {}
         given: dict[str, list[tuple[Tensor, GroundTruth]]] = {}
         if self.needs.image_bounds:
             few = [
                 (int(i), self._truth(group, i[None], candidates, positions, membership_candidates, members))
                 for i in group.index[: self.alternatives]
             ]
-            held = self.holding(group.client)
-            given["nearest_own"] = [(nearest_other(held.images, i), truth) for i, truth in few]
-            given["own_colour"] = [(held.images[i].mean((1, 2), keepdim=True), truth) for i, truth in few]
+            images = self.holding(group.client)
+            given["nearest_own"] = [(nearest_other(images.images, i), truth) for i, truth in few]
+            given["own_colour"] = [(images.images[i].mean((1, 2), keepdim=True), truth) for i, truth in few]
             if group.size != 1:
                 every = replace(mine, mean_image=torch.empty(0))
                 given["own_mean"] = [(self._mean(group), every)]
                 given["own_domain_mean"] = [(self._domain_mean(domain), every)]
             if not self.target.expensive:
-                by_name["autoencoder"] = [
+                by_role["autoencoder"] = [
                     ScoredObservation(
-                        self._observation(group, Made(self._own(held, i)), candidates, membership_candidates, 1), truth
+                        self._observation(
+                            group, ReferenceArtifact(self._undefended(images, i)), candidates, membership_candidates, 1
+                        ),
+                        truth,
                     )
                     for i, truth in few
                 ]
         name = group.client if group.size is None else f"{group.client}/{group.size}/{group.number}"
-        return Trial(name, group.client, group.size, mine, by_name, given, crossed)
+        return Trial(name, group.client, group.size, mine, by_role, given, crossed)
 
     def _crossed(
         self,
-        group: Group,
-        groups: Sequence[Group],
-        observed: Callable[[Group], ScoredObservation],
-        by_name: Mapping[str, Sequence[ScoredObservation]],
+        group: ImageGroup,
+        groups: Sequence[ImageGroup],
+        observed: Callable[[ImageGroup], ScoredObservation],
+        by_role: Mapping[str, Sequence[ScoredObservation]],
     ) -> dict[str, ScoredObservation]:
         """What a client is compared with where nothing leaks: every client's artifact read as this client's."""
         if self.target.is_global:
-            return {f"{name} {i}": one for name in OTHERS for i, one in enumerate(by_name.get(name, ()))}
+            return {f"{name} {i}": scored for name in OTHERS for i, scored in enumerate(by_role.get(name, ()))}
         whole = [other for other in groups if other.size is None]
         return {other.client: observed(other) for other in whole} if len(whole) <= CROSSED else {}
 
     def _observation(
         self,
-        target: Group,
-        other: Group | Made,
+        target: ImageGroup,
+        other: ImageGroup | ReferenceArtifact,
         candidates: Tensor,
         membership_candidates: Tensor,
         n_images: int | None = None,
     ) -> Observation:
         """The observation of `other`, with the candidates and the number of images of the target."""
-        whose = other.client if isinstance(other, Group) else target.client
+        whose = other.client if isinstance(other, ImageGroup) else target.client
         if self.needs.hidden_size:
             n_images = 0
         elif n_images is None:
@@ -272,14 +278,14 @@ class TrialLayout:
                 if earlier.number in other.earlier
             },
             self.pseudonym(target.client),
-            self.pseudonym(whose) if isinstance(other, Group) else "",
+            self.pseudonym(whose) if isinstance(other, ImageGroup) else "",
         )
 
     def _n_images(self, client: str) -> int:
         """Number of images of the client's artifact on the wire; of all clients where the artifact is global."""
         return sum(len(self.population.data(name)) for name in (self.names if self.target.is_global else (client,)))
 
-    def _non_members(self, group: Group, mine: GroundTruth, non_members: Tensor) -> ScoredObservation:
+    def _non_members(self, group: ImageGroup, mine: GroundTruth, non_members: Tensor) -> ScoredObservation:
         """The same artifact with candidates that are not among its images, half of which are labelled as members."""
         ordered, order = non_members.sort()
         candidates, positions = self.pool.line_ups_of_non_members(non_members, len(mine.candidates), self.rng)
@@ -295,7 +301,7 @@ class TrialLayout:
         )
         return ScoredObservation(self._observation(group, group, candidates, ordered), truth)
 
-    def _random(self, group: Group, public: Tensor, earlier_public: PublicRows) -> Sequence[Made]:
+    def _random(self, group: ImageGroup, public: Tensor, earlier_public: PublicRows) -> Sequence[ReferenceArtifact]:
         """Artifacts drawn from the public distribution; where evaluating them is expensive, the same few for all targets.
 
         Those of earlier rounds have the same weights on the same simulated clients.
@@ -312,27 +318,27 @@ class TrialLayout:
             rows = earlier_public(earlier, group.size)
             return earlier.simulator.random(rows, count, model, generator(seed))[number]
 
-        drawn = self.target.simulator.random(public, count, received_model, generator(seed))
+        artifacts = self.target.simulator.random(public, count, received_model, generator(seed))
         models = {earlier: earlier.received_model.get(group.client) for earlier in self.target.simulated_history}
-        made = [
-            Made(
+        references = [
+            ReferenceArtifact(
                 artifact.in_file() if few else artifact,
                 {
                     earlier.number: Earlier(Deferred(partial(before, earlier, model, number)), model)
                     for earlier, model in models.items()
                 },
             )
-            for number, artifact in enumerate(drawn)
+            for number, artifact in enumerate(artifacts)
         ]
-        return self._drawn.setdefault(key, made) if few else made
+        return self._drawn.setdefault(key, references) if few else references
 
-    def _own(self, held: HeldImages, image: int) -> Artifact:
+    def _undefended(self, images: HeldImages, image: int) -> Artifact:
         """The undefended artifact of one image."""
-        return self.target.simulator.make(held, torch.tensor([image]), self.rng, granularity="image", defended=False)
+        return self.target.simulator.make(images, torch.tensor([image]), self.rng, granularity="image", defended=False)
 
     def _truth(
         self,
-        group: Group,
+        group: ImageGroup,
         index: Tensor,
         candidates: Tensor,
         positions: Tensor,
@@ -363,23 +369,23 @@ class TrialLayout:
             metric_networks=self.metric_networks,
         )
 
-    def _mean(self, group: Group) -> Tensor:
+    def _mean(self, group: ImageGroup) -> Tensor:
         """The mean (3, H, W) of the images behind the group's artifact; of one artifact of all clients, of its client's."""
-        held = self.holding(group.client).images
+        images = self.holding(group.client).images
         key = (group.client, group.size, group.number)
-        return self._means.get(key, lambda: (held if group.size is None else held[group.index]).mean(0))
+        return self._means.get(key, lambda: (images if group.size is None else images[group.index]).mean(0))
 
     def _domain_mean(self, domain: int) -> Tensor:
         """The mean (3, H, W) of the public images of this domain."""
         public = self.population.auxiliary[self.population.sources[domain]]
         return self._means.get(domain, lambda: public.images.mean(0))
 
-    def _contributions(self, group: Group, scored: Tensor) -> Tensor:
+    def _contributions(self, group: ImageGroup, scored: Tensor) -> Tensor:
         """The contribution of each scored image (n,) to the group's artifact, (n, D)."""
-        held = self.holding(group.client)
-        index = torch.arange(len(held.images)) if group.size is None else group.index
-        place = (scored[:, None] == index).int().argmax(1)
-        return self.target.simulator.each(held, index, self.rng)[place]
+        images = self.holding(group.client)
+        index = torch.arange(len(images.images)) if group.size is None else group.index
+        positions = (scored[:, None] == index).int().argmax(1)
+        return self.target.simulator.each(images, index, self.rng)[positions]
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -404,8 +410,8 @@ class TrialLayout:
     @cached_property
     def earlier(self) -> tuple[str, ...]:
         """The clients of the artifacts in `Adversary.earlier`, in that (random) order."""
-        known = sorted(self.target.earlier)
-        return tuple(known[i] for i in torch.randperm(len(known), generator=self.rng))
+        clients = sorted(self.target.earlier)
+        return tuple(clients[i] for i in torch.randperm(len(clients), generator=self.rng))
 
     @cached_property
     def pool(self) -> CandidatePool:

@@ -13,7 +13,7 @@ from fdgpriv.targets.output_cache import OutputCache
 
 
 @dataclass(frozen=True, eq=False)
-class LaidOut:
+class TrialSet:
     """Trials on one target, shared by all adversaries; the leaked share, if any, and the leaked images' indices by client."""
 
     layout: TrialLayout
@@ -25,10 +25,10 @@ class LaidOut:
     def linkable(self) -> list[Artifact]:
         """The artifacts of all clients of which an earlier one is known."""
         whole = [trial for trial in self.trials if trial.size is None and trial.client in self.layout.earlier]
-        return [trial.asked["attack"][0].observation.artifact for trial in whole]
+        return [trial.by_role["attack"][0].observation.artifact for trial in whole]
 
     @cached_property
     def output_cache(self) -> OutputCache:
         """Cache of the artifacts' model outputs, shared by all adversaries."""
-        every = [one for trial in self.trials for one in trial.observations()]
+        every = [observation for trial in self.trials for observation in trial.observations()]
         return OutputCache.among((observation.sent, observation.membership_candidates) for observation in every)
