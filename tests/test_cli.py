@@ -195,7 +195,7 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    found, step, told = AttackEvaluation._found, ProgressLog.step, threading.Event()
+    found, step, told = AttackEvaluation._evaluated, ProgressLog.step, threading.Event()
     begun: list[int] = []
     monkeypatch.setattr("fdgpriv.runner.usable_cores", lambda: 1)
 
@@ -212,7 +212,7 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(
             told.set()
 
     with monkeypatch.context() as patch:
-        patch.setattr(AttackEvaluation, "_found", interrupted)
+        patch.setattr(AttackEvaluation, "_evaluated", interrupted)
         patch.setattr(ProgressLog, "step", tell)
         assert main([*SMALL, "--out", str(out)]) == 3
     last = capsys.readouterr().err.splitlines()[-1]
@@ -240,7 +240,7 @@ def stop(*given: Any, **named: Any) -> None:
 def test_resuming_what_is_done_changes_nothing(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = comparable(small)
     monkeypatch.setattr("fdgpriv.federation.local_engine.LocalEngine.run", stop)
-    monkeypatch.setattr(AttackEvaluation, "_found", stop)
+    monkeypatch.setattr(AttackEvaluation, "_evaluated", stop)
     assert main([*SMALL, "--out", str(small), "--resume"]) == 0
     assert comparable(small) == before
 
