@@ -28,6 +28,8 @@ from ._inversion import bias_change
 from ._simulation import ALPHAS, skewed
 
 LEAST_OTHERS = 5  # other clients without which a mean over them says little
+_EARLY = 6  # rounds in which a model knows clients' images hardly better than public ones
+_MOST_DUE = 0.98  # correlation of one round's growth with what is due to labels, at most
 _LEAST_RELIABLE = 0.02  # share of the variance of one round's growth that is due to labels
 _CLEAR = 3.0  # standard errors of the slope from 0, below which growth says nothing of labels
 _SURELY = 2.0  # times what chance alone gives, up to which a difference may be chance
@@ -94,15 +96,14 @@ class _Calibration(NamedTuple):
 
     @classmethod
     def of(cls, adversary: Adversary, seen: SeenRound, count: int) -> Self:
+        received = list({id(seen.received_models[name]): seen.received_models[name] for name in seen.others}.values())
         growth, shares = [], []
         for turn in range(count):
-            rng, domain = generator(adversary.seed, 61, seen.number, turn), adversary.held[turn % len(adversary.held)]
-            index = skewed(domain, adversary.classes, adversary.typical, ALPHAS[turn % len(ALPHAS)], rng)
-            made = adversary.make(
-                domain.images, domain.labels, index, rng, seen.received_model, simulator=seen.simulator
-            )
-            growth.append(_growth(seen.simulator, made, seen.received_model))
-            shares.append(domain.labels[index].bincount(minlength=adversary.classes) / len(index))
+            model = received[turn % len(received)]
+            key = (_simulated, seen.number, turn, model)
+            grown_by, share = adversary.cache.get(key, partial(_simulated, adversary, seen, turn, model))
+            growth.append(grown_by)
+            shares.append(share)
         grown, known = torch.stack(growth).double(), torch.stack(shares).double()
         y, x = grown - grown.mean(0), known - known.mean(0)
         squares = float(x.square().sum().clamp_min(_TINY))
@@ -114,23 +115,32 @@ class _Calibration(NamedTuple):
         return cls(slope, clear, (known.mean(0) - grown.mean(0) / max(slope, _TINY)).float(), spread, noise, count)
 
 
-def reads_last_layer(adversary: Adversary, observation: Observation) -> bool:
-    """Whether the round that is asked about has the last layers of several other clients, all trained from one model.
+def _simulated(adversary: Adversary, seen: SeenRound, turn: int, model: ModelState) -> tuple[Tensor, Tensor]:
+    """Growth (K,) and label shares (K,) of a client that is simulated in this round, and received this model."""
+    rng, domain = generator(adversary.seed, 61, seen.number, turn), adversary.held[turn % len(adversary.held)]
+    index = skewed(domain, adversary.classes, adversary.typical, ALPHAS[turn % len(ALPHAS)], rng)
+    made = adversary.make(domain.images, domain.labels, index, rng, model, simulator=seen.simulator)
+    return _growth(seen.simulator, made, model), domain.labels[index].bincount(minlength=adversary.classes) / len(index)
 
-    What models of their own predict differs between clients, and a mean over them does not take it away.
+
+def reads_last_layer(adversary: Adversary, observation: Observation) -> bool:
+    """Whether the round that is asked about has the last layers of several other clients, and the models they received.
+
+    These may be models of their own: what differs is how far a client's training changes the layer.
     """
     last = adversary.view(observation)[-1]
-    models = {id(model) for model in (last.received_model, *last.received_models.values())}
+    known = last.received_model is not None and last.received_models.keys() == last.others.keys()
     trained = isinstance(last.simulator, TrainingSimulator | HeadSimulator)
-    return trained and len(models) == 1 and len(last.others) >= LEAST_OTHERS
+    return trained and known and len(last.others) >= LEAST_OTHERS
 
 
 def centred_shares(adversary: Adversary, observation: Observation, count: int) -> Tensor | None:
     """(K,): the label distribution of a whole client that `reads_last_layer`; None where simulated ones tell nothing.
 
-    Deviations of all rounds are averaged, and shrunk by their reliability: by how far the other clients' rounds agree, or
-    of one round alone by what is noise in simulated clients'. These also tell growth per share, and how far the mean of the
-    clients' shares is from equal, in the earliest round, where the model knows clients' images no better than public ones.
+    Deviations of all rounds are weighted and shrunk by their reliability: by how far the other clients' rounds agree with
+    the early ones, or of one round alone by what is noise in simulated clients'. These also tell growth per share, and how
+    far the mean of the clients' shares is from equal, in the earliest round, where the model knows clients' images no
+    better than public ones.
     Rounds in which clients differ by far more than simulated ones are left out: they trained in another way (LSI's
     clients pretrain before the first).
 
@@ -144,18 +154,18 @@ def centred_shares(adversary: Adversary, observation: Observation, count: int) -
         first = next((of_round for of_round in rounds if of_round.seen.whole), None)
         if first is None:
             return None
-        key = (centred_shares, first.seen.number, first.seen.received_model, count)
-        known = adversary.cache.get(key, partial(_Calibration.of, adversary, first.seen, count))
+        known = _Calibration.of(adversary, first.seen, count)
         if first.spread <= _LONGER * known.spread:
             break
         rounds = [of_round for of_round in rounds if of_round.seen.number > first.seen.number]
     if not known.clear:
         return None
-    deviation = torch.stack([of_round.observed for of_round in rounds]).mean(0)
-    single = _agreement(rounds) if len(rounds) > 1 else 1 - (known.noise / first.spread) ** 2
-    single = min(1.0, max(_LEAST_RELIABLE, single))
-    reliable = len(rounds) * single / (1 + (len(rounds) - 1) * single)
-    shares = _mean_shares(first, known) + reliable * deviation * first.spread / known.slope
+    if len(rounds) > 1:
+        weights = _weights(_agreement(rounds), sum(r.seen.number < first.seen.number + _EARLY for r in rounds))
+    else:
+        weights = torch.tensor([min(1.0, max(_LEAST_RELIABLE, 1 - (known.noise / first.spread) ** 2))])
+    deviation = (weights[:, None] * torch.stack([of_round.observed for of_round in rounds])).sum(0)
+    shares = _mean_shares(first, known) + deviation * first.spread / known.slope
     return as_shares(shares[None], torch.tensor([observation.n_images]))[0]
 
 
@@ -167,18 +177,34 @@ def _mean_shares(first: _Round, known: _Calibration) -> Tensor:
     return equal + apart * max(0.0, 1 - _SURELY * chance / max(_TINY, float(apart.square().mean())))
 
 
-def _agreement(rounds: Sequence[_Round]) -> float:
-    """The mean product of a client's growth in two different rounds, in units of the spread: what does not change."""
-    by_client: dict[str, list[Tensor]] = {}
-    for of_round in rounds:
-        for name, row in of_round.others.items():
-            by_client.setdefault(name, []).append(row)
-    products, pairs = 0.0, 0
-    for rows in by_client.values():
-        every = torch.stack(rows)
-        products += float(every.sum(0).square().mean() - every.square().sum(0).mean())
-        pairs += len(rows) * (len(rows) - 1)
-    return products / max(1, pairs)
+def _agreement(rounds: Sequence[_Round]) -> Tensor:
+    """(R, R): the mean product of a client's growth in two rounds, over the clients of both, in units of the spread."""
+    table = torch.eye(len(rounds))
+    for i, one in enumerate(rounds):
+        for j, other in enumerate(rounds[:i]):
+            products = [(row * other.others[name]).mean() for name, row in one.others.items() if name in other.others]
+            table[i, j] = table[j, i] = torch.stack(products).mean() if products else 0.0
+    return table
+
+
+def _weights(agreement: Tensor, early: int) -> Tensor:
+    """(R,): weights of the rounds' growth with which their sum errs least about what labels make grow in the first.
+
+    What the early rounds agree in is due to labels; later the models know the clients' images, and neighbouring rounds
+    agree in other things. A round's correlation with what is due to labels tells its noise, by which it is weighted.
+
+    Args:
+        agreement: (R, R) of the rounds.
+        early: How many of them are early.
+    """
+    early = max(2, early)
+    others = agreement - agreement.diag().diag()
+    pairs = early - (torch.arange(len(agreement)) < early).float()
+    single = max(_LEAST_RELIABLE, float(others[:early, :early].sum()) / (early * (early - 1)))
+    due = (others[:early].sum(0) / pairs / single**0.5).clamp(0.0, _MOST_DUE)
+    precise = due / (1 - due.square())
+    weights: Tensor = due[0] * precise / (1 + (due * precise).sum())
+    return weights
 
 
 def _has_growth(seen: SeenRound) -> bool:

@@ -152,11 +152,29 @@ def test_a_round_in_which_clients_trained_otherwise_is_left_out(monkeypatch: pyt
     assert linear.error() > 2 * left_out
 
 
-def test_models_of_their_own_are_not_compared() -> None:
-    linear = world()
-    assert last_layer.reads_last_layer(linear.adversary, linear.observations[0])
-    observation = replace(linear.observations[0], received_model=replace(linear.observations[0].received_model))
-    assert not last_layer.reads_last_layer(linear.adversary, observation)
+def test_models_of_their_own_are_compared_by_how_they_change() -> None:
+    linear = world("model_update")
+    observation = linear.observations[0]
+    own = replace(observation, received_model=replace(observation.received_model))
+    assert last_layer.reads_last_layer(linear.adversary, own)
+    assert not last_layer.reads_last_layer(linear.adversary, replace(observation, received_model=None))
+    want = last_layer.centred_shares(linear.adversary, observation, SIMULATED)
+    torch.testing.assert_close(last_layer.centred_shares(linear.adversary, own, SIMULATED), want)
+
+
+def test_rounds_that_agree_only_with_their_neighbours_weigh_little(rng: torch.Generator) -> None:
+    """Three rounds are labels and noise, nine noise that hardly changes from one to the next: as first ones alone."""
+    labels, constant = torch.randn(4000, generator=rng), torch.randn(4000, generator=rng)
+    early = [labels + 0.3 * torch.randn(4000, generator=rng) for _ in range(3)]
+    late = [constant + 0.1 * torch.randn(4000, generator=rng) for _ in range(9)]
+    rows = torch.stack([row / row.std() for row in early + late])
+    weights = last_layer._weights(rows @ rows.T / 4000, 3)
+
+    def error(of_rounds: Tensor) -> float:
+        slope = (of_rounds @ labels) / (of_rounds @ of_rounds)
+        return float((slope * of_rounds - labels).square().mean())
+
+    assert error(weights @ rows) < 1.2 * error(rows[:3].mean(0)) < 0.2 * error(rows.mean(0))
 
 
 def test_a_client_that_moved_its_model_further_than_any_other_is_cut() -> None:
