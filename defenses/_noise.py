@@ -13,7 +13,7 @@ from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
 from fdgpriv.data.dataset import ClientData
-from fdgpriv.defense import Defense, Guarantee, Outgoing
+from fdgpriv.defense import Defense, Guarantee, SharedContent
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.upload import LARGEST
@@ -112,7 +112,7 @@ class Noise(Defense):
         return replace(self, bug=bug)
 
     def protect(
-        self, outgoing: Outgoing, rng: torch.Generator, received: ModelState | None = None
+        self, outgoing: SharedContent, rng: torch.Generator, received: ModelState | None = None
     ) -> Artifact | StyleDraft:
         kind = StyleStatistics.kind if isinstance(outgoing, StyleDraft) else outgoing.kind
         vectors = vectors_of(outgoing, self.frame(received)) if kind in self.covers else None

@@ -10,7 +10,7 @@ from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.moments import RULES
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import AmplitudeSpectrum, StyleDraft, StyleStatistics
-from fdgpriv.defense import Outgoing
+from fdgpriv.defense import SharedContent
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.privacy.adjacency import Unit
 from fdgpriv.privacy.vectors import SCALE, Frame, Vectors
@@ -43,7 +43,7 @@ class StyleNoise(Noise):
         return Frame(received, self.scale, self.signed)
 
     def protect(
-        self, outgoing: Outgoing, rng: torch.Generator, received: ModelState | None = None
+        self, outgoing: SharedContent, rng: torch.Generator, received: ModelState | None = None
     ) -> Artifact | StyleDraft:
         if self.unit == "image" and isinstance(outgoing, StyleDraft) and RULES[outgoing.rule].clustering is not None:
             raise ValueError(

@@ -10,7 +10,7 @@ from torch import Tensor
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
-from fdgpriv.defense import Defense, Outgoing
+from fdgpriv.defense import Defense, SharedContent
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.privacy.vectors import SCALE, Frame, VectorKind, vectors_of
 from fdgpriv.utils.fields import PositiveFloat
@@ -42,7 +42,7 @@ class Transform(Defense):
         return replace(self, covers=covers, signed=sharing.signed_importances)
 
     def protect(
-        self, outgoing: Outgoing, rng: torch.Generator, received: ModelState | None = None
+        self, outgoing: SharedContent, rng: torch.Generator, received: ModelState | None = None
     ) -> Artifact | StyleDraft:
         kind = StyleStatistics.kind if isinstance(outgoing, StyleDraft) else outgoing.kind
         if kind not in self.covers:

@@ -9,7 +9,7 @@ from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.moments import RULES
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
-from fdgpriv.defense import Guarantee, Outgoing
+from fdgpriv.defense import Guarantee, SharedContent
 from fdgpriv.privacy.vectors import KINDS, VectorKind, image_moments, images_of
 from fdgpriv.utils.fields import PositiveFloat
 
@@ -30,7 +30,7 @@ class Clip(Transform):
     clip: PositiveFloat | None = None
 
     def protect(
-        self, outgoing: Outgoing, rng: torch.Generator, received: ModelState | None = None
+        self, outgoing: SharedContent, rng: torch.Generator, received: ModelState | None = None
     ) -> Artifact | StyleDraft:
         if isinstance(outgoing, StyleDraft) and RULES[outgoing.rule].clustering is None:
             moments = self.changed(image_moments(outgoing, self.scale), KINDS[StyleStatistics.kind], rng)

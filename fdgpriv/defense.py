@@ -16,7 +16,7 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.registry import JOIN, Role
 from fdgpriv.utils.defaults import Bug
 
-Outgoing = Artifact | StyleDraft
+SharedContent = Artifact | StyleDraft
 M = TypeVar("M", bound=FederatedMethod)
 
 
@@ -80,7 +80,7 @@ class Defense(Role):
         """Raises ValueError where the defense changes nothing of a federation that trains this network."""
 
     def protect(
-        self, outgoing: Outgoing, rng: torch.Generator, received: ModelState | None = None
+        self, outgoing: SharedContent, rng: torch.Generator, received: ModelState | None = None
     ) -> Artifact | StyleDraft:
         """What is shared instead of `outgoing`; runs on the client. A draft stays one only if another defense may follow.
 
@@ -91,7 +91,7 @@ class Defense(Role):
         """
         return outgoing
 
-    def shared(self, outgoing: Outgoing, rng: torch.Generator, received: ModelState | None = None) -> Artifact:
+    def shared(self, outgoing: SharedContent, rng: torch.Generator, received: ModelState | None = None) -> Artifact:
         """The artifact that is shared instead of `outgoing`."""
         protected = self.protect(outgoing, rng, received)
         return protected.finish() if isinstance(protected, StyleDraft) else protected
@@ -213,7 +213,7 @@ class Combined(Defense):
             part.check_model(model)
 
     def protect(
-        self, outgoing: Outgoing, rng: torch.Generator, received: ModelState | None = None
+        self, outgoing: SharedContent, rng: torch.Generator, received: ModelState | None = None
     ) -> Artifact | StyleDraft:
         for part in self.parts:
             outgoing = part.protect(outgoing, rng, received)

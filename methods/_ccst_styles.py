@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fdgpriv.artifacts.artifact import SERVER, Artifact
 from fdgpriv.artifacts.moments import POOLED, at_once, styles_of
-from fdgpriv.artifacts.style import AmplitudeSpectrum, Outgoing, StyleDraft, StyleStatistics
+from fdgpriv.artifacts.style import AmplitudeSpectrum, ClientReply, StyleDraft, StyleStatistics
 from fdgpriv.data.pixels import as_images
 from fdgpriv.federation.upload import Wanted
 from fdgpriv.models.style_codec import StyleCodec
@@ -27,7 +27,7 @@ class Style(ABC):
     """A style representation: what a client shares, and how a style is applied to an image."""
 
     @abstractmethod
-    def share(self, client: str, pixels: Tensor, groups: Sequence[Tensor], granularity: str) -> Outgoing:
+    def share(self, client: str, pixels: Tensor, groups: Sequence[Tensor], granularity: str) -> ClientReply:
         """The style of each group (indices) of stored images (N, 3, H, W), pooled over the group's images and pixels."""
 
     @abstractmethod
@@ -66,7 +66,7 @@ class FeatureStyle(Style):
         parts = images.split(self._at_once(images))
         return torch.cat([encoder(resized(as_images(part.to(self.device)), self.side)).cpu() for part in parts])
 
-    def share(self, client: str, pixels: Tensor, groups: Sequence[Tensor], granularity: str) -> Outgoing:
+    def share(self, client: str, pixels: Tensor, groups: Sequence[Tensor], granularity: str) -> ClientReply:
         layer = self.layers[-1]
         moments = styles_of(pixels[torch.cat(list(groups))], lambda part: self.features(part, layer), POOLED)
         sizes = [len(index) for index in groups]
@@ -117,7 +117,7 @@ class AmplitudeStyle(Style):
 
     window: float
 
-    def share(self, client: str, pixels: Tensor, groups: Sequence[Tensor], granularity: str) -> Outgoing:
+    def share(self, client: str, pixels: Tensor, groups: Sequence[Tensor], granularity: str) -> ClientReply:
         shared = []
         for index in groups:
             mean = torch.zeros(pixels.shape[1:], dtype=torch.float64)

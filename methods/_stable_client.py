@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fdgpriv.artifacts.artifact import Message
 from fdgpriv.artifacts.parameters import ModelState
-from fdgpriv.artifacts.style import Outgoing, StyleDraft, StyleStatistics
+from fdgpriv.artifacts.style import ClientReply, StyleDraft, StyleStatistics
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.data.pixels import as_images
 from fdgpriv.federation.federation import Federation
@@ -50,7 +50,7 @@ class StableFDGClient(Resumable):
             classes=federation.classes,
         )
 
-    def style(self, message: Message) -> Outgoing:
+    def style(self, message: Message) -> ClientReply:
         """Style Phi_n of the local samples under the received global model (Eq. 2-3)."""
         self._receive(message)
         layer, rule = self.how.layer, self.how.rule

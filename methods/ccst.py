@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from fdgpriv.artifacts.artifact import Artifact, Message
-from fdgpriv.artifacts.style import AmplitudeSpectrum, Outgoing, StyleStatistics
+from fdgpriv.artifacts.style import AmplitudeSpectrum, ClientReply, StyleStatistics
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.data.pixels import joined
 from fdgpriv.federation.ask import Ask, Server
@@ -201,7 +201,7 @@ class CCSTClient(AveragingClient):
             labels = torch.cat([data.labels, data.held_out_labels])
             self.data = replace(data, pixels=pixels, labels=labels)
 
-    def style(self, message: Message) -> Outgoing:
+    def style(self, message: Message) -> ClientReply:
         """The overall style, or styles of single images drawn without replacement (Eq. 6-8)."""
         n, pixels = len(self.data), self.data.pixels
         if self.how.style == "overall":

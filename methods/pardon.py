@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fdgpriv.artifacts.artifact import Message
 from fdgpriv.artifacts.moments import POOLED, StyleRule, clustered, styles_and_maps_of
-from fdgpriv.artifacts.style import InterpolationStyle, Outgoing, StyleDraft, StyleStatistics
+from fdgpriv.artifacts.style import ClientReply, InterpolationStyle, StyleDraft, StyleStatistics
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.data.pixels import as_images
 from fdgpriv.federation.ask import Ask, Server
@@ -192,7 +192,7 @@ class PardonClient(AveragingClient):
         self.target: tuple[Tensor, Tensor] | None = None
         self.log: dict[str, tuple[float, int]] = {}
 
-    def style(self, message: Message) -> Outgoing:
+    def style(self, message: Message) -> ClientReply:
         """The client's style: the clusters of its images have equal weight (Eq. 1-2)."""
         rule, transfer = self.method.style_rule(), self.transfer
         assert rule is not None

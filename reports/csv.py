@@ -11,7 +11,7 @@ from fdgpriv.results.accuracy import RULES, accuracies, several_trainings
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question
-from fdgpriv.results.records import Record, identity
+from fdgpriv.results.records import FlatRow, identity
 from fdgpriv.results.run import Run
 from fdgpriv.statistics.measured import Measured
 
@@ -66,7 +66,7 @@ def _plain(value: str | int | float | bool | None) -> str | int | float:
     return value
 
 
-def _rows(run: Run) -> Iterator[Record]:
+def _rows(run: Run) -> Iterator[FlatRow]:
     where = identity(run)
     if run.utility is not None:
         for name in ("source_accuracy", "target_accuracy", "calibration_error"):
@@ -81,17 +81,17 @@ def _rows(run: Run) -> Iterator[Record]:
         for row in _question(question):
             yield {**where, "entry": entry, **row}
     for entry, finding in enumerate(run.attacks, start=1):
-        head: Record = {**where, "entry": entry, **_heading(finding)}
+        head: FlatRow = {**where, "entry": entry, **_heading(finding)}
         if not finding.metrics:
             yield {**head, "source": "attack", "reason": finding.reason}
         for row in _figures(finding):
             yield {**head, "headline": row["metric"] == finding.headline, **row}
 
 
-def _question(question: Question) -> Iterator[Record]:
+def _question(question: Question) -> Iterator[FlatRow]:
     artifact = f"{question.artifact}:{question.level}"
     roles = " ".join(question.adversaries)
-    head: Record = {"artifact": artifact, "shared": True, "role": roles, "secret": question.secret}
+    head: FlatRow = {"artifact": artifact, "shared": True, "role": roles, "secret": question.secret}
     head["scope"] = question.scope
     names = (
         "verdict",
@@ -106,7 +106,7 @@ def _question(question: Question) -> Iterator[Record]:
         "planted",
         "relevant",
     )
-    answer: Record = {name: getattr(question, name) for name in names} | {"because": question.inconclusive_because}
+    answer: FlatRow = {name: getattr(question, name) for name in names} | {"because": question.inconclusive_because}
     one = question.strongest
     head |= {"attack": one.attack, "metric": one.metric} if one else {}
     yield {**head, "source": "question", **(_figure(one.value) if one else {}), **answer, "reason": question.reason}
@@ -122,9 +122,9 @@ def _question(question: Question) -> Iterator[Record]:
         yield {**head, "metric": "recovered", "source": "question_recovered", **_figure(question.recovered)}
 
 
-def _over_seeds(results: Results) -> Iterator[Record]:
+def _over_seeds(results: Results) -> Iterator[FlatRow]:
     for row in accuracies(results):
-        where: Record = {"method": row.method, "dataset": results.dataset.name, "defense": row.defense}
+        where: FlatRow = {"method": row.method, "dataset": results.dataset.name, "defense": row.defense}
         lacking = f"missing: {'; '.join(row.missing)}" if row.missing else None
         means = {"target_accuracy": row.target, "source_accuracy": row.source}
         for line in _table("over_seeds", row.model, means):
@@ -140,7 +140,7 @@ def _over_seeds(results: Results) -> Iterator[Record]:
             yield {**where, **next(_table("over_seeds", row.model, {"target_accuracy, returned, minus fedavg": none}))}
 
 
-def _heading(finding: AttackFinding) -> Record:
+def _heading(finding: AttackFinding) -> FlatRow:
     return {
         "attack": finding.attack,
         "secret": finding.secret,
@@ -153,20 +153,20 @@ def _heading(finding: AttackFinding) -> Record:
     }
 
 
-def _tests(finding: AttackFinding) -> Iterator[Record]:
+def _tests(finding: AttackFinding) -> Iterator[FlatRow]:
     names = ("verdict", "p", "marked", "resolution", "upper_bound", "relevant", "planted")
     for scope, test in finding.leakage.items():
         lead = _figure(test.lead) if test.lead else {}
-        found: Record = {name: getattr(test, name) for name in names}
+        found: FlatRow = {name: getattr(test, name) for name in names}
         yield {"metric": finding.headline, "scope": scope, "source": "test", "name": test.control, **lead, **found,
                "reason": test.why}  # fmt: skip
         if test.value is not None:
             low, high = test.ci95 or (None, None)
-            way: Record = {"source": "share_of_the_way", "value": test.value, "ci_low": low, "ci_high": high}
+            way: FlatRow = {"source": "share_of_the_way", "value": test.value, "ci_low": low, "ci_high": high}
             yield {"metric": finding.headline, "scope": scope, **way}
 
 
-def _figures(finding: AttackFinding) -> Iterator[Record]:
+def _figures(finding: AttackFinding) -> Iterator[FlatRow]:
     head = finding.headline
     yield from _tests(finding)
     yield from _table("attack", "", finding.metrics)
@@ -188,7 +188,7 @@ def _figures(finding: AttackFinding) -> Iterator[Record]:
             yield from _table("unaware_control", name, {head: figure})
         yield from _table("knowing_minus_unaware", "", {head: finding.unaware.difference})
     for point in finding.curve:
-        images: Record = {"images": "all" if point.images is None else point.images}
+        images: FlatRow = {"images": "all" if point.images is None else point.images}
         for row in _table("curve", "", {head: point.value}):
             yield {**row, **images}
         for name, figure in point.controls.items():
@@ -208,12 +208,12 @@ def _figures(finding: AttackFinding) -> Iterator[Record]:
                 yield {**row, "images": few}
 
 
-def _table(source: str, name: str, table: Mapping[str, Measured]) -> Iterator[Record]:
+def _table(source: str, name: str, table: Mapping[str, Measured]) -> Iterator[FlatRow]:
     for metric, figure in table.items():
         yield {"metric": metric, "source": source, "name": name, **_figure(figure)}
 
 
-def _figure(figure: Measured) -> Record:
+def _figure(figure: Measured) -> FlatRow:
     low, high = figure.ci95 or (None, None)
     return {
         "value": figure.value,

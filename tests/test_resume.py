@@ -24,7 +24,7 @@ from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.federation.checkpoint import INDEX, Checkpoints
 from fdgpriv.federation.federation import Federation
-from fdgpriv.federation.state import Decoder, Encoder, Resumable
+from fdgpriv.federation.state import Resumable, StateDecoder, StateEncoder
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Wire
 from fdgpriv.method import Method
@@ -316,10 +316,10 @@ def test_values_are_stored_bit_for_bit() -> None:
         "empty": [torch.zeros(0, 3), torch.zeros(0, 3)],
         "artifact": SampleCount(client="a", round=2, count=torch.tensor(5)),
     }
-    encoder = Encoder()
+    encoder = StateEncoder()
     stored = json.loads(json.dumps(encoder.encode(values)))
     copies = {name: tensor.clone() for name, tensor in encoder.tensors.items()}
-    found = Decoder(copies, torch.device("cpu")).decode(stored)
+    found = StateDecoder(copies, torch.device("cpu")).decode(stored)
     assert list(found) == list(values)
     assert found["same"][0] is found["same"][1]
     assert found["numbers"] == values["numbers"]
@@ -338,11 +338,11 @@ def test_a_network_is_loaded_in_place() -> None:
     model(torch.rand(2, 3, 8, 8)).sum().backward()
     optimizer.step()
     model.eval()
-    encoder = Encoder()
+    encoder = StateEncoder()
     stored = encoder.encode({"net": model, "optimizer": optimizer})
     parameters: list[Tensor] = list(other.parameters())
     copies = {name: tensor.clone() for name, tensor in encoder.tensors.items()}
-    Decoder(copies, torch.device("cpu")).decode(stored, {"net": other, "optimizer": second})
+    StateDecoder(copies, torch.device("cpu")).decode(stored, {"net": other, "optimizer": second})
     assert all(a is b for a, b in zip(parameters, other.parameters(), strict=True))
     assert not other.training
     assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True))

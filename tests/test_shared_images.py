@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.membership import Members
-from fdgpriv.tasks.task import Answers
+from fdgpriv.tasks.task import TrialAnswers
 
 CLIENTS, OWN, SHARED = 6, 8, 12
 
@@ -31,12 +31,12 @@ def plain_auc(members: np.ndarray, others: np.ndarray) -> float:
     return float(np.mean(pairs))
 
 
-def of_shared_held_out(rng: torch.Generator, names: Sequence[str]) -> tuple[dict[str, Answers], list[str], Tensor]:
+def of_shared_held_out(rng: torch.Generator, names: Sequence[str]) -> tuple[dict[str, TrialAnswers], list[str], Tensor]:
     """Each client is asked about its own images and the same held-out ones, last in the pool; with ties."""
     pool = CLIENTS * OWN + SHARED
     effect = torch.randn(pool, generator=rng)
     scores = (2 * (effect + torch.randn(len(names), CLIENTS, pool, generator=rng))).round()
-    answers: dict[str, Answers] = {}
+    answers: dict[str, TrialAnswers] = {}
     for number, name in enumerate(names):
         answers[name] = []
         for client in range(CLIENTS):

@@ -16,7 +16,7 @@ from fdgpriv.statistics import rule
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.membership import Members
-from fdgpriv.tasks.task import Answers
+from fdgpriv.tasks.task import TrialAnswers
 
 DOMAINS, CLIENTS, MEMBERS, SHARED = 3, 10, 24, 40
 UNITS, POOL = DOMAINS * CLIENTS, DOMAINS * (CLIENTS * MEMBERS + SHARED)
@@ -53,7 +53,7 @@ def p_values(held_out: bool, lead: float, runs: int) -> Iterator[tuple[float, fl
         scores = torch.randn(POOL, generator=rng) + torch.randn(UNITS, POOL, generator=rng)
         scores[:, : UNITS * MEMBERS] += lead * 2**0.5
         orders = torch.rand(ORDERS, POOL, generator=rng)
-        answers: dict[str, Answers] = {
+        answers: dict[str, TrialAnswers] = {
             "attack": [(client, scores[client], asked[client]) for client in range(UNITS)],
             "noise": [(client, order, asked[client]) for client in range(UNITS) for order in orders],
         }

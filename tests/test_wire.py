@@ -12,7 +12,7 @@ from torch import nn
 
 from fdgpriv.artifacts.artifact import PEER, SERVER, Artifact, Message
 from fdgpriv.artifacts.statistics import SampleCount
-from fdgpriv.artifacts.style import InterpolationStyle, Outgoing, StyleDraft, StyleStatistics
+from fdgpriv.artifacts.style import ClientReply, InterpolationStyle, StyleDraft, StyleStatistics
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import ClientData, Dataset
 from fdgpriv.defense import Defense, Guarantee
@@ -182,7 +182,7 @@ class EchoClient:
     def __init__(self, data: ClientData, rng: torch.Generator) -> None:
         self.data, self.rng = data, rng
 
-    def echo(self, message: Sequence[Artifact]) -> Outgoing:
+    def echo(self, message: Sequence[Artifact]) -> ClientReply:
         (model,) = message
         drawn = torch.randint(10**6, (), generator=self.rng)
         return [SampleCount(client=self.data.client, round=model.round, count=drawn)]
@@ -218,7 +218,7 @@ def test_the_largest_client_begins_and_answers_keep_the_order_of_clients(
     }
     begun, echo = [], EchoClient.echo
 
-    def noted(self: EchoClient, message: Sequence[Artifact]) -> Outgoing:
+    def noted(self: EchoClient, message: Sequence[Artifact]) -> ClientReply:
         begun.append(self.data.client)
         return echo(self, message)
 

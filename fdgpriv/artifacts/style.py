@@ -107,7 +107,7 @@ class StyleDraft:
         return self.pooled(mean, std, self.mean.var(0, correction=0), self.std.var(0, correction=0))
 
 
-Outgoing = Sequence[Artifact | StyleDraft]
+ClientReply = Sequence[Artifact | StyleDraft]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -15,7 +15,7 @@ from fdgpriv.evaluation.trial import AdversaryTrials
 from fdgpriv.federation.partition import Population
 from fdgpriv.targets.simulator import HeldImages, Simulator
 from fdgpriv.targets.target import Target
-from fdgpriv.tasks.task import Answers
+from fdgpriv.tasks.task import TrialAnswers
 from fdgpriv.threat import Capability
 from fdgpriv.utils.cache import Cache
 from fdgpriv.verdicts.attack_scores import ONE_ROUND
@@ -98,7 +98,7 @@ def by_rounds(trials: AttackTrials, target: Target[Simulator], few: bool, rng: t
     return by_condition
 
 
-def _attack_answers(trials: Sequence[PredictedTrial]) -> Answers:
+def _attack_answers(trials: Sequence[PredictedTrial]) -> TrialAnswers:
     """The attack's answers for these trials."""
     return [(number, *predictions["attack"]) for number, (_, predictions) in enumerate(trials)]
 

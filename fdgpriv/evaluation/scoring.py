@@ -14,7 +14,7 @@ from fdgpriv.evaluation.artifact_weight import artifact_weights, blended, weight
 from fdgpriv.evaluation.checked_predictions import checked_predictions
 from fdgpriv.evaluation.trial import AdversaryTrials, CalibrationTrial, Trial
 from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.tasks.task import Answers, Baselines, Predictions, Task
+from fdgpriv.tasks.task import Baselines, Predictions, Task, TrialAnswers
 from fdgpriv.verdicts.attack_scores import KNOWN_DOMAIN_CONTROLS
 from fdgpriv.verdicts.trial_scores import TrialScores, averaged_scores
 
@@ -136,7 +136,7 @@ class _TaskScoring:
             set()
         )  # sizes at which a prediction says more than is known without artifact
         self._answers, self._crossed = (
-            defaultdict[int | None, dict[str, Answers]](lambda: defaultdict(list)) for _ in range(2)
+            defaultdict[int | None, dict[str, TrialAnswers]](lambda: defaultdict(list)) for _ in range(2)
         )
 
     def add(self, inferred: _Inferred, rng: torch.Generator) -> None:
@@ -235,7 +235,7 @@ class _TaskScoring:
         scores.shared_variance_of_mean, scores.shared_variance = self.task.shared_variances(complete, scores.units)
         return scores
 
-    def _add_further_metrics(self, role: str, rows: Answers, scores: TrialScores) -> None:
+    def _add_further_metrics(self, role: str, rows: TrialAnswers, scores: TrialScores) -> None:
         """Adds the further metrics, of one prediction per trial."""
         predictions, truths = [prediction for _, prediction, _ in rows], [truth for _, _, truth in rows]
         for metric, values in self.task.details(predictions, truths).items():
@@ -243,12 +243,12 @@ class _TaskScoring:
         if aggregates := self.task.of_set(predictions, truths):
             scores.aggregates[role] = aggregates
 
-    def _mean_scores(self, rows: Answers, count: int) -> list[float]:
+    def _mean_scores(self, rows: TrialAnswers, count: int) -> list[float]:
         values = self.task.score([prediction for _, prediction, _ in rows], [truth for _, _, truth in rows])
         return _mean_by_trial(values, rows, count)
 
 
-def _fingerprint(trials: Sequence[Trial], rows: Answers) -> str:
+def _fingerprint(trials: Sequence[Trial], rows: TrialAnswers) -> str:
     """SHA-256 of the predictions, by the name of the trial's unit."""
     digest = sha256()
     for number, prediction, _ in sorted(rows, key=lambda row: trials[row[0]].unit):
@@ -257,7 +257,7 @@ def _fingerprint(trials: Sequence[Trial], rows: Answers) -> str:
     return digest.hexdigest()
 
 
-def _of_trial(rows: Answers, trial: int) -> Answers:
+def _of_trial(rows: TrialAnswers, trial: int) -> TrialAnswers:
     return [row for row in rows if row[0] == trial]
 
 
@@ -276,7 +276,7 @@ def _predictions_without_artifact(
     return rows + [(role, prediction, truth) for role, pairs in trial.given.items() for prediction, truth in pairs]
 
 
-def _mean_by_trial(scores: Tensor, rows: Answers, count: int) -> list[float]:
+def _mean_by_trial(scores: Tensor, rows: TrialAnswers, count: int) -> list[float]:
     """The mean score of each trial (count,)."""
     trials = torch.tensor([trial for trial, _, _ in rows])
     total = torch.zeros(count, dtype=torch.float64).index_add_(0, trials, scores.double())

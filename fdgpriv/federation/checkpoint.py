@@ -16,7 +16,7 @@ from pydantic import Field, JsonValue, TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from fdgpriv.federation.state import Decoder, Encoder
+from fdgpriv.federation.state import StateDecoder, StateEncoder
 from fdgpriv.federation.transcript import MANIFEST, TENSORS, Transcript
 from fdgpriv.utils.checksum import DamagedFile, digest, read_json, write_json, write_tensors
 from fdgpriv.utils.records import Amount, Count, Entry
@@ -100,7 +100,7 @@ class Checkpoints:
         """Writes a checkpoint and removes the previous one."""
         start = perf_counter()
         self._number += 1
-        encoder, place = Encoder(), self.folder / f"checkpoint-{self._number}"
+        encoder, place = StateEncoder(), self.folder / f"checkpoint-{self._number}"
         encoded = encoder.encode(state)
         transcript.save(place)
         write_tensors(place / STATE, encoder.tensors)
@@ -126,7 +126,7 @@ class Checkpoints:
         """
         place = self.folder / saved.folder
         try:
-            Decoder(load_file(place / STATE), device).decode(saved.state, state)
+            StateDecoder(load_file(place / STATE), device).decode(saved.state, state)
             return Transcript.load(place)
         except (SafetensorError, LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             self.refuse(" ".join(str(error).split())[:200])

@@ -17,7 +17,7 @@ from torch import nn
 
 from fdgpriv.artifacts.artifact import SERVER, Message
 from fdgpriv.artifacts.parameters import ModelState
-from fdgpriv.artifacts.style import Outgoing
+from fdgpriv.artifacts.style import ClientReply
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.ask import Answers, Ask
 from fdgpriv.federation.checkpoint import Checkpoints
@@ -169,7 +169,7 @@ class LocalEngine(Resumable):
         return message
 
     def _up(
-        self, wire: Wire, ask: Ask, outgoing: Mapping[str, Outgoing], rngs: Mapping[str, torch.Generator]
+        self, wire: Wire, ask: Ask, outgoing: Mapping[str, ClientReply], rngs: Mapping[str, torch.Generator]
     ) -> Answers:
         start = perf_counter()
         answers = wire.collect(ask, outgoing, rngs)
@@ -182,9 +182,9 @@ def _client(method: FederatedMethod, federation: Federation, data: ClientData, r
         return method.client(federation, data, rng)
 
 
-def _answer(client: object, name: str, ask: Ask, message: Message) -> Outgoing:
+def _answer(client: object, name: str, ask: Ask, message: Message) -> ClientReply:
     with client_errors(name, ask.verb, ask.round(name)):
-        answer: Outgoing = getattr(client, ask.verb)(message)
+        answer: ClientReply = getattr(client, ask.verb)(message)
         return answer
 
 

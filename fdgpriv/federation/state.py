@@ -28,7 +28,7 @@ class Resumable:
         """Called when all attributes are loaded, to compute what depends on them."""
 
 
-class Encoder:
+class StateEncoder:
     """Encodes values as JSON; their tensors are collected in `tensors`, each once."""
 
     def __init__(self) -> None:
@@ -82,8 +82,8 @@ class Encoder:
         return self._stored[key]
 
 
-class Decoder:
-    """Decodes what an Encoder wrote; raises KeyError, TypeError, ValueError or RuntimeError if it does not fit.
+class StateDecoder:
+    """Decodes what an StateEncoder wrote; raises KeyError, TypeError, ValueError or RuntimeError if it does not fit.
 
     Args:
         tensors: The stored tensors by name.

@@ -7,7 +7,7 @@ import torch
 
 from fdgpriv.artifacts.artifact import PEER, SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import TOLD, ModelState, TensorState
-from fdgpriv.artifacts.style import Outgoing
+from fdgpriv.artifacts.style import ClientReply
 from fdgpriv.defense import Defense
 from fdgpriv.federation.ask import Answers, Ask
 from fdgpriv.federation.secure_sum import secure_mean
@@ -46,7 +46,7 @@ class Wire:
         self,
         client: str,
         verb: str,
-        outgoing: Outgoing,
+        outgoing: ClientReply,
         rng: torch.Generator,
         round: int | None = None,
         wanted: Sequence[Wanted] | None = None,
@@ -67,7 +67,7 @@ class Wire:
         """
         return self._record_answer(client, verb, self._leaving(client, verb, outgoing, rng, round, wanted))
 
-    def collect(self, ask: Ask, outgoing: Mapping[str, Outgoing], rngs: Mapping[str, torch.Generator]) -> Answers:
+    def collect(self, ask: Ask, outgoing: Mapping[str, ClientReply], rngs: Mapping[str, torch.Generator]) -> Answers:
         """By client, its answer as the server receives it: defended, validated, recorded, and summed or shuffled.
 
         Args:
@@ -96,7 +96,7 @@ class Wire:
         self,
         client: str,
         verb: str,
-        outgoing: Outgoing,
+        outgoing: ClientReply,
         rng: torch.Generator,
         round: int | None,
         wanted: Sequence[Wanted] | None,

@@ -27,7 +27,7 @@ from fdgpriv.artifacts.parameters import (
 )
 from fdgpriv.artifacts.statistics import ClientEmbedding, LabelMarginal, ValidationMetrics
 from fdgpriv.artifacts.style import AmplitudeSpectrum, StyleDraft, StyleStatistics
-from fdgpriv.defense import Outgoing
+from fdgpriv.defense import SharedContent
 from fdgpriv.privacy.sensitivity import mean_replace_one, whole_vector
 
 HEAD = "head."  # prefix of a classifier head's tensors in the received model
@@ -107,7 +107,7 @@ class Vectors:
     rebuild: Callable[[Tensor], Artifact]
 
 
-def vectors_of(outgoing: Outgoing, frame: Frame) -> Vectors | None:
+def vectors_of(outgoing: SharedContent, frame: Frame) -> Vectors | None:
     """The vectors of a client's answer; None for kinds without, such as sample counts."""
     images = len(outgoing.mean) if isinstance(outgoing, StyleDraft) else 1
     if isinstance(outgoing, StyleDraft) and RULES[outgoing.rule].clustering is not None:

@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from fdgpriv.results.records import Record, by_attack, by_place, by_run
+from fdgpriv.results.records import FlatRow, by_attack, by_place, by_run
 from fdgpriv.results.run import AskedQuestion, Run
 from fdgpriv.utils.files import read_bytes, write_text
 from fdgpriv.utils.records import Amount, Entry, Json, Text, Word, one_line
@@ -85,15 +85,15 @@ class Results(Entry):
         data = self.model_dump(mode="json", by_alias=True, exclude={"timing", "environment"})
         return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
-    def to_records(self) -> list[Record]:
+    def to_records(self) -> list[FlatRow]:
         """One flat row for each attack of each run and each scope: who, on what, its metric with interval, and its test."""
         return by_attack(self.runs)
 
-    def matrix(self) -> list[Record]:
+    def matrix(self) -> list[FlatRow]:
         """One flat row for each run, adversary, artifact and secret, with the worst verdict of its scopes."""
         return by_place(self.runs)
 
-    def frontier(self) -> list[Record]:
+    def frontier(self) -> list[FlatRow]:
         """One flat row for each run: accuracy on the unseen domain, proved epsilon, verdicts and leakage by secret."""
         return by_run(self.runs)
 

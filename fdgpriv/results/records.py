@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from fdgpriv.results.question import WORST_FIRST, Question
 from fdgpriv.results.run import Run
 
-Record = dict[str, str | int | float | bool | None]
+FlatRow = dict[str, str | int | float | bool | None]
 
 
-def by_attack(runs: Sequence[Run]) -> list[Record]:
+def by_attack(runs: Sequence[Run]) -> list[FlatRow]:
     """One row for each attack of each run and each scope; an attack that was not evaluated has one without scope."""
     return [
         identity(run)
@@ -36,7 +36,7 @@ def by_attack(runs: Sequence[Run]) -> list[Record]:
     ]
 
 
-def by_place(runs: Sequence[Run]) -> list[Record]:
+def by_place(runs: Sequence[Run]) -> list[FlatRow]:
     """One row for each run, adversary, artifact and secret: the worst verdict of its scopes, and what it rests on."""
     found = []
     for run in runs:
@@ -72,7 +72,7 @@ def by_place(runs: Sequence[Run]) -> list[Record]:
     return found
 
 
-def by_run(runs: Sequence[Run]) -> list[Record]:
+def by_run(runs: Sequence[Run]) -> list[FlatRow]:
     """One row for each run, so each defense: its accuracy on the unseen domain, what is proved, and what leaks.
 
     Of each secret `verdict_SECRET` is the worst verdict, and `leakage_SECRET` the largest lead among questions with that
@@ -101,7 +101,7 @@ def by_run(runs: Sequence[Run]) -> list[Record]:
     return found
 
 
-def identity(run: Run) -> Record:
+def identity(run: Run) -> FlatRow:
     """The columns that say which run a row belongs to."""
     return {
         "method": run.method,

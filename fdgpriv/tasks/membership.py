@@ -11,7 +11,7 @@ from fdgpriv.statistics.interval import clopper_pearson
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.roc import alike, area, candidate_scores, shared_variances
-from fdgpriv.tasks.task import Answers, Baselines, Form, Predictions, ScoredCandidate, SharedVariances, Task
+from fdgpriv.tasks.task import Baselines, Form, Predictions, ScoredCandidate, SharedVariances, Task, TrialAnswers
 
 FALSE_ACCUSATIONS = (0.1, 0.01, 0.001)
 NOISES = 30  # random orders of the pool: targets share non-members, so one order affects many scores jointly
@@ -52,7 +52,7 @@ class Members(Task):
     def details(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Tensor]:
         return by_kind_of_non_member(predictions, truths)
 
-    def shared_variances(self, answers: Mapping[str, Answers], units: Sequence[str]) -> SharedVariances:
+    def shared_variances(self, answers: Mapping[str, TrialAnswers], units: Sequence[str]) -> SharedVariances:
         return shared_variances(answers, units)
 
     def candidates(self, prediction: Prediction, truth: GroundTruth) -> list[ScoredCandidate]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fdgpriv.adversary import Prediction
 from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.tasks.task import Answers, SharedVariances
+from fdgpriv.tasks.task import SharedVariances, TrialAnswers
 
 _TOGETHER = 2048  # predictions scored at once
 
@@ -75,7 +75,7 @@ def share_below(scores: Tensor, among: Tensor) -> Tensor:
     return (below + up_to).double() / 2 / among.shape[1]
 
 
-def shared_variances(answers: Mapping[str, Answers], units: Sequence[str]) -> SharedVariances:
+def shared_variances(answers: Mapping[str, TrialAnswers], units: Sequence[str]) -> SharedVariances:
     """Variances of mean areas over units from resampling the images that at least two units are asked about.
 
     Resampled are non-members, and members that anyone held out; a client's training images travel with the client.
@@ -98,7 +98,7 @@ def shared_variances(answers: Mapping[str, Answers], units: Sequence[str]) -> Sh
     )
 
 
-def _influence(rows: Answers, units: Sequence[str], pool: int) -> tuple[Tensor, Tensor]:
+def _influence(rows: TrialAnswers, units: Sequence[str], pool: int) -> tuple[Tensor, Tensor]:
     """The influence (P,) of each image on the mean area over units, and which images each unit is asked about: (n,) the
     unit's number times P plus the image.
 

@@ -4,23 +4,23 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Prediction
+from fdgpriv.results.question import Secret
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.targets.simulator import Simulator
 from fdgpriv.targets.target import Target
 
-Secret = Literal["domain", "labels", "size", "membership", "content", "average_look", "identity"]
 Baselines = dict[str, list[Prediction]]
 Form = tuple[int | None, ...]  # the shape of a prediction; None stands for any number from 1 on
 
 
-Answers = list[tuple[int, Prediction, GroundTruth]]  # number of the target, prediction, truth
+TrialAnswers = list[tuple[int, Prediction, GroundTruth]]  # number of the target, prediction, truth
 
 
 class SharedVariances(NamedTuple):
@@ -171,7 +171,7 @@ class Task(ABC):
         """Further metrics of each prediction, by name, (M,) each."""
         return {}
 
-    def shared_variances(self, answers: Mapping[str, Answers], units: Sequence[str]) -> SharedVariances:
+    def shared_variances(self, answers: Mapping[str, TrialAnswers], units: Sequence[str]) -> SharedVariances:
         """Variances of mean scores from what several units share, such as candidates, over which units are no sample.
 
         Args:
