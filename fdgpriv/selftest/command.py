@@ -121,7 +121,9 @@ def _of_reports(reports: "Sequence[dict[str, AttackScores]]", count: int, rng: "
     null = [false_leaks(some, rng) for some in drawn.values()]
     print(tables.of_false_leaks(null), flush=True)
     found = powers(of_first, rng)
-    secrets = {one.one.secret for some in of_first.values() for one in some[0].evaluations.values()}
+    secrets = {
+        evaluation.stored.secret for reports in of_first.values() for evaluation in reports[0].evaluations.values()
+    }
     print(tables.of_powers(found, secrets), flush=True)
     if figure is not None:
         tables.draw(found, figure)

@@ -15,7 +15,7 @@ from fdgpriv.verdicts.questions import Key, Questions
 
 ALARMS = 0.08  # largest share of A/A reports with a leak
 _PER_QUESTION = 400  # resamples
-_LEAST = 2000
+_MIN_RESAMPLES = 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +39,12 @@ class NullReport:
         """With one permutation for all attacks."""
         seed = int(rng.integers(2**31))
         first = next(iter(evaluations.values()))
-        order = permuted(first.one.domains, first.scope, rng)
-        scores = {key: one.null(order, rng) for key, one in evaluations.items()}
-        scores = {key: some for key, some in scores.items() if evaluations[key].testable(some)}
-        kept = {key: evaluations[key] for key in scores}
-        copies = {key: one.copy(scores[key]) for key, one in kept.items()}
-        return cls(kept, scores, attack_tests(copies, seed, resamples=resamples(copies), sharp=False), seed)
+        order = permuted(first.stored.domains, first.scope, rng)
+        scores = {key: evaluation.null(order, rng) for key, evaluation in evaluations.items()}
+        scores = {key: by_role for key, by_role in scores.items() if evaluations[key].testable(by_role)}
+        testable = {key: evaluations[key] for key in scores}
+        copies = {key: evaluation.copy(scores[key]) for key, evaluation in testable.items()}
+        return cls(testable, scores, attack_tests(copies, seed, resamples=resamples(copies), sharp=False), seed)
 
     def leaks(self, changed: Mapping[str, AttackScores] | None = None) -> dict[Key, bool]:
         """By question, whether the report calls a leak; with these attacks' scores in place of the drawn ones."""
@@ -57,12 +57,16 @@ class NullReport:
         questions = self._answered({key: changed})
         evidence = questions.tests[key].scopes[self.evaluations[key].scope]
         leaks = {
-            questions.answers[one].verdict == "leak" for one, asked in questions.asked.items() if key in asked.attacks
+            questions.answers[question].verdict == "leak"
+            for question, asked in questions.asked.items()
+            if key in asked.attacks
         }
         return (1.0 if isinstance(evidence, Absent) or evidence.p is None else evidence.p), any(leaks)
 
     def _answered(self, changed: Mapping[str, AttackScores]) -> Questions:
-        copies = {key: changed.get(key) or one.copy(self.scores[key]) for key, one in self.evaluations.items()}
+        copies = {
+            key: changed.get(key) or evaluation.copy(self.scores[key]) for key, evaluation in self.evaluations.items()
+        }
         tests = attack_tests(changed, self.seed, resamples=resamples(copies), sharp=False)
         return Questions.of(copies, {**self.tests, **tests})
 
@@ -73,9 +77,8 @@ class NullReport:
 
 def resamples(copies: Mapping[str, AttackScores]) -> int:
     """Enough for a family of these attacks' questions."""
-    return max(
-        _LEAST, _PER_QUESTION * len({(one.kind, one.level, one.threat.role, one.secret) for one in copies.values()})
-    )
+    questions = {(attack.kind, attack.level, attack.threat.role, attack.secret) for attack in copies.values()}
+    return max(_MIN_RESAMPLES, _PER_QUESTION * len(questions))
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ class FalseLeaks:
 
 def evaluations(report: Mapping[str, AttackScores], scope: str) -> dict[str, Evaluation]:
     """The attacks of this report that are asked in this scope."""
-    return {key: Evaluation(one, scope) for key, one in report.items() if scope in one.scopes}
+    return {key: Evaluation(attack, scope) for key, attack in report.items() if scope in attack.scopes}
 
 
 def false_leaks(reports: Sequence[NullReport], rng: Rng) -> FalseLeaks:
@@ -121,10 +124,10 @@ def false_leaks(reports: Sequence[NullReport], rng: Rng) -> FalseLeaks:
     leaky: dict[int, set[str]] = {}
     for report in reports:
         alarms += any(report.leaks().values())
-        known = id(next(iter(report.evaluations.values())))
-        if known not in leaky:
-            leaky[known] = _succeed(report)
-        true, changed = _half_leaking(report, leaky[known], rng)
+        source = id(next(iter(report.evaluations.values())))
+        if source not in leaky:
+            leaky[source] = _with_leaking_positive_control(report)
+        true, changed = _half_leaking(report, leaky[source], rng)
         called = [question for question, leak in report.leaks(changed).items() if leak]
         false = sum(question not in true for question in called)
         shares.append(false / max(1, len(called)))
@@ -142,20 +145,24 @@ def false_leaks(reports: Sequence[NullReport], rng: Rng) -> FalseLeaks:
     )
 
 
-def _succeed(report: NullReport) -> set[str]:
+def _with_leaking_positive_control(report: NullReport) -> set[str]:
     """The keys of the attacks whose positive control leaks."""
-    stored = {key: one.one.model_copy(update={"scopes": (one.scope,)}) for key, one in report.evaluations.items()}
-    found = {key: one.positive for key, one in attack_tests(stored, 0, sharp=False).items()}
-    return {key for key, one in found.items() if one is not None and one.p is not None and one.p <= LEVEL}
+    stored = {
+        key: evaluation.stored.model_copy(update={"scopes": (evaluation.scope,)})
+        for key, evaluation in report.evaluations.items()
+    }
+    positives = {key: tests.positive for key, tests in attack_tests(stored, 0, sharp=False).items()}
+    return {key for key, test in positives.items() if test is not None and test.p is not None and test.p <= LEVEL}
 
 
 def _half_leaking(report: NullReport, leaky: set[str], rng: Rng) -> tuple[set[Key], dict[str, AttackScores]]:
     """Half of the questions, drawn from those whose attacks' positive controls leak; and such attacks' scores of these."""
     members = report.members()
-    able = [question for question, keys in members.items() if leaky & set(keys)]
-    some = [able[i] for i in rng.permutation(len(able))[: len(members) // 2]]
+    candidates = [question for question, keys in members.items() if leaky & set(keys)]
+    leaking = [candidates[i] for i in rng.permutation(len(candidates))[: len(members) // 2]]
     changed = {}
-    for key in (key for question in some for key in members[question] if key in leaky):
-        one, null = report.evaluations[key], report.scores[key]
-        changed[key] = one.copy(mixed(null, one.leaking(rng), np.zeros(len(one.whole.units)), 1.0))
-    return set(some), changed
+    for key in (key for question in leaking for key in members[question] if key in leaky):
+        evaluation, null = report.evaluations[key], report.scores[key]
+        no_draws = np.zeros(len(evaluation.whole.units))
+        changed[key] = evaluation.copy(mixed(null, evaluation.leaking(rng), no_draws, 1.0))
+    return set(leaking), changed

@@ -39,67 +39,67 @@ class Evaluation:
     """One attack's scores in one scope.
 
     Attributes:
-        one: As stored.
+        stored: As stored.
         scope: client or domain.
     """
 
-    one: AttackScores
+    stored: AttackScores
     scope: str
 
     @property
     def whole(self) -> TrialScores:
         """Of the artifacts on the wire."""
-        return self.one.by_size[None]
+        return self.stored.by_size[None]
 
     def null(self, order: Order, rng: Rng) -> ByName:
         """TrialScores of attack and controls by target (U,), where clients send these artifacts; each control's is the mean
         over as many artifacts as in a report. A control without artifacts for every target is left out.
         """
         whole = self.whole
-        if set(order) != set(self.one.domains):  # other clients are attacked here
-            order = permuted(self.one.domains, self.scope, rng)
-        found = {name: np.asarray(whole.headline[name]) for name in self.one.controls(self.scope, whole)}
+        if set(order) != set(self.stored.domains):  # other clients are attacked here
+            order = permuted(self.stored.domains, self.scope, rng)
+        controls = {name: np.asarray(whole.headline[name]) for name in self.stored.controls(self.scope, whole)}
         if set(order) <= set(whole.crossed):
-            return found | self._permuted(order, rng)
-        return {name: one for name, one in found.items() if name != OTHERS[0]} | self._redrawn(rng)
+            return controls | self._permuted(order, rng)
+        return {name: values for name, values in controls.items() if name != OTHERS[0]} | self._redrawn(rng)
 
     def _permuted(self, order: Order, rng: Rng) -> ByName:
-        whole, domain = self.whole, np.asarray(list(self.one.domains.values()))
-        place = {client: k for k, client in enumerate(self.one.domains)}
-        own = np.asarray([place[client] for client in whole.clients])
-        scores = np.asarray([whole.crossed[order[client]] for client in place])  # (K, U)
-        found = {"attack": scores[own, np.arange(len(own))]}
-        alike = domain[:, None] == domain[own]
-        alone = np.arange(len(domain))[:, None] != own
-        for name, may in zip(OTHERS, (alike & alone, ~alike), strict=True):
-            if name in self.one.controls(self.scope, whole) and may.any(0).all():
-                found[name] = _mean_of_some(scores, may, rng)
-        return found
+        whole, domains = self.whole, np.asarray(list(self.stored.domains.values()))
+        numbers = {client: k for k, client in enumerate(self.stored.domains)}
+        targets = np.asarray([numbers[client] for client in whole.clients])
+        scores = np.asarray([whole.crossed[order[client]] for client in numbers])  # (K, U)
+        by_role = {"attack": scores[targets, np.arange(len(targets))]}
+        same_domain = domains[:, None] == domains[targets]
+        other_client = np.arange(len(domains))[:, None] != targets
+        for role, allowed in zip(OTHERS, (same_domain & other_client, ~same_domain), strict=True):
+            if role in self.stored.controls(self.scope, whole) and allowed.any(0).all():
+                by_role[role] = _mean_of_alternatives(scores, allowed, rng)
+        return by_role
 
     def _redrawn(self, rng: Rng) -> ByName:
         """The same for one artifact of all clients, which is asked about candidates that are not among its images."""
         crossed = [values for name, values in self.whole.crossed.items() if name.startswith(OTHERS[0])]
         if len(crossed) < 2:
             return {}
-        mixed = rng.permuted(np.asarray(crossed), axis=0)
-        return {"attack": mixed[0], OTHERS[0]: mixed[1:].mean(0)}
+        shuffled = rng.permuted(np.asarray(crossed), axis=0)
+        return {"attack": shuffled[0], OTHERS[0]: shuffled[1:].mean(0)}
 
     def leaking(self, rng: Rng) -> ByName:
         """For each target, the mean scores of its client's positive controls, of hits those of one drawn at random; NaN
         where the client has none.
         """
-        proof = self.one.undefended
-        if proof is None:
+        positive = self.stored.undefended
+        if positive is None:
             return {}
-        known = np.asarray(proof.clients)
-        rows = [np.flatnonzero(known == client) for client in self.whole.clients]
+        clients = np.asarray(positive.clients)
+        trials = [np.flatnonzero(clients == client) for client in self.whole.clients]
         if self.hits:
-            rows = [rng.permutation(some)[:1] for some in rows]
-        found = {}
-        for name in ("attack", *self.one.controls(self.scope, proof)):
-            values = np.asarray(proof.headline[name])
-            found[name] = np.asarray([values[some].mean() if len(some) else np.nan for some in rows])
-        return found
+            trials = [rng.permutation(of_client)[:1] for of_client in trials]
+        by_role = {}
+        for role in ("attack", *self.stored.controls(self.scope, positive)):
+            values = np.asarray(positive.headline[role])
+            by_role[role] = np.asarray([values[of_client].mean() if len(of_client) else np.nan for of_client in trials])
+        return by_role
 
     @property
     def hits(self) -> bool:
@@ -114,13 +114,17 @@ class Evaluation:
         whole = self.whole
         headline = {name: values.tolist() for name, values in scores.items()}
         shared = {name: variance for name, variance in whole.shared_variance.items() if name in scores}
-        now = TrialScores(units or whole.units, units or whole.clients, headline, shared_variance=shared)
-        return self.one.model_copy(update={"conditions": {Condition(): now}, "scopes": (self.scope,)})
+        drawn = TrialScores(units or whole.units, units or whole.clients, headline, shared_variance=shared)
+        return self.stored.model_copy(update={"conditions": {Condition(): drawn}, "scopes": (self.scope,)})
 
     def leads(self, scores: ByName) -> Array:
         """(B,): the mean lead over each control."""
         return np.asarray(
-            [self.one.sign * (scores["attack"] - values).mean() for name, values in scores.items() if name != "attack"]
+            [
+                self.stored.sign * (scores["attack"] - values).mean()
+                for name, values in scores.items()
+                if name != "attack"
+            ]
         )
 
     def testable(self, scores: ByName) -> bool:
@@ -137,9 +141,9 @@ def mixed(null: ByName, leaking: ByName, draws: Array, weight: float) -> ByName:
     return {name: np.where(take, leaking[name], null[name]) for name in names}
 
 
-def _mean_of_some(scores: Array, may: NDArray[np.bool_], rng: Rng) -> Array:
-    """(U,): for each column the mean of up to ALTERNATIVES of its entries that `may` be used, drawn at random."""
-    rank = np.where(may, rng.random(may.shape), 2.0).argsort(0).argsort(0)
-    some = may & (rank < ALTERNATIVES)
-    mean: Array = np.where(some, scores, 0.0).sum(0) / some.sum(0)
+def _mean_of_alternatives(scores: Array, allowed: NDArray[np.bool_], rng: Rng) -> Array:
+    """(U,): for each column the mean of up to ALTERNATIVES of its allowed entries, drawn at random."""
+    rank = np.where(allowed, rng.random(allowed.shape), 2.0).argsort(0).argsort(0)
+    chosen = allowed & (rank < ALTERNATIVES)
+    mean: Array = np.where(chosen, scores, 0.0).sum(0) / chosen.sum(0)
     return mean

@@ -58,7 +58,7 @@ class Power:
     @property
     def rises(self) -> bool:
         """Whether larger leaks are found more often."""
-        return all(b >= a - _NOISE for some in (self.found, self.leaks) for a, b in pairwise(some))
+        return all(b >= a - _NOISE for rates in (self.found, self.leaks) for a, b in pairwise(rates))
 
     @property
     def calibrated(self) -> bool:
@@ -66,10 +66,10 @@ class Power:
         return abs(self.found[self.at] - POWER) <= WITHIN + 1e-9
 
 
-def passed(found: Sequence[Power], secret: str) -> bool:
+def passed(powers: Sequence[Power], secret: str) -> bool:
     """Whether one attack's resolution on this secret is calibrated, and all tried ones find larger leaks more often."""
-    some = [one for one in found if one.secret == secret]
-    return all(one.rises for one in some) and any(one.calibrated for one in some)
+    of_secret = [power for power in powers if power.secret == secret]
+    return all(power.rises for power in of_secret) and any(power.calibrated for power in of_secret)
 
 
 def powers(reports: Mapping[str, Sequence[NullReport]], rng: Rng) -> list[Power]:
@@ -80,33 +80,36 @@ def powers(reports: Mapping[str, Sequence[NullReport]], rng: Rng) -> list[Power]
         reports: A/A reports by scope.
         rng: Of the planted leaks.
     """
-    found = []
-    for _, some in sorted(_by_secret(reports).items()):
+    powers_of_all = []
+    for _, attacks in sorted(_by_secret(reports).items()):
         tried: list[Power] = []
-        for key, scope in some:
-            one = reports[scope][0].evaluations[key]
-            if len(tried) < _TRIED and not any(other.calibrated for other in tried):
-                pool = _Pool.of(one, rng)
-                if (at := _weight(one, pool, rng)) is not None:
-                    some_reports = [report for report in reports[scope] if key in report.evaluations]
-                    tried.append(_power(key, one, at, pool, some_reports, rng))
-        found += tried
-    return found
+        for key, scope in attacks:
+            evaluation = reports[scope][0].evaluations[key]
+            if len(tried) < _TRIED and not any(power.calibrated for power in tried):
+                pool = _Pool.of(evaluation, rng)
+                if (weight_and_lead := _weight(evaluation, pool, rng)) is not None:
+                    with_attack = [report for report in reports[scope] if key in report.evaluations]
+                    tried.append(_power(key, evaluation, weight_and_lead, pool, with_attack, rng))
+        powers_of_all += tried
+    return powers_of_all
 
 
 def _by_secret(reports: Mapping[str, Sequence[NullReport]]) -> dict[str, list[tuple[str, str]]]:
     """The attacks of each secret with a scope that they are tested in, the strongest positive control first."""
-    found: dict[str, list[tuple[float, str, str]]] = {}
-    for scope, some in reports.items():
-        stored = {key: one.one.model_copy(update={"scopes": (scope,)}) for key, one in some[0].evaluations.items()}
+    by_secret: dict[str, list[tuple[float, str, str]]] = {}
+    for scope, of_scope in reports.items():
+        stored = {
+            key: evaluation.stored.model_copy(update={"scopes": (scope,)})
+            for key, evaluation in of_scope[0].evaluations.items()
+        }
         for key, tests in attack_tests(stored, 0, sharp=False).items():
-            proof, one = stored[key].undefended, stored[key]
-            if proof is None or tests.positive is None:
+            attack, positive = stored[key], stored[key].undefended
+            if positive is None or tests.positive is None:
                 continue
-            evidence = Evidence(tests.positive, one.relevant_effect(proof), tests.positive)
+            evidence = Evidence(tests.positive, attack.relevant_effect(positive), tests.positive)
             if evidence.works:
-                found.setdefault(one.secret, []).append((-evidence.strength, key, scope))
-    return {secret: [(key, scope) for _, key, scope in sorted(some)] for secret, some in found.items()}
+                by_secret.setdefault(attack.secret, []).append((-evidence.strength, key, scope))
+    return {secret: [(key, scope) for _, key, scope in sorted(attacks)] for secret, attacks in by_secret.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,10 +121,10 @@ class _Draw:
     draws: Array
     chosen: NDArray[np.int64]
 
-    def at(self, one: Evaluation, weight: float) -> AttackScores:
+    def at(self, evaluation: Evaluation, weight: float) -> AttackScores:
         """The evaluation of these targets, with a leak of this weight."""
-        units = [f"{one.whole.units[i]} {n}" for n, i in enumerate(self.chosen)]
-        return one.copy(mixed(self.null, self.leaking, self.draws, weight), units)
+        units = [f"{evaluation.whole.units[i]} {n}" for n, i in enumerate(self.chosen)]
+        return evaluation.copy(mixed(self.null, self.leaking, self.draws, weight), units)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,9 +137,9 @@ class _Pool:
     leaking: ByName
 
     @classmethod
-    def of(cls, one: Evaluation, rng: Rng) -> "_Pool":
-        null = [one.null(permuted(one.one.domains, one.scope, rng), rng) for _ in range(_TRUE)]
-        leaking = [one.leaking(rng) for _ in range(_TRUE)]
+    def of(cls, evaluation: Evaluation, rng: Rng) -> "_Pool":
+        null = [evaluation.null(permuted(evaluation.stored.domains, evaluation.scope, rng), rng) for _ in range(_TRUE)]
+        leaking = [evaluation.leaking(rng) for _ in range(_TRUE)]
         return cls(*({name: np.stack([row[name] for row in rows]) for name in rows[0]} for rows in (null, leaking)))
 
     def drawn(self, rng: Rng) -> _Draw:
@@ -147,44 +150,51 @@ class _Pool:
         )
         return _Draw(null, leaking, rng.random((u,)), chosen)
 
-    def leads(self, one: Evaluation, weight: float) -> Array:
+    def leads(self, evaluation: Evaluation, weight: float) -> Array:
         """(B,): the true lead over each control where every target leaks with this probability, 0 or 1."""
-        return one.leads(mixed(self.null, self.leaking, np.full(self.null["attack"].shape, 0.5), weight))
+        return evaluation.leads(mixed(self.null, self.leaking, np.full(self.null["attack"].shape, 0.5), weight))
 
 
-def _weight(one: Evaluation, pool: _Pool, rng: Rng) -> tuple[float, float] | None:
+def _weight(evaluation: Evaluation, pool: _Pool, rng: Rng) -> tuple[float, float] | None:
     """The weight at which the true lead equals the mean printed resolution, and that lead; None where none reaches it."""
     weights = np.linspace(0, 1, 1001)
-    none, whole = pool.leads(one, 0.0), pool.leads(one, 1.0)
+    none, whole = pool.leads(evaluation, 0.0), pool.leads(evaluation, 1.0)
     leads = (np.outer(1 - weights, none) + np.outer(weights, whole)).min(1)
-    few = [pool.drawn(rng) for _ in range(_OF_HITS if one.hits else _RESOLUTIONS)]
+    few = [pool.drawn(rng) for _ in range(_OF_HITS if evaluation.hits else _RESOLUTIONS)]
     weight = 0.5
     for _ in range(_STEPS):
-        printed = _resolution(one, few, weight)
+        printed = _resolution(evaluation, few, weight)
         reached = leads >= printed
         weight = float(weights[reached.argmax()]) if reached.any() else 1.0
     return (weight, printed) if reached.any() else None
 
 
-def _resolution(one: Evaluation, draws: Sequence[_Draw], weight: float) -> float:
+def _resolution(evaluation: Evaluation, draws: Sequence[_Draw], weight: float) -> float:
     """The mean resolution that reports with this leak print."""
-    copies = {str(i): draw.at(one, weight) for i, draw in enumerate(draws)}
-    found = [tests.scopes[one.scope] for tests in attack_tests(copies, 0, resamples=2000).values()]
+    copies = {str(i): draw.at(evaluation, weight) for i, draw in enumerate(draws)}
+    found = [tests.scopes[evaluation.scope] for tests in attack_tests(copies, 0, resamples=2000).values()]
     printed = [e.test.resolution for e in found if isinstance(e, Evidence) and e.test.resolution is not None]
     return float(np.mean(printed)) if printed else np.inf
 
 
 def _power(
-    key: str, one: Evaluation, at: tuple[float, float], pool: _Pool, reports: Sequence[NullReport], rng: Rng
+    key: str,
+    evaluation: Evaluation,
+    weight_and_lead: tuple[float, float],
+    pool: _Pool,
+    reports: Sequence[NullReport],
+    rng: Rng,
 ) -> Power:
-    weight, lead = at
+    weight, lead = weight_and_lead
     weights = (0.0, weight / 2, weight, (1 + weight) / 2, 1.0) if weight < 1 else (0.0, weight / 2, weight)
     found, leaks = np.zeros(len(weights)), np.zeros(len(weights))
     for report in reports:
         draw = pool.drawn(rng)
         for i, w in enumerate(weights):
-            p, leak = report.outcome(key, draw.at(one, w))
+            p, leak = report.outcome(key, draw.at(evaluation, w))
             found[i] += p <= LEVEL
             leaks[i] += leak
     rates = (tuple((hits / len(reports)).tolist()) for hits in (found, leaks))
-    return Power(one.one.secret, one.one.attack, key, one.scope, weight, lead, weights, *rates)
+    return Power(
+        evaluation.stored.secret, evaluation.stored.attack, key, evaluation.scope, weight, lead, weights, *rates
+    )
