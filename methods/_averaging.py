@@ -122,7 +122,7 @@ class AveragingClient(Resumable):
         (state,) = (artifact for artifact in message if isinstance(artifact, ModelState))
         validation = self.validate(message) if self.method.selection == "validation" and state.round > 0 else []
         state.load_into(self.model)
-        train(self.model, self._loss, self.data, self.method, state.round, self.rng)
+        train(self.model, self.loss, self.data, self.method, state.round, self.rng)
         trained = shared_state(self.model, self.data.client, state.round, self.method)
         return [trained, *self.method.counted(self.data, state.round), *validation]
 
@@ -134,5 +134,6 @@ class AveragingClient(Resumable):
         accuracy = (found == self.data.held_out_labels).float().mean()
         return [ValidationMetrics(client=self.data.client, round=state.round, accuracy=accuracy)]
 
-    def _loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch) -> Tensor:
+        """Loss of one mini-batch: cross-entropy. Methods with another client loss override it."""
         return nn.functional.cross_entropy(self.model(batch.images), batch.labels)

@@ -35,7 +35,7 @@ A = TypeVar("A", bound=Artifact)
 
 
 @dataclass(frozen=True)
-class FederatedSGD(Method):
+class LocalSGD(Method):
     """The hyperparameters of local SGD and plain averaging.
 
     Attributes:
@@ -173,7 +173,7 @@ def train(
     model: nn.Module,
     loss: Loss,
     data: ClientData,
-    settings: FederatedSGD,
+    settings: LocalSGD,
     round: int,
     rng: torch.Generator,
     optimizer: torch.optim.Optimizer | None = None,
@@ -205,7 +205,7 @@ def train(
     optimizer.zero_grad()  # frees the gradients: there may be many clients
 
 
-def mini_batches(data: ClientData, settings: FederatedSGD, rng: torch.Generator) -> Iterator[Batch]:
+def mini_batches(data: ClientData, settings: LocalSGD, rng: torch.Generator) -> Iterator[Batch]:
     """The augmented mini-batches of one round."""
     for index in settings.local_training.batches(settings.workload(data), rng):
         yield Batch(index, augmented(data.pixels[index], data, settings.image_changes, rng), data.labels[index])
@@ -259,7 +259,7 @@ def average(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float] | N
     return mean
 
 
-def shared_state(model: nn.Module, sender: str, round: int, settings: FederatedSGD) -> ModelState:
+def shared_state(model: nn.Module, sender: str, round: int, settings: LocalSGD) -> ModelState:
     """The model state that `sender` shares, without BatchNorm statistics if they are kept local."""
     whole = ModelState.of(model, sender, round)
     return whole if settings.buffers != "keep_local" else whole.without_statistics()

@@ -11,7 +11,7 @@ from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.state import Resumable
 
-from ._federation import Batch, FederatedSGD, train
+from ._federation import Batch, LocalSGD, train
 
 
 class HyperClient(Resumable):
@@ -19,14 +19,14 @@ class HyperClient(Resumable):
 
     held: ClassVar[tuple[str, ...]] = ("model",)
 
-    def __init__(self, method: FederatedSGD, federation: Federation, data: ClientData, rng: torch.Generator) -> None:
+    def __init__(self, method: LocalSGD, federation: Federation, data: ClientData, rng: torch.Generator) -> None:
         self.method, self.data, self.rng, self.device = method, data, rng, federation.device
         self.model = method.model(federation, rng).to(self.device)
 
     def fit(self, message: Message) -> Message:
         """The update Delta: received minus trained model."""
         received = self._load(message)
-        train(self.model, self._loss, self.data, self.method, received.round, self.rng)
+        train(self.model, self.loss, self.data, self.method, received.round, self.rng)
         return [ModelUpdate.between(received, ModelState.of(self.model, self.data.client, received.round))]
 
     def use(self, message: Message) -> Message:
@@ -39,5 +39,6 @@ class HyperClient(Resumable):
         received.load_into(self.model)
         return received
 
-    def _loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch) -> Tensor:
+        """Loss of one mini-batch."""
         return nn.functional.cross_entropy(self.model(batch.images), batch.labels)

@@ -24,7 +24,7 @@ from fdgpriv.federation.upload import Wanted
 from fdgpriv.utils.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from ._client_network import ClientNetwork
-from ._federation import SCHEDULES, FederatedSGD, Schedule
+from ._federation import SCHEDULES, LocalSGD, Schedule
 from ._hyper_client import HyperClient
 from ._hypernetwork import Hypernetwork, Init, Pullback
 from ._moving_average import MovingAverage
@@ -74,7 +74,7 @@ class PersonalModels(nn.Module):
 
 
 @dataclass(frozen=True)
-class HyperFederation(FederatedSGD):
+class HyperFederation(LocalSGD):
     """Hyperparameters of the hypernetwork and its optimiser, and the server loop.
 
     Attributes:

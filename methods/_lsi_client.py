@@ -97,7 +97,7 @@ class LSIClient(Resumable):
             self.start.load_into(self.model)
         if self.optimizer is None or not self.method.keep_momentum:
             self.optimizer = self.method.new_optimizer(self.model, self.round)
-        train(self.model, self._loss, self.data, self.method, self.round, self.rng, optimizer=self.optimizer)
+        train(self.model, self.loss, self.data, self.method, self.round, self.rng, optimizer=self.optimizer)
         if self.method.aggregation != "mean":
             importances = self.method.importances(self.model, as_images(self.data.pixels))
             answer.append(ImportanceWeights(client=self.data.client, round=self.round, state=importances))
@@ -163,7 +163,7 @@ class LSIClient(Resumable):
     def _entropy(self, batch: Batch) -> Tensor:
         return nn.functional.cross_entropy(self.model(batch.images), batch.labels)
 
-    def _loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch) -> Tensor:
         """Eq. 16: cross-entropy, and the distance of each latent to its translation to a randomly drawn client."""
         latents = self.model.embedding(batch.images)
         loss = nn.functional.cross_entropy(self.model.head(latents), batch.labels)

@@ -31,6 +31,7 @@ class StableFDGClient(Resumable):
         self.method, self.data, self.rng, self.device = method, data, rng, federation.device
         self.model = method.model(federation, rng).to(self.device)
         self.own: StyleStatistics | None = None
+        self.styles: Sequence[StyleStatistics] = ()  # of other clients, in this round
         self.round = 0
         self.log: dict[str, tuple[float, int]] = {}
         stage = self.model.backbone.stage
@@ -73,8 +74,8 @@ class StableFDGClient(Resumable):
         """The model after E local epochs of Steps 2-5 and the highlighter."""
         self._receive(message)
         received = [artifact for artifact in message if isinstance(artifact, StyleStatistics)]
-        styles = received if self.round > 0 or self.method.style_mode == "eval" else []
-        train(self.model, lambda batch: self._loss(batch, styles), self.data, self.method, self.round, self.rng)
+        self.styles = received if self.round > 0 or self.method.style_mode == "eval" else []
+        train(self.model, self.loss, self.data, self.method, self.round, self.rng)
         trained = shared_state(self.model, self.data.client, self.round, self.method)
         return [trained, *self.method.counted(self.data, self.round)]
 
@@ -91,10 +92,11 @@ class StableFDGClient(Resumable):
         index = torch.cat(list(batches(len(self.data), self.method.batch_size, self.rng)))
         return as_images(augment(self.data.pixels[index], self.data.flip, self.data.translate, self.rng))
 
-    def _loss(self, batch: Batch, styles: Sequence[StyleStatistics]) -> Tensor:
+    def loss(self, batch: Batch) -> Tensor:
+        """Cross-entropy of one mini-batch under Steps 2-5 and the highlighter, with the styles last received."""
         extra = self._extra_partners(batch) if self.method.attention in ("mix", "cross") else batch.index[:0]
         styled = StyledBatch(
-            self.how, batch.labels, batch.index, styles, self.own, self.rng, extras=len(extra), log=self.log
+            self.how, batch.labels, batch.index, self.styles, self.own, self.rng, extras=len(extra), log=self.log
         )
         images = (
             torch.cat([batch.images, as_images(self.data.pixels[extra]).to(self.device)])

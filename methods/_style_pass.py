@@ -16,7 +16,7 @@ from fdgpriv.models.batchnorm import group_batches
 from fdgpriv.models.copied import copied
 from fdgpriv.models.from_cpu import device_of
 
-from ._federation import FederatedSGD, batch_count
+from ._federation import LocalSGD, batch_count
 
 
 class JointStyles(StyleSource):
@@ -24,7 +24,7 @@ class JointStyles(StyleSource):
 
     normalises_jointly = True
 
-    def __init__(self, settings: FederatedSGD) -> None:
+    def __init__(self, settings: LocalSGD) -> None:
         self.settings = settings
 
     def of_client(self, model: nn.Module, images: Tensor, layer: str, rule: StyleRule) -> Moments:
@@ -38,7 +38,7 @@ class JointStyles(StyleSource):
 
 
 @torch.no_grad()
-def styles_in_batches(model: nn.Module, images: Tensor, layer: str, rule: StyleRule, settings: FederatedSGD) -> Moments:
+def styles_in_batches(model: nn.Module, images: Tensor, layer: str, rule: StyleRule, settings: LocalSGD) -> Moments:
     """Mean and std (n, C) of the features of images (n, 3, H, W), with BatchNorm using batch statistics.
 
     Args:
@@ -56,7 +56,7 @@ def styles_in_batches(model: nn.Module, images: Tensor, layer: str, rule: StyleR
 
 @torch.no_grad()
 def styles_of_clients(
-    model: nn.Module, images: Tensor, layer: str, rule: StyleRule, settings: FederatedSGD, clients: Tensor
+    model: nn.Module, images: Tensor, layer: str, rule: StyleRule, settings: LocalSGD, clients: Tensor
 ) -> Moments:
     """Mean and std (M, n, C), as `styles_in_batches`, of M clients with the images at `clients` (M, n) each.
 
@@ -79,7 +79,7 @@ def styles_of_clients(
 
 
 @torch.no_grad()
-def with_statistics_of(model: nn.Module, images: Tensor, layer: str, settings: FederatedSGD) -> nn.Module:
+def with_statistics_of(model: nn.Module, images: Tensor, layer: str, settings: LocalSGD) -> nn.Module:
     """A copy of `model` in evaluation mode, with running statistics up to `layer` set to means over the batches'."""
     copy = copied(model)
     copy.backbone = backbone = _ready_copy(model, len(images), layer, settings)
@@ -92,7 +92,7 @@ def with_statistics_of(model: nn.Module, images: Tensor, layer: str, settings: F
     return copy.eval()
 
 
-def _ready_copy(model: nn.Module, n: int, layer: str, settings: FederatedSGD) -> Backbone:
+def _ready_copy(model: nn.Module, n: int, layer: str, settings: LocalSGD) -> Backbone:
     """A copy of the stages up to `layer` in the training mode of a client with n images, channels last for CPU speed."""
     whole = cast(Backbone, model.backbone)
     needed = whole.stages[: whole.stages.index(whole.stage(layer)) + 1]
@@ -102,7 +102,7 @@ def _ready_copy(model: nn.Module, n: int, layer: str, settings: FederatedSGD) ->
     return backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
-def _batches(backbone: Backbone, images: Tensor, settings: FederatedSGD) -> Iterator[Tensor]:
+def _batches(backbone: Backbone, images: Tensor, settings: LocalSGD) -> Iterator[Tensor]:
     """All images in order, in as many batches as an epoch has; none smaller than the batch size unless it is the only one."""
     device = device_of(backbone)
     for part in images.tensor_split(batch_count(len(images), settings.batch_size)):

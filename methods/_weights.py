@@ -13,11 +13,11 @@ from fdgpriv.federation.upload import Wanted
 from fdgpriv.federation.weights import Weights as Weights
 
 from . import _expected_answers
-from ._federation import FederatedSGD
+from ._federation import LocalSGD
 
 
 @dataclass(frozen=True)
-class WeightedSGD(FederatedSGD):
+class WeightedSGD(LocalSGD):
     """Local SGD whose results the server averages.
 
     Attributes:

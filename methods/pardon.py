@@ -31,7 +31,7 @@ from ._augmentation import augmented
 from ._averaging import AveragingClient, ClientOptimizer, FederatedAveraging
 from ._codec import LEAST_SIDE, Codec, EncodedStyles, codec_on
 from ._contrastive import EmbeddingClassifier, contrast, embedding_penalty
-from ._federation import Batch, Buffers, FederatedSGD, Schedule, answered
+from ._federation import Batch, Buffers, LocalSGD, Schedule, answered
 from ._interpolation import interpolation_style
 from ._transfer import StyleTransfer, layers
 
@@ -71,8 +71,8 @@ class Pardon(FederatedAveraging):
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {**FederatedSGD.presets["quick"], **_FROM_SCRATCH},
-        "default": {**FederatedSGD.presets["default"], **_FROM_SCRATCH},
+        "quick": {**LocalSGD.presets["quick"], **_FROM_SCRATCH},
+        "default": {**LocalSGD.presets["default"], **_FROM_SCRATCH},
         "paper": {"codec": "adain_vgg", "image_changes": "crop_colour"},
     }
     paper_setup: ClassVar[Setup] = Setup(
@@ -220,7 +220,8 @@ class PardonClient(AveragingClient):
         self.target = style.mean.to(self.device), style.std.to(self.device)
         return []
 
-    def _loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch) -> Tensor:
+        """Loss of one mini-batch."""
         method, images = self.method, batch.images
         if self.transfer is not None:
             assert self.target is not None

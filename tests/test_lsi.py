@@ -193,7 +193,7 @@ def test_the_loss_is_eq_16_with_d_prime_from_all_clients(distance: str, scale: f
     client.translator = translator
     for _ in range(30):
         client.model.train()
-        found = float(client._loss(batch).detach())
+        found = float(client.loss(batch).detach())
         entropy = float(nn.functional.cross_entropy(client.model(batch.images), batch.labels).detach())
         distances = [0.25 * d * d * scale for d in seen[-6:]]
         assert found == pytest.approx(entropy + 0.7 * sum(distances) / 6, rel=1e-4)

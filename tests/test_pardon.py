@@ -274,7 +274,7 @@ def test_a_client_s_loss_is_eq_9(settings: dict[str, Any]) -> None:
     client.model.eval()
     batch = import_module("fdgpriv.methods._federation").Batch(torch.arange(2), data.images, data.labels)
     with torch.no_grad():
-        found = float(client._loss(batch))
+        found = float(client.loss(batch))
         styled = digits_codec().stylise(data.images, mean, std, method.alpha)
         f, g = client.model.embedding(data.images), client.model.embedding(styled)
         log = client.model.head(f).log_softmax(1)
