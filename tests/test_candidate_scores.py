@@ -71,7 +71,7 @@ def test_a_damaged_archive_is_one_line_that_says_what_to_remove(
     content = archive.read_bytes()
     assert evaluated(fitted, tmp_path) == first  # read from disk
     archive.write_bytes(content[:-9])
-    with pytest.raises(DamagedFile, match=f"want .*{ARCHIVE} as it was written, .* remove it, and --resume"):
+    with pytest.raises(DamagedFile, match=f"want .*{ARCHIVE} as it was written, .* remove .*{ARCHIVE}, and --resume"):
         evaluated(fitted, tmp_path)
     archive.unlink()
     assert evaluated(fitted, tmp_path).by_size == first.by_size

@@ -196,6 +196,19 @@ def test_stored_scores_are_read_as_they_were_exported(run: Path, tmp_path: Path)
         stored.read(path)
 
 
+def test_the_shipped_scores_are_those_of_a_default_run() -> None:
+    (report,) = stored.read(command.SHIPPED)
+    assert {attack.secret for attack in report.values()} >= {
+        "domain",
+        "labels",
+        "membership",
+        "content",
+        "average_look",
+    }
+    assert {len(attack.by_size[None].clients) for attack in report.values()} == {30}
+    assert all(attack.by_size[None].crossed and attack.undefended is not None for attack in report.values())
+
+
 def test_a_check_that_cannot_fail_fails() -> None:
     assert Check("ours", 40, 1000, 40).passed
     assert not Check("ours", 41, 1000, 40).passed

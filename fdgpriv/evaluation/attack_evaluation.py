@@ -118,11 +118,11 @@ class AttackEvaluation:
         return scores
 
     def _stored(self) -> dict[str, AttackScores]:
-        tables = ScoreTables.load_archive(self.file)
         try:
-            scores = from_tables(tables)
+            scores = from_tables(ScoreTables.load_archive(self.file))
         except ValueError as error:
-            raise DamagedFile(f"{self.file}: {error}; remove it, and --resume computes it again") from None
+            named = "" if str(self.file) in str(error) else f"{self.file}: "
+            raise DamagedFile(f"{named}{error}; remove {self.file}, and --resume computes it again") from None
         keys = [self._key(task) for task in self.trials.attack.tasks]
         if list(scores) != keys:
             wanted, came = (" and ".join(several) or "none" for several in (keys, scores))

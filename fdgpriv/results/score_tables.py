@@ -20,7 +20,7 @@ from pydantic import Field
 
 from fdgpriv.results.attack_finding import Threat
 from fdgpriv.results.question import Secret
-from fdgpriv.utils.files import DamagedFile, read_bytes, write_bytes
+from fdgpriv.utils.files import read_bytes, write_bytes
 from fdgpriv.utils.records import Amount, Count, Entry, FileName, Text, Word
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class ScoreTables:
         """The tables in an archive that `save_archive` wrote.
 
         Raises:
-            DamagedFile: The archive is missing, altered or of another form.
+            ValueError: The archive is missing, altered or of another form.
         """
         try:
             with zipfile.ZipFile(io.BytesIO(read_bytes(path, LARGEST_FILE))) as archive:
@@ -267,9 +267,7 @@ class ScoreTables:
             return cls(**tables)
         except (ValueError, zipfile.BadZipFile, KeyError, EOFError, NotImplementedError, RuntimeError) as error:
             text = " ".join(str(error).split())[:300]
-            raise DamagedFile(
-                f"want {path} as it was written, got another file ({text}); remove it, and --resume computes it again"
-            ) from None
+            raise ValueError(f"want {path} as it was written, got another file ({text})") from None
 
 
 def _check(name: str, table: pa.Table, schema: pa.Schema) -> None:

@@ -86,4 +86,4 @@ def read(path: Path) -> list[dict[str, AttackScores]]:
     try:
         return _by_cell(from_tables(ScoreTables.load_archive(path)))
     except ValueError as error:
-        raise ValueError(f"want scores that --export wrote in {path}, got another file: {error}") from None
+        raise ValueError(f"want scores that --export wrote, got another file: {error}") from None
