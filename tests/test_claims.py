@@ -743,4 +743,4 @@ def test_style_space_against_a_loop(fitted: Fitted) -> None:
             pairs += 1
             alike += domain[a] == domain[b]
     assert found["domain_chance"] == pytest.approx(alike / pairs)
-    assert style_space(SimpleNamespace(evidence=None)) == {}  # type: ignore[arg-type]
+    assert style_space(SimpleNamespace(recorded_styles=None)) == {}  # type: ignore[arg-type]
