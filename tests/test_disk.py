@@ -202,6 +202,8 @@ def without(column: str) -> Callable[[Rows], Rows]:
         (FACTS, forged("a", to="1"), "a: "),
         (FACTS, bit, "another"),
         ("config.json", longer, "config.json is damaged"),
+        ("config.json", bytes_changed(lambda data: b""), "--resume"),
+        ("config.json", bytes_changed(lambda data: b"[]"), "--resume"),
         ("config.json", with_a_key, "colour: was red, now absent"),
         ("config.json", bit, "--resume: want the settings"),
     ],

@@ -1,6 +1,7 @@
 """The command line answers at once: torch is imported when something is to be computed, never to print a line."""
 
 import dataclasses
+import json
 import os
 import resource
 import subprocess
@@ -27,65 +28,68 @@ from fdgpriv.report import Report
 ROOT = Path(__file__).parents[1]
 SECOND = 1.0  # of processor time
 
-# What the process says last: whether torch was imported.
-RUN = """
-import sys
-sys.argv[0] = "fdgpriv"
+# Answers one command line after the other, in one process: exit code, what is printed, whether torch is imported by then.
+ANSWER_EACH = """
+import contextlib, io, json, sys
 from fdgpriv.__main__ import main
-try:
-    code = main()
-except SystemExit as left:
-    code = left.code
-print("TORCH" if "torch" in sys.modules else "light")
-sys.exit(code)
+for line in json.load(sys.stdin):
+    sys.argv = ["fdgpriv", *line.split()]
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = main()
+        except SystemExit as left:
+            code = left.code
+    print(json.dumps([code, out.getvalue(), err.getvalue(), "torch" in sys.modules]))
 """
+LINES = {
+    "": (0, "fdgpriv selftest"),
+    "--help": (0, "fdgpriv audit"),
+    "launch": (2, "want a command of audit, compare, selftest; got 'launch'"),
+    "audit --help": (0, "examples:"),
+    "audit --list": (0, "stablefdg"),
+    "audit --method nobody": (2, "want one of the methods"),
+    "audit --defense none+wall": (2, "want one of the defenses "),
+    "audit --target sketch": (2, "want a domain of scan, blend, type, outline; got 'sketch'"),
+    "audit --set rounds=ten": (2, "stablefdg.rounds: want"),
+    "audit --attack gan:colour=red": (2, "gan: want a field of steps"),
+    "audit --defense gaussian:epsilon=much": (2, "gaussian.epsilon: want"),
+    "audit --images 5": (2, "--images: want at least 20 images of each domain, got 5"),
+    "audit --auxiliary 5": (2, "--auxiliary: want at least 20 images of each domain, got 5"),
+    "audit --units-per-domain 0": (2, "--units-per-domain: want at least 1, got 0"),
+    "audit --units-per-domain 9 --attack none": (2, "--units-per-domain: want an attack to run, got --attack none"),
+    "audit --auxiliary 50 --attack none": (2, "--auxiliary: want an attack to run, got --attack none"),
+    "audit --partition pie": (2, "want a partition of"),
+    "audit --artifact missing.npz": (2, "missing.npz, got no file; give one .npz"),
+    "compare --help": (0, "--fail-on"),
+    "compare runs/one": (2, "fdgpriv compare: want at least two runs, the baseline first, got 1"),
+    "compare runs/one runs/two": (2, "got runs/one, which does not exist"),
+    "compare runs/one runs/two --fail-on never": (2, "--fail-on: want leak or worse, after the runs; got 'never'"),
+    "selftest --help": (0, "--draws"),
+    "selftest --runs 0": (2, "fdgpriv selftest: --runs: want at least 1, got 0"),
+}
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "told"),
-    [
-        ("", 0, "fdgpriv selftest"),
-        ("--help", 0, "fdgpriv audit"),
-        ("launch", 2, "want a command of audit, compare, selftest; got 'launch'"),
-        ("audit --help", 0, "examples:"),
-        ("audit --list", 0, "stablefdg"),
-        ("audit --colour red", 2, "--colour"),
-        ("audit --method nobody", 2, "want one of the methods"),
-        ("audit --attack nobody", 2, "want one of the attacks"),
-        ("audit --defense none+wall", 2, "want one of the defenses bn_frozen, "),
-        ("audit --dataset mnist", 2, "--dataset: want one of"),
-        ("audit --target sketch", 2, "want a domain of scan, blend, type, outline; got 'sketch'"),
-        ("audit --set colour=red", 2, "stablefdg: want a field of rounds"),
-        ("audit --set rounds=ten", 2, "stablefdg.rounds: want"),
-        ("audit --attack gan:colour=red", 2, "gan: want a field of steps"),
-        ("audit --defense gaussian:epsilon=much", 2, "gaussian.epsilon: want"),
-        ("audit --images 5", 2, "--images: want at least 20 images of each domain, got 5"),
-        ("audit --auxiliary 5", 2, "--auxiliary: want at least 20 images of each domain, got 5"),
-        ("audit --units-per-domain 0", 2, "--units-per-domain: want at least 1, got 0"),
-        ("audit --units-per-domain 9 --attack none", 2, "--units-per-domain: want an attack to run, got --attack none"),
-        ("audit --auxiliary 50 --attack none", 2, "--auxiliary: want an attack to run, got --attack none"),
-        ("audit --clients many", 2, "--clients"),
-        ("audit --partition pie", 2, "want a partition of"),
-        ("audit --image-size 64", 2, "--image-size: has no effect"),
-        ("audit --artifact missing.npz", 2, "missing.npz, got no file; give one .npz"),
-        ("compare --help", 0, "--fail-on"),
-        ("compare runs/one", 2, "fdgpriv compare: want at least two runs, the baseline first, got 1"),
-        ("compare runs/one runs/two", 2, "got runs/one, which does not exist"),
-        ("compare runs/one runs/two --fail-on never", 2, "--fail-on: want leak or worse, after the runs; got 'never'"),
-        ("selftest --help", 0, "--draws"),
-        ("selftest --runs 0", 2, "fdgpriv selftest: --runs: want at least 1, got 0"),
-    ],
-)
-def test_a_line_takes_less_than_a_second_and_no_torch(words: str, code: int, told: str) -> None:
+def test_no_line_imports_torch() -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", ANSWER_EACH], input=json.dumps(list(LINES)), cwd=ROOT, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    answers = map(json.loads, process.stdout.splitlines())
+    for (line, (wanted_code, told)), (code, out, err, torch_is_imported) in zip(LINES.items(), answers, strict=True):
+        assert (code, torch_is_imported) == (wanted_code, False), (line, err)
+        assert told in out + err, line
+        assert len(err.splitlines()) == (code != 0), line
+
+
+@pytest.mark.parametrize("line", ["--help", "audit --list", "audit --attack gan:colour=red"])
+def test_a_line_takes_less_than_a_second(line: str) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     process = subprocess.run(
-        [sys.executable, "-c", RUN, *words.split()], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "fdgpriv", *line.split()], cwd=ROOT, capture_output=True, text=True, check=False
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert process.returncode == code, process.stderr
-    assert told in process.stdout + process.stderr
-    assert process.stdout.splitlines()[-1] == "light"
-    assert len(process.stderr.splitlines()) == (code != 0)
+    assert process.returncode == LINES[line][0], process.stderr
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < SECOND
 
 
@@ -183,14 +187,12 @@ def test_what_has_no_effect_is_refused(words: str, told: str, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("beside", ["--list", "--artifact x.npz"])
-@pytest.mark.parametrize("option", [*OPTIONS.values()])
-def test_every_option_has_an_effect_or_is_refused_beside(
-    option: str, beside: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if option in beside or (option in ("--groups", "--seed", "--out") and "--artifact" in beside):
-        return
-    value = "" if option in ("--resume", "--list") else "3"
-    assert "has no effect with" in refused(f"{beside} {option} {value}", capsys)
+def test_every_option_has_an_effect_or_is_refused(beside: str, capsys: pytest.CaptureFixture[str]) -> None:
+    read_with_artifact = ("--groups", "--seed", "--out") if "--artifact" in beside else ()
+    for option in OPTIONS.values():
+        if option not in (*beside.split(), *read_with_artifact):
+            value = "" if option in ("--resume", "--list") else "3"
+            assert "has no effect with" in refused(f"{beside} {option} {value}", capsys), option
 
 
 def test_groups_may_be_given_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -209,7 +211,7 @@ def test_groups_may_be_given_apart(tmp_path: Path, capsys: pytest.CaptureFixture
         ("x.npy", b"one of two", "want one .npz"),
     ],
 )
-def test_an_artifact_that_is_none_is_one_line_that_names_it_and_what_works(
+def test_an_artifact_file_that_cannot_be_read_is_refused(
     name: str, content: bytes | str | None, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / name
