@@ -1,4 +1,4 @@
-"""Tables and figures of target accuracy by domain, seed and round, and of one attack's lead in the same trainings."""
+"""Tables and figures of accuracy by domain, seed and round, with the lead of one attack in the same trainings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,191 +9,202 @@ from fdgpriv.results.question import Question
 from fdgpriv.results.run import Run
 from fdgpriv.statistics.measured import Measured
 
-from ._advice import scores
-from ._arms import Arm, arms
-from ._figures import Drawing, Series, lines
-from ._numbers import interval, measured, plain, pooled, share
-from ._numbers import number as decimal
-from ._tables import Cell, Section, Table, count, number, text
-from ._words import artifact, asked_of, defense, joined, metric, role, spoken
+from ._arms import Arm, arm_answers, arms
+from ._figures import Drawing, Series, line_chart
+from ._numbers import in_points, measured, plain, pooled, share
+from ._tables import Section, Table, TableCell, count_cell, number_cell, text_cell
+from ._words import artifact, artifact_of, defense, joined, metric, role, spoken
 
 _RULES = ("last round", "best source accuracy", "mean of the last five")
 
 
 @dataclass(frozen=True)
-class Benchmark:
-    """The attack by whose lead arms are compared: that of the strongest leak without a defense."""
+class ReferenceAttack:
+    """The attack whose lead is compared between arms: that of the strongest leak without a defense."""
 
     attack: str
     artifact: str
     role: str
     scope: str
-    headline: str
+    metric: str
 
     def lead(self, arm: Arm) -> Measured | None:
-        """Over its best control, pooled over the runs of this arm."""
-        rows = [a for run in arm.runs for a in run.attacks if self.scope in a.leakage and a.headline == self.headline]
-        own = (self.attack, self.artifact, self.role)
-        return pooled([a.leakage[self.scope].lead for a in rows if (a.attack, a.artifact, a.threat.role) == own])
+        """The lead over its best control, pooled over the runs of the arm; None if not evaluated there."""
+        key = (self.attack, self.artifact, self.role, self.metric)
+        return pooled(
+            [
+                attack.leakage[self.scope].lead
+                for run in arm.runs
+                for attack in run.attacks
+                if (attack.attack, attack.artifact, attack.threat.role, attack.headline) == key
+                and self.scope in attack.leakage
+            ]
+        )
 
 
-def benchmark(runs: Sequence[Run]) -> Benchmark | None:
-    """Of the questions without a defense (of all, where every run has one) that with the largest lead that matters."""
-    asked = [(run.defense != "none", q, q.strongest) for run in runs for q in run.questions if q.strongest]
-    if not asked:
+def reference_attack(runs: Sequence[Run]) -> ReferenceAttack | None:
+    """The strongest attack of the question with the largest relevant lead, without a defense if a run has none."""
+    tested = [(run.defense != "none", q, q.strongest) for run in runs for q in run.questions if q.strongest]
+    if not tested:
         return None
-    found = min(asked, key=lambda e: (e[0], e[1].verdict != "leak", -_lead(e[1])))
-    _, question, one = found
-    return Benchmark(one.attack, asked_of(question), question.adversary, question.scope, one.metric)
+    _, question, attack = min(
+        tested, key=lambda entry: (entry[0], entry[1].verdict != "leak", -_relative_lead(entry[1]))
+    )
+    return ReferenceAttack(attack.attack, artifact_of(question), question.adversary, question.scope, attack.metric)
 
 
-def _lead(question: Question) -> float:
-    """The strongest attack's lead in relevant effects."""
+def _relative_lead(question: Question) -> float:
+    """The strongest attack's lead in multiples of the least that matters."""
     lead = question.lead.value if question.lead else None
     return (lead or 0.0) / (question.relevant or 1.0)
 
 
-def worth(runs: Sequence[Run]) -> Section:
-    """Utility and one attack's lead, a row for each arm."""
-    mark = benchmark(runs)
-    said = []
+def utility_and_leakage(runs: Sequence[Run]) -> Section:
+    """Utility and the lead of the reference attack, a row for each arm."""
+    reference = reference_attack(runs)
+    lines = []
     if {run.defense for run in runs} <= {"none"}:
-        said.append("No defense was run, so this report says nothing about what protection would cost.")
-    if mark is not None:
-        name = f"{spoken(mark.attack)} by {role(mark.role)} on {artifact(mark.artifact)}"
-        said.append(f"Leakage here is the lead of {name} over its best control, in {metric(mark.headline)}; 0 is none.")
-    body = []
-    for score in scores(runs):
-        arm = score.arm
-        found = [run.utility for run in arm.runs]
+        lines.append("No defense was run, so this report says nothing about what protection would cost.")
+    if reference is not None:
+        name = f"{spoken(reference.attack)} by {role(reference.role)} on {artifact(reference.artifact)}"
+        unit = metric(reference.metric)
+        lines.append(f"Leakage here is the lead of {name} over its best control, in {unit}; 0 is none.")
+    rows = []
+    for answers in arm_answers(runs):
+        arm = answers.arm
         target, source, error = (
-            pooled([getattr(one, field) if one else None for one in found])
+            pooled([getattr(run.utility, field) if run.utility else None for run in arm.runs])
             for field in ("target_accuracy", "source_accuracy", "calibration_error")
         )
-        lead = mark.lead(arm) if mark else None
+        leakage: tuple[TableCell, ...] = ()
+        if reference:
+            leaks = count_cell(f"{answers.leaks} of {answers.asked}")
+            leakage = (number_cell(measured(reference.lead(arm))), leaks)
+        accuracy = (number_cell(share(target)), number_cell(share(source)), number_cell(measured(error)))
         epsilon = arm.runs[0].privacy.epsilon_proved
-        attacked = (number(measured(lead)), count(f"{score.leaks} of {score.asked}")) if mark else ()
-        accuracy = (number(share(target)), number(share(source)), number(measured(error)))
-        proved = count("none" if epsilon is None else plain(epsilon))
-        body.append((text(arm.name), count(str(len(arm.runs))), *accuracy, *attacked, proved))
-    leaks = ("Lead over the best control", "Leaks") if mark else ()
-    heads = ("", "Runs", "Target accuracy", "Source accuracy", "Calibration error", *leaks, "Proved ε")
-    return Section("", Table(heads, tuple(body)), tuple(said))
+        proved = count_cell("none" if epsilon is None else plain(epsilon))
+        rows.append((text_cell(arm.name), count_cell(str(len(arm.runs))), *accuracy, *leakage, proved))
+    leakage_headings = ("Lead over the best control", "Leaks") if reference else ()
+    headings = ("", "Runs", "Target accuracy", "Source accuracy", "Calibration error", *leakage_headings, "Proved ε")
+    return Section("", Table(headings, tuple(rows)), tuple(lines))
 
 
-def over_rounds(runs: Sequence[Run]) -> tuple[Drawing, ...]:
-    """Accuracy after each round: one figure for each method and target, of its first seed, with all its defenses."""
+def accuracy_charts(runs: Sequence[Run]) -> tuple[Drawing, ...]:
+    """Accuracy after each round: a chart for each method and target, of the first seed, with all defenses."""
     groups: dict[tuple[str, str | None], list[Run]] = {}
     for run in runs:
         if run.utility and run.utility.rounds:
             groups.setdefault((run.method, run.target), []).append(run)
-    found = []
+    charts = []
     for i, ((method, target), group) in enumerate(groups.items()):
-        first = [run for run in group if run.seed == group[0].seed]
-        places = sorted({at.round for run in first if run.utility for at in run.utility.rounds})
+        first_seed = [run for run in group if run.seed == group[0].seed]
+        rounds = sorted({entry.round for run in first_seed if run.utility for entry in run.utility.rounds})
         series = []
-        for run in first:
-            known = {at.round: at for at in run.utility.rounds} if run.utility else {}
-            more = f", {defense(run.defense)}" if len(first) > 1 else ""
-            for name in ("target", "source"):
-                values = tuple(getattr(known.get(at), f"{name}_accuracy", None) for at in places)
-                series.append(Series(name + more, values))
+        for run in first_seed:
+            by_round = {entry.round: entry for entry in run.utility.rounds} if run.utility else {}
+            suffix = f", {defense(run.defense)}" if len(first_seed) > 1 else ""
+            for domains in ("target", "source"):
+                values = tuple(getattr(by_round.get(round), f"{domains}_accuracy", None) for round in rounds)
+                series.append(Series(domains + suffix, values))
         caption = f"Accuracy after each round: {method}, target {target}, seed {group[0].seed}"
-        last = joined([f"{one.name} {one.values[-1]:.3f}" for one in series if one.values[-1] is not None])
-        step = max(1, -(-len(places) // 8))
-        ticks = [str(at) if k % step == 0 else " " for k, at in enumerate(places)]
-        found.append(lines(f"rounds-{i}", caption, f"{caption}; at last {last}", "round", "accuracy", ticks, series))
-    return tuple(found)
+        last = joined([f"{line.name} {line.values[-1]:.3f}" for line in series if line.values[-1] is not None])
+        step = max(1, -(-len(rounds) // 8))
+        ticks = [str(round) if k % step == 0 else " " for k, round in enumerate(rounds)]
+        alt = f"{caption}; at last {last}"
+        charts.append(line_chart(f"rounds-{i}", caption, alt, "round", "accuracy", ticks, series))
+    return tuple(charts)
 
 
-def each_run(runs: Sequence[Run]) -> tuple[Section, ...]:
-    """Accuracies of each run in lines, with what diverged."""
+def accuracy_of_runs(runs: Sequence[Run]) -> tuple[Section, ...]:
+    """A section per arm: a line for each run, and for each round that diverged."""
     sections = []
     for arm in arms(runs):
-        said = []
+        lines = []
         for run in arm.runs:
-            where = f"target {run.target}, seed {run.seed}" if run.target else f"seed {run.seed}"
-            one = run.utility
-            if one is None:
-                said.append(f"{where}: {run.ended or 'no accuracy was measured'}")
+            training = f"target {run.target}, seed {run.seed}" if run.target else f"seed {run.seed}"
+            utility = run.utility
+            if utility is None:
+                lines.append(f"{training}: {run.ended or 'no accuracy was measured'}")
                 continue
-            told = f"source {share(one.source_accuracy)}, target {share(one.target_accuracy)}"
-            said.append(f"{where}: {told}, calibration error {measured(one.calibration_error)}")
-            if own := one.personal:
-                told = f"source {share(own.source_accuracy)}, target {share(own.target_accuracy)}"
-                said.append(f"{where}, each client with its own model: {told} (mean of {len(own.clients)} models)")
-            said += [f"{where}, round {entry.round}: {entry.reason}" for entry in one.rounds if entry.reason]
-        sections.append(Section(arm.name, lines=tuple(said)))
+            shares = f"source {share(utility.source_accuracy)}, target {share(utility.target_accuracy)}"
+            lines.append(f"{training}: {shares}, calibration error {measured(utility.calibration_error)}")
+            if personal := utility.personal:
+                shares = f"source {share(personal.source_accuracy)}, target {share(personal.target_accuracy)}"
+                models = f"mean of {len(personal.clients)} models"
+                lines.append(f"{training}, each client with its own model: {shares} ({models})")
+            lines += [f"{training}, round {entry.round}: {entry.reason}" for entry in utility.rounds if entry.reason]
+        sections.append(Section(arm.name, lines=tuple(lines)))
     return tuple(sections)
 
 
-def over_trainings(results: Results) -> tuple[Section, ...]:
-    """The tables, and what is missing from them; none for a single training."""
+def accuracy_over_trainings(results: Results) -> tuple[Section, ...]:
+    """Tables of mean accuracy over targets and seeds, with the missing trainings; empty for a single training."""
     if not several_trainings(results) or not (rows := accuracies(results)):
         return ()
-    said = [
+    lines = [
         "Each mean is over the targets of a seed, then over the seeds that have every target. Square brackets are 95% t "
         "intervals over seeds, each of which is a training of its own. A target's column is the mean over its seeds."
     ]
-    said += [f"Missing for {_name(row)}: {'; '.join(row.missing)}." for row in rows if row.missing]
-    heads = ("Method", "Seeds", "Target accuracy", *(f"Target {name}" for name in rows[0].by_target), "Source accuracy")
-    first = Section("", Table(heads, tuple(_cells(row) for row in rows)), lines=tuple(said))
-    return (first, *_by_rule(rows))
+    lines += [f"Missing for {_model_name(row)}: {'; '.join(row.missing)}." for row in rows if row.missing]
+    targets = (f"Target {name}" for name in rows[0].by_target)
+    headings = ("Method", "Seeds", "Target accuracy", *targets, "Source accuracy")
+    means = Section("", Table(headings, tuple(_means(row) for row in rows)), lines=tuple(lines))
+    return (means, *_accuracy_by_rule(rows))
 
 
-def _by_rule(rows: Sequence[Accuracy]) -> tuple[Section, ...]:
-    """Target accuracy by which round's model counts, with the difference from FedAvg; none where no round was evaluated."""
+def _accuracy_by_rule(rows: Sequence[Accuracy]) -> tuple[Section, ...]:
+    """Target accuracy by the rule that selects the round's model, minus FedAvg's; empty if no round was evaluated."""
     if not any(row.by_rule for row in rows):
         return ()
-    said = [
+    lines = [
         "Some methods return the last round's model, others one that they select. The other columns hold one rule for all "
         "methods: the model after the last round; that of the round with the best accuracy on the sources' held-out images "
         "(the earliest of several); the mean over the last five evaluated rounds. Methods compare within a column."
     ]
     bases = list(dict.fromkeys(row.base for row in rows if row.base))
-    said += [
+    lines += [
         f"After each figure comes its difference from {base} by the same rule, in points: the mean over pairs of target and "
         "seed, with the 95% t interval over seeds."
         for base in bases
     ]
-    said += [f"No difference from FedAvg: {row.unmatched}." for row in rows if row.unmatched]
-    heads = ("Method", "Target accuracy, returned", *(f"Target accuracy, {rule}" for rule in _RULES))
-    body = tuple((_title(row), *(_cell(row, rule) for rule in (RETURNED, *RULES))) for row in rows)
-    return (Section("By the round whose model counts", Table(heads, body), lines=tuple(said)),)
+    lines += [f"No difference from FedAvg: {row.unmatched}." for row in rows if row.unmatched]
+    headings = ("Method", "Target accuracy, returned", *(f"Target accuracy, {rule}" for rule in _RULES))
+    cells = tuple((_model_cell(row), *(_rule_cell(row, rule) for rule in (RETURNED, *RULES))) for row in rows)
+    return (Section("By the round whose model counts", Table(headings, cells), lines=tuple(lines)),)
 
 
-def _cell(row: Accuracy, rule: str) -> Cell:
+def _rule_cell(row: Accuracy, rule: str) -> TableCell:
     figure = row.target if rule == RETURNED else row.by_rule.get(rule)
-    return number(share(figure), _points(row.leads.get(rule), row.target.n or 0))
+    return number_cell(share(figure), _difference(row.leads.get(rule), row.target.n or 0))
 
 
-def _points(lead: Measured | None, seeds: int) -> str:
+def _difference(lead: Measured | None, n_seeds: int) -> str:
+    """A difference of accuracies in points, with the number of its seeds if some are missing."""
     if lead is None or lead.value is None:
         return ""
-    sign = "+" if lead.value > 0 else ""
-    ends = "" if lead.ci95 is None else f" {interval((100 * lead.ci95[0], 100 * lead.ci95[1]), 1)}"
-    few = _of(lead.n or 0, seeds)
-    return f"{sign}{decimal(100 * lead.value, 1)}{ends}" + (f", {few}" if few else "")
+    seeds = _seeds_if_fewer(lead.n or 0, n_seeds)
+    return in_points(lead) + (f", {seeds}" if seeds else "")
 
 
-def _title(row: Accuracy) -> Cell:
-    return text(f"{row.method}, {defense(row.defense)}", row.model)
+def _model_cell(row: Accuracy) -> TableCell:
+    return text_cell(f"{row.method}, {defense(row.defense)}", row.model)
 
 
-def _name(row: Accuracy) -> str:
+def _model_name(row: Accuracy) -> str:
     return f"{row.method}, {defense(row.defense)}" + (f", {row.model}" if row.model else "")
 
 
-def _cells(row: Accuracy) -> tuple[Cell, ...]:
-    seeds = row.target.n or 0
+def _means(row: Accuracy) -> tuple[TableCell, ...]:
+    n_seeds = row.target.n or 0
     return (
-        _title(row),
-        count(str(seeds), f"{len(row.left_out)} left out" if row.left_out else ""),
-        number(share(row.target), (row.target.reason or "") if row.target.value is not None else ""),
-        *(number(share(figure), _of(figure.n or 0, seeds)) for figure in row.by_target.values()),
-        number(share(row.source)),
+        _model_cell(row),
+        count_cell(str(n_seeds), f"{len(row.left_out)} left out" if row.left_out else ""),
+        number_cell(share(row.target), (row.target.reason or "") if row.target.value is not None else ""),
+        *(number_cell(share(figure), _seeds_if_fewer(figure.n or 0, n_seeds)) for figure in row.by_target.values()),
+        number_cell(share(row.source)),
     )
 
 
-def _of(n: int, seeds: int) -> str:
-    return f"{n} seed{'' if n == 1 else 's'}" if n not in (0, seeds) else ""
+def _seeds_if_fewer(n: int, n_seeds: int) -> str:
+    """The number of seeds if it is neither 0 nor that of the row."""
+    return f"{n} seed{'' if n == 1 else 's'}" if n not in (0, n_seeds) else ""

@@ -1,4 +1,4 @@
-"""The evidence behind each question: its test and resolution, its attacks and their controls, every figure of each."""
+"""The evidence on each question: its test and resolution, its attacks and their controls, every figure of each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,96 +9,104 @@ from fdgpriv.results.question import WORST_FIRST, Question
 from fdgpriv.results.run import Run
 from fdgpriv.statistics.measured import Measured
 
-from ._effects import amount, bound, effect, of_questions
+from ._effects import amount, bound_in_words, effect_in_words, pooled_effect
 from ._numbers import decimals, measured, p_value, percent, plain
-from ._tables import Cell, Picture, Table, count, number, text, verdict
-from ._words import SECRETS, VERDICTS, artifact, asked_of, joined, metric, role, scope, spoken, upper
+from ._tables import Picture, Table, TableCell, count_cell, number_cell, text_cell, verdict_cell
+from ._words import SECRETS, VERDICTS, artifact, artifact_of, joined, metric, role, scope, spoken, upper
 
-Facts = tuple[tuple[str, str], ...]
+NamedFacts = tuple[tuple[str, str], ...]  # pairs of a name and a phrase
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One question of one run: its verdict, the verdict in words (a leak's with its grade), what it asks, and its evidence."""
+class QuestionEvidence:
+    """One question of one run.
 
-    word: str
+    Attributes:
+        verdict: Its verdict, which colours it.
+        label: The verdict in words, that of a leak with its grade.
+        title: The question in words.
+        facts: Its effect, test, resolution and reason.
+        attacks: Its attacks with their tests.
+    """
+
+    verdict: str
     label: str
     title: str
-    facts: Facts
+    facts: NamedFacts
     attacks: Table
 
 
 @dataclass(frozen=True)
-class Figures:
-    """One attack of one run in figures: who, what is known, all its metrics, its curves, its pictures."""
+class AttackFigures:
+    """One attack of one run in figures: its adversary and settings, all metrics, curves and pictures."""
 
     title: str
-    facts: Facts
+    facts: NamedFacts
     tables: tuple[Table, ...]
     pictures: tuple[Picture, ...]
 
 
-def entries(run: Run) -> tuple[Entry, ...]:
-    """One for each question of the run, leaks first."""
-    told = sorted(run.questions, key=lambda question: WORST_FIRST.index(question.verdict))
-    return tuple(_entry(run, question) for question in told)
+def question_evidence(run: Run) -> tuple[QuestionEvidence, ...]:
+    """The evidence on each question of the run, leaks first."""
+    questions = sorted(run.questions, key=lambda question: WORST_FIRST.index(question.verdict))
+    return tuple(_question_evidence(run, question) for question in questions)
 
 
-def _entry(run: Run, question: Question) -> Entry:
-    found = of_questions([(run, question)])
-    name = question.strongest.metric if question.strongest else ""
-    own = [run.attacks[i] for i in question.attacks]
-    best = next((one for one in own if question.strongest and one.attack == question.strongest.attack), None)
+def _question_evidence(run: Run, question: Question) -> QuestionEvidence:
+    effect = pooled_effect([(run, question)])
+    strongest = question.strongest
+    attacks = [run.attacks[i] for i in question.attacks]
+    attack = next((a for a in attacks if strongest and a.attack == strongest.attack), None)
     holm = "; beyond doubt: Holm's correction is passed too" if question.beyond_doubt else ""
     tested = f"p {p_value(question.p)}, corrected over all questions q {p_value(question.q)}, Holm {p_value(question.p_holm)}"
     facts = (
-        ("Effect", upper(effect(found)) if found else ""),
-        ("Strongest attack", spoken(question.strongest.attack) if question.strongest else ""),
-        ("Not knowing the defense", _unaware(best) if best else ""),
+        ("Effect", upper(effect_in_words(effect)) if effect else ""),
+        ("Strongest attack", spoken(strongest.attack) if strongest else ""),
+        ("Not knowing the defense", _unaware(attack) if attack else ""),
         ("What would decide it" if question.verdict == "inconclusive" else "Why", upper(question.reason)),
         ("Test", tested + holm if question.p is not None else ""),
-        ("Resolution", _resolution(question, name)),
+        ("Resolution", _resolution(question, strongest.metric if strongest else "")),
         ("Grade", upper(question.graded) if question.grade else ""),
         ("Of what is achievable", _achievable(question)),
-        ("Excluded", upper(bound(found)) if found and question.verdict == "no_leak_found" else ""),
+        ("Excluded", upper(bound_in_words(effect)) if effect and question.verdict == "no_leak_found" else ""),
         ("Recovered exactly", measured(question.recovered) if question.recovered else ""),
     )
-    about = f" ({one})" if (one := scope(question)) else ""
+    about = f" ({scope(question)})" if scope(question) else ""
     adversaries = joined([role(name) for name in question.adversaries])
-    title = f"{upper(adversaries)} on {artifact(asked_of(question))}: {SECRETS[question.secret]}{about}"
-    return Entry(
-        question.verdict,
-        upper(question.graded),
-        title,
-        tuple(fact for fact in facts if fact[1]),
-        tests(own, question.scope),
+    return QuestionEvidence(
+        verdict=question.verdict,
+        label=upper(question.graded),
+        title=f"{upper(adversaries)} on {artifact(artifact_of(question))}: {SECRETS[question.secret]}{about}",
+        facts=tuple(fact for fact in facts if fact[1]),
+        attacks=attack_tests(attacks, question.scope),
     )
 
 
 def _unaware(attack: AttackFinding) -> str:
-    """The figure of the same attack by an adversary that does not know the defense; empty where there is none."""
-    found = attack.unaware
-    if found is None:
+    """The figure of the same attack by an adversary that does not know the defense; empty if not measured."""
+    unaware = attack.unaware
+    if unaware is None:
         return ""
-    return f"{metric(attack.headline)} {measured(found.value)}; knowing it adds {measured(found.difference)}"
+    return f"{metric(attack.headline)} {measured(unaware.value)}; knowing it adds {measured(unaware.difference)}"
 
 
 def _achievable(question: Question) -> str:
-    """How far the strongest attack goes to a perfect one; empty where there is no perfect score or no lead."""
+    """The lead of the strongest attack as a share of a perfect one's; empty if unknown."""
     share = question.share_of_achievable
     return f"{percent(share)} of the way from the best control to a perfect attack" if share else ""
 
 
-def _resolution(question: Question, name: str) -> str:
+def _resolution(question: Question, metric_name: str) -> str:
+    """The smallest lead that the test detects, next to the least that matters; empty if not tested."""
     if question.resolution is None or question.relevant is None:
         return ""
-    found, matters = amount(name, question.resolution), amount(name, question.relevant)
-    return f"a true lead of {found} would be found in 80% of repeats; {matters} matters"
+    detectable, relevant = amount(metric_name, question.resolution), amount(metric_name, question.relevant)
+    return f"a true lead of {detectable} would be found in 80% of repeats; {relevant} matters"
 
 
-def tests(attacks: Sequence[AttackFinding], asked: str) -> Table:
-    """What each attack's test in one scope found, with the control that it is held against."""
-    heads = (
+def attack_tests(attacks: Sequence[AttackFinding], scope_name: str) -> Table:
+    """The test of each attack in one scope, one row each, with its best control."""
+    headings = (
         "Attack",
         "Its figure",
         "Best control",
@@ -108,33 +116,31 @@ def tests(attacks: Sequence[AttackFinding], asked: str) -> Table:
         "Where it must succeed",
         "Planted leak found",
     )
-    return Table(heads, tuple(_test(attack, attack.leakage.get(asked)) for attack in attacks))
+    return Table(headings, tuple(_attack_test(attack, attack.leakage.get(scope_name)) for attack in attacks))
 
 
-def _test(attack: AttackFinding, test: Leakage | None) -> tuple[Cell, ...]:
+def _attack_test(attack: AttackFinding, test: Leakage | None) -> tuple[TableCell, ...]:
     figure = attack.metrics.get(attack.headline)
-    control = test.control if test else None
-    beside = attack.controls.get(control, {}).get(attack.headline) if control else None
-    places = decimals([one for one in (figure, beside) if one is not None])
+    name = test.control if test else None
+    control = attack.controls.get(name, {}).get(attack.headline) if name else None
+    places = decimals([shown for shown in (figure, control) if shown is not None])
     positive = attack.positive_control
     succeeded = {True: "succeeds", False: "fails", None: "not decided"}[positive.succeeded] if positive else "–"
+    notes = ("leaks on its own" if test and test.marked else "", _view_read(attack))
     return (
-        text(
-            spoken(attack.attack),
-            "; ".join(filter(None, ("leaks on its own" if test and test.marked else "", _read(attack)))),
-        ),
-        number(measured(figure, places), metric(attack.headline)),
-        number(measured(beside, places), spoken(control or "")),
-        number(measured(test.lead if test else None)),
-        count(p_value(test.p if test else None)),
-        verdict(test.verdict) if test else text("–", attack.reason or ""),
-        text(succeeded, measured(positive.value) if positive else ""),
-        count("–" if test is None or test.planted is None else f"{test.planted:.0%}"),
+        text_cell(spoken(attack.attack), "; ".join(note for note in notes if note)),
+        number_cell(measured(figure, places), metric(attack.headline)),
+        number_cell(measured(control, places), spoken(name or "")),
+        number_cell(measured(test.lead if test else None)),
+        count_cell(p_value(test.p if test else None)),
+        verdict_cell(test.verdict) if test else text_cell("–", attack.reason or ""),
+        text_cell(succeeded, measured(positive.value) if positive else ""),
+        count_cell("–" if test is None or test.planted is None else f"{test.planted:.0%}"),
     )
 
 
-def _read(attack: AttackFinding) -> str:
-    """How much of its view the attack read; empty where that is the observed artifact alone."""
+def _view_read(attack: AttackFinding) -> str:
+    """How many rounds and clients the attack read; empty if only the observed artifact."""
     view = attack.view
     if view is None or (view.rounds, view.clients) == (1, 1):
         return ""
@@ -142,108 +148,112 @@ def _read(attack: AttackFinding) -> str:
     return f"reads {rounds} of {view.clients} client{'s' * (view.clients > 1)}"
 
 
-def figures(run: Run, shown: bool) -> tuple[Figures, ...]:
-    """Every attack that was evaluated, those on what crossed the wire first; pictures where they are to be shown."""
-    told = sorted((a for a in run.attacks if a.leakage or a.metrics), key=lambda a: not a.shared)
-    return tuple(_figures(attack, shown) for attack in told)
+def attack_figures(run: Run, with_pictures: bool) -> tuple[AttackFigures, ...]:
+    """The figures of every attack that was evaluated, those on what crossed the wire first."""
+    evaluated = sorted((a for a in run.attacks if a.leakage or a.metrics), key=lambda a: not a.shared)
+    return tuple(_attack_figures(attack, with_pictures) for attack in evaluated)
 
 
-def _figures(attack: AttackFinding, shown: bool) -> Figures:
+def _attack_figures(attack: AttackFinding, with_pictures: bool) -> AttackFigures:
     threat, units, trust = attack.threat, attack.units, attack.trust.items()
-    of = joined([f"{n} {kind}" for kind in ("federated", "shadows") if (n := getattr(units, kind, None))])
+    kinds = joined([f"{n} {kind}" for kind in ("federated", "shadows") if (n := getattr(units, kind, None))])
     facts = (
         ("On the wire", "" if attack.shared else "no: a positive control, or what decides a paper's claim"),
         ("Adversary", f"{role(threat.role)}, holding {threat.auxiliary}"),
         ("May", joined([spoken(name) for name in threat.capabilities])),
-        ("Units", f"{units.n} {units.kind}s{f', {of}' if of else ''}; {attack.n} scored" if units else ""),
-        ("Apart", _apart(attack.apart)),
+        ("Units", f"{units.n} {units.kind}s{f', {kinds}' if kinds else ''}; {attack.n} scored" if units else ""),
+        ("Apart", _federated_and_shadows(attack.apart)),
         ("Guessing", measured(attack.chance) if attack.chance else ""),
         ("Not knowing the defense", _unaware(attack)),
         ("Trust in the artifact", ", ".join(f"{plain(weight)} at {images} images" for images, weight in trust)),
-        *((f"Tested against, {name}", _against(test)) for name, test in attack.leakage.items()),
+        *((f"Tested against, {name}", _tested_against(test)) for name, test in attack.leakage.items()),
         ("Note", attack.reason or ""),
-        ("Pictures", "" if shown else ", ".join(attack.figures)),
+        ("Pictures", "" if with_pictures else ", ".join(attack.figures)),
     )
-    who = f"{spoken(attack.attack)} by {role(threat.role)} on {artifact(attack.artifact)}"
-    caption = f"Truth, reconstruction and baselines: {who}"
-    tables = (metrics(attack), _curve(attack), _rounds(attack))
-    return Figures(
-        upper(who) + ("" if attack.shared else " (not on the wire)"),
-        tuple(fact for fact in facts if fact[1]),
-        tuple(table for table in tables if table.rows),
-        tuple(Picture(file, caption) for file in attack.figures if shown),
+    title = f"{spoken(attack.attack)} by {role(threat.role)} on {artifact(attack.artifact)}"
+    caption = f"Truth, reconstruction and baselines: {title}"
+    tables = (_metrics(attack), _curve(attack), _rounds(attack))
+    return AttackFigures(
+        title=upper(title) + ("" if attack.shared else " (not on the wire)"),
+        facts=tuple(fact for fact in facts if fact[1]),
+        tables=tuple(table for table in tables if table.rows),
+        pictures=tuple(Picture(file, caption) for file in attack.figures if with_pictures),
     )
 
 
-def _apart(found: Mapping[str, Measured]) -> str:
-    """The figures of federated and of shadow clients, and whether their intervals meet."""
-    told = "; ".join(f"{name} {measured(figure)}" for name, figure in found.items())
-    ends = sorted(figure.ci95 for figure in found.values() if figure.ci95 is not None)
-    if any(first[1] < second[0] for first, second in pairwise(ends)):
-        told += ". These intervals do not meet: what all of them show together need not hold for clients that train"
-    return told
+def _federated_and_shadows(figures: Mapping[str, Measured]) -> str:
+    """The figures of federated and of shadow clients, with a note if their intervals do not overlap."""
+    line = "; ".join(f"{name} {measured(figure)}" for name, figure in figures.items())
+    ends = sorted(figure.ci95 for figure in figures.values() if figure.ci95 is not None)
+    if any(lower[1] < higher[0] for lower, higher in pairwise(ends)):
+        line += ". These intervals do not meet: what all of them show together need not hold for clients that train"
+    return line
 
 
-def _against(test: Leakage) -> str:
-    said = (
-        f"{joined([spoken(name) for name in test.against])}: {VERDICTS[test.verdict].lower()}" if test.against else ""
-    )
+def _tested_against(test: Leakage) -> str:
+    """The controls of a test, its verdict, and the share of the way to the upper bound."""
+    names = joined([spoken(name) for name in test.against])
+    line = f"{names}: {VERDICTS[test.verdict].lower()}" if test.against else ""
     if test.value is not None:
         ends = f" [{plain(test.ci95[0])}, {plain(test.ci95[1])}]" if test.ci95 else ""
-        said += f"; {plain(test.value)}{ends} of the way from the best control to the upper bound"
-    return "; ".join(part for part in (said, test.why or "") if part)
+        line += f"; {plain(test.value)}{ends} of the way from the best control to the upper bound"
+    return "; ".join(part for part in (line, test.why or "") if part)
 
 
-def metrics(attack: AttackFinding) -> Table:
-    """All metrics of one attack, one to a column: the attack, each control, each bound."""
+def _metrics(attack: AttackFinding) -> Table:
+    """One column per metric, the headline first; one row for the attack, each control and each upper bound."""
     names = [attack.headline] if attack.headline in attack.metrics else []
     names += [name for name in attack.metrics if name != attack.headline]
-    rows: list[tuple[str, Mapping[str, Measured]]] = [("the attack", attack.metrics)]
-    rows += [(spoken(name), table) for name, table in attack.controls.items()]
-    rows += [(f"{spoken(name)} (upper bound)", table) for name, table in attack.upper_bounds.items()]
-    columns = {name: [table.get(name) for _, table in rows] for name in names}
-    places = {name: decimals([figure for figure in column if figure]) for name, column in columns.items()}
-    cells = ((number(measured(columns[name][i], places[name])) for name in names) for i in range(len(rows)))
-    body = tuple((text(label), *own) for (label, _), own in zip(rows, cells, strict=True))
-    return Table(("", *(_column(name, attack.metrics[name]) for name in names)), body if names else ())
+    sources: list[tuple[str, Mapping[str, Measured]]] = [("the attack", attack.metrics)]
+    sources += [(spoken(name), table) for name, table in attack.controls.items()]
+    sources += [(f"{spoken(name)} (upper bound)", table) for name, table in attack.upper_bounds.items()]
+    places = {
+        name: decimals([figure for _, table in sources if (figure := table.get(name)) is not None]) for name in names
+    }
+    rows = tuple(
+        (text_cell(label), *(number_cell(measured(table.get(name), places[name])) for name in names))
+        for label, table in sources
+    )
+    return Table(("", *(_metric_heading(name, attack.metrics[name]) for name in names)), rows if names else ())
 
 
-def _column(name: str, figure: Measured) -> str:
-    way = {"higher_leaks": ", higher leaks", "lower_leaks": ", lower leaks"}.get(figure.direction, "")
-    return f"{metric(name)}{way}" + (f", n {figure.n}" if figure.n else "")
+def _metric_heading(name: str, figure: Measured) -> str:
+    direction = {"higher_leaks": ", higher leaks", "lower_leaks": ", lower leaks"}.get(figure.direction, "")
+    return f"{metric(name)}{direction}" + (f", n {figure.n}" if figure.n else "")
 
 
 def _curve(attack: AttackFinding) -> Table:
+    """The headline metric by the number of images behind the artifact."""
     names = list(dict.fromkeys(name for point in attack.curve for name in point.controls))
     places = decimals([figure for point in attack.curve for figure in (point.value, *point.controls.values())])
-    body = tuple(
+    rows = tuple(
         (
-            count("all" if point.images is None else str(point.images)),
-            count(str(point.units)),
-            number(measured(point.value, places)),
-            *(number(measured(point.controls.get(name), places)) for name in names),
+            count_cell("all" if point.images is None else str(point.images)),
+            count_cell(str(point.units)),
+            number_cell(measured(point.value, places)),
+            *(number_cell(measured(point.controls.get(name), places)) for name in names),
         )
         for point in attack.curve
     )
-    heads = ("Images", "Units", spoken(attack.attack), *(spoken(name) for name in names))
-    return Table(heads, body, f"{metric(attack.headline)} by the number of images behind the artifact")
+    headings = ("Images", "Units", spoken(attack.attack), *(spoken(name) for name in names))
+    return Table(headings, rows, f"{metric(attack.headline)} by the number of images behind the artifact")
 
 
 def _rounds(attack: AttackFinding) -> Table:
-    """What several rounds of one client's artifacts tell together."""
+    """The headline metric from one and from several rounds of each client's artifacts."""
     places = decimals([figure for point in attack.rounds for figure in (point.value, point.rise) if figure])
 
-    def row(point: RoundsPoint) -> tuple[Cell, ...]:
+    def row(point: RoundsPoint) -> tuple[TableCell, ...]:
         return (
-            count(str(point.rounds)),
-            count("all" if point.images is None else str(point.images)),
-            count(str(point.units)),
-            number(measured(point.value, places)),
-            number(measured(point.rise, places)),
-            text(p_value(point.p_rise)),
-            verdict(point.verdict, f"p {p_value(point.p)}") if point.verdict else text("–"),
+            count_cell(str(point.rounds)),
+            count_cell("all" if point.images is None else str(point.images)),
+            count_cell(str(point.units)),
+            number_cell(measured(point.value, places)),
+            number_cell(measured(point.rise, places)),
+            text_cell(p_value(point.p_rise)),
+            verdict_cell(point.verdict, f"p {p_value(point.p)}") if point.verdict else text_cell("–"),
         )
 
-    heads = ("Rounds", "Images", "Units", "Figure", "Over one round", "p, that it rises", "Against every control")
+    headings = ("Rounds", "Images", "Units", "Figure", "Over one round", "p, that it rises", "Against every control")
     note = f"{metric(attack.headline)} by rounds read together"
-    return Table(heads, tuple(row(point) for point in attack.rounds), note)
+    return Table(headings, tuple(row(point) for point in attack.rounds), note)

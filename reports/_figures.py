@@ -1,4 +1,4 @@
-"""The figures of a report, drawn with matplotlib as SVG that takes its colours from the page and carries its alt text."""
+"""The figures of a report, drawn with matplotlib as SVG that takes its colours from the page and contains its alt text."""
 
 import io
 import re
@@ -13,7 +13,7 @@ from fdgpriv.utils.drawing import Axes, Figure, FigureCanvasSVG, MaxNLocator, de
 INK, SOFT, FAINT = "#010101", "#020202", "#030303"
 _SERIES = tuple(f"#0a0a0{i}" for i in range(6))
 _VARIABLES = {INK: "ink", SOFT: "soft", FAINT: "faint"} | {colour: f"s{i}" for i, colour in enumerate(_SERIES)}
-_MARKS, _DASHES = ("o", "s", "^", "D", "v", "P"), ("-", "--", "-.", (0, (1, 1)), (0, (5, 1)), (0, (3, 1, 1, 1)))
+_MARKERS, _DASHES = ("o", "s", "^", "D", "v", "P"), ("-", "--", "-.", (0, (1, 1)), (0, (5, 1)), (0, (3, 1, 1, 1)))
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -33,10 +33,7 @@ _STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Series:
-    """A named line; an entry is None where there is no value, and its interval None where there is none.
-
-    `control` marks a line that is drawn dashed and grey, for comparison.
-    """
+    """A named line: its values and 95% intervals, each None if missing; a `control` is dashed and grey."""
 
     name: str
     values: tuple[float | None, ...]
@@ -46,7 +43,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure, its caption, and what it shows in words; it is drawn where a page shows it."""
+    """A figure with its caption and a text alternative; it is drawn when a page includes it."""
 
     draw: Callable[[], str]
     caption: str
@@ -58,43 +55,43 @@ class Drawing:
         return self.draw()
 
 
-def lines(
-    name: str, caption: str, alt: str, across: str, along: str, ticks: Sequence[str], series: Sequence[Series]
+def line_chart(
+    name: str, caption: str, alt: str, x_label: str, y_label: str, ticks: Sequence[str], series: Sequence[Series]
 ) -> Drawing:
-    """Lines over places that are named below the axis, with 95% intervals as bands.
+    """Lines over named positions, with 95% intervals as bands.
 
     Args:
-        name: Of the figure; tells its parts from those of others on the page.
-        caption, alt: What stands beneath it, and what it shows in words.
-        across, along: What the axes say.
-        ticks: The name of each place.
-        series: One value for each place.
+        name: Prefix of the ids in the SVG, unique on the page.
+        caption, alt: The caption and the text alternative.
+        x_label, y_label: Labels of the axes.
+        ticks: The name of each position.
+        series: The lines, with one value for each position.
     """
 
     def draw(axes: Axes) -> None:
-        looks = 0
-        for one in series:
-            colour = SOFT if one.control else _SERIES[looks % len(_SERIES)]
-            dash = (0, (4, 3)) if one.control else _DASHES[looks % len(_DASHES)]
-            mark = "" if one.control else _MARKS[looks % len(_MARKS)]
-            looks += not one.control
-            known = [(i, value) for i, value in enumerate(one.values) if value is not None]
+        styles = 0
+        for line in series:
+            colour = SOFT if line.control else _SERIES[styles % len(_SERIES)]
+            dash = (0, (4, 3)) if line.control else _DASHES[styles % len(_DASHES)]
+            marker = "" if line.control else _MARKERS[styles % len(_MARKERS)]
+            styles += not line.control
+            present = [(i, value) for i, value in enumerate(line.values) if value is not None]
             axes.plot(
-                [i for i, _ in known],
-                [value for _, value in known],
+                [i for i, _ in present],
+                [value for _, value in present],
                 color=colour,
                 linestyle=dash,
-                marker=mark,
+                marker=marker,
                 markersize=5,
-                linewidth=1.4 if one.control else 2,
-                label=short(one.name),
+                linewidth=1.4 if line.control else 2,
+                label=short(line.name),
             )
-            banded = [(i, *ends) for i, ends in enumerate(one.intervals) if ends and one.values[i] is not None]
-            at, low, high = ([span[k] for span in banded] for k in range(3))
-            axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
+            bands = [(i, *ends) for i, ends in enumerate(line.intervals) if ends and line.values[i] is not None]
+            positions, low, high = ([band[k] for band in bands] for k in range(3))
+            axes.fill_between(positions, low, high, color=colour, alpha=0.15, linewidth=0)
         axes.set_xticks(range(len(ticks)), [short(tick) for tick in ticks])
-        axes.set_xlabel(short(across, 40))
-        axes.set_ylabel(short(along, 40))
+        axes.set_xlabel(short(x_label, 40))
+        axes.set_ylabel(short(y_label, 40))
         axes.legend(loc="best")
 
     return Drawing(lambda: _svg(name, alt, draw), caption, alt)
@@ -102,80 +99,97 @@ def lines(
 
 @dataclass(frozen=True)
 class Point:
-    """A named point with its intervals; `other` is a second height, drawn hollow above or below it.
+    """A named point with its intervals.
 
-    Points of the same `look` have the same colour and mark in all drawings.
+    Attributes:
+        name: Its entry in the legend.
+        style: Points of the same style have the same colour and marker in all drawings.
+        x, y: Its position.
+        x_interval, y_interval: 95% intervals, drawn as bars.
+        second_y: Another value at the same x, drawn as a hollow marker; None without one.
     """
 
     name: str
-    look: int
+    style: int
     x: float
     y: float
     x_interval: tuple[float, float] | None = None
     y_interval: tuple[float, float] | None = None
-    other: float | None = None
+    second_y: float | None = None
 
 
-def points(
-    name: str, caption: str, alt: str, across: str, along: str, told: Sequence[Point], marked: Sequence[float] = ()
+def scatter_chart(
+    name: str,
+    caption: str,
+    alt: str,
+    x_label: str,
+    y_label: str,
+    scatter: Sequence[Point],
+    x_lines: Sequence[float] = (),
 ) -> Drawing:
-    """Points of which lower and further right is better, with a line through those that no other beats.
+    """Points of which lower and further right is better, with a line through those that no other dominates.
 
     Args:
-        name, caption, alt: As of `lines`.
-        across, along: What the axes say.
-        told: The points; the legend names them in this order.
-        marked: Places across that are marked by a dashed line.
+        name, caption, alt: As for `line_chart`.
+        x_label, y_label: Labels of the axes.
+        scatter: The points, in the order of the legend.
+        x_lines: Positions of dashed vertical lines.
     """
 
     def draw(axes: Axes) -> None:
-        best = sorted((one.x, one.y) for one in told if not any(_beats(rival, one) for rival in told))
+        frontier = sorted((p.x, p.y) for p in scatter if not any(_dominates(other, p) for other in scatter))
         axes.plot(
-            [x for x, _ in best], [y for _, y in best], color=SOFT, linewidth=1.2, drawstyle="steps-pre", zorder=1
+            [x for x, _ in frontier],
+            [y for _, y in frontier],
+            color=SOFT,
+            linewidth=1.2,
+            drawstyle="steps-pre",
+            zorder=1,
         )
-        for x in marked:
+        for x in x_lines:
             axes.axvline(x, color=SOFT, linewidth=1, linestyle=(0, (4, 3)))
-        for one in told:
-            turn, i = divmod(one.look, len(_SERIES))
-            colour, mark = _SERIES[i], _MARKS[(i + turn) % len(_MARKS)]
-            wide, tall = _reach(one.x, one.x_interval), _reach(one.y, one.y_interval)
-            if one.other is not None:
-                axes.plot([one.x, one.x], [one.y, one.other], color=colour, linewidth=1, linestyle=(0, (1, 2)))
-                axes.plot([one.x], [one.other], color=colour, marker=mark, markerfacecolor="none", linestyle="")
+        for point in scatter:
+            turn, i = divmod(point.style, len(_SERIES))
+            colour, marker = _SERIES[i], _MARKERS[(i + turn) % len(_MARKERS)]
+            x_error, y_error = _error_bar(point.x, point.x_interval), _error_bar(point.y, point.y_interval)
+            if point.second_y is not None:
+                ends = [point.y, point.second_y]
+                axes.plot([point.x, point.x], ends, color=colour, linewidth=1, linestyle=(0, (1, 2)))
+                axes.plot([point.x], ends[1:], color=colour, marker=marker, markerfacecolor="none", linestyle="")
             axes.errorbar(
-                [one.x],
-                [one.y],
-                xerr=wide,
-                yerr=tall,
+                [point.x],
+                [point.y],
+                xerr=x_error,
+                yerr=y_error,
                 color=colour,
-                marker=mark,
+                marker=marker,
                 markersize=7,
                 linestyle="",
                 linewidth=1.1,
-                label=short(one.name, 48),
+                label=short(point.name, 48),
                 zorder=3,
             )
         axes.axhline(0.0, color=SOFT, linewidth=1, linestyle=(0, (4, 3)))
-        axes.set_xlabel(short(across, 40))
-        axes.set_ylabel(short(along, 40))
+        axes.set_xlabel(short(x_label, 40))
+        axes.set_ylabel(short(y_label, 40))
         axes.figure.legend(loc="outside lower left", handletextpad=0.2, labelspacing=0.2)
 
-    return Drawing(lambda: _svg(name, alt, draw, 2.9 + 0.2 * len(told)), caption, alt)
+    return Drawing(lambda: _svg(name, alt, draw, 2.9 + 0.2 * len(scatter)), caption, alt)
 
 
-def _beats(one: Point, other: Point) -> bool:
-    return one.x >= other.x and one.y <= other.y and (one.x, one.y) != (other.x, other.y)
+def _dominates(point: Point, other: Point) -> bool:
+    return point.x >= other.x and point.y <= other.y and (point.x, point.y) != (other.x, other.y)
 
 
-def _reach(value: float, ends: tuple[float, float] | None) -> list[list[float]] | None:
-    """How far an interval reaches below and above."""
+def _error_bar(value: float, ends: tuple[float, float] | None) -> list[list[float]] | None:
+    """The distances [[below], [above]] from the value to the ends of its interval."""
     return None if ends is None else [[max(0.0, value - ends[0])], [max(0.0, ends[1] - value)]]
 
 
-def short(said: str, most: int = 24) -> str:
-    """`said`, cut to `most` letters; a leading underscore would hide it from the legend."""
-    said = said.lstrip("_") or "unnamed"
-    return said if len(said) <= most else said[: most - 1] + "…"
+def short(text: str, longest: int = 24) -> str:
+    """The text, cut to `longest` letters, without leading underscores, which would hide it from the legend."""
+    text = text.lstrip("_") or "unnamed"
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def _svg(name: str, alt: str, draw: Callable[[Axes], None], height: float = 3.1) -> str:
@@ -194,7 +208,7 @@ def _svg(name: str, alt: str, draw: Callable[[Axes], None], height: float = 3.1)
 
 
 def _inline(text: str, name: str, alt: str) -> str:
-    """The drawing as a part of a page: no size of its own, no addresses, ids that no other drawing has."""
+    """The drawing as part of a page: without a fixed size or addresses, its ids prefixed with its name."""
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<style .*?</style>", "", text, flags=re.DOTALL)
     box = re.search(r'viewBox="([^"]*)"', text)

@@ -1,170 +1,171 @@
-"""Defenses on the first screen: one row each, and accuracy drawn against leakage and against epsilon."""
+"""The first screen of a comparison of defenses: a row for each, and accuracy drawn against leakage and epsilon."""
 
 from collections.abc import Sequence
 
 from fdgpriv.results.finding import Results
-from fdgpriv.statistics.measured import Measured
 
-from ._advice import Score, scores
-from ._effects import brief, effect
-from ._figures import Drawing, Point, points
-from ._leaks import Leak
-from ._numbers import interval, plain, share
-from ._numbers import number as decimal
-from ._tables import Cell, Section, Table, count, number, text, verdict
-from ._tradeoff import LOSS, Row, rows
+from ._arms import ArmAnswers, arm_answers
+from ._effects import effect_in_figures, effect_in_words
+from ._figures import Drawing, Point, scatter_chart
+from ._numbers import in_points, plain, share
+from ._tables import Section, Table, TableCell, count_cell, number_cell, text_cell, verdict_cell
+from ._tradeoff import LOSS, Leak, TradeoffRow, tradeoff
 from ._words import LEARNT, SECRETS, VERDICTS, upper
 
-MOST_WORDS = 320  # of the table; a larger one says less in each cell
-MOST_SECRETS = 2  # that are drawn
+MAX_WORDS = 320  # of the table; above it effects are given in figures only
+MAX_SECRETS = 2  # that are drawn
 
-_RULES = (
+_UNAWARE = (
     "Each secret: the strongest attack, by an adversary that knows the defense; “unaware” is the same attack without that "
-    "knowledge, which carries no verdict.",
+    "knowledge, which carries no verdict."
+)
+_DOMINATED = (
     "Dominated: another row of the method has at least its accuracy and at most its leakage on every secret, and is better in "
-    "one; by the figures, not their intervals.",
-    f"DP at matched accuracy: of rows that prove an ε, the smallest whose interval does not exclude a loss of at most "
-    f"{100 * LOSS:.0f} points against no defense (by pairs with several seeds).",
+    "one; by the figures, not their intervals."
+)
+_MATCHED = (
+    "DP at matched accuracy: of rows that prove an ε, the smallest whose interval does not exclude a loss of at most "
+    f"{100 * LOSS:.0f} points against no defense (by pairs with several seeds)."
 )
 
 
 def frontier(results: Results) -> tuple[tuple[Section, ...], tuple[Drawing, ...]]:
-    """The table with its rules beneath, and the drawings; nothing where there is one defense only."""
+    """The table with explanations, and the drawings; empty for a single defense."""
     if len({run.defense for run in results.runs}) < 2:
         return (), ()
-    told, counts = rows(results), {one.arm.name: one for one in scores(results.runs)}
-    table = _table(told, counts, whole=True)
-    if words(table) > MOST_WORDS:
-        table = _table(told, counts, whole=False)
-    return (Section("", table), Section("", lines=_rules(told))), (*_leakage(told), *_epsilon(told))
+    rows, answers = tradeoff(results), {arm.arm.name: arm for arm in arm_answers(results.runs)}
+    table = _table(rows, answers, in_words=True)
+    if table.word_count() > MAX_WORDS:
+        table = _table(rows, answers, in_words=False)
+    return (Section("", table), Section("", lines=_explanations(rows))), (
+        *_leakage_charts(rows),
+        *_epsilon_charts(rows),
+    )
 
 
-def words(table: Table) -> int:
-    """How many words stand in the cells."""
-    return sum(len(f"{cell.text} {cell.sub}".split()) for row in table.rows for cell in row)
-
-
-def _rules(told: Sequence[Row]) -> tuple[str, ...]:
-    """What the marks mean that the table has."""
-    unaware, dominated, matched = _RULES
-    has_unaware = any(leak and leak.unaware for row in told for leak in row.leaks.values())
+def _explanations(rows: Sequence[TradeoffRow]) -> tuple[str, ...]:
+    """The terms that the table uses."""
+    has_unaware = any(leak and leak.unaware for row in rows for leak in row.leaks.values())
     return (
-        *((unaware,) if has_unaware else ()),
-        *((dominated,) if any(row.dominated_by for row in told) else ()),
-        *((matched,) if any(row.privacy.epsilon_proved is not None for row in told) else ()),
+        *((_UNAWARE,) if has_unaware else ()),
+        *((_DOMINATED,) if any(row.dominated_by for row in rows) else ()),
+        *((_MATCHED,) if any(row.privacy.epsilon_proved is not None for row in rows) else ()),
     )
 
 
-def _table(told: Sequence[Row], counts: dict[str, Score], whole: bool) -> Table:
-    secrets = list(told[0].leaks)
-    heads = ("Defense", "Unseen-domain accuracy", *(SECRETS[secret] for secret in secrets), "Leaks", "Proved ε")
-    body = tuple(
+def _table(rows: Sequence[TradeoffRow], answers: dict[str, ArmAnswers], in_words: bool) -> Table:
+    secrets = (SECRETS[secret] for secret in rows[0].leaks)
+    headings = ("Defense", "Unseen-domain accuracy", *secrets, "Leaks", "Proved ε")
+    cells = tuple(
         (
-            text(row.arm.name, _marks(row)),
-            number(share(row.accuracy), _cost(row.cost)),
-            *(_secret(leak, whole) for leak in row.leaks.values()),
-            _answers(counts[row.arm.name]),
-            _proof(row),
+            text_cell(row.arm.name, _marks(row)),
+            number_cell(share(row.accuracy), _cost(row)),
+            *(_leak_cell(leak, in_words) for leak in row.leaks.values()),
+            _leaks_cell(answers[row.arm.name]),
+            _proof_cell(row),
         )
-        for row in told
+        for row in rows
     )
-    return Table(heads, body)
+    return Table(headings, cells)
 
 
-def _marks(row: Row) -> str:
+def _marks(row: TradeoffRow) -> str:
     dominated = f"Dominated by {row.dominated_by}" if row.dominated_by else ""
-    return "\n".join(said for said in (dominated, "DP at matched accuracy" if row.matched else "") if said)
+    return "\n".join(mark for mark in (dominated, "DP at matched accuracy" if row.matched else "") if mark)
 
 
-def _cost(cost: Measured | None) -> str:
-    if cost is None or cost.value is None:
-        return ""
-    sign = "+" if cost.value > 0 else ""
-    ends = "" if cost.ci95 is None else f" {interval((100 * cost.ci95[0], 100 * cost.ci95[1]), 1)}"
-    return f"{sign}{decimal(100 * cost.value, 1)}{ends} points"
+def _cost(row: TradeoffRow) -> str:
+    """The difference in accuracy from no defense; empty if unknown."""
+    return "" if row.cost is None or row.cost.value is None else f"{in_points(row.cost)} points"
 
 
-def _secret(leak: Leak | None, whole: bool) -> Cell:
+def _leak_cell(leak: Leak | None, in_words: bool) -> TableCell:
+    """The verdict on one secret with its effects; a dash if no artifact exposes the secret."""
     if leak is None:
-        return text("–")
-    say = effect if whole else brief
-    lines = [upper(say(leak.effect))] if leak.effect else []
-    lines += [f"Unaware: {say(leak.unaware)}"] if leak.unaware else []
-    called, runs = leak.calls
-    lines += [f"In {called} of {runs} runs"] if called < runs else []
-    return verdict(leak.verdict, "\n".join(lines), f"{upper(leak.grade)} leak" if leak.grade else "")
+        return text_cell("–")
+    phrase = effect_in_words if in_words else effect_in_figures
+    lines = [upper(phrase(leak.effect))] if leak.effect else []
+    lines += [f"Unaware: {phrase(leak.unaware)}"] if leak.unaware else []
+    calls, runs = leak.calls
+    lines += [f"In {calls} of {runs} runs"] if calls < runs else []
+    return verdict_cell(leak.verdict, "\n".join(lines), f"{upper(leak.grade)} leak" if leak.grade else "")
 
 
-def _answers(score: Score) -> Cell:
-    return count(f"{score.leaks} of {score.asked}") if score.asked else count("–", VERDICTS[score.word])
+def _leaks_cell(answers: ArmAnswers) -> TableCell:
+    """The number of questions answered with a leak, of all that were asked."""
+    return (
+        count_cell(f"{answers.leaks} of {answers.asked}")
+        if answers.asked
+        else count_cell("–", VERDICTS[answers.verdict])
+    )
 
 
-def _proof(row: Row) -> Cell:
-    """What is proved, coloured by whether the measurement agrees, with the measured bound."""
-    found, bounds = row.privacy, row.privacy.epsilon_measured
-    if found.epsilon_proved is None:
-        return Cell("none", found.verdict)
-    told = [f"δ {plain(found.delta)}", VERDICTS[found.verdict]]
+def _proof_cell(row: TradeoffRow) -> TableCell:
+    """The proved epsilon, coloured by whether the measurement agrees, with the measured bound."""
+    privacy, bounds = row.privacy, row.privacy.epsilon_measured
+    if privacy.epsilon_proved is None:
+        return TableCell("none", privacy.verdict)
+    lines = [f"δ {plain(privacy.delta)}", VERDICTS[privacy.verdict]]
     measured = [value for value in (bounds.clopper_pearson, bounds.gdp, bounds.one_run) if value is not None]
-    told += [f"measured at least {plain(measured[0])}"] if measured else []  # the first needs no assumption
-    return Cell(plain(found.epsilon_proved), found.verdict, "\n".join(told))
+    lines += [f"measured at least {plain(measured[0])}"] if measured else []  # Clopper-Pearson needs no assumption
+    return TableCell(plain(privacy.epsilon_proved), privacy.verdict, "\n".join(lines))
 
 
-def _leakage(told: Sequence[Row]) -> tuple[Drawing, ...]:
-    """For each of the secrets that leak most in any row: accuracy against the lead, where two rows have both."""
-    most = {
-        secret: max((leak.size or 0.0 for row in told if (leak := row.leaks[secret])), default=0.0)
-        for secret in told[0].leaks
+def _leakage_charts(rows: Sequence[TradeoffRow]) -> tuple[Drawing, ...]:
+    """Accuracy against the lead, for the secrets with the largest leaks for which two rows have both."""
+    largest = {
+        secret: max((leak.size or 0.0 for row in rows if (leak := row.leaks[secret])), default=0.0)
+        for secret in rows[0].leaks
     }
-    found = []
-    for secret in sorted(most, key=lambda one: -most[one]):
-        drawn = [point for i, row in enumerate(told) if (point := _point(i, row, row.leaks[secret])) is not None]
-        if len(drawn) < 2:
+    charts = []
+    for secret in sorted(largest, key=lambda secret: -largest[secret]):
+        points = [point for i, row in enumerate(rows) if (point := _point(i, row, row.leaks[secret])) is not None]
+        if len(points) < 2:
             continue
-        alt = "; ".join(f"{one.name}: {_said(one)}" for one in drawn)
-        hollow = " Hollow: unaware of the defense." if any(one.other is not None for one in drawn) else ""
+        alt = "; ".join(f"{point.name}: {_point_in_words(point)}" for point in points)
+        hollow = " Hollow: unaware of the defense." if any(point.second_y is not None for point in points) else ""
         caption = (
             f"Learning {LEARNT[secret]}: the strongest attack's lead over its best control, in effects that matter (1 is the "
             f"least that does). Better is lower and further right.{hollow}"
         )
-        axes = "accuracy on the unseen domain", f"lead: {SECRETS[secret].lower().rstrip('?')}"
-        found.append(points(f"frontier-{secret}", caption, alt, *axes, drawn))
-    return tuple(found[:MOST_SECRETS])
+        labels = "accuracy on the unseen domain", f"lead: {SECRETS[secret].lower().rstrip('?')}"
+        charts.append(scatter_chart(f"frontier-{secret}", caption, alt, *labels, points))
+    return tuple(charts[:MAX_SECRETS])
 
 
-def _point(look: int, row: Row, leak: Leak | None) -> Point | None:
-    """A row that shares nothing to learn this secret from leaks none of it."""
-    if row.accuracy is None or row.level is None or not row.attacked:
+def _point(style: int, row: TradeoffRow, leak: Leak | None) -> Point | None:
+    """Plot point of a defense; leakage 0 if no artifact exposes the secret, None if a figure is unknown."""
+    if row.accuracy is None or row.mean_accuracy is None or not row.attacked:
         return None
     if leak is None:
-        return Point(row.arm.name, look, row.level, 0.0, row.accuracy.ci95)
+        return Point(row.arm.name, style, row.mean_accuracy, 0.0, row.accuracy.ci95)
     if leak.amount is None or leak.amount.value is None:
         return None
-    wide, tall = row.accuracy.ci95, leak.amount.ci95
-    return Point(row.arm.name, look, row.level, leak.amount.value, wide, tall, leak.unaware_amount)
+    intervals = row.accuracy.ci95, leak.amount.ci95
+    return Point(row.arm.name, style, row.mean_accuracy, leak.amount.value, *intervals, leak.unaware_amount)
 
 
-def _said(one: Point) -> str:
-    other = "" if one.other is None else f", unaware {one.other:.3g}"
-    return f"lead {one.y:.3g}{other} at accuracy {one.x:.3f}".replace("-", "−")
+def _point_in_words(point: Point) -> str:
+    unaware = "" if point.second_y is None else f", unaware {point.second_y:.3g}"
+    return f"lead {point.y:.3g}{unaware} at accuracy {point.x:.3f}".replace("-", "−")
 
 
-def _epsilon(told: Sequence[Row]) -> tuple[Drawing, ...]:
-    """Accuracy against epsilon, where two rows prove one."""
-    drawn = []
-    for look, row in enumerate(told):
+def _epsilon_charts(rows: Sequence[TradeoffRow]) -> tuple[Drawing, ...]:
+    """Accuracy against epsilon, if at least two rows prove one."""
+    points = []
+    for style, row in enumerate(rows):
         proved, bounds = row.privacy.epsilon_proved, row.privacy.epsilon_measured
-        if proved is not None and row.accuracy is not None and row.level is not None:
-            wide = row.accuracy.ci95
-            drawn.append(Point(row.arm.name, look, row.level, proved, wide, None, bounds.clopper_pearson))
-    if len(drawn) < 2:
+        if proved is not None and row.accuracy is not None and row.mean_accuracy is not None:
+            interval = row.accuracy.ci95
+            points.append(Point(row.arm.name, style, row.mean_accuracy, proved, interval, None, bounds.clopper_pearson))
+    if len(points) < 2:
         return ()
-    alt = "; ".join(f"{one.name}: ε {plain(one.y)} at accuracy {one.x:.3f}" for one in drawn)
-    bare = [(row.arm.name, row.level) for row in told if row.arm.defense == "none" and row.level is not None]
-    hollow = " Hollow: ε measured, at least." if any(one.other is not None for one in drawn) else ""
+    alt = "; ".join(f"{point.name}: ε {plain(point.y)} at accuracy {point.x:.3f}" for point in points)
+    undefended = [row.mean_accuracy for row in rows if row.arm.defense == "none" and row.mean_accuracy is not None]
+    hollow = " Hollow: ε measured, at least." if any(point.second_y is not None for point in points) else ""
     caption = (
         f"Proved ε against accuracy on the unseen domain. Better is lower and further right.{hollow} "
-        f"{'Dashed: accuracy without a defense, which proves none.' if bare else ''}"
+        f"{'Dashed: accuracy without a defense, which proves none.' if undefended else ''}"
     ).strip()
-    lines = [level for _, level in bare]
-    return (points("frontier-epsilon", caption, alt, "accuracy on the unseen domain", "ε proved", drawn, lines),)
+    labels = "accuracy on the unseen domain", "ε proved"
+    return (scatter_chart("frontier-epsilon", caption, alt, *labels, points, undefended),)

@@ -1,4 +1,4 @@
-"""How a number reads: digits by its interval, true minus signs, p-values that are never zero; seeds pooled into one figure."""
+"""Formats numbers: digits by the interval, true minus signs, p-values that are never zero; pools seeds into one figure."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -10,31 +10,31 @@ from fdgpriv.statistics.paired import LEVEL
 
 
 def pooled(figures: Sequence[Measured | None]) -> Measured | None:
-    """The mean over seeds with its 95% t interval; a single seed's own figure; None where there is none.
+    """The mean over seeds with its 95% t interval; the figure itself of a single seed; None without figures.
 
     Example:
-        >>> one, two = (Measured(value=v, direction="higher_better") for v in (1.0, 2.0))
-        >>> [round(end, 2) for end in pooled([one, two]).ci95]
+        >>> figures = [Measured(value=v, direction="higher_better") for v in (1.0, 2.0)]
+        >>> [round(end, 2) for end in pooled(figures).ci95]
         [-4.85, 7.85]
     """
-    known = [figure for figure in figures if figure is not None]
-    values = [figure.value for figure in known if figure.value is not None]
-    if len(known) <= 1 or len(values) <= 1:
-        return next((figure for figure in known if figure.value is not None), known[0] if known else None)
-    if len(values) < len(known):
-        reason = f"null for {len(known) - len(values)} of {len(known)} seeds"
-        return Measured(value=None, n=len(known), direction=known[0].direction, reason=reason)
+    present = [figure for figure in figures if figure is not None]
+    values = [figure.value for figure in present if figure.value is not None]
+    if len(present) <= 1 or len(values) <= 1:
+        return next((figure for figure in present if figure.value is not None), present[0] if present else None)
+    if len(values) < len(present):
+        reason = f"null for {len(present) - len(values)} of {len(present)} seeds"
+        return Measured(value=None, n=len(present), direction=present[0].direction, reason=reason)
     mean = math.fsum(values) / len(values)
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
     half = float(stdtrit(len(values) - 1, 0.975)) * spread
-    return Measured(value=mean, ci95=(mean - half, mean + half), n=len(values), direction=known[0].direction)
+    return Measured(value=mean, ci95=(mean - half, mean + half), n=len(values), direction=present[0].direction)
 
 
 def decimals(figures: Iterable[Measured]) -> int:
-    """How many decimals say all that the narrowest interval supports: two digits of a half-width below 3, else one."""
-    known = [figure for figure in figures if figure.value is not None]
-    told = [figure for figure in known if figure.ci95 is not None] or known
-    return min(4, max((_decimals(figure) for figure in told), default=2))
+    """The decimals that the narrowest interval supports: two digits of a half-width that starts below 3, else one."""
+    measured_figures = [figure for figure in figures if figure.value is not None]
+    with_interval = [figure for figure in measured_figures if figure.ci95 is not None]
+    return min(4, max((_decimals(figure) for figure in with_interval or measured_figures), default=2))
 
 
 def _decimals(figure: Measured) -> int:
@@ -48,7 +48,7 @@ def _decimals(figure: Measured) -> int:
     return max(0, 2 - math.floor(math.log10(abs(figure.value))))
 
 
-def number(value: float, places: int) -> str:
+def decimal(value: float, places: int) -> str:
     """`value` with `places` decimals and a true minus sign; never a negative zero."""
     text = f"{value:.{places}f}"
     if float(text) == 0:
@@ -58,22 +58,22 @@ def number(value: float, places: int) -> str:
 
 def percent(value: float, places: int = 0) -> str:
     """A share in percent: `12%`."""
-    return f"{number(100 * value, places)}%"
+    return f"{decimal(100 * value, places)}%"
 
 
 def interval(ends: tuple[float, float], places: int) -> str:
     """`[low, high]`."""
-    return f"[{number(ends[0], places)}, {number(ends[1], places)}]"
+    return f"[{decimal(ends[0], places)}, {decimal(ends[1], places)}]"
 
 
 def measured(figure: Measured | None, places: int | None = None) -> str:
-    """`20.2 [19.8, 20.6]`; the reason where there is no value; a dash where there is no figure."""
+    """`20.2 [19.8, 20.6]`; the reason if the value is null; a dash for None."""
     if figure is None:
         return "–"
     if figure.value is None:
         return f"not available: {figure.reason}"
     places = decimals([figure]) if places is None else places
-    text = number(figure.value, places)
+    text = decimal(figure.value, places)
     return text if figure.ci95 is None else f"{text} {interval(figure.ci95, places)}"
 
 
@@ -85,8 +85,16 @@ def share(figure: Measured | None) -> str:
     return text if figure.ci95 is None else f"{text} {interval((100 * figure.ci95[0], 100 * figure.ci95[1]), 1)}"
 
 
+def in_points(difference: Measured) -> str:
+    """A difference of accuracies with sign and interval in percentage points: `+1.2 [0.3, 2.1]`."""
+    assert difference.value is not None
+    sign = "+" if difference.value > 0 else ""
+    ends = "" if difference.ci95 is None else f" {interval((100 * difference.ci95[0], 100 * difference.ci95[1]), 1)}"
+    return f"{sign}{decimal(100 * difference.value, 1)}{ends}"
+
+
 def p_value(p: float | None) -> str:
-    """Two significant digits, more where rounding would cross the level of a verdict; below 0.0001 it says so."""
+    """Two significant digits, more if rounding would cross the level of a verdict; `<0.0001` below that."""
     if p is None:
         return "–"
     if p < 0.0001:
@@ -98,7 +106,7 @@ def p_value(p: float | None) -> str:
 
 
 def plain(value: float | None, unit: str = "") -> str:
-    """A single number at three significant digits, whole from 100 on."""
+    """A number at three significant digits, an integer from 100 on."""
     if value is None:
         return "–"
     text = f"{value:,.0f}" if 100 <= abs(value) < 1e9 else f"{value:.3g}"
@@ -106,7 +114,7 @@ def plain(value: float | None, unit: str = "") -> str:
 
 
 def rounded_bytes(size: int) -> str:
-    """`2.80 MB`, `38.4 kB`, and nothing below 10,000, where the exact number reads as well."""
+    """`2.80 MB`, `38.4 kB`; empty below 10,000 bytes, which read as well unrounded."""
     if size < 10_000:
         return ""
     return f"{size / 1e6:.2f} MB" if size >= 1_000_000 else f"{size / 1e3:.1f} kB"

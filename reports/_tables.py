@@ -1,4 +1,4 @@
-"""Tables: cells that know what they are, and the tables of ledger, epsilon, claims and settings."""
+"""Tables of a report: their cells by kind, and the tables of the ledger, epsilon, claims and settings."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -13,30 +13,37 @@ from ._words import VERDICTS, defense, joined, role, spoken, title
 
 
 @dataclass(frozen=True)
-class Cell:
-    """Text, its kind, and what stands below it, in lines of its own.
+class TableCell:
+    """A cell of a table.
 
-    The kind is ``text``, ``number`` (a figure with its interval), ``count`` (right-aligned), ``code``, or a verdict's
-    word (drawn as a chip on its colour).
+    Attributes:
+        text: What it says.
+        kind: ``text``, ``number`` (a figure with its interval), ``count`` (right-aligned), ``code``, or the word of a verdict
+            (drawn as a chip on its colour).
+        detail: Smaller text below, one line of it per line.
     """
 
     text: str
     kind: str = "text"
-    sub: str = ""
+    detail: str = ""
 
 
 @dataclass(frozen=True)
 class Table:
     """Headings and rows of equal length; `note` stands above it."""
 
-    heads: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    headings: tuple[str, ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     note: str = ""
 
     def __post_init__(self) -> None:
         for row in self.rows:
-            if len(row) != len(self.heads):
-                raise ValueError(f"want {len(self.heads)} cells, got {len(row)}")
+            if len(row) != len(self.headings):
+                raise ValueError(f"want {len(self.headings)} cells, got {len(row)}")
+
+    def word_count(self) -> int:
+        """The number of words in the cells, without headings and note."""
+        return sum(len(f"{cell.text} {cell.detail}".split()) for row in self.rows for cell in row)
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading (or none) and what stands under it."""
+    """Lines, a table and pictures under a title, which may be empty."""
 
     title: str
     table: Table | None = None
@@ -57,34 +64,34 @@ class Section:
     pictures: tuple[Picture, ...] = ()
 
 
-def text(said: str, sub: str = "") -> Cell:
+def text_cell(text: str, detail: str = "") -> TableCell:
     """A cell of words."""
-    return Cell(said, "text", sub)
+    return TableCell(text, "text", detail)
 
 
-def number(said: str, sub: str = "") -> Cell:
-    """A cell of figures; words in it ("not available: ...") are set as words."""
-    return Cell(said, "text" if said.startswith("not available") else "number", sub)
+def number_cell(figure: str, detail: str = "") -> TableCell:
+    """A cell of a figure; a figure in words ("not available: ...") is set as words."""
+    return TableCell(figure, "text" if figure.startswith("not available") else "number", detail)
 
 
-def count(said: str, sub: str = "") -> Cell:
-    """A cell with one number, to be compared down its column."""
-    return Cell(said, "count", sub)
+def count_cell(number: str, detail: str = "") -> TableCell:
+    """A cell with a single number, right-aligned."""
+    return TableCell(number, "count", detail)
 
 
-def code(said: str) -> Cell:
+def code_cell(text: str) -> TableCell:
     """A cell that quotes the program."""
-    return Cell(said, "code")
+    return TableCell(text, "code")
 
 
-def verdict(word: str, sub: str = "", label: str = "") -> Cell:
-    """A verdict as a chip; `label` replaces its name, as where a leak has a grade."""
-    return Cell(label or VERDICTS[word], word, sub)
+def verdict_cell(verdict: str, detail: str = "", label: str = "") -> TableCell:
+    """A verdict as a chip; `label` replaces its name, for instance by a leak's grade."""
+    return TableCell(label or VERDICTS[verdict], verdict, detail)
 
 
 def ledger(artifacts: Sequence[ArtifactRow]) -> Table:
-    """What crossed the wire: kind, way, size, count, who can read it."""
-    heads = (
+    """What crossed the wire: kind, sender and receiver, size, count, and who can read it."""
+    headings = (
         "Artifact",
         "Describes",
         "From → to",
@@ -94,16 +101,16 @@ def ledger(artifacts: Sequence[ArtifactRow]) -> Table:
         "Visible to",
     )
     return Table(
-        heads,
+        headings,
         tuple(
             (
-                text(spoken(row.kind), f"{row.shape}; {row.dtype}"),
-                text(row.level or "–"),
-                text(f"{row.sender} → {row.to}" + (f" via {row.via}" if row.via else ""), f"asked as {row.verb}"),
-                count(f"{row.per_client_per_round_bytes:,}", rounded_bytes(row.per_client_per_round_bytes)),
-                count(f"{row.times:,}"),
-                count("–" if row.samples_behind is None else f"{row.samples_behind:,}"),
-                text(joined([role(name) for name in row.visible_to]) or "nobody"),
+                text_cell(spoken(row.kind), f"{row.shape}; {row.dtype}"),
+                text_cell(row.level or "–"),
+                text_cell(f"{row.sender} → {row.to}" + (f" via {row.via}" if row.via else ""), f"asked as {row.verb}"),
+                count_cell(f"{row.per_client_per_round_bytes:,}", rounded_bytes(row.per_client_per_round_bytes)),
+                count_cell(f"{row.times:,}"),
+                count_cell("–" if row.samples_behind is None else f"{row.samples_behind:,}"),
+                text_cell(joined([role(name) for name in row.visible_to]) or "nobody"),
             )
             for row in artifacts
         ),
@@ -111,100 +118,104 @@ def ledger(artifacts: Sequence[ArtifactRow]) -> Table:
 
 
 def privacy(runs: Sequence[Run]) -> Table:
-    """What is proved and what is measured about epsilon, by defense."""
-    seen: dict[tuple[str, str, str], tuple[Cell, ...]] = {}
+    """Proved and measured epsilon, one row per defense; equal rows of several seeds and targets are merged."""
+    rows: dict[tuple[str, str, str], tuple[TableCell, ...]] = {}
     for run in runs:
-        told, most = run.privacy, run.privacy.ceiling
+        report, ceiling = run.privacy, run.privacy.ceiling
+        proved = "none" if report.epsilon_proved is None else f"({plain(report.epsilon_proved)}, {plain(report.delta)})"
         cells = (
-            text(f"{run.method}, {defense(run.defense)}"),
-            number("none" if told.epsilon_proved is None else f"({plain(told.epsilon_proved)}, {plain(told.delta)})"),
-            text(_bounds(told), "" if most is None else f"at most {plain(most)} could have been shown"),
-            verdict(told.verdict),
-            text(told.statement),
+            text_cell(f"{run.method}, {defense(run.defense)}"),
+            number_cell(proved),
+            text_cell(
+                _measured_bounds(report), "" if ceiling is None else f"at most {plain(ceiling)} could have been shown"
+            ),
+            verdict_cell(report.verdict),
+            text_cell(report.statement),
         )
-        seen.setdefault((run.method, run.defense, told.model_dump_json()), cells)
-    heads = ("Method, defense", "Proved (ε, δ)", "Measured, at least", "Verdict", "Statement")
-    return Table(heads, tuple(seen.values()))
+        rows.setdefault((run.method, run.defense, report.model_dump_json()), cells)
+    headings = ("Method, defense", "Proved (ε, δ)", "Measured, at least", "Verdict", "Statement")
+    return Table(headings, tuple(rows.values()))
 
 
-def _bounds(told: Privacy) -> str:
-    """The measured bounds on epsilon; of one run with what it could have shown, where that is another number."""
-    found, most = told.epsilon_measured, told.epsilon_measured.one_run_ceiling
-    one_run = (
-        "one run" if most in (None, told.ceiling) else f"one run, where at most {plain(most)} could have been shown"
-    )
-    figures = (("Clopper-Pearson", found.clopper_pearson), ("GDP", found.gdp), (one_run, found.one_run))
+def _measured_bounds(report: Privacy) -> str:
+    """The measured lower bounds on epsilon, with the largest that one run could have shown if that differs from the rest."""
+    bounds, ceiling = report.epsilon_measured, report.epsilon_measured.one_run_ceiling
+    one_run = "one run"
+    if ceiling not in (None, report.ceiling):
+        one_run += f", where at most {plain(ceiling)} could have been shown"
+    figures = (("Clopper-Pearson", bounds.clopper_pearson), ("GDP", bounds.gdp), (one_run, bounds.one_run))
     return ", ".join(f"{plain(value)} ({name})" for name, value in figures if value is not None) or "not measured"
 
 
-def claims(found: Sequence[Claim]) -> Table:
-    """The claims ledger; a statement of design has no verdict."""
-    heads = ("Claim", "The paper says", "Measured by", "Verdict", "Why, and the evidence")
-    body = (
+def claims(entries: Sequence[Claim]) -> Table:
+    """The claims of the paper with their verdicts; a statement of design has none."""
+    headings = ("Claim", "The paper says", "Measured by", "Verdict", "Why, and the evidence")
+    rows = (
         (
-            code(claim.id),
-            text(f"“{claim.quote}”"),
-            text(claim.measurement),
-            verdict(claim.verdict) if claim.verdict else text("design"),
-            text(claim.reason, "\n".join(claim.evidence)),
+            code_cell(claim.id),
+            text_cell(f"“{claim.quote}”"),
+            text_cell(claim.measurement),
+            verdict_cell(claim.verdict) if claim.verdict else text_cell("design"),
+            text_cell(claim.reason, "\n".join(claim.evidence)),
         )
-        for claim in found
+        for claim in entries
     )
-    return Table(heads, tuple(body))
+    return Table(headings, tuple(rows))
 
 
 def settings(values: Mapping[str, JsonValue]) -> Table:
     """Names and values as JSON."""
-    rows = ((code(name), code(json.dumps(value, ensure_ascii=False))) for name, value in values.items())
+    rows = ((code_cell(name), code_cell(json.dumps(value, ensure_ascii=False))) for name, value in values.items())
     return Table(("Name", "Value"), tuple(rows))
 
 
 def images(run: Run) -> Section | None:
-    """What the images of the source domains are used for, in one line; None where the run does not say."""
-    used = run.images
-    if used is None:
+    """How the images of the source domains are divided, in one line; None if the run does not record it."""
+    counts = run.images
+    if counts is None:
         return None
-    each = ", ".join(f"{name} {of.train:,}" for name, of in used.domains.items())
-    said = (
-        f"Images of the source domains: {used.train:,} train ({each}), {used.held_out:,} are held out for validation, "
+    by_domain = ", ".join(f"{name} {domain.train:,}" for name, domain in counts.domains.items())
+    line = (
+        f"Images of the source domains: {counts.train:,} train ({by_domain}), {counts.held_out:,} are held out for "
+        "validation, "
     )
-    if not used.public + used.shadow:
-        return Section("", lines=(said + "none is withheld for attacks.",))
-    said += f"{used.public:,} are public, for adversaries to hold, {used.shadow:,} are shadow clients'"
-    return Section("", lines=(f"{said}, {used.unused:,} are not used." if used.unused else f"{said}.",))
+    if not counts.public + counts.shadow:
+        return Section("", lines=(line + "none is withheld for attacks.",))
+    line += f"{counts.public:,} are public, for adversaries to hold, {counts.shadow:,} are shadow clients'"
+    return Section("", lines=(f"{line}, {counts.unused:,} are not used." if counts.unused else f"{line}.",))
 
 
 def networks(config: Mapping[str, JsonValue]) -> tuple[Section, ...]:
-    """Which network each method trained, from which weights, and what compares images, in one line each; nothing without it."""
+    """One line per method: its network, the initial weights, and the networks of image metrics; empty if not recorded."""
     setups = config.get("setup")
-    told = setups.items() if isinstance(setups, Mapping) else ()
     lines = tuple(
-        f"Network of {spec}: {one['backbone']}; weights: {one['weights']}." + _compared(one.get("metrics"), config)
-        for spec, one in told
-        if isinstance(one, Mapping) and "weights" in one
+        f"Network of {method}: {setup['backbone']}; weights: {setup['weights']}."
+        + _image_metrics(setup.get("metrics"), config)
+        for method, setup in (setups.items() if isinstance(setups, Mapping) else ())
+        if isinstance(setup, Mapping) and "weights" in setup
     )
     return (Section("", lines=lines),) if lines else ()
 
 
-def _compared(networks: JsonValue, config: Mapping[str, JsonValue]) -> str:
-    """What compares images that attacks draw, where there are attacks."""
-    named = [str(name) for name in networks] if isinstance(networks, list) and config.get("attacks") else []
-    return f" Images that attacks draw are compared by {joined(named)}." if named else ""
+def _image_metrics(networks: JsonValue, config: Mapping[str, JsonValue]) -> str:
+    """A sentence on the networks that compare reconstructed images; empty without attacks."""
+    names = [str(name) for name in networks] if isinstance(networks, list) and config.get("attacks") else []
+    return f" Images that attacks draw are compared by {joined(names)}." if names else ""
 
 
 def pictures(run: Run) -> Section | None:
-    """What the run itself drew."""
-    found = tuple(Picture(figure.file, figure.caption) for figure in run.figures)
-    return Section("", pictures=found) if found else None
+    """Pictures of the run that belong to no attack."""
+    files = tuple(Picture(figure.file, figure.caption) for figure in run.figures)
+    return Section("", pictures=files) if files else None
 
 
-def grouped(runs: Sequence[Run], make: Callable[[Run], Section | None]) -> tuple[Section, ...]:
-    """One section for all runs of which the same is said, titled by the runs unless it is of all."""
-    groups: dict[Section, list[str]] = {}
+def grouped(runs: Sequence[Run], section_of: Callable[[Run], Section | None]) -> tuple[Section, ...]:
+    """Merges runs with identical sections; the title names the runs unless all of them share it."""
+    runs_by_section: dict[Section, list[str]] = {}
     for run in runs:
-        if (section := make(run)) is not None:
-            groups.setdefault(section, []).append(title(run))
+        if (section := section_of(run)) is not None:
+            runs_by_section.setdefault(section, []).append(title(run))
     return tuple(
-        Section("" if len(names) == len(runs) else "; ".join(names), one.table, one.lines, one.pictures)
-        for one, names in groups.items()
+        Section("" if len(names) == len(runs) else "; ".join(names), section.table, section.lines, section.pictures)
+        for section, names in runs_by_section.items()
     )

@@ -1,4 +1,4 @@
-"""The words of a report: what a verdict, an adversary, an artifact, a secret and a metric are called in plain English."""
+"""Plain English names of verdicts, adversaries, artifacts, secrets and metrics."""
 
 from collections.abc import Iterable
 
@@ -94,11 +94,11 @@ ROLES = {
 
 LEVELS = {"client": "of one client", "image": "of one image", "group": "of all clients"}
 
-_HOLDS = {
+_CONTENTS = {  # kinds of artifact within an artifact of the ledger
     "style_bank": ("style_statistics", "amplitude_spectrum"),
     "client_model": ("model_state",),
-}  # by ledger's kind
-_ALSO_CALLED = {"model_state:group": "global_model:group"}  # what attacks on an artifact of the ledger call it
+}
+_ATTACKED_AS = {"model_state:group": "global_model:group"}  # artifacts that attacks know by another name
 
 _METRICS = {
     "psnr": "PSNR, dB",
@@ -120,29 +120,29 @@ _METRICS = {
 
 
 def role(name: str) -> str:
-    """A role in running text; what a ledger adds in brackets stays."""
+    """A role in running text; a note in brackets stays as it is."""
     base, bracket, note = name.partition(" (")
     return ROLES.get(base, spoken(base)) + bracket + note
 
 
 def role_order(names: Iterable[str]) -> list[str]:
-    """Roles without repeats: the known ones first, in their order."""
-    found = unique(names)
-    return [name for name in ROLES if name in found] + [name for name in found if name not in ROLES]
+    """Roles without repeats: those of `ROLES` first, in its order."""
+    roles = unique(names)
+    return [name for name in ROLES if name in roles] + [name for name in roles if name not in ROLES]
 
 
 def spoken(name: str) -> str:
-    """A name of ours, without underscores."""
+    """A name with spaces for underscores."""
     return name.replace("_", " ")
 
 
-def upper(said: str) -> str:
-    """`said` with a capital."""
-    return said[:1].upper() + said[1:]
+def upper(text: str) -> str:
+    """The text with a capital first letter."""
+    return text[:1].upper() + text[1:]
 
 
 def metric(name: str) -> str:
-    """A metric as a heading; the extractor named in brackets stays."""
+    """A metric as a heading; the name of its network in brackets stays as it is."""
     name, at, layer = name.partition("@")
     base, bracket, rest = name.removeprefix("single_image ").partition("[")
     single = "single image: " if name.startswith("single_image ") else ""
@@ -155,13 +155,13 @@ def artifact(name: str) -> str:
     return f"{spoken(kind)} {LEVELS.get(level, spoken(level))}".rstrip()
 
 
-def asked_of(question: Question) -> str:
-    """The artifact of a question, as attacks call it."""
+def artifact_of(question: Question) -> str:
+    """The artifact that a question is about: ``kind:level``, or the kind alone."""
     return f"{question.artifact}:{question.level}" if question.level else question.artifact
 
 
 def scope(question: Question) -> str:
-    """What a verdict is about; nothing where the secret says it."""
+    """Whether a verdict is about the client or its domain; empty for the secret domain."""
     if question.secret == "domain":
         return ""
     return "about the client itself" if question.scope == "client" else "about its domain only"
@@ -188,8 +188,8 @@ def unique(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def called(row: ArtifactRow) -> set[str]:
-    """What attacks call the artifacts of this row of the ledger: kinds, and kinds with the level."""
-    kinds = (row.kind, *_HOLDS.get(row.kind, ()))
+def attacked_names(row: ArtifactRow) -> set[str]:
+    """The names by which attacks refer to the artifacts of a ledger row: kinds, and kinds with the level."""
+    kinds = (row.kind, *_CONTENTS.get(row.kind, ()))
     names = {name for kind in kinds for name in (kind, f"{kind}:{row.level}")}
-    return names | {_ALSO_CALLED[name] for name in names & _ALSO_CALLED.keys()}
+    return names | {_ATTACKED_AS[name] for name in names & _ATTACKED_AS.keys()}

@@ -13,6 +13,7 @@ from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question
 from fdgpriv.results.records import FlatRow, identity
 from fdgpriv.results.run import Run
+from fdgpriv.results.utility_finding import Utility
 from fdgpriv.statistics.measured import Measured
 
 COLUMNS = (
@@ -48,14 +49,15 @@ class Csv(Report):
         table = csv.DictWriter(page, COLUMNS, lineterminator="\n", extrasaction="raise", restval="")
         table.writeheader()
         for run in results.runs:
-            for row in _rows(run):
-                table.writerow({name: _plain(value) for name, value in row.items()})
-        for row in _over_seeds(results) if several_trainings(results) else ():
-            table.writerow({name: _plain(value) for name, value in row.items()})
+            for row in _run_rows(run):
+                table.writerow({name: _spreadsheet_value(value) for name, value in row.items()})
+        for row in _rows_over_seeds(results) if several_trainings(results) else ():
+            table.writerow({name: _spreadsheet_value(value) for name, value in row.items()})
         return page.getvalue()
 
 
-def _plain(value: str | int | float | bool | None) -> str | int | float:
+def _spreadsheet_value(value: str | int | float | bool | None) -> str | int | float:
+    """The value as a cell that no spreadsheet interprets as a formula."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -66,33 +68,39 @@ def _plain(value: str | int | float | bool | None) -> str | int | float:
     return value
 
 
-def _rows(run: Run) -> Iterator[FlatRow]:
-    where = identity(run)
-    if run.utility is not None:
-        for name in ("source_accuracy", "target_accuracy", "calibration_error"):
-            yield {**where, "metric": name, "source": "utility", **_figure(getattr(run.utility, name))}
-        for name in ("source_accuracy", "target_accuracy") if run.utility.personal else ():
-            figure = _figure(getattr(run.utility.personal, name))
-            yield {**where, "metric": name, "source": "utility of each client's own model", **figure}
-        for rule in RULES:
-            for name in ("source_accuracy", "target_accuracy") if (one := getattr(run.utility, rule)) else ():
-                yield {**where, "metric": name, "source": "utility", "name": rule, **_figure(getattr(one, name))}
+def _run_rows(run: Run) -> Iterator[FlatRow]:
+    run_columns = identity(run)
+    for row in _utility_rows(run.utility) if run.utility is not None else ():
+        yield {**run_columns, **row}
     for entry, question in enumerate(run.questions, start=1):
-        for row in _question(question):
-            yield {**where, "entry": entry, **row}
+        for row in _question_rows(question):
+            yield {**run_columns, "entry": entry, **row}
     for entry, finding in enumerate(run.attacks, start=1):
-        head: FlatRow = {**where, "entry": entry, **_heading(finding)}
+        attack_columns: FlatRow = {**run_columns, "entry": entry, **_attack_columns(finding)}
         if not finding.metrics:
-            yield {**head, "source": "attack", "reason": finding.reason}
-        for row in _figures(finding):
-            yield {**head, "headline": row["metric"] == finding.headline, **row}
+            yield {**attack_columns, "source": "attack", "reason": finding.reason}
+        for row in _attack_rows(finding):
+            yield {**attack_columns, "headline": row["metric"] == finding.headline, **row}
 
 
-def _question(question: Question) -> Iterator[FlatRow]:
+def _utility_rows(utility: Utility) -> Iterator[FlatRow]:
+    accuracies = ("source_accuracy", "target_accuracy")
+    for name in (*accuracies, "calibration_error"):
+        yield {"metric": name, "source": "utility", **_figure(getattr(utility, name))}
+    for name in accuracies if utility.personal else ():
+        figure = _figure(getattr(utility.personal, name))
+        yield {"metric": name, "source": "utility of each client's own model", **figure}
+    for rule in RULES:
+        of_round = getattr(utility, rule)
+        for name in accuracies if of_round else ():
+            yield {"metric": name, "source": "utility", "name": rule, **_figure(getattr(of_round, name))}
+
+
+def _question_rows(question: Question) -> Iterator[FlatRow]:
     artifact = f"{question.artifact}:{question.level}"
     roles = " ".join(question.adversaries)
-    head: FlatRow = {"artifact": artifact, "shared": True, "role": roles, "secret": question.secret}
-    head["scope"] = question.scope
+    columns: FlatRow = {"artifact": artifact, "shared": True, "role": roles, "secret": question.secret}
+    columns["scope"] = question.scope
     names = (
         "verdict",
         "p",
@@ -107,40 +115,45 @@ def _question(question: Question) -> Iterator[FlatRow]:
         "relevant",
     )
     answer: FlatRow = {name: getattr(question, name) for name in names} | {"because": question.inconclusive_because}
-    one = question.strongest
-    head |= {"attack": one.attack, "metric": one.metric} if one else {}
-    yield {**head, "source": "question", **(_figure(one.value) if one else {}), **answer, "reason": question.reason}
-    if one is not None:
-        yield {**head, "source": "question_control", "name": one.control, **_figure(one.control_value)}
-        yield {
-            **head,
-            "source": "question_lead",
-            "name": one.control,
-            **(_figure(question.lead) if question.lead else {}),
-        }
+    strongest = question.strongest
+    columns |= {"attack": strongest.attack, "metric": strongest.metric} if strongest else {}
+    value = _figure(strongest.value) if strongest else {}
+    yield {**columns, "source": "question", **value, **answer, "reason": question.reason}
+    if strongest is not None:
+        control = {"name": strongest.control, **_figure(strongest.control_value)}
+        yield {**columns, "source": "question_control", **control}
+        lead = _figure(question.lead) if question.lead else {}
+        yield {**columns, "source": "question_lead", "name": strongest.control, **lead}
     if question.recovered is not None:
-        yield {**head, "metric": "recovered", "source": "question_recovered", **_figure(question.recovered)}
+        yield {**columns, "metric": "recovered", "source": "question_recovered", **_figure(question.recovered)}
 
 
-def _over_seeds(results: Results) -> Iterator[FlatRow]:
+def _rows_over_seeds(results: Results) -> Iterator[FlatRow]:
     for row in accuracies(results):
-        where: FlatRow = {"method": row.method, "dataset": results.dataset.name, "defense": row.defense}
-        lacking = f"missing: {'; '.join(row.missing)}" if row.missing else None
+        columns: FlatRow = {"method": row.method, "dataset": results.dataset.name, "defense": row.defense}
+        missing = f"missing: {'; '.join(row.missing)}" if row.missing else None
         means = {"target_accuracy": row.target, "source_accuracy": row.source}
-        for line in _table("over_seeds", row.model, means):
-            yield {**where, **line, "reason": line["reason"] or lacking}
+        for figure_row in _figure_rows("over_seeds", row.model, means):
+            yield {**columns, **figure_row, "reason": figure_row["reason"] or missing}
         for target, figure in row.by_target.items():
-            yield {**where, "target": target, **next(_table("over_seeds", row.model, {"target_accuracy": figure}))}
+            yield {
+                **columns,
+                "target": target,
+                **next(_figure_rows("over_seeds", row.model, {"target_accuracy": figure})),
+            }
         by_rule = {f"target_accuracy, {rule}": figure for rule, figure in row.by_rule.items()}
         by_rule |= {f"target_accuracy, {rule}, minus {row.base}": figure for rule, figure in row.leads.items()}
-        for line in _table("over_seeds", row.model, by_rule):
-            yield {**where, **line}
+        for figure_row in _figure_rows("over_seeds", row.model, by_rule):
+            yield {**columns, **figure_row}
         if row.unmatched:
-            none = Measured(value=None, n=0, direction="higher_better", reason=row.unmatched)
-            yield {**where, **next(_table("over_seeds", row.model, {"target_accuracy, returned, minus fedavg": none}))}
+            no_figure = Measured(value=None, n=0, direction="higher_better", reason=row.unmatched)
+            yield {
+                **columns,
+                **next(_figure_rows("over_seeds", row.model, {"target_accuracy, returned, minus fedavg": no_figure})),
+            }
 
 
-def _heading(finding: AttackFinding) -> FlatRow:
+def _attack_columns(finding: AttackFinding) -> FlatRow:
     return {
         "attack": finding.attack,
         "secret": finding.secret,
@@ -153,62 +166,62 @@ def _heading(finding: AttackFinding) -> FlatRow:
     }
 
 
-def _tests(finding: AttackFinding) -> Iterator[FlatRow]:
+def _test_rows(finding: AttackFinding) -> Iterator[FlatRow]:
     names = ("verdict", "p", "marked", "resolution", "upper_bound", "relevant", "planted")
     for scope, test in finding.leakage.items():
         lead = _figure(test.lead) if test.lead else {}
-        found: FlatRow = {name: getattr(test, name) for name in names}
-        yield {"metric": finding.headline, "scope": scope, "source": "test", "name": test.control, **lead, **found,
-               "reason": test.why}  # fmt: skip
+        columns: FlatRow = {"metric": finding.headline, "scope": scope}
+        answer: FlatRow = {name: getattr(test, name) for name in names}
+        yield {**columns, "source": "test", "name": test.control, **lead, **answer, "reason": test.why}
         if test.value is not None:
             low, high = test.ci95 or (None, None)
-            way: FlatRow = {"source": "share_of_the_way", "value": test.value, "ci_low": low, "ci_high": high}
-            yield {"metric": finding.headline, "scope": scope, **way}
+            yield {**columns, "source": "share_of_the_way", "value": test.value, "ci_low": low, "ci_high": high}
 
 
-def _figures(finding: AttackFinding) -> Iterator[FlatRow]:
-    head = finding.headline
-    yield from _tests(finding)
-    yield from _table("attack", "", finding.metrics)
+def _attack_rows(finding: AttackFinding) -> Iterator[FlatRow]:
+    headline = finding.headline
+    yield from _test_rows(finding)
+    yield from _figure_rows("attack", "", finding.metrics)
     for name, table in finding.controls.items():
-        yield from _table("control", name, table)
+        yield from _figure_rows("control", name, table)
     for name, table in finding.upper_bounds.items():
-        yield from _table("upper_bound", name, table)
+        yield from _figure_rows("upper_bound", name, table)
     for name, figure in finding.apart.items():
-        yield from _table("apart", name, {head: figure})
+        yield from _figure_rows("apart", name, {headline: figure})
     if finding.chance is not None:
-        yield from _table("chance", "", {head: finding.chance})
+        yield from _figure_rows("chance", "", {headline: finding.chance})
     if finding.positive_control is not None:
-        yield from _table("positive_control", "", {head: finding.positive_control.value})
+        yield from _figure_rows("positive_control", "", {headline: finding.positive_control.value})
         for name, figure in finding.positive_control.controls.items():
-            yield from _table("positive_control_control", name, {head: figure})
+            yield from _figure_rows("positive_control_control", name, {headline: figure})
     if finding.unaware is not None:
-        yield from _table("unaware", "", {head: finding.unaware.value})
+        yield from _figure_rows("unaware", "", {headline: finding.unaware.value})
         for name, figure in finding.unaware.controls.items():
-            yield from _table("unaware_control", name, {head: figure})
-        yield from _table("knowing_minus_unaware", "", {head: finding.unaware.difference})
+            yield from _figure_rows("unaware_control", name, {headline: figure})
+        yield from _figure_rows("knowing_minus_unaware", "", {headline: finding.unaware.difference})
     for point in finding.curve:
         images: FlatRow = {"images": "all" if point.images is None else point.images}
-        for row in _table("curve", "", {head: point.value}):
+        for row in _figure_rows("curve", "", {headline: point.value}):
             yield {**row, **images}
         for name, figure in point.controls.items():
-            for row in _table("curve_control", name, {head: figure}):
+            for row in _figure_rows("curve_control", name, {headline: figure}):
                 yield {**row, **images}
     if finding.view is not None:
-        yield {"metric": head, "source": "view", "name": "rounds", "value": finding.view.rounds}
-        yield {"metric": head, "source": "view", "name": "clients", "value": finding.view.clients}
-    for at in finding.rounds:
-        name, few = f"{at.rounds} round{'s' * (at.rounds > 1)}", "all" if at.images is None else at.images
-        for row in _table("rounds", name, {head: at.value}):
-            yield {**row, "images": few, "p": at.p, "verdict": at.verdict}
-        for row in _table("rise_over_rounds", name, {head: at.rise} if at.rise else {}):
-            yield {**row, "images": few, "p": at.p_rise}
-        for control, figure in at.controls.items():
-            for row in _table("rounds_control", f"{name}: {control}", {head: figure}):
-                yield {**row, "images": few}
+        yield {"metric": headline, "source": "view", "name": "rounds", "value": finding.view.rounds}
+        yield {"metric": headline, "source": "view", "name": "clients", "value": finding.view.clients}
+    for of_rounds in finding.rounds:
+        name = f"{of_rounds.rounds} round{'s' * (of_rounds.rounds > 1)}"
+        size: FlatRow = {"images": "all" if of_rounds.images is None else of_rounds.images}
+        for row in _figure_rows("rounds", name, {headline: of_rounds.value}):
+            yield {**row, **size, "p": of_rounds.p, "verdict": of_rounds.verdict}
+        for row in _figure_rows("rise_over_rounds", name, {headline: of_rounds.rise} if of_rounds.rise else {}):
+            yield {**row, **size, "p": of_rounds.p_rise}
+        for control, figure in of_rounds.controls.items():
+            for row in _figure_rows("rounds_control", f"{name}: {control}", {headline: figure}):
+                yield {**row, **size}
 
 
-def _table(source: str, name: str, table: Mapping[str, Measured]) -> Iterator[FlatRow]:
+def _figure_rows(source: str, name: str, table: Mapping[str, Measured]) -> Iterator[FlatRow]:
     for metric, figure in table.items():
         yield {"metric": metric, "source": source, "name": name, **_figure(figure)}
 

@@ -14,9 +14,9 @@ from fdgpriv.report import Report
 from fdgpriv.results.comparison import Comparison
 from fdgpriv.results.finding import Results
 
-from ._changes import changes
+from ._comparison import comparison_content
+from ._content import report_content
 from ._figures import Drawing
-from ._story import story
 from ._words import MEANINGS, NOT_ATTACKED, OUTCOMES, VERDICTS
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -25,15 +25,15 @@ COLUMN = 900  # pixels that a picture may fill
 
 
 class Html(Report):
-    """The whole report as one page; every text is escaped by the template, every picture lies inside the file."""
+    """The whole report as one page; the template escapes every text, and every picture is embedded."""
 
     filename: ClassVar[str] = "report.html"
 
     def render(self, results: Results, folder: Path) -> str:
-        """The page; pictures that the findings name are read from `folder`."""
+        """The page; its pictures are read from `folder`."""
         template = _environment().get_template("report.html")
         page = template.render(
-            story=story(results),
+            content=report_content(results),
             picture=lambda name: picture(folder, name),
             inline=_inline,
             verdicts=VERDICTS,
@@ -43,9 +43,9 @@ class Html(Report):
         return page.rstrip() + "\n"
 
     def compared(self, comparison: Comparison) -> str:
-        """A page of the same look, without pictures."""
+        """The comparison as a page in the same style, without pictures."""
         template = _environment().get_template("compare.html")
-        page = template.render(told=changes(comparison), outcomes=OUTCOMES, picture=None, inline=None)
+        page = template.render(content=comparison_content(comparison), outcomes=OUTCOMES, picture=None, inline=None)
         return page.rstrip() + "\n"
 
 
@@ -58,7 +58,7 @@ def _environment() -> Environment:
 
 
 def _inline(drawing: Drawing) -> Markup:
-    """The SVG as it is: matplotlib and `_figures` have escaped every text in it."""
+    """The SVG unescaped: matplotlib and `_figures` have escaped every text in it."""
     return Markup(drawing.svg)
 
 
@@ -73,7 +73,7 @@ class Inlined:
 
 
 def picture(folder: Path, name: str) -> Inlined | None:
-    """A PNG of `folder`, small ones enlarged by a whole number; None where there is none, or it lies elsewhere."""
+    """A PNG in `folder`, small ones enlarged by an integer; None if it does not exist or lies outside."""
     try:
         path = (folder / name).resolve(strict=True)
         if not path.is_relative_to(folder.resolve()) or not path.is_file() or path.stat().st_size > LARGEST_PICTURE:

@@ -103,7 +103,7 @@ def test_only_whole_seeds_enter_the_mean_and_what_lacks_is_named() -> None:
     assert (second.target.n, second.left_out) == (4, ())
 
 
-def test_where_no_seed_has_every_target_of_any_row_there_is_no_mean() -> None:
+def test_no_mean_if_no_seed_has_every_target() -> None:
     """Interrupted at its first target, a method does not look as if it had been tried on all."""
     values = made_up(2)
     values["scan", 0] = values["scan", 1] = None
@@ -134,7 +134,7 @@ def test_each_defense_is_a_row() -> None:
     ]
 
 
-def test_runs_that_differ_in_their_defense_alone_are_one_training_and_have_no_such_table(tmp_path: Path) -> None:
+def test_runs_that_differ_only_in_defense_have_no_table(tmp_path: Path) -> None:
     assert not several_trainings(results())
     assert several_trainings(results(seeds=2))
     assert accuracies(report()) == ()
@@ -144,9 +144,7 @@ def test_runs_that_differ_in_their_defense_alone_are_one_training_and_have_no_su
 
 
 @pytest.mark.parametrize("form", [Html, Markdown])
-def test_reports_tell_what_was_found_and_what_lacks_and_that_nothing_was_attacked(
-    form: type[Html], tmp_path: Path
-) -> None:
+def test_reports_list_accuracies_and_missing_trainings(form: type[Html], tmp_path: Path) -> None:
     values = {("scan", 0): 0.5, ("scan", 1): 0.6, ("scan", 2): 0.25, (HOSTILE, 0): 0.7, (HOSTILE, 1): 0.8}
     text = form().render(report(trained({**values, (HOSTILE, 2): None}, own=0.1)), tmp_path)
     assert "65.0% [1.5, 100.0]" in text.replace("\\", "")  # t = 12.706 with one degree of freedom, times 0.05
@@ -309,7 +307,7 @@ def test_rules_and_differences_are_over_pairs_by_the_same_rule() -> None:
         assert figure.n == 4
 
 
-def test_differences_are_from_the_first_fedavg_under_the_same_defense() -> None:
+def test_the_base_is_the_first_fedavg_under_the_same_defense() -> None:
     values = made_up(2)
     rows = accuracies(
         report(
@@ -367,9 +365,7 @@ def test_the_csv_and_the_printed_lines_have_both_selections() -> None:
 
 
 @pytest.mark.parametrize("form", [Markdown, Html])
-def test_a_method_whose_server_weighs_clients_otherwise_than_fedavg_has_no_difference_from_it(
-    form: type, tmp_path: Path
-) -> None:
+def test_no_difference_from_a_fedavg_with_other_weights(form: type, tmp_path: Path) -> None:
     def weighed(runs: list[Run], weights: str | None) -> list[Run]:
         return [run.model_copy(update={"weights": weights}) for run in runs]
 

@@ -11,7 +11,7 @@ import pytest
 from _results import HOSTILE, measured, results
 from _results import run as made_up
 from factories_findings import figure, finding, question
-from fdgpriv.reports._changes import changes
+from fdgpriv.reports._comparison import comparison_content
 from fdgpriv.reports.html import Html
 from fdgpriv.reports.markdown import Markdown
 from scipy import stats
@@ -111,7 +111,7 @@ def test_runs_match_by_method_dataset_target_seed_and_defense() -> None:
     assert (differs, pairs) == (set(), [(title(one), title(one)) for one in (none, noised)])
 
 
-def test_of_a_method_the_name_is_enough_and_equal_settings_win() -> None:
+def test_methods_match_by_name_and_better_by_settings() -> None:
     plain, short, long = run(), run(method="stablefdg:rounds=5"), run(method="stablefdg:rounds=9")
     assert pairs_of([plain], [short]) == (set(), [(title(plain), title(short))])
     assert pairs_of([plain, short], [short, long]) == (
@@ -121,7 +121,7 @@ def test_of_a_method_the_name_is_enough_and_equal_settings_win() -> None:
 
 
 @pytest.mark.parametrize("axis", [{"defense": "gaussian"}, {"seed": 4}, {"method": "fedavg"}])
-def test_what_cannot_match_otherwise_may_differ_in_one_thing(axis: dict[str, Any]) -> None:
+def test_runs_without_a_match_may_differ_in_one_field(axis: dict[str, Any]) -> None:
     differs, pairs = pairs_of([run()], [run(**axis)])
     assert (differs, len(pairs)) == (set(axis), 1)
 
@@ -142,7 +142,7 @@ def test_other_images_and_ambiguous_partners_are_not_matched(before: list[Run], 
         matched(before, after)
 
 
-def test_what_differs_and_what_has_no_partner_is_said(tmp_path: Path) -> None:
+def test_differences_and_unmatched_runs_are_listed(tmp_path: Path) -> None:
     before = audit(tmp_path / "a", run(), run(seed=7))
     after = audit(tmp_path / "b", run(method="stablefdg:rounds=5"), run(target="scan"), preset="quick")
     later = only(before, after)
@@ -152,7 +152,7 @@ def test_what_differs_and_what_has_no_partner_is_said(tmp_path: Path) -> None:
     assert later.only_after == (title(run(target="scan")),)
 
 
-def test_other_images_are_said_and_their_clients_are_not_paired(tmp_path: Path) -> None:
+def test_clients_of_other_images_are_not_paired(tmp_path: Path) -> None:
     folders = [audit(tmp_path / name, run(), scores=OLD) for name in "abc"]
     for folder, sha256 in zip(folders, ("1" * 64, "2" * 64, None), strict=True):
         old = Results.load(folder / "results.json")
@@ -180,7 +180,7 @@ def test_several_seeds_are_compared_by_pairs(tmp_path: Path) -> None:
     assert (change.before.value, change.after.value) == (pytest.approx(0.61), pytest.approx(0.51))
 
 
-def test_targets_of_one_seed_are_pairs_and_a_seed_s_targets_are_one_unit(tmp_path: Path) -> None:
+def test_the_targets_of_a_seed_are_pairs_of_one_unit(tmp_path: Path) -> None:
     old = [run(0.5, target=name) for name in ("scan", "blend", "type")]
     new = [run(0.5 + gap, target=one.target) for one, gap in zip(old, (0.1, 0.2, 0.3), strict=True)]
     change = target(only(audit(tmp_path / "a", *old), audit(tmp_path / "b", *new)))
@@ -199,7 +199,7 @@ def test_one_training_each_is_compared_by_its_two_intervals(tmp_path: Path) -> N
     assert "two intervals over images" in change.basis
 
 
-def test_square_and_add_takes_each_side_from_the_interval_that_bounds_it() -> None:
+def test_square_and_add_uses_the_interval_end_of_each_side() -> None:
     before = Measured(value=0.5, ci95=(0.4, 0.8), n=9, direction="higher_better")
     after = Measured(value=0.9, ci95=(0.5, 1.0), n=7, direction="higher_better")
     gap, _ = difference_of_intervals(before, after)
@@ -210,7 +210,7 @@ def test_square_and_add_takes_each_side_from_the_interval_that_bounds_it() -> No
     assert difference_of_intervals(before, before)[1] == 1.0
 
 
-def test_p_of_pairs_is_1_without_change_and_never_below_the_sign_test() -> None:
+def test_p_of_pairs_is_1_at_no_change_and_above_the_sign_test() -> None:
     assert p_of_pairs(np.zeros(12)) == p_of_few(np.zeros(3)) == 1.0
     assert p_of_pairs(np.full(6, -0.2)) == pytest.approx(2 / 2**6)
     assert p_of_few(np.full(3, -0.2)) == pytest.approx(2 / 2**3)
@@ -288,7 +288,7 @@ def test_where_lower_leaks_a_fall_is_worse(tmp_path: Path) -> None:
     assert attack(only(audit(tmp_path / "a", old), audit(tmp_path / "b", new))).outcome == "worse"
 
 
-def test_attacks_that_did_not_cross_recover_exactly_or_are_in_one_audit_are_not_tested(tmp_path: Path) -> None:
+def test_attacks_that_are_not_compared(tmp_path: Path) -> None:
     exact = finding(
         "exact_recovery", "max_abs_error", 0.1, "leak", metrics={"max_abs_error": figure(1), "recovered": figure(1)}
     )
@@ -298,7 +298,7 @@ def test_attacks_that_did_not_cross_recover_exactly_or_are_in_one_audit_are_not_
     assert only(audit(tmp_path / "a", before), audit(tmp_path / "b", after)).runs[0].attacks == ()
 
 
-def test_of_several_attacks_the_strongest_is_shown_unless_another_one_surely_changed(tmp_path: Path) -> None:
+def test_the_strongest_attack_is_shown_unless_another_changed(tmp_path: Path) -> None:
     def tried(name: str, *other: float) -> Path:
         others = [finding(f"attack_{i}", "auc", value, "leak") for i, value in enumerate(other)]
         asked = question("leak", attacks=(0, 1, 2))  # its strongest is style_membership
@@ -325,7 +325,7 @@ def test_of_several_attacks_the_strongest_is_shown_unless_another_one_surely_cha
         ("leak", "leak", False, False),
     ],
 )
-def test_a_verdict_that_moved_to_leak_is_worse_and_no_other_move_is(
+def test_only_a_verdict_that_moved_to_leak_is_worse(
     was: Verdict, now: Verdict, moved: bool, to_leak: bool, tmp_path: Path
 ) -> None:
     before, after = audit(tmp_path / "a", run(verdict=was)), audit(tmp_path / "b", run(verdict=now))
@@ -335,7 +335,7 @@ def test_a_verdict_that_moved_to_leak_is_worse_and_no_other_move_is(
     assert main([str(before), str(after), "--fail-on", "worse"]) == (4 if to_leak else 0)
 
 
-def test_a_question_that_one_audit_asks_is_told_and_not_counted_as_worse(tmp_path: Path) -> None:
+def test_a_question_of_one_audit_only_is_listed_not_worse(tmp_path: Path) -> None:
     more = run(questions=(question("no_leak_found"), question("leak", adversary="client")))
     later = only(audit(tmp_path / "a", run()), audit(tmp_path / "b", more))
     both, new = later.runs[0].questions
@@ -346,7 +346,7 @@ def test_a_question_that_one_audit_asks_is_told_and_not_counted_as_worse(tmp_pat
 # Bytes, epsilon, correction
 
 
-def test_bytes_are_summed_by_kind_and_way_and_only_changes_are_told(tmp_path: Path) -> None:
+def test_changed_bytes_are_summed_by_kind_and_direction(tmp_path: Path) -> None:
     def row(verb: str, size: int, kind: str = "style_statistics") -> ArtifactRow:
         return ArtifactRow(kind=kind, verb=verb, **{"from": "client"}, to="server", per_client_per_round_bytes=size,
                            shape="", dtype="", times=10, visible_to=())  # fmt: skip
@@ -358,7 +358,7 @@ def test_bytes_are_summed_by_kind_and_way_and_only_changes_are_told(tmp_path: Pa
     assert found == {"style_statistics": (120, 300, 20, 10), "sample_count": (None, 7, None, 10)}
 
 
-def test_what_changed_in_all_runs_alike_is_told_once(tmp_path: Path) -> None:
+def test_a_change_in_all_runs_is_listed_once(tmp_path: Path) -> None:
     proved = Privacy(epsilon_proved=4.0, delta=1e-5, statement="noise", verdict="not_measured")
     before = audit(tmp_path / "a", *seeds([0.6] * 3))
     all_, one = audit(tmp_path / "b", *seeds([0.6] * 3, privacy=proved)), seeds([0.6] * 3)
@@ -367,7 +367,7 @@ def test_what_changed_in_all_runs_alike_is_told_once(tmp_path: Path) -> None:
     assert [runs for runs, _ in only(before, audit(tmp_path / "c", *one)).epsilon()] == [title(one[2])] * 2
 
 
-def test_epsilon_that_changed_is_told(tmp_path: Path) -> None:
+def test_a_changed_epsilon_is_listed(tmp_path: Path) -> None:
     proved = Privacy(epsilon_proved=4.0, delta=1e-5, statement="noise", verdict="not_measured")
     later = only(audit(tmp_path / "a", run()), audit(tmp_path / "b", run(privacy=proved)))
     found = {one.name: (one.before, one.after) for one in later.runs[0].epsilon}
@@ -403,9 +403,9 @@ def test_a_leak_fails_a_build_where_it_is_in_the_last_audit(tmp_path: Path, caps
     assert main([str(leaks), str(clean), "--fail-on", "leak"]) == 0
     capsys.readouterr()
     assert main([str(clean), str(leaks), "--fail-on", "leak", "--fail-on", "worse"]) == 4
-    (told,) = capsys.readouterr().err.splitlines()
-    assert "1 of 1 questions leak in" in told
-    assert "verdicts that moved to leak: 1" in told
+    (text,) = capsys.readouterr().err.splitlines()
+    assert "1 of 1 questions leak in" in text
+    assert "verdicts that moved to leak: 1" in text
 
 
 @pytest.mark.parametrize(
@@ -419,7 +419,7 @@ def test_a_leak_fails_a_build_where_it_is_in_the_last_audit(tmp_path: Path, caps
     ],
 )
 @pytest.mark.parametrize("condition", ["leak", "worse"])
-def test_asking_less_than_the_baseline_fails_a_build_unless_that_is_allowed(
+def test_missing_questions_fail_a_build_unless_allowed(
     later: dict[str, Any] | None, why: str, condition: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given, asked = dict(later or {}), run()
@@ -430,10 +430,10 @@ def test_asking_less_than_the_baseline_fails_a_build_unless_that_is_allowed(
     before = audit(tmp_path / "a", asked, kept)
     after = audit(tmp_path / "b", *([run(**given)] if later is not None else []), kept)
     code = main([str(before), str(after), "--fail-on", condition])
-    (told,) = capsys.readouterr().err.splitlines()
+    (text,) = capsys.readouterr().err.splitlines()
     assert code == 4
-    assert why in told
-    assert told.endswith("--allow-missing accepts that")
+    assert why in text
+    assert text.endswith("--allow-missing accepts that")
     worse = condition == "worse" and given.get("diverged")  # a lost training is worse, too
     assert main([str(before), str(after), "--fail-on", condition, "--allow-missing"]) == (4 if worse else 0)
     assert why in capsys.readouterr().err
@@ -519,7 +519,7 @@ CASES = (
 def test_bad_usage_is_one_line_and_nothing_is_written(
     case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words, told = bad(tmp_path)[case]
+    words, text = bad(tmp_path)[case]
     before = sorted(tmp_path.rglob("*"))
     out = [] if "--out" in words else ["--out", str(tmp_path / "out")]
     assert main([*words, *out]) == 2
@@ -527,7 +527,7 @@ def test_bad_usage_is_one_line_and_nothing_is_written(
     (line,) = captured.err.splitlines()
     assert captured.out == ""
     assert line.startswith("fdgpriv compare: ")
-    assert re.search(told, line)
+    assert re.search(text, line)
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -542,9 +542,9 @@ def hostile() -> Comparison:
     return compared([Audit(HOSTILE, Path("nowhere"), one) for one in pair])
 
 
-def test_the_page_holds_everything_can_neither_act_nor_load_and_says_what_is_worse() -> None:
-    told, tame = Html().compared(hostile()), Html().compared(hostile().model_copy(update={"baseline": "a"}))
-    found = Page(told)
+def test_the_page_is_complete_inert_and_names_what_is_worse() -> None:
+    text, tame = Html().compared(hostile()), Html().compared(hostile().model_copy(update={"baseline": "a"}))
+    found = Page(text)
     assert found.open == []
     assert found.tags == Page(tame).tags
     assert not {"script", "link", "img", "iframe"} & set(found.tags)
@@ -555,10 +555,10 @@ def test_the_page_holds_everything_can_neither_act_nor_load_and_says_what_is_wor
 
 
 def test_markdown_has_the_same_figures_in_whole_tables() -> None:
-    told = Markdown().compared(hostile())
-    assert rows(told)
-    assert "<script" not in told
-    assert changes(hostile()).sentence.rstrip(".") in told.replace("\\", "")
+    text = Markdown().compared(hostile())
+    assert rows(text)
+    assert "<script" not in text
+    assert comparison_content(hostile()).sentence.rstrip(".") in text.replace("\\", "")
 
 
 def test_a_format_without_comparisons_says_so() -> None:

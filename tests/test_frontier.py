@@ -9,8 +9,7 @@ import pytest
 from _results import protected, results
 from fdgpriv.reports._arms import arms
 from fdgpriv.reports._frontier import frontier
-from fdgpriv.reports._leaks import strongest
-from fdgpriv.reports._tradeoff import Row, dominates, rows
+from fdgpriv.reports._tradeoff import TradeoffRow, dominates, tradeoff, worst_leak
 from fdgpriv.reports.csv import Csv
 from fdgpriv.reports.html import Html
 from fdgpriv.reports.markdown import Markdown
@@ -23,16 +22,16 @@ NONE = protected("none", (0.67, 0.68, 0.66), {"domain": 3.0, "membership": 1.5})
 Runs = tuple[Run, ...]
 
 
-def told(*runs: Runs) -> Results:
+def report_on(*runs: Runs) -> Results:
     """These runs in one report."""
     return results(defenses=("none",)).model_copy(update={"runs": tuple(run for each in runs for run in each)})
 
 
-def by_defense(*runs: Runs) -> dict[str, Row]:
-    return {row.arm.defense: row for row in rows(told(*runs))}
+def by_defense(*runs: Runs) -> dict[str, TradeoffRow]:
+    return {row.arm.defense: row for row in tradeoff(report_on(*runs))}
 
 
-def pair(accuracy: float, domain: float | None, membership: float | None = 1.0) -> Row:
+def pair(accuracy: float, domain: float | None, membership: float | None = 1.0) -> TradeoffRow:
     """A row of one seed."""
     leads = {"domain": domain, "membership": membership}
     return next(iter(by_defense(protected("x", (accuracy,), leads)).values()))
@@ -50,13 +49,13 @@ def pair(accuracy: float, domain: float | None, membership: float | None = 1.0) 
         (pair(0.7, 0.0, None), pair(0.6, 3.0, None), False),  # of a secret that could not be tested nothing is known
     ],
 )
-def test_a_row_dominates_where_it_is_nowhere_worse_and_somewhere_better(one: Row, other: Row, dominated: bool) -> None:
+def test_a_row_dominates_if_never_worse_and_once_better(one: TradeoffRow, other: TradeoffRow, dominated: bool) -> None:
     assert dominates(one, other) is dominated
     if dominated:
         assert not dominates(other, one)
 
 
-def test_what_is_not_shared_does_not_leak_and_what_did_not_run_is_not_compared() -> None:
+def test_unexposed_secrets_leak_0_and_failed_runs_are_left_out() -> None:
     silent = protected("silent", (0.67, 0.68, 0.66), {"membership": 1.5})
     failed = tuple(run.model_copy(update={"defense": "failed", "utility": None, "questions": ()}) for run in NONE)
     found = by_defense(NONE, silent, failed)
@@ -65,7 +64,7 @@ def test_what_is_not_shared_does_not_leak_and_what_did_not_run_is_not_compared()
     assert [found[name].dominated_by for name in ("silent", "failed")] == [None, None]
     assert not found["failed"].attacked
     other = tuple(run.model_copy(update={"method": "other"}) for run in silent)
-    assert rows(told(NONE, other))[0].dominated_by is None  # of another method
+    assert tradeoff(report_on(NONE, other))[0].dominated_by is None  # of another method
 
 
 def noise(epsilon: float, accuracy: Sequence[float], half: float = 0.03) -> Runs:
@@ -97,13 +96,13 @@ def test_dp_at_matched_accuracy_by_pairs() -> None:
     assert matched(NONE, broken) == []
 
 
-def test_dp_at_matched_accuracy_of_one_seed_is_by_its_interval_over_images() -> None:
+def test_dp_at_matched_accuracy_with_one_seed() -> None:
     base = protected("none", (0.69,), {"domain": 3.0})
     assert matched(base, noise(4, (0.66,), half=0.03)) == ["gaussian:epsilon=4"]  # .69 at most, .67 wanted
     assert matched(base, noise(4, (0.66,), half=0.005)) == []  # .665 at most
 
 
-def test_accuracy_is_over_seeds_and_its_cost_is_by_pairs_of_what_both_have() -> None:
+def test_cost_is_over_pairs_of_trainings() -> None:
     some = protected("x", (0.60, 0.62), {"domain": 1.0})
     found = by_defense(NONE, some)
     assert found["none"].accuracy is not None
@@ -113,12 +112,12 @@ def test_accuracy_is_over_seeds_and_its_cost_is_by_pairs_of_what_both_have() -> 
     cost = found["x"].cost
     assert cost is not None
     assert (cost.n, cost.value) == (2, pytest.approx(-0.065))
-    assert [one.cost is None for one in accuracies(told(some))] == [True]  # nothing to compare with
+    assert [one.cost is None for one in accuracies(report_on(some))] == [True]  # nothing to compare with
 
 
-def test_the_strongest_attack_of_a_secret_with_and_without_knowledge_of_the_defense() -> None:
+def test_the_worst_leak_of_a_secret_aware_and_unaware() -> None:
     (arm,) = arms(protected("x", (0.6, 0.6), {"domain": 1.9}, unaware=0.43))
-    leak = strongest(arm, "domain")
+    leak = worst_leak(arm, "domain")
     assert leak is not None
     assert leak.unaware is not None
     assert (leak.verdict, leak.calls) == ("leak", (2, 2))
@@ -126,9 +125,9 @@ def test_the_strongest_attack_of_a_secret_with_and_without_knowledge_of_the_defe
     assert leak.unaware.value == pytest.approx(0.43)
     assert (leak.unaware.control_name, leak.unaware.control) == ("mean_image", 0.33)  # the best of .30 and .33
     assert leak.unaware_amount == pytest.approx((0.43 - 0.33) / 0.2)
-    assert strongest(arm, "size") is None
+    assert worst_leak(arm, "size") is None
     (mixed,) = arms([arm.runs[0], *protected("x", (0.6,), {"domain": 0.1})])
-    worst = strongest(mixed, "domain")
+    worst = worst_leak(mixed, "domain")
     assert worst is not None
     assert (worst.verdict, worst.calls) == ("leak", (1, 2))
     assert worst.size == pytest.approx(1.0)
@@ -137,30 +136,30 @@ def test_the_strongest_attack_of_a_secret_with_and_without_knowledge_of_the_defe
 def test_the_first_screen_has_table_rules_and_drawings() -> None:
     runs = (NONE, protected("gaussian:epsilon=8", (0.655, 0.668, 0.65), {"domain": 1.9, "membership": 0.7}, 8, 0.40))
     worse = protected("worse", (0.60, 0.60, 0.60), {"domain": 3.0, "membership": 1.5})
-    whole = told(*runs, worse)
+    whole = report_on(*runs, worse)
     (first, rules), drawings = frontier(whole)
     assert first.table is not None
-    assert first.table.heads == (
+    assert first.table.headings == (
         *("Defense", "Unseen-domain accuracy", "Which domain?", "Is this image in it?", "Leaks", "Proved ε"),
     )
     bare, noised, last = first.table.rows
-    assert (noised[0].text, noised[0].sub) == ("gaussian:epsilon=8", "DP at matched accuracy")
-    assert (last[0].sub, bare[0].sub) == ("Dominated by no defense", "")
-    assert noised[1].sub == "−1.2 [−1.9, −0.6] points"
+    assert (noised[0].text, noised[0].detail) == ("gaussian:epsilon=8", "DP at matched accuracy")
+    assert (last[0].detail, bare[0].detail) == ("Dominated by no defense", "")
+    assert noised[1].detail == "−1.2 [−1.9, −0.6] points"
     assert noised[2].kind == "leak"
-    assert "names the domain of 71% of clients" in noised[2].sub.lower()
-    assert "Unaware: names the domain of 40% of clients; guessing: 33%" in noised[2].sub
-    assert "Unaware" not in bare[2].sub
+    assert "names the domain of 71% of clients" in noised[2].detail.lower()
+    assert "Unaware: names the domain of 40% of clients; guessing: 33%" in noised[2].detail
+    assert "Unaware" not in bare[2].detail
     assert noised[3].kind == "no_leak_found"
     assert (noised[5].kind, noised[5].text) == ("consistent", "8")
-    assert noised[5].sub == "δ 1e−5\nConsistent with the proof\nmeasured at least 0.4"
+    assert noised[5].detail == "δ 1e−5\nConsistent with the proof\nmeasured at least 0.4"
     assert len(rules.lines) == 3
     assert [one.caption.partition(":")[0] for one in drawings] == [
         "Learning its domain",
         "Learning whether an image is in it",
     ]
     assert "gaussian:epsilon=8: lead 1.9, unaware 0.35 at accuracy 0.658" in drawings[0].alt
-    proved = told(*runs, noise(2, (0.60, 0.62, 0.59)))
+    proved = report_on(*runs, noise(2, (0.60, 0.62, 0.59)))
     assert (
         frontier(proved)[1][-1].alt
         == "gaussian:epsilon=8: ε 8 at accuracy 0.658; gaussian:epsilon=2: ε 2 at accuracy 0.603"
@@ -175,22 +174,25 @@ def test_the_first_screen_has_table_rules_and_drawings() -> None:
             "by the figures, not their intervals",
         ):
             assert said in text
-    assert frontier(told(NONE)) == ((), ())
-    assert "What defenses cost" not in Html().render(told(NONE), Path("nowhere"))
+    assert frontier(report_on(NONE)) == ((), ())
+    assert "What defenses cost" not in Html().render(report_on(NONE), Path("nowhere"))
 
 
-def test_many_defenses_are_told_in_figures() -> None:
+def test_many_defenses_are_given_in_figures() -> None:
     leads = {"domain": 1.9, "membership": 0.7, "content": 0.3, "labels": 1.2}
     many = [protected(f"defense-{i}", (0.6,), leads, unaware=0.4) for i in range(6)]
-    (first, _), _ = frontier(told(*many))
+    (first, _), _ = frontier(report_on(*many))
     assert first.table is not None
-    by_head = dict(zip(first.table.heads, first.table.rows[0], strict=True))
-    assert by_head["Is this image in it?"].sub == "Accuracy 0.47 (control 0.35)\nUnaware: accuracy 0.4 (control 0.33)"
-    assert "names the" not in " ".join(cell.sub for row in first.table.rows for cell in row)
+    by_heading = dict(zip(first.table.headings, first.table.rows[0], strict=True))
+    assert (
+        by_heading["Is this image in it?"].detail
+        == "Accuracy 0.47 (control 0.35)\nUnaware: accuracy 0.4 (control 0.33)"
+    )
+    assert "names the" not in " ".join(cell.detail for row in first.table.rows for cell in row)
 
 
-def test_the_evidence_and_the_table_of_figures_have_the_unaware_attacker() -> None:
-    whole = told(protected("x", (0.6,), {"domain": 1.9}, unaware=0.43))
+def test_evidence_and_csv_have_the_unaware_adversary() -> None:
+    whole = report_on(protected("x", (0.6,), {"domain": 1.9}, unaware=0.43))
     said = "accuracy 0.43 [0.33, 0.53]; knowing it adds 0.10 [0.00, 0.20]"
     for report in (Html, Markdown):
         assert said in report().render(whole, Path("nowhere")).replace("\\", "")

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 from _results import HOSTILE, results
-from fdgpriv.reports import _advice, _arms, _matrix
-from fdgpriv.reports._effects import Effect, bound, effect
-from fdgpriv.reports._matrix import matrix
+from fdgpriv.reports import _advice, _arms
+from fdgpriv.reports._effects import Effect, bound_in_words, effect_in_words
+from fdgpriv.reports._matrix import matrix, matrix_questions
+from fdgpriv.reports._words import artifact_of, attacked_names
 
 from fdgpriv.results.attack_finding import Units
 from fdgpriv.results.finding import Results
@@ -20,7 +21,7 @@ def plain() -> Run:
     return run
 
 
-def told(*runs: Run) -> Results:
+def report_on(*runs: Run) -> Results:
     """These runs in one report."""
     return results().model_copy(update={"runs": runs})
 
@@ -36,7 +37,7 @@ def cells(*runs: Run, adversary: str = "the server") -> dict[str, tuple[str, str
     """Of one adversary's table, verdict and words by heading, of the first row."""
     (table,) = [section.table for section in matrix(runs) if section.title == f"What {adversary} learns"]
     assert table is not None
-    return {head: (cell.kind, cell.sub) for head, cell in zip(table.heads, table.rows[0], strict=True)}
+    return {heading: (cell.kind, cell.detail) for heading, cell in zip(table.headings, table.rows[0], strict=True)}
 
 
 WORDS: list[tuple[str, dict[str, Any], str]] = [
@@ -71,8 +72,8 @@ WORDS: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("metric", "given", "said"), WORDS)
 def test_each_metric_has_words(metric: str, given: dict[str, Any], said: str) -> None:
-    found = Effect(**{"metric": metric, "control_name": "mean_image", "lead": 0.1, **given})
-    assert effect(found) == said
+    effect = Effect(**{"metric": metric, "control_name": "mean_image", "lead": 0.1, **given})
+    assert effect_in_words(effect) == said
 
 
 def test_no_leak_found_says_what_is_excluded() -> None:
@@ -83,16 +84,16 @@ def test_no_leak_found_says_what_is_excluded() -> None:
         ("top1", 0.004, "leads above 0.4 points are excluded"),
         ("new_metric", 0.1, "leads above 0.1 new metric are excluded"),
     ):
-        assert bound(Effect(metric, "membership", 0.5, 0.5, "noise", 0.0, upper=upper)) == said
+        assert bound_in_words(Effect(metric, "membership", 0.5, 0.5, "noise", 0.0, upper=upper)) == said
 
 
-def test_where_no_lead_is_excluded_the_planted_leak_is_named() -> None:
+def test_without_a_bound_the_planted_leak_is_named() -> None:
     nothing = Effect("psnr", "content", 14.0, 14.0, "noise", 0.0, planted=0.94, relevant=1.0)
-    assert bound(nothing) == "a leak of 1.0 dB, planted, is found in 94% of repeats"
-    assert bound(Effect("psnr", "content", 14.0, 14.0, "noise", 0.0)) == ""
+    assert bound_in_words(nothing) == "a leak of 1.0 dB, planted, is found in 94% of repeats"
+    assert bound_in_words(Effect("psnr", "content", 14.0, 14.0, "noise", 0.0)) == ""
 
 
-def test_one_method_is_a_table_of_artifacts_and_secrets_for_each_adversary() -> None:
+def test_one_method_is_a_table_of_artifacts_by_secrets() -> None:
     sections = matrix([plain()])
     assert [section.title for section in sections] == [
         *(f"What {who} learns" for who in ("the server", "a third party", "an insider")), ""
@@ -138,29 +139,29 @@ def change(run: Run, secret: str, **verdicts: str) -> Run:
 )  # fmt: skip
 def test_the_worst_scope_colours_a_cell_and_is_named(client: str, domain: str, kind: str, said: str) -> None:
     verdicts = {scope: word for scope, word in (("client", client), ("domain", domain)) if word}
-    word, sub = cells(change(plain(), "labels", **verdicts))["Which labels?"]
+    word, detail = cells(change(plain(), "labels", **verdicts))["Which labels?"]
     assert word == kind
-    assert sub.splitlines()[-1:] == ([said] if said else [])
+    assert detail.splitlines()[-1:] == ([said] if said else [])
 
 
-def test_seeds_are_pooled_and_the_cell_says_how_many_call_a_leak() -> None:
+def test_seeds_are_pooled_and_leaks_are_counted() -> None:
     seeds = [plain().model_copy(update={"seed": seed}) for seed in range(3)]
     seeds[1] = change(seeds[1], "domain", domain="no_leak_found")
-    kind, sub = cells(*seeds)["Which domain?"]
-    assert (kind, sub) == ("leak", "Names the domain of 96% of clients; guessing: 35%\nIn 2 of 3 seeds")
-    (score,) = _advice.scores(seeds)
-    assert (score.leaks, score.clear, score.undecided) == (5, 3, 1)
-    assert "3 seeds" in _advice.sentence(told(*seeds))
+    kind, detail = cells(*seeds)["Which domain?"]
+    assert (kind, detail) == ("leak", "Names the domain of 96% of clients; guessing: 35%\nIn 2 of 3 seeds")
+    (answers,) = _arms.arm_answers(seeds)
+    assert (answers.leaks, answers.no_leak_found, answers.inconclusive) == (5, 3, 1)
+    assert "3 seeds" in _advice.sentence(report_on(*seeds))
     targets = [seeds[0], seeds[2].model_copy(update={"target": "scan"})]
     assert cells(*targets)["Which domain?"][1].endswith("In 2 of 2 runs")
 
 
-def test_methods_stand_side_by_side_and_what_one_does_not_ask_is_a_dash() -> None:
+def test_methods_are_columns_and_unasked_cells_are_dashes() -> None:
     one, two = (plain().model_copy(update={"method": name}) for name in ("first", "second"))
     two = two.model_copy(update={"questions": tuple(q for q in two.questions if q.secret != "identity")})
     table = matrix([one, two])[0].table
     assert table is not None
-    assert table.heads == ("What it asks", "first", "second")
+    assert table.headings == ("What it asks", "first", "second")
     by_row = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
     assert by_row["Which domain?"] == ["Moderate leak", "Moderate leak"]
     assert by_row["Who sent it?"] == ["No leak found", "–"]
@@ -170,29 +171,30 @@ def test_methods_stand_side_by_side_and_what_one_does_not_ask_is_a_dash() -> Non
 
 def test_the_sentence_counts_and_claims_no_more() -> None:
     run = plain()
-    assert _advice.sentence(told(run)) == (
+    assert _advice.sentence(report_on(run)) == (
         "stablefdg on digits leaks: of 9 questions about what crossed the wire, 5 are answered with a leak (5 moderate), 3 "
         "with no leak found, and 1 could not be decided; accuracy on the unseen domain is 67.2%."
     )
     calm = run.model_copy(update={"questions": tuple(quiet(q) for q in run.questions)})
-    assert "was not shown to leak, which is no proof of privacy" in _advice.sentence(told(calm))
+    assert "was not shown to leak, which is no proof of privacy" in _advice.sentence(report_on(calm))
     other = calm.model_copy(update={"defense": "noise"})
-    assert _advice.sentence(told(run, other)) == (
+    assert _advice.sentence(report_on(run, other)) == (
         "stablefdg on digits: most questions are answered with a leak under no defense (5 of 9), fewest under noise (0 of 9), "
         "which proves nothing."
     )
-    assert _advice.sentence(told()) == "No run finished, so there is nothing to judge."
+    assert _advice.sentence(report_on()) == "No run finished, so there is nothing to judge."
     nothing = run.model_copy(update={"questions": (), "attacks": ()})
     assert (
-        _advice.sentence(told(nothing)) == "Nothing was attacked, so this says nothing about what stablefdg gives away."
+        _advice.sentence(report_on(nothing))
+        == "Nothing was attacked, so this says nothing about what stablefdg gives away."
     )
 
 
 def test_advice_follows_from_what_leaks_and_promises_nothing() -> None:
     run = plain()
     (one,) = _advice.advice([run])
-    assert (one.word, one.name) == ("leak", "Style statistics of one client")
-    assert one.what == "tells the server its domain and its labels; an insider what its images look like"
+    assert (one.verdict, one.artifact) == ("leak", "Style statistics of one client")
+    assert one.result == "tells the server its domain and its labels; an insider what its images look like"
     assert len(one.lines) == 4
     assert one.lines[-1] == "1 of 9 questions on it is open: try stronger attacks or a larger preset."
     (calm,) = _advice.advice([run.model_copy(update={"questions": tuple(quiet(q) for q in run.questions)})])
@@ -212,7 +214,7 @@ def test_advice_follows_from_what_leaks_and_promises_nothing() -> None:
         (5, 0, "(in all 5)"),
     ],
 )
-def test_advice_names_a_few_defenses_that_leak_and_counts_many(leaking: int, calm: int, where: str) -> None:
+def test_advice_names_few_leaking_defenses_and_counts_many(leaking: int, calm: int, where: str) -> None:
     run = plain()
     quiet_run = run.model_copy(update={"questions": tuple(quiet(q) for q in run.questions)})
     named = [
@@ -220,20 +222,17 @@ def test_advice_names_a_few_defenses_that_leak_and_counts_many(leaking: int, cal
         for i, one in enumerate([run] * leaking + [quiet_run] * calm)
     ]
     (found,) = _advice.advice(named)
-    assert found.what.endswith(f"what its images look like {where}")
+    assert found.result.endswith(f"what its images look like {where}")
 
 
-def test_what_a_defense_keeps_from_view_is_said_and_what_another_method_does_not_share_is_a_dash() -> None:
+def test_artifacts_that_a_defense_hides_are_not_seen() -> None:
     open_run = plain()
-    asked = {called for row in open_run.artifacts for called in _matrix.called(row)}
-    name = next(
-        _matrix.asked_of(q) for q in open_run.questions if q.adversary == "server" and _matrix.asked_of(q) in asked
-    )
-    kept = tuple(q for q in open_run.questions if _matrix.asked_of(q) != name)
-    rows = tuple(row for row in open_run.artifacts if name not in _matrix.called(row))
-    change = {"defense": "secure_aggregation", "questions": kept, "artifacts": rows}
-    place = next(p for p in _matrix.places((open_run,)) if (p.adversary, p.artifact) == ("server", name))
-    index = [p for p in _matrix.places((open_run,)) if p.adversary == "server"].index(place)
+    shared = {name for row in open_run.artifacts for name in attacked_names(row)}
+    hidden = next(artifact_of(q) for q in open_run.questions if q.adversary == "server" and artifact_of(q) in shared)
+    questions = tuple(q for q in open_run.questions if artifact_of(q) != hidden)
+    rows = tuple(row for row in open_run.artifacts if hidden not in attacked_names(row))
+    change = {"defense": "secure_aggregation", "questions": questions, "artifacts": rows}
+    index = [cell.artifact for cell in matrix_questions((open_run,)) if cell.adversary == "server"].index(hidden)
 
     def said(**more: object) -> str:
         found = matrix((open_run, open_run.model_copy(update={**change, **more})))
@@ -246,7 +245,7 @@ def test_what_a_defense_keeps_from_view_is_said_and_what_another_method_does_not
     assert said(method="fedavg") == "–"
 
 
-def test_an_attack_that_only_a_defense_makes_too_weak_is_told_so() -> None:
+def test_an_attack_that_a_defense_foils_is_named() -> None:
     run = plain()
     weak = change(run, "domain", client="inconclusive", domain="inconclusive")
     asked = tuple(
@@ -259,7 +258,7 @@ def test_an_attack_that_only_a_defense_makes_too_weak_is_told_so() -> None:
         table = matrix(runs)[0].table
         assert table is not None
         (row,) = [row for row in table.rows if row[0].text == "Which domain?"]
-        return row[-1].sub.splitlines()[0]
+        return row[-1].detail.splitlines()[0]
 
     noised = weak.model_copy(update={"defense": "noise"})
     assert said(run, noised) == "Attack too weak to tell; it leaks without this defense"
@@ -268,7 +267,7 @@ def test_an_attack_that_only_a_defense_makes_too_weak_is_told_so() -> None:
     assert said(run, noised.model_copy(update={"method": "another"})) == "Attack too weak to tell"
 
 
-def test_shadow_clients_are_told_by_method_where_they_differ() -> None:
+def test_shadow_clients_are_counted_by_method_if_they_differ() -> None:
     """Fifteen of thirty, none of sixty, and an attack that does not ask about shadows beside one that does."""
 
     def with_units(method: str, *units: Units) -> Run:
@@ -291,7 +290,7 @@ def test_shadow_clients_are_told_by_method_where_they_differ() -> None:
     assert all(section.title for section in matrix([with_units("ccst", *none)]))
 
 
-def test_one_measurement_stands_with_each_adversary_and_names_the_others() -> None:
+def test_a_shared_measurement_names_the_other_adversaries() -> None:
     run = plain()
     server = next(q for q in run.questions if q.adversary == "server" and q.secret == "domain")
     shared = server.model_copy(update={"also": ("client", "third_party")})
@@ -301,5 +300,5 @@ def test_one_measurement_stands_with_each_adversary_and_names_the_others() -> No
         ("another client", "the server and a third party"),
     ):
         assert f"Same measurement for {others}" in cells(run, adversary=adversary)["Which domain?"][1]
-    (score,) = _advice.scores([run])
-    assert score.asked == 1
+    (answers,) = _arms.arm_answers([run])
+    assert answers.asked == 1

@@ -17,8 +17,8 @@ from _results import HOSTILE, measured, missing, png, results
 from conftest import mostly_slow
 from fdgpriv.reports import _numbers
 from fdgpriv.reports import csv as csv_report
-from fdgpriv.reports._figures import Series, lines
-from fdgpriv.reports._story import curves, story
+from fdgpriv.reports._content import curves, report_content
+from fdgpriv.reports._figures import Series, line_chart
 from fdgpriv.reports.csv import Csv
 from fdgpriv.reports.html import Html
 from fdgpriv.reports.markdown import Markdown, code, safe
@@ -127,27 +127,27 @@ def test_every_text_is_escaped(page: str, drawn: Path) -> None:
 
 @settings(max_examples=12, deadline=None)
 @given(name=st.text(min_size=1, max_size=30))
-def test_no_name_whatever_opens_a_tag_or_a_table_cell(tame_tags: Counter[str], name: str) -> None:
+def test_no_name_opens_a_tag_or_a_table_cell(tame_tags: Counter[str], name: str) -> None:
     data = benign(json.loads(results(defenses=("none",)).text()))
     data["dataset"]["name"] = data["runs"][0]["target"] = data["runs"][0]["artifacts"][0]["shape"] = name
-    told = Results.model_validate(data)
-    assert Page(Html().render(told, Path("nowhere"))).tags == tame_tags
-    rows(Markdown().render(told, Path("nowhere")))
-    assert len(list(csv.reader(io.StringIO(Csv().render(told, Path("nowhere")))))) > 50
+    audit = Results.model_validate(data)
+    assert Page(Html().render(audit, Path("nowhere"))).tags == tame_tags
+    rows(Markdown().render(audit, Path("nowhere")))
+    assert len(list(csv.reader(io.StringIO(Csv().render(audit, Path("nowhere")))))) > 50
 
 
-def test_pictures_are_carried_inside_and_only_pictures_of_this_folder(tmp_path: Path) -> None:
+def test_only_pictures_of_the_folder_are_embedded(tmp_path: Path) -> None:
     inside = tmp_path / "run"
     outside = tmp_path / png(tmp_path, "secret.png")
-    told = results(inside)
+    audit = results(inside)
     good = (inside / "figures/adain.png").read_bytes()
-    sources = [v for t, n, v in Page(Html().render(told, inside)).attributes if (t, n) == ("img", "src")]
+    sources = [v for t, n, v in Page(Html().render(audit, inside)).attributes if (t, n) == ("img", "src")]
     assert base64.b64encode(good).decode() in {source.partition(",")[2] for source in sources}
     assert len(sources) == 2 * 3 + 1  # three attacks a run, and one picture that both runs have in common
     (inside / "figures/adain.png").unlink()
     (inside / "figures/adain.png").symlink_to(outside)
     (inside / "figures/gan_server_image.png").write_text("<svg onload=alert(1)>" * 9)
-    page = Html().render(told, inside)
+    page = Html().render(audit, inside)
     assert len([1 for t, n, v in Page(page).attributes if (t, n) == ("img", "src")]) == len(sources) - 2
     assert "figures/adain.png is not in the folder of this run, or is not a PNG" in page
 
@@ -195,7 +195,7 @@ def wide(methods: int, seeds: int, defenses: Sequence[str] = ("none",)) -> Resul
         [(1, 1, 1), (5, 3, 1), (1, 3, 8)],
     ),
 )
-def test_a_report_of_full_size_is_short_before_anything_is_unfolded(methods: int, seeds: int, defenses: int) -> None:
+def test_the_first_screen_of_a_large_report_is_short(methods: int, seeds: int, defenses: int) -> None:
     names = ["none", *(f"gaussian:epsilon={i},delta=1e-05" for i in range(1, defenses))]
     words = Page(Html().render(wide(methods, seeds, names), Path("nowhere"))).visible
     assert 300 < len(words) <= 1500
@@ -204,11 +204,11 @@ def test_a_report_of_full_size_is_short_before_anything_is_unfolded(methods: int
     assert max(sum(name in one for name in attacks) for one in sentences) <= 2
 
 
-def test_the_first_screen_has_sentence_matrix_curve_and_advice_and_the_rest_is_folded(page: str) -> None:
+def test_order_of_the_page_and_what_is_folded(page: str) -> None:
     order = [
         page.index(mark)
         for mark in (
-            'class="said',
+            'class="sentence',
             '<h2 id="frontier">',
             "What the server learns",
             '<h2 id="curves">',
@@ -226,7 +226,7 @@ def test_the_first_screen_has_sentence_matrix_curve_and_advice_and_the_rest_is_f
     assert "<details open" not in page
 
 
-def test_every_figure_has_words_and_can_be_reached_by_the_keyboard(page: str) -> None:
+def test_figures_have_alt_text_and_keyboard_focus(page: str) -> None:
     drawn = re.findall(r'<figure tabindex="0"><svg class="drawing".*?</figure>', page, re.DOTALL)
     assert len(drawn) == 4  # defenses for two secrets, the curve, accuracy over rounds
     assert len(drawn) == page.count('<svg class="drawing"')
@@ -258,7 +258,7 @@ def test_a_phone_needs_no_sideways_scrolling_but_in_tables(page: str) -> None:
 
 
 def test_hostile_names_in_a_figure_are_only_letters() -> None:
-    drawing = lines(
+    drawing = line_chart(
         "x", "c", '"><script>', "a$b$", HOSTILE, ["<b>", "_x"], [Series("<script>alert(1)</script>", (1.0, None))]
     )
     assert Page(drawing.svg).open == []
@@ -291,26 +291,26 @@ def of_markdown(text: str) -> tuple[list[str], list[str]]:
 
 
 def test_markdown_says_the_same_verdicts_as_the_page(tmp_path: Path) -> None:
-    for told in (results(defenses=("none",)), results(seeds=2), wide(2, 2)):
-        page, text = (report().render(told, tmp_path) for report in (Html, Markdown))
+    for audit in (results(defenses=("none",)), results(seeds=2), wide(2, 2)):
+        page, text = (report().render(audit, tmp_path) for report in (Html, Markdown))
         assert of_page(page) == of_markdown(text)
         cells, evidence = of_page(page)
-        assert len(evidence) == sum(len(run.questions) for run in told.runs)
+        assert len(evidence) == sum(len(run.questions) for run in audit.runs)
         assert {"Moderate leak", "Inconclusive"} <= set(cells) <= set(evidence)
-        assert safe(story(told).sentence) in text
+        assert safe(report_content(audit).sentence) in text
 
 
 def test_equal_results_give_equal_reports_also_from_the_file(tmp_path: Path) -> None:
-    told = results(tmp_path, seeds=2)
-    told.save(tmp_path / "results.json")
+    audit = results(tmp_path, seeds=2)
+    audit.save(tmp_path / "results.json")
     for report in REPORTS:
-        first = report().render(told, tmp_path)
+        first = report().render(audit, tmp_path)
         assert report().render(results(seeds=2), tmp_path) == first
         assert report().render(Results.load(tmp_path / "results.json"), tmp_path) == first
 
 
 @pytest.mark.parametrize("report", [Html, Markdown])
-def test_what_is_missing_is_said(report: type[Html], tmp_path: Path) -> None:
+def test_missing_figures_have_reasons(report: type[Html], tmp_path: Path) -> None:
     one = report().render(results(defenses=("none",)), tmp_path)
     assert "No defense was run" in one
     assert "interrupted" not in one
@@ -325,27 +325,25 @@ def test_what_is_missing_is_said(report: type[Html], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("report", [Html, Markdown])
 def test_the_evidence_has_test_resolution_and_what_would_decide(report: type[Html], tmp_path: Path) -> None:
-    told = report().render(results(tmp_path, defenses=("none",)), tmp_path)
+    text = report().render(results(tmp_path, defenses=("none",)), tmp_path)
     for said in (
         "would be found in 80% of repeats; 20 points matters",
         "What would decide it",
         "beyond doubt: Holm's correction is passed too",
         "Leads above 0.1 dB are excluded",
     ):
-        assert said in re.sub(r"<.*?>", "", told).replace("&#39;", "'")
+        assert said in re.sub(r"<.*?>", "", text).replace("&#39;", "'")
 
 
 @pytest.mark.parametrize(("shadows", "differ"), [(0.69, False), (0.52, False), (0.50, True), (0.93, True)])
-def test_it_is_said_where_shadow_clients_differ_from_federated_ones(
-    shadows: float, differ: bool, tmp_path: Path
-) -> None:
+def test_a_note_if_shadow_and_federated_clients_differ(shadows: float, differ: bool, tmp_path: Path) -> None:
     whole = json.loads(results(defenses=("none",)).text())
     for attack in whole["runs"][0]["attacks"]:
         for name, value in (("federated", 0.71), ("shadows", shadows)):  # each +- 0.1
             if attack["apart"]:
                 attack["apart"][name] |= {"value": value, "ci95": [value - 0.1, value + 0.1]}
-    told = Html().render(Results.model_validate(whole), tmp_path)
-    assert ("These intervals do not meet" in told) == differ
+    page = Html().render(Results.model_validate(whole), tmp_path)
+    assert ("These intervals do not meet" in page) == differ
 
 
 def rows(text: str) -> list[list[str]]:
@@ -409,7 +407,7 @@ def test_a_name_changes_nothing_in_the_markdown_but_the_name(monkeypatch: pytest
     """Whatever a method, a domain, a defense, a client or a class is called."""
     monkeypatch.setattr("fdgpriv.reports._figures._svg", lambda *given, **named: "")  # Markdown shows their words only
 
-    def told(name: str) -> str:
+    def rendered(name: str) -> str:
         text = benign(results(defenses=("none",)).model_dump(mode="json", by_alias=True))
         (run,) = text["runs"]
         run["method"], run["target"], run["defense"], run["not_measured"] = f"stablefdg:{name}", name, name, [name]
@@ -418,16 +416,16 @@ def test_a_name_changes_nothing_in_the_markdown_but_the_name(monkeypatch: pytest
         text["dataset"]["name"] = text["dataset"]["about"] = text["command"] = name
         return Markdown().render(Results.model_validate(text), Path("nowhere"))
 
-    plain = told("plain-name")
+    plain = rendered("plain-name")
     for name in [*re.split(r"\n|  ", NAMES), "a\nb", "x  y"]:
-        found = told(name)
-        assert structure(found) == structure(plain), name
-        assert shown(found).count(" ".join(name.split())) >= shown(plain).count("plain-name"), name
+        markdown = rendered(name)
+        assert structure(markdown) == structure(plain), name
+        assert shown(markdown).count(" ".join(name.split())) >= shown(plain).count("plain-name"), name
 
 
 def test_the_csv_holds_every_figure_once(tmp_path: Path) -> None:
-    told = results()
-    table = list(csv.DictReader(io.StringIO(Csv().render(told, tmp_path))))
+    audit = results()
+    table = list(csv.DictReader(io.StringIO(Csv().render(audit, tmp_path))))
     assert tuple(table[0]) == csv_report.COLUMNS
     wanted: Counter[tuple[str, ...]] = Counter()
 
@@ -442,7 +440,7 @@ def test_the_csv_holds_every_figure_once(tmp_path: Path) -> None:
         elif hasattr(type(value), "model_fields"):
             add({name: getattr(value, name) for name in type(value).model_fields})
 
-    add(told.runs)
+    add(audit.runs)
     given = Counter(
         tuple(row[name] for name in ("value", "ci_low", "ci_high", "direction")) for row in table if row["direction"]
     )
@@ -451,16 +449,16 @@ def test_the_csv_holds_every_figure_once(tmp_path: Path) -> None:
     assert [row["reason"] for row in refused] == ["the method shares no amplitude spectrum"] * 2
     asked = [row for row in table if row["source"] == "question"]
     assert [(row["verdict"], row["secret"], row["scope"]) for row in asked] == [
-        (q.verdict, q.secret, q.scope) for run in told.runs for q in run.questions
+        (q.verdict, q.secret, q.scope) for run in audit.runs for q in run.questions
     ]
     assert {row["images"] for row in table if row["source"] == "curve"} == {"1", "2", "5", "20", "all"}
 
 
 def test_no_cell_of_the_csv_is_a_formula(tmp_path: Path) -> None:
     for start in "=+-@":
-        told = json.loads(results(defenses=("none",)).text())
-        told["runs"][0]["target"] = f"{start}cmd|' /C calc'!A0"
-        table = list(csv.DictReader(io.StringIO(Csv().render(Results.model_validate(told), tmp_path))))
+        audit = json.loads(results(defenses=("none",)).text())
+        audit["runs"][0]["target"] = f"{start}cmd|' /C calc'!A0"
+        table = list(csv.DictReader(io.StringIO(Csv().render(Results.model_validate(audit), tmp_path))))
         assert table[0]["target"].startswith("'" + start)
         assert any(row["ci_low"].startswith("-") for row in table)
 
@@ -515,7 +513,7 @@ def test_a_curve_draws_the_attack_and_its_best_control() -> None:
     assert "other: 20.2 at 1" in both.alt
 
 
-def test_what_clients_own_models_are_worth_is_told(tmp_path: Path) -> None:
+def test_accuracy_of_personal_models_is_reported(tmp_path: Path) -> None:
     base = results(defenses=("none",))
     (run,) = base.runs
     assert run.utility is not None
@@ -523,9 +521,9 @@ def test_what_clients_own_models_are_worth_is_told(tmp_path: Path) -> None:
     client = ClientUtility(client="client-00", source_accuracy=0.8125, target_accuracy=0.4375)
     own = PersonalUtility(source_accuracy=source, target_accuracy=target, clients=(client,))
     utility = run.utility.model_copy(update={"personal": own})
-    told = base.model_copy(update={"runs": (run.model_copy(update={"utility": utility}),)})
+    audit = base.model_copy(update={"runs": (run.model_copy(update={"utility": utility}),)})
     for report in REPORTS:
-        before, after = (report().render(given, tmp_path) for given in (base, told))
+        before, after = (report().render(given, tmp_path) for given in (base, audit))
         assert "own model" in after
         assert "own model" not in before
         assert "0.8125" in after or "81.2" in after or "0.81" in after
