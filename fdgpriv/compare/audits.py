@@ -1,6 +1,6 @@
-"""Reads the audits that are compared, and says how two of them were made differently."""
+"""Reads the audits to compare, and lists differences in their set-up."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,8 +14,8 @@ from fdgpriv.utils.file_names import check_name
 from fdgpriv.verdicts.attack_scores import AttackScores, from_tables
 
 RESULTS = "results.json"
-SAME_CLIENTS = ("clients", "partition", "image_size")  # what, with dataset, target, seed and preset, fixes the clients
-MADE = ("preset", "images", "auxiliary", "settings", "attacks", "threats", "device")
+CLIENT_SETTINGS = ("clients", "partition", "image_size")  # with dataset, target, seed and preset they fix the clients
+AUDIT_SETTINGS = ("preset", "images", "auxiliary", "settings", "attacks", "threats", "device")
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Audit:
 
     @cached_property
     def scores(self) -> dict[str, AttackScores]:
-        """The scores in its folder by evaluation; nothing where only its results were kept."""
+        """The scores in its folder by evaluation; empty without score tables."""
         if not (self.folder / "scores.parquet").exists():
             return {}
         try:
@@ -37,10 +37,10 @@ class Audit:
             raise ValueError(f"want the scores of {self.name} as its audit wrote them, got others: {error}") from None
 
     def setup(self, run: Run) -> Mapping[str, JsonValue]:
-        """Clients, partition, image size and network of this run; empty where the results do not say."""
+        """Clients, partition, image size and network of this run; empty if not recorded."""
         setups = self.results.config.get("setup")
-        found = setups.get(run.method) if isinstance(setups, Mapping) else None
-        return found if isinstance(found, Mapping) else {}
+        setup = setups.get(run.method) if isinstance(setups, Mapping) else None
+        return setup if isinstance(setup, Mapping) else {}
 
 
 def read(paths: Sequence[Path]) -> list[Audit]:
@@ -67,42 +67,49 @@ def read(paths: Sequence[Path]) -> list[Audit]:
     return audits
 
 
-def made_differently(before: Audit, after: Audit) -> tuple[str, ...]:
-    """What differs in version, preset, attacks and the like."""
+def audit_differences(before: Audit, after: Audit) -> tuple[str, ...]:
+    """Differences of two audits in version, preset, attacks, data and the like."""
     old, new = before.results, after.results
-    found = [] if old.fdgpriv == new.fdgpriv else [f"fdgpriv: {old.fdgpriv} → {new.fdgpriv}"]
-    for name in MADE:
-        was, now = old.config.get(name), new.config.get(name)
-        if was != now:
-            found.append(f"{name}: {_said(was)} → {_said(now)}")
+    differences = [] if old.fdgpriv == new.fdgpriv else [f"fdgpriv: {old.fdgpriv} → {new.fdgpriv}"]
+    differences += _setting_differences(old.config, new.config, AUDIT_SETTINGS)
     if data := other_data(old, new):
-        found.append(data)
-    return (*found, *(f"{audit.name} was interrupted" for audit in (before, after) if audit.results.interrupted))
+        differences.append(data)
+    return (*differences, *(f"{audit.name} was interrupted" for audit in (before, after) if audit.results.interrupted))
 
 
 def other_data(old: Results, new: Results) -> str | None:
-    """That two audits of datasets with one name had other images or labels; None where they had not, or it is not known."""
-    was, now = old.dataset.sha256, new.dataset.sha256
-    if was is None or now is None or was == now or old.dataset.name != new.dataset.name:
+    """A sentence if two datasets of one name differ in images or labels; None if they do not, or it is unknown."""
+    old_digest, new_digest = old.dataset.sha256, new.dataset.sha256
+    if old_digest is None or new_digest is None or old_digest == new_digest or old.dataset.name != new.dataset.name:
         return None
-    return f"images or labels of {new.dataset.name}: SHA-256 {was[:8]}… → {now[:8]}…"
+    return f"images or labels of {new.dataset.name}: SHA-256 {old_digest[:8]}… → {new_digest[:8]}…"
 
 
-def asked_differently(before: Audit, was: Run, after: Audit, now: Run) -> tuple[str, ...]:
-    """What differs in method, seed, defense and set-up of two matched runs."""
+def run_differences(before: Audit, old_run: Run, after: Audit, new_run: Run) -> tuple[str, ...]:
+    """Differences of two matched runs in method, seed, defense and set-up."""
     names = ("method", "seed", "defense")
-    found = [f"{n}: {getattr(was, n)} → {getattr(now, n)}" for n in names if getattr(was, n) != getattr(now, n)]
-    old, new = before.setup(was), after.setup(now)
-    found += [f"{n}: {_said(old.get(n))} → {_said(new.get(n))}" for n in {**old, **new} if old.get(n) != new.get(n)]
-    return tuple(found)
+    fields = [(name, getattr(old_run, name), getattr(new_run, name)) for name in names]
+    differences = [f"{name}: {old} → {new}" for name, old, new in fields if old != new]
+    old_setup, new_setup = before.setup(old_run), after.setup(new_run)
+    return (*differences, *_setting_differences(old_setup, new_setup, {**old_setup, **new_setup}))
 
 
-def other_clients(before: Audit, was: Run, after: Audit, now: Run) -> str | None:
-    """Why two runs were not attacked on the same clients and images; None where they were."""
-    old, new = before.setup(was), after.setup(now)
-    if was.seed != now.seed:
+def _setting_differences(old: Mapping[str, JsonValue], new: Mapping[str, JsonValue], names: Iterable[str]) -> list[str]:
+    return [
+        f"{name}: {_in_words(old.get(name))} → {_in_words(new.get(name))}"
+        for name in names
+        if old.get(name) != new.get(name)
+    ]
+
+
+def other_clients(before: Audit, old_run: Run, after: Audit, new_run: Run) -> str | None:
+    """Why two runs were not attacked on the same clients and images; None if they were."""
+    old, new = before.setup(old_run), after.setup(new_run)
+    if old_run.seed != new_run.seed:
         return "the seeds differ"
-    if was.images is None or was.images != now.images or any(old.get(n) != new.get(n) for n in SAME_CLIENTS):
+    if old_run.images is None or old_run.images != new_run.images:
+        return "the clients or their images differ"
+    if any(old.get(name) != new.get(name) for name in CLIENT_SETTINGS):
         return "the clients or their images differ"
     if other_data(before.results, after.results):
         return "the images or labels of the dataset differ"
@@ -111,10 +118,10 @@ def other_clients(before: Audit, was: Run, after: Audit, now: Run) -> str | None
     return None
 
 
-def _said(value: JsonValue) -> str:
+def _in_words(value: JsonValue) -> str:
     """A value of the configuration in words."""
     if isinstance(value, Mapping):
-        return " ".join(f"{name}={_said(one)}" for name, one in value.items()) or "none"
+        return " ".join(f"{name}={_in_words(entry)}" for name, entry in value.items()) or "none"
     if isinstance(value, list):
-        return " ".join(map(_said, value)) or "all"
+        return " ".join(map(_in_words, value)) or "all"
     return "not known" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""The command line of the comparison: reads audits, prints what changed, writes the reports, and fails where asked to."""
+"""The command line of the comparison: reads audits, prints changes, writes reports, and fails on request."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 success, 1 a report failed, 2 invalid usage, 3 interrupted, 4 --fail-on is met; bugs raise."""
     with lenient():
         try:
-            return _main(_given(argv))
+            return _main(_options(argv))
         except (ValueError, OSError) as error:
             say("compare", str(error))
             return USAGE
@@ -60,29 +60,29 @@ def main(argv: Sequence[str] | None = None) -> int:
             return INTERRUPTED
 
 
-def _given(argv: Sequence[str] | None) -> dict[str, Any]:
-    """The options that were given, checked."""
-    given = vars(parser().parse_args(argv))
-    conditions = given.setdefault("fail_on", [])
-    for one in conditions:
-        if one not in CONDITIONS:
-            raise BadUsage(f"--fail-on: want {' or '.join(CONDITIONS)}, after the runs; got {one!r}")
+def _options(argv: Sequence[str] | None) -> dict[str, Any]:
+    """The options on the command line, checked."""
+    options = vars(parser().parse_args(argv))
+    conditions = options.setdefault("fail_on", [])
+    for condition in conditions:
+        if condition not in CONDITIONS:
+            raise BadUsage(f"--fail-on: want {' or '.join(CONDITIONS)}, after the runs; got {condition!r}")
     once("--fail-on", conditions)
-    if "allow_missing" in given and not conditions:
+    if "allow_missing" in options and not conditions:
         raise BadUsage("--allow-missing: has no effect without --fail-on")
-    if (out := given.get("out")) is not None:
+    if (out := options.get("out")) is not None:
         check_name(str(out), "--out")
-        taken = next((path for path in (out, *out.parents) if path.exists()), out)
-        if taken.exists() and not taken.is_dir():
-            raise BadUsage(f"--out: want a folder, got the file {taken}")
-    return given
+        existing = next((path for path in (out, *out.parents) if path.exists()), out)
+        if existing.exists() and not existing.is_dir():
+            raise BadUsage(f"--out: want a folder, got the file {existing}")
+    return options
 
 
-def _main(given: dict[str, Any]) -> int:
+def _main(options: dict[str, Any]) -> int:
     from fdgpriv.compare.audits import read
 
-    audits = read(given.get("runs", []))
-    if "leak" in given["fail_on"] and not audits[-1].results.questions():
+    audits = read(options.get("runs", []))
+    if "leak" in options["fail_on"] and not audits[-1].results.questions():
         raise BadUsage(
             f"--fail-on leak: want an audit that was attacked, got {audits[-1].name}, which asks no question"
         )
@@ -91,39 +91,40 @@ def _main(given: dict[str, Any]) -> int:
     from fdgpriv.compare.summary import summary
 
     comparison = compared(audits)
-    unwritten: list[str] = []
-    written = _written(comparison, given["out"], unwritten) if "out" in given else []
+    failed_reports: list[str] = []
+    written = _written(comparison, options["out"], failed_reports) if "out" in options else []
     print(summary(comparison))
     if written:
         print(f"report: {', '.join(map(str, written))}")
-    for failure in unwritten:
+    for failure in failed_reports:
         say("compare", f"failed: {failure}")
-    said = failures(given["fail_on"], comparison, audits[-1])
-    lost = missing(comparison) if given["fail_on"] else []
-    if lost and "allow_missing" not in given:
-        said += [f"{'; '.join(lost)}; --allow-missing accepts that"]
+    reasons = failures(options["fail_on"], comparison, audits[-1])
+    lost = missing(comparison) if options["fail_on"] else []
+    if lost and "allow_missing" not in options:
+        reasons += [f"{'; '.join(lost)}; --allow-missing accepts that"]
     elif lost:
         say("compare", f"--allow-missing: {'; '.join(lost)}")
-    if said:
-        say("compare", f"--fail-on: {'; '.join(said)}")
+    if reasons:
+        say("compare", f"--fail-on: {'; '.join(reasons)}")
         return FAILED_ON
-    return FAILED if unwritten else 0
+    return FAILED if failed_reports else 0
 
 
 def _written(comparison: "Comparison", out: Path, failures: list[str]) -> list[Path]:
-    """Writes the comparison as JSON and in every format of the reports that has one; returns the paths.
+    """Writes the comparison as JSON and in every report format that supports it; returns the paths.
 
-    A report that fails is left out, and has a line in `failures`.
+    A report that fails is omitted and adds a line to `failures`.
     """
     from fdgpriv.report import Report
 
     texts = {"compare.json": comparison.text()}
     for name in Report.names():
-        found = attempt(partial(_rendered, name, comparison))
-        if isinstance(found, Failed):
-            failures.append(f"report {name}: {found.line}")
-        elif found is not None:
-            texts[found[0]] = found[1]
+        rendered = attempt(partial(_rendered, name, comparison))
+        if isinstance(rendered, Failed):
+            failures.append(f"report {name}: {rendered.line}")
+        elif rendered is not None:
+            filename, text = rendered
+            texts[filename] = text
     out.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         write_text(out / name, text)
@@ -131,7 +132,7 @@ def _written(comparison: "Comparison", out: Path, failures: list[str]) -> list[P
 
 
 def _rendered(name: str, comparison: "Comparison") -> tuple[str, str] | None:
-    """The file name and text of this report on the comparison; None where it has none."""
+    """The file name and text of the comparison in this format; None if it has no comparisons."""
     from fdgpriv.report import Report
 
     report = Report.named(name)()

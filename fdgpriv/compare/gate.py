@@ -1,4 +1,4 @@
-"""What --fail-on answers: whether the last audit leaks, and whether a later one is worse than the baseline or asks less."""
+"""The conditions of --fail-on: the last audit leaks, or a later one is worse than the baseline or answers less."""
 
 from collections.abc import Collection
 
@@ -7,34 +7,32 @@ from fdgpriv.results.comparison import Comparison, LaterAudit
 
 
 def failures(conditions: Collection[str], comparison: Comparison, last: Audit) -> list[str]:
-    """Why the comparison fails, one sentence for each of the conditions that is met."""
-    said = []
-    leaks = [asked for asked in last.results.questions() if asked.question.verdict == "leak"]
+    """One sentence for each condition that is met."""
+    sentences = []
+    questions = last.results.questions()
+    leaks = [asked.question for asked in questions if asked.question.verdict == "leak"]
     if "leak" in conditions and leaks:
-        one = leaks[0].question
-        said.append(
-            f"{len(leaks)} of {len(last.results.questions())} questions leak in {last.name}, first {one.secret} from "
-            f"{one.artifact} by {one.adversary}"
-        )
+        first = f"{leaks[0].secret} from {leaks[0].artifact} by {leaks[0].adversary}"
+        sentences.append(f"{len(leaks)} of {len(questions)} questions leak in {last.name}, first {first}")
     if "worse" in conditions:
-        said += [_worse(later) for later in comparison.later if later.worse]
-    return said
+        sentences += [_worse(later) for later in comparison.later if later.worse]
+    return sentences
 
 
 def missing(comparison: Comparison) -> list[str]:
-    """One sentence for each later audit that leaves open what the baseline asks: runs without a partner, and questions."""
+    """One sentence for each later audit that lacks runs or answers of the baseline."""
     return [sentence for later in comparison.later if (sentence := _missing(later))]
 
 
 def _missing(later: LaterAudit) -> str | None:
     lost = [(run, question) for run in later.runs for question in run.questions if question.lost]
-    told = [f"no run like {later.only_before[0]}{_more(len(later.only_before))}"] if later.only_before else []
+    phrases = [f"no run like {later.only_before[0]}{_more(len(later.only_before))}"] if later.only_before else []
     if lost:
         run, first = lost[0]
-        one = first.question
-        asked = f"{one.secret} from {one.artifact} by {one.adversary} in the {one.scope} scope ({run.after})"
-        told.append(f"{asked}: {first.lost}{_more(len(lost))}")
-    return f"{later.folder} does not answer all that the baseline asks: {'; '.join(told)}" if told else None
+        q = first.question
+        name = f"{q.secret} from {q.artifact} by {q.adversary} in the {q.scope} scope ({run.after})"
+        phrases.append(f"{name}: {first.lost}{_more(len(lost))}")
+    return f"{later.folder} does not answer all that the baseline asks: {'; '.join(phrases)}" if phrases else None
 
 
 def _more(count: int) -> str:
