@@ -142,7 +142,7 @@ def small(name: str, **settings: Any) -> Any:
     part = Method.named(name)
     usual = {"rounds": 2, "local_epochs": 1, "participants": None, "lr": 0.1, "schedule": "constant"}
     known = {field.name for field in fields(part)}  # type: ignore[arg-type]
-    return part.configured({k: v for k, v in usual.items() if k in known} | SMALL[name] | settings)
+    return part.configured({k: v for k, v in usual.items() if k in known} | SMALL.get(name, SMALL["fedavg"]) | settings)
 
 
 class Ran(NamedTuple):

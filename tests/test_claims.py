@@ -69,8 +69,8 @@ def test_every_numbered_hypothesis_is_a_row_once_and_without_evidence_nothing_is
             assert wanted[1] not in Attack.names()  # none that is there
 
 
-def test_every_method_with_a_paper_of_claims_is_known() -> None:
-    assert set(Method.names()) - set(PAPERS) <= {"fedavg", "pfedhn"}
+def test_a_method_without_claims_has_none() -> None:
+    assert set(PAPERS) < set(Method.names())
     assert hypotheses("fedavg") == ()
 
 

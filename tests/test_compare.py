@@ -562,7 +562,7 @@ def test_markdown_has_the_same_figures_in_whole_tables() -> None:
 
 
 def test_a_format_without_comparisons_says_so() -> None:
-    assert {name: Report.named(name)().compared(hostile()) is None for name in Report.names()} == {
+    assert {name: Report.named(name)().compared(hostile()) is None for name in ("csv", "html", "markdown")} == {
         "csv": True,
         "html": False,
         "markdown": False,

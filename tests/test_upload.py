@@ -242,8 +242,3 @@ def test_honest_clients_pass_and_every_method_says_what_it_wants(
     fit(few, clients=3, method=method, settings=settings, defense=defense)
     assert asked
     assert [ask.verb for ask in asked if ask.wanted is None] == []
-
-
-def test_every_method_is_among_them() -> None:
-    (mark,) = test_honest_clients_pass_and_every_method_says_what_it_wants.pytestmark  # type: ignore[attr-defined]
-    assert {case[0] for case in mark.args[1]} == set(Method.names())
