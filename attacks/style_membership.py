@@ -7,6 +7,7 @@ on averages of styles (hypotheses H-S4 and H-C4).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from typing import Any, ClassVar
 
 import torch
@@ -79,17 +80,25 @@ class StyleMembership(Attack):
     def _test(
         self, adversary: Adversary, seen: Sequence[SeenRound], pool: Tensor, candidates: Tensor, n: int, n_images: int
     ) -> MembershipTest:
-        which = pool.numpy().tobytes()
-        images = adversary.cache.get((Replays, which), lambda: adversary.candidates[pool])
+        which, images = adversary.cache.get((Replays, pool.numpy().tobytes()), partial(_shared, adversary, pool))
 
         def replayed(of_round: SeenRound) -> Replays:
             return Replays.of(adversary, of_round, images, n, self.simulations)
 
         replays = [
-            adversary.cache.get((Replays, one.number, which, n, self.simulations), partial(replayed, one))
+            adversary.common_cache.get(
+                (Replays, one.simulator, one.number, which, n, self.simulations), partial(replayed, one)
+            )
             for one in seen
         ]
         return MembershipTest(replays, torch.searchsorted(pool, candidates), n_images)
+
+
+def _shared(adversary: Adversary, pool: Tensor) -> tuple[bytes, Tensor]:
+    """The SHA-256 of the candidates at `pool` (P,), and the images (P, 3, H, W), the same tensor for all adversaries."""
+    images = adversary.candidates[pool]
+    digest = sha256(images.numpy().tobytes()).digest()
+    return digest, adversary.common_cache.get((Replays, digest), lambda: images)
 
 
 def _spread(seen: Sequence[SeenRound], count: int) -> list[SeenRound]:

@@ -79,6 +79,8 @@ class Adversary:
         held_back: Further labelled images by domain, which are kept for calibration.
         cache: Cached computations, shared by adversaries with the same images and simulator.
         output_cache: Cache of model outputs on candidates, which do not depend on the adversary's data.
+        common_cache: Cached computations that depend on the images and the simulator in their keys, and on the seed, alone:
+            shared by all adversaries of one evaluator, however many rounds they see.
         looks: How many other looks it practises on where it has none of its targets' domains, and of how many images each.
         look_cache: Its images in other looks, shared by adversaries with the same images.
         last_rounds: At most so many of the last rounds are in a view; None for all that the threat model sees.
@@ -107,6 +109,7 @@ class Adversary:
     held_back: tuple[Domain, ...] = ()
     cache: Cache[Any] = field(default_factory=Cache)
     output_cache: OutputCache = field(default_factory=OutputCache)
+    common_cache: Cache[Any] = field(default_factory=Cache)
     looks: tuple[int, int] = LOOKS
     look_cache: Cache[tuple[Domain, ...]] = field(default_factory=Cache)
     last_rounds: int | None = None

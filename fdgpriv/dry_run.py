@@ -14,6 +14,7 @@ from fdgpriv.federation.weights import Weights
 from fdgpriv.models.architecture import RANDOM
 from fdgpriv.models.backbone import Backbone
 from fdgpriv.results.baseline import Training, unmatched
+from fdgpriv.utils.global_rng import global_draws
 from fdgpriv.utils.seeds import generator
 
 
@@ -76,11 +77,14 @@ def _built(config: AuditConfig, dataset: Dataset, weights: Mapping[str, dict[Tra
 
 
 def check_image_size(name: str, network: Backbone, image_size: int) -> None:
-    """Raises ValueError if the backbone `name` has no features of images of this side: two go through it, without numbers."""
-    images = torch.empty(2, 3, image_size, image_size, device="meta")
+    """Raises ValueError if the backbone `name` has no features of images of this side: two go through a copy of it.
+
+    With numbers: the modules that compute shapes alone take longer to import than the copy takes.
+    """
+    images = torch.zeros(2, 3, image_size, image_size)
     try:
-        with torch.no_grad():
-            features = deepcopy(network).to("meta").train()(images)
+        with torch.no_grad(), global_draws():
+            features = deepcopy(network).to(images.device).train()(images)
         reason = "" if min(features.shape) > 0 else f"features {tuple(features.shape[1:])}"
     except RuntimeError as error:
         reason = (str(error).splitlines() or ["no features"])[0]

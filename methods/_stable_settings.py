@@ -142,8 +142,8 @@ class StableSettings(WeightedSGD):
         """Raises ValueError where a style would have the unbiased variance of one position."""
         for layer in {self.style_layer, *self.explore_layers} & {*backbone.stages}:
             with torch.no_grad():
-                images = torch.empty(1, 3, image_size, image_size, device="meta")
-                side = deepcopy(backbone).to("meta").eval().features(images, layer).shape[-1]
+                images = torch.zeros(1, 3, image_size, image_size)
+                side = deepcopy(backbone).to(images.device).eval().features(images, layer).shape[-1]
             if self.style_learning and side == 1:
                 raise ValueError(
                     f"stablefdg.style_layer: with code_compat want maps of more than one position, got 1 x 1 at {layer} of "

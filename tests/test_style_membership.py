@@ -1,5 +1,6 @@
 """Membership in an average of styles: moments, rounds and replayed batches, and the densities against plain ones."""
 
+from dataclasses import replace
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from fdgpriv.models.backbone import backbone
 from fdgpriv.tasks.membership import Members
 from fdgpriv.tasks.roc import area
 from fdgpriv.threat import threat
+from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 from fdgpriv.verdicts.trial_scores import TrialScores
 
@@ -158,3 +160,23 @@ def test_all_rounds_are_read_and_candidates_are_replayed_in_batches(evaluator: E
     channels = len(seen[-1].artifact.tensors()["mean"])
     assert replay.contributions.shape[1] == 4 * channels
     assert float(replay.remainders.abs().max()) < 1e-3
+
+
+def test_adversaries_of_the_same_candidates_share_their_replays(
+    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that sees the last round alone, and one with other images of its own, replay nothing anew, and answer as if."""
+    (asked,) = evaluator.adversaries(evaluator.target("style_statistics"), threat("server"), (None,), Members())
+    observations = [asked.trials[0].by_role["attack"][0].observation]
+    attack = Attack.named("style_membership").configured({"simulations": 4})
+    first = replace(asked.adversary, cache=Cache[Any](), common_cache=Cache[Any]())
+    whole = attack.infer(first, observations, generator(0))
+    others = [replace(first, cache=Cache[Any]()), replace(first, cache=Cache[Any](), last_rounds=1)]
+    expected = [attack.infer(replace(one, common_cache=Cache[Any]()), observations, generator(0)) for one in others]
+    monkeypatch.setattr(replays.Replays, "of", None)
+    found = [attack.infer(replace(one, cache=Cache[Any]()), observations, generator(0)) for one in others]
+    assert [one.values[0].tolist() for one in found] == [one.values[0].tolist() for one in expected]
+    assert found[0].values[0].tolist() == whole.values[0].tolist() != found[1].values[0].tolist()
+    shifted = replace(others[0], _candidates=first.candidates.flip(3), cache=Cache[Any]())
+    with pytest.raises(TypeError):  # other images are replayed
+        attack.infer(shifted, observations, generator(0))

@@ -73,6 +73,7 @@ class Evaluator:
         self._data = AuxiliaryData(self.population, self.seed)
         self._calibrating = Cache[SimulatedClients]()
         self._learned = Cache[Cache[Any]]()
+        self._common = Cache[Any]()
         self._trial_sets = Cache[TrialSet](most=CACHED_TRIAL_SETS)  # one attack's adversaries come one after the other
         self._undefended = Cache[Evaluator]()
         self.recorded_styles = RecordedStyles.of(self.transcript, self.method, self.federation, self.seed)
@@ -310,6 +311,7 @@ class Evaluator:
             held_back=self._data.held_back(threat.auxiliary, holder),
             cache=self._learned.get((target.simulator, threat.auxiliary, holder, trial_set.share), Cache),
             output_cache=trial_set.output_cache,
+            common_cache=self._common,
             look_cache=self._learned.get((threat.auxiliary, holder, trial_set.share), Cache),
             device=self.federation.device,
         )

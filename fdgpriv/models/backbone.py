@@ -72,8 +72,8 @@ class Backbone(nn.Module):
     def strides(self) -> dict[str, int]:
         """By stage, in order: the side of the image over the side of its maps, a power of two."""
         with torch.no_grad():
-            features, found = torch.zeros(1, 3, _SIDE, _SIDE, device="meta"), {}
-            for name, stage in deepcopy(self.body).to("meta").eval().items():
+            features, found = torch.zeros(1, 3, _SIDE, _SIDE), {}
+            for name, stage in deepcopy(self.body).to(features.device).eval().items():
                 features = stage(features)
                 found[name] = 2 ** round(math.log2(_SIDE / features.shape[-1]))
         return found
