@@ -220,7 +220,7 @@ def _standardised(scores: Tensor) -> Tensor:
 
 @dataclass(eq=False)
 class Contributions:
-    """Scores the membership candidates of observed models or updates, by all rounds of each observation's view.
+    """Scores the membership candidates of observed models or updates, by all rounds of each observation's view; used once.
 
     Attributes:
         adversary: Whose view it is.
@@ -233,6 +233,9 @@ class Contributions:
     labels: Tensor
     outputs: ModelOutputs
     rounds: int
+    _asked: dict[tuple[RoundImages, Hashable], list[Tensor]] = field(default_factory=dict, init=False)
+    _references: set[tuple[RoundImages, Hashable]] = field(default_factory=set, init=False)
+    _known: dict[tuple[RoundImages, Hashable], tuple[Tensor, Tensor]] = field(default_factory=dict, init=False)
 
     def scores(self, observations: Sequence[Observation]) -> list[Tensor]:
         """A score (N,) of each observation's membership candidates: the sum over rounds and signals."""
@@ -242,6 +245,7 @@ class Contributions:
         alike: dict[int, list[int]] = {}
         for i, (observation, view) in enumerate(zip(observations, views, strict=True)):
             alike.setdefault(id(observation.membership_candidates), []).append(i)
+            self._note_last(observation, view)
             for images, seen in view.items():
                 of_round.setdefault(images, []).extend((seen.own, *seen.others))
         for images, sent in of_round.items():
@@ -266,16 +270,38 @@ class Contributions:
         """(N,): log-odds of the candidates' labels under the last round's model, less what other clients' models predict."""
         images, seen = list(view.items())[-1]
         index = images.places(observation.membership_candidates)
-
-        def logits(sent: Sent, some: Tensor) -> Tensor:
-            model = images.simulator.after(read(sent), images.received_model)
-            return self.outputs.logits([model], some, images.received_model)[0]
-
-        others = [images.logits.get(identity(one), partial(logits, one, images.images))[index] for one in seen.others]
-        own = logits(seen.own, images.images[index])
+        own = self._own_logits(images, seen.own, index)
+        others = [self._pool_logits(images, one)[index] for one in seen.others]
         labels = self.outputs.labels(observation, own)
         columns = log_odds(torch.stack([own, *others]), labels)
         return unexplained(columns[0], columns[1:])
+
+    def _note_last(self, observation: Observation, view: Mapping[RoundImages, "_Compared"]) -> None:
+        """Notes which models of the last round are read, and on which candidates, so that each is evaluated once."""
+        images, seen = list(view.items())[-1]
+        asked = self._asked.setdefault((images, identity(seen.own)), [])
+        asked.append(images.places(observation.membership_candidates))
+        self._references.update((images, identity(one)) for one in seen.others)
+
+    def _own_logits(self, images: RoundImages, sent: Sent, index: Tensor) -> Tensor:
+        """Logits (N, K) of an observed model on the images at `index` (N,), after `_note_last`."""
+        key = images, identity(sent)
+        if key in self._references:
+            return self._pool_logits(images, sent)[index]
+        if key not in self._known:
+            every = torch.cat(self._asked[key]).unique()
+            self._known[key] = every, self._logits(images, sent, images.images[every])
+        every, logits = self._known[key]
+        return logits[torch.searchsorted(every, index)]
+
+    def _pool_logits(self, images: RoundImages, sent: Sent) -> Tensor:
+        """Logits (P, K) on all candidate images of a model that serves as reference; cached."""
+        return images.logits.get(identity(sent), partial(self._logits, images, sent, images.images))
+
+    def _logits(self, images: RoundImages, sent: Sent, some: Tensor) -> Tensor:
+        """Logits (M, K) of the model that was sent, on some images (M, 3, H, W)."""
+        model = images.simulator.after(read(sent), images.received_model)
+        return self.outputs.logits([model], some, images.received_model)[0]
 
     def _comparable(self, observation: Observation, pools: Sequence[Tensor]) -> dict[RoundImages, "_Compared"]:
         """By whole round that is read, the observed artifact and those of other clients that received the same model."""

@@ -15,7 +15,7 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.defense import Defense
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.federation.partition import populate
-from fdgpriv.targets.mixture import Mixture
+from fdgpriv.targets.mixture import Mixture, identity
 from fdgpriv.targets.output_cache import OutputCache
 from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks.membership import auc
@@ -106,6 +106,40 @@ def test_members_are_found_by_all_rounds_and_other_clients(thrice: Evaluator, mo
     with monkeypatch.context() as patch:
         patch.setattr(contributions, "revealed", lambda *_: {})
         assert area_of(thrice) < full - 0.02
+
+
+def test_each_model_of_the_last_round_is_evaluated_once(thrice: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many candidate lists it is read with; the scores are those of each read by itself."""
+    (asked,) = sittings_of(thrice, "model_state", "server", (1, None))
+    ones = [scored.observation for trial in asked.trials for scored in trial.by_role["attack"]]
+    ones += [scored.observation for trial in asked.trials for scored in trial.by_role["other_client"]]
+    ones += [
+        dataclasses.replace(one, sent=Mixture(one.sent, ones[0].sent, weight))
+        for one in ones[:4]
+        for weight in (0.0, 0.4)
+    ]
+    evaluated: list[Any] = []
+    once = contributions.Contributions._logits
+
+    def noted(self: Any, images: Any, sent: Any, some: torch.Tensor) -> torch.Tensor:
+        evaluated.append((images, identity(sent)))
+        return once(self, images, sent, some)
+
+    def scores() -> torch.Tensor:
+        adversary = dataclasses.replace(asked.adversary, cache=Cache[Any]())
+        return torch.cat(list(inferred(attack_of(), adversary, ones, generator(1))[0].values))
+
+    monkeypatch.setattr(contributions.Contributions, "_logits", noted)
+    found = scores()
+    assert len(evaluated) == len(set(evaluated))
+    count = len(evaluated)
+    monkeypatch.setattr(
+        contributions.Contributions,
+        "_own_logits",
+        lambda self, images, sent, index: self._logits(images, sent, images.images[index]),
+    )
+    torch.testing.assert_close(found, scores(), atol=1e-3, rtol=1e-3)
+    assert len(evaluated) > 2 * count
 
 
 def test_candidates_are_one_batch_where_clients_train_in_batches(
