@@ -63,10 +63,15 @@ class Moments:
     def of_artifact(self, artifact: Artifact) -> Tensor:
         """(F,): the averages that the artifact tells."""
         assert isinstance(artifact, StyleStatistics)
-        features = self.of_images(torch.cat([artifact.mean, artifact.std]).double())
+        return self.of_vectors(artifact.vector())
+
+    def of_vectors(self, vectors: Tensor) -> Tensor:
+        """(..., F): the averages that artifacts tell, from all their moments (..., 2C) or (..., 4C)."""
+        width = len(self.center)
+        features = self.of_images(vectors[..., :width].double())
         if self.variances:
-            within = torch.cat([artifact.mean_var, artifact.std_var]).double() / self.scale.square()
-            features = torch.cat([features[: len(within)], features[len(within) :] + within])
+            within = vectors[..., width:].double() / self.scale.square()
+            features = torch.cat([features[..., :width], features[..., width:] + within], dim=-1)
         return features
 
 
@@ -77,11 +82,13 @@ class Replays:
     Attributes:
         moments: What is read of a style.
         contributions: (N, F) of each candidate, the mean over the simulated clients that have it.
+        composed: (M, F) of simulated artifacts, their images' mean contributions.
         remainders: (M, F) of simulated artifacts, defense included: their features less their images' mean contributions.
     """
 
     moments: Moments
     contributions: Tensor
+    composed: Tensor
     remainders: Tensor
 
     @classmethod
@@ -98,12 +105,12 @@ class Replays:
         total = each.new_zeros(count, each.shape[2]).index_add_(0, clients.flatten(), each.flatten(0, 1))
         contributions = total / clients.flatten().bincount(minlength=count)[:, None]
         maps = simulator.maps(images)
-        remainders = [
+        shared = [
             moments.of_artifact(simulator.share(simulator.draft(mean[i], std[i], "client", maps[clients[i]]), rng))
-            - contributions[clients[i]].mean(0)
             for i in range(min(len(clients), simulations))
         ]
-        return cls(moments, contributions, torch.stack(remainders))
+        composed = contributions[clients[: len(shared)]].mean(1)
+        return cls(moments, contributions, composed, torch.stack(shared) - composed)
 
 
 def _clients(count: int, n: int, simulations: int, rng: torch.Generator) -> Tensor:

@@ -21,11 +21,12 @@ from fdgpriv.utils.fields import PositiveFloat, PositiveInt, TwoOrMore
 
 from ._last_layer import centred_shares, reads_last_layer
 from ._simulation import ALPHAS, Vectors, nearest_size, received_models, simulate, simulated
+from ._style_labels import ReadStyles, reads_style, style_shares
 
 
 @dataclass(frozen=True)
 class LabelHistogram(Attack):
-    """Growth of the last layer beside other clients' where these are seen, else regression on simulated clients.
+    """Growth of the last layer, or style, beside other clients' where these are seen, else regression on simulated clients.
 
     Attributes:
         simulations: Simulated clients of each size. An adversary that practises on other looks of its images simulates a
@@ -35,6 +36,8 @@ class LabelHistogram(Attack):
         in_each: Number of images in each of them.
         expensive_simulations: The same where simulating one takes a training.
         last_layer_simulations: Simulated clients that tell how a last layer grows with label shares.
+        style_simulations: Simulated clients of each domain and round that tell the influence of each image on a style.
+        rounds: At most so many rounds of styles are read, evenly spread.
         alphas: Dirichlet concentrations: below 1 a few classes, 100 nearly uniform.
     """
 
@@ -57,10 +60,18 @@ class LabelHistogram(Attack):
             "simulations": 60,
             "expensive_simulations": 6,
             "last_layer_simulations": 9,
+            "style_simulations": 24,
+            "rounds": 2,
             "looks": 12,
             "in_each": 30,
         },
-        "thorough": {"simulations": 3000, "expensive_simulations": 80, "last_layer_simulations": 60},
+        "thorough": {
+            "simulations": 3000,
+            "expensive_simulations": 80,
+            "last_layer_simulations": 60,
+            "style_simulations": 200,
+            "rounds": 16,
+        },
     }
 
     simulations: Annotated[int, Field(ge=6)] = 600
@@ -68,6 +79,8 @@ class LabelHistogram(Attack):
     in_each: PositiveInt = 60
     expensive_simulations: TwoOrMore = 32
     last_layer_simulations: TwoOrMore = 24
+    style_simulations: TwoOrMore = 50
+    rounds: PositiveInt = 6
     alphas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = ALPHAS
 
     @classmethod
@@ -76,9 +89,12 @@ class LabelHistogram(Attack):
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
         found: list[Tensor | None] = [None] * len(observations)
+        practising = adversary.with_looks(self.looks, self.in_each)
         for i, observation in enumerate(observations):
             if nearest_size(adversary, observation) == adversary.typical and reads_last_layer(adversary, observation):
                 found[i] = centred_shares(adversary, observation, self.last_layer_simulations)
+            elif reads_style(adversary, observation):
+                found[i] = style_shares(practising, observation, ReadStyles(self.style_simulations, self.rounds))
         rest = [i for i, shares in enumerate(found) if shares is None]
         if rest:
             for i, shares in zip(rest, self._regressed(adversary, [observations[i] for i in rest]), strict=True):

@@ -28,6 +28,7 @@ Prediction = Tensor
 
 
 _KEPT_OF = 12  # artifacts that are simulated to learn how much of one the defense leaves
+_SURELY = 2.0  # times the squared length that shares of few images have by chance, up to which it may be chance
 LOOKS = (12, 100)  # other looks to practise on, and images in each
 _ONE_DOMAIN = (Auxiliary.OWN_DOMAIN, Auxiliary.OTHER_DOMAIN)
 
@@ -188,12 +189,17 @@ class Adversary:
 
     @property
     def hedged_shares(self) -> Tensor:
-        """(K,): half the public shares, half equal ones: what it expects of a client that it knows nothing of.
+        """(K,): halfway between equal shares and the public ones: what it expects of a client that it knows nothing of.
 
         How its images were collected says little of how a client's were. In L1 error the mean of two guesses is off by no
-        more than the mean of what they are off by, so that this loses least whichever of the two is wrong.
+        more than the mean of what they are off by, so that this loses least whichever of the two is wrong. What the public
+        shares may differ from equal ones by chance, as few images do, says nothing at all and is left out.
         """
-        return (self.public_shares + 1 / self.classes) / 2
+        equal = torch.full((self.classes,), 1 / self.classes)
+        apart = self.public_shares - equal
+        chance = (1 - 1 / self.classes) / sum(len(domain) for domain in (*self.held, *self.held_back))
+        sure = 1 - _SURELY * chance / max(float(apart.square().sum()), chance)
+        return equal + max(0.0, sure) * apart / 2
 
     def _shares(self, domains: Sequence[Domain]) -> Tensor:
         count = torch.cat([domain.labels for domain in domains]).bincount(minlength=self.classes).float()

@@ -41,8 +41,9 @@ def of_single_images(
     """An adversary of this role; and inputs, groups and loss of its regression on single images."""
     monkeypatch.setattr(histogram, "KernelRidge", type("Ours", (Recorded,), {"calls": (calls := [])}))
     attack = Attack.named("label_histogram").configured({"simulations": 240, "looks": 5, "in_each": 12})
-    one = little.evaluator().style_adversaries(threat(role), (1, None))[0]
-    attack.infer(one.adversary, [t.by_role["attack"][0].observation for t in one.trials[:40]], torch.Generator())
+    one = little.evaluator().style_adversaries(threat(role), (1, 5))[0]
+    trials = [trial for size in (1, 5) for trial in [t for t in one.trials if t.size == size][:20]]
+    attack.infer(one.adversary, [t.by_role["attack"][0].observation for t in trials], torch.Generator())
     single = [call for call in calls if bool((call[1].max(1).values == 1).all())]
     assert 0 < len(single) < len(calls)
     for inputs, _, groups, loss in calls:

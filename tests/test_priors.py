@@ -1,7 +1,7 @@
 """Priors of labels: what each adversary predicts without any artifact, by hand, and that a leak must beat all of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from factories_scores import conditions
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
+from fdgpriv.data.dataset import Domain
 from fdgpriv.evaluation.attack_evaluation import attack_scores
 from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.statistics.questions import Evidence
@@ -51,16 +52,38 @@ def counted(adversary: Adversary, domain: str | None = None) -> list[float]:
     return [labels.count(k) / len(labels) for k in range(adversary.classes)]
 
 
+def hedged(public: list[float], images: int) -> list[float]:
+    """Equal shares, with half of how far the public ones are from these beyond twice what chance gives so many images."""
+    equal = 1 / len(public)
+    squared = sum((share - equal) ** 2 for share in public)
+    by_chance = 2 * (1 - equal) / images
+    sure = max(0.0, 1 - by_chance / squared)
+    return [equal + sure * (share - equal) / 2 for share in public]
+
+
+@pytest.mark.parametrize(("images", "wanted"), [(10, [0.5, 0.5]), (100_000, [0.6, 0.4])])
+def test_few_public_images_say_nothing_of_clients_labels(
+    evaluator: Evaluator, images: int, wanted: list[float]
+) -> None:
+    """Seven of ten images may be chance, so that what is expected are equal shares; of many images it is half of theirs."""
+    adversary = evaluator.style_adversaries(threat("server"), (None,), LabelShares())[0].adversary
+    labels = (torch.arange(images) % 10 >= 7).long()
+    held = Domain("all", torch.zeros(images, 3, 1, 1), labels)
+    found = replace(adversary, classes=2, _auxiliary=(held,), held_back=()).hedged_shares
+    torch.testing.assert_close(found, torch.tensor(wanted), atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize("role", ["server", "client", "third_party", "insider"])
 def test_every_prior_of_labels_is_a_control_by_its_own_name(evaluator: Evaluator, role: str) -> None:
     for one in evaluator.style_adversaries(threat(role), (None,), LabelShares()):
         adversary = one.adversary
         found = LabelShares().baselines(adversary, Predictions([]), generator(0))
         public, classes = counted(adversary), adversary.classes
+        images = sum(len(own) for own in (*adversary.held, *adversary.held_back))
         wanted = {
             "uniform": [1 / classes] * classes,
             "public_shares": public,
-            "half_uniform": [0.5 * share + 0.5 / classes for share in public],
+            "half_uniform": hedged(public, images),
             **{f"domain_shares:{own.name}": counted(adversary, own.name) for own in adversary.held},
         }
         assert found.keys() == wanted.keys() | {"noise"}
