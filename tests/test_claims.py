@@ -18,10 +18,10 @@ from fdgpriv.artifacts.parameters import ClassifierHead, ModelState
 from fdgpriv.artifacts.statistics import ValidationMetrics
 from fdgpriv.artifacts.style import AmplitudeSpectrum, InterpolationStyle
 from fdgpriv.attack import Attack
-from fdgpriv.claims import PAPERS, Case, claims, hypotheses
+from fdgpriv.claims import PAPERS, Case, claim_tests, claims
 from fdgpriv.claims.by_attack import measured_by, no_leak_by
+from fdgpriv.claims.claim_test import ClaimTest, Decision, corrected_decisions, needs
 from fdgpriv.claims.colour import no_leak_beyond_colour
-from fdgpriv.claims.hypothesis import Decision, Hypothesis, decided, needs
 from fdgpriv.claims.style_space import style_space
 from fdgpriv.claims.wire import statistics_layers
 from fdgpriv.federation.transcript import Record
@@ -57,7 +57,7 @@ def state(client: str, layers: int = 2, numbers: int = 1000) -> ModelState:
 
 
 @pytest.mark.parametrize("method", PAPERS)
-def test_every_numbered_hypothesis_is_a_row_once_and_without_evidence_nothing_is_decided(method: str) -> None:
+def test_every_claim_is_a_row_undecided_without_evidence(method: str) -> None:
     letter, first, last = NUMBERS[method]
     rows = claims(method, case())
     assert [row.id for row in rows if row.id.startswith("H-")] == [f"H-{letter}{i}" for i in range(first, last + 1)]
@@ -71,7 +71,7 @@ def test_every_numbered_hypothesis_is_a_row_once_and_without_evidence_nothing_is
 
 def test_a_method_without_claims_has_none() -> None:
     assert set(PAPERS) < set(Method.names())
-    assert hypotheses("fedavg") == ()
+    assert claim_tests("fedavg") == ()
 
 
 # Rules
@@ -120,7 +120,7 @@ SINGLE = finding("identification", "top-1", 0.02, "no_leak_found")
         (no_leak_by("domain_inference", by=("client",)), [DOMAIN], "undecided"),
     ],
 )
-def test_a_leak_refutes_and_no_leak_supports_where_every_row_says_so(
+def test_a_leak_refutes_and_no_leak_in_all_rows_supports(
     rule: Callable[[Case], Decision], rows: list[AttackFinding], verdict: str
 ) -> None:
     assert rule(case(*rows)).verdict == verdict
@@ -130,9 +130,7 @@ def test_a_leak_refutes_and_no_leak_supports_where_every_row_says_so(
     ("lead", "nearer"), [(figure(1.2, 0.5), True), (figure(0.2, 0.5), False), (figure(-1.0, 0.5), False), (None, False)]
 )
 @pytest.mark.parametrize("changed", [{}, {"artifact": "style_statistics:image"}], ids=["client", "image"])
-def test_reconstructions_count_against_styles_that_tell_colour_only_if_they_are_nearer_than_it(
-    lead: Any, nearer: bool, changed: dict[str, Any]
-) -> None:
+def test_reconstructions_count_if_nearer_than_one_colour(lead: Any, nearer: bool, changed: dict[str, Any]) -> None:
     """In CCST's first claim and in PARDON's last: of the positive control of a client's style, and of an image's own."""
     metrics = {**LEAK.metrics, **({} if lead is None else {OVER_OWN_COLOUR: lead})}
     row = LEAK.model_copy(update={"metrics": metrics, **changed})
@@ -164,7 +162,7 @@ def test_the_p_of_a_lead_over_colour_counts_in_the_claim() -> None:
     assert named.p_above(0.5) == pytest.approx(float(stats.t.sf(0.2 / (0.1 / stats.t.ppf(0.975, 8)), 8)))
 
 
-def test_recovery_is_a_fact_and_being_near_is_no_evidence_of_a_leak() -> None:
+def test_only_exact_recovery_is_a_leak_without_a_test() -> None:
     near = finding("exact_recovery", "max_abs_error", 0.1, "no_leak_found", task="exact_styles")
     near = near.model_copy(update={"leakage": {"client": outcome("no_leak_found", p=1e-4)}})
     marginal = finding("style_membership", "auc", 0.6, "leak", leakage={"client": outcome("leak", p=0.02)})
@@ -199,7 +197,7 @@ def deep(verdict: Verdict, **psnr: float) -> AttackFinding:
         (head_of("no_leak_found"), deep("leak", k_1=13.5, last_1=13.5, k_all=16.0), "supported", "supported", "supported"),
     ],
 )  # fmt: skip
-def test_what_one_layer_tells_is_decided_by_inversion_of_one_layer_and_all_layers_apart(
+def test_one_layer_is_decided_by_inversion_of_one_and_all(
     head: AttackFinding, model: AttackFinding, alone: str, one_layer: str, all_layers: str
 ) -> None:
     """However many layers are sent: that is the statement about stage 2."""
@@ -211,7 +209,7 @@ def test_what_one_layer_tells_is_decided_by_inversion_of_one_layer_and_all_layer
 
 
 @pytest.mark.parametrize(("lead", "verdict"), [(1.0, "refuted"), (0.9, "undecided")])
-def test_a_sentence_of_degree_is_refuted_by_a_leak_that_matters_alone(lead: float, verdict: str) -> None:
+def test_only_a_relevant_leak_refutes_a_sentence_of_degree(lead: float, verdict: str) -> None:
     leakage = {"client": outcome("leak", lead=figure(lead, 0.3), relevant=1.0)}
     row = gan("client", 15.0, "leak", leakage=leakage)
     assert no_leak_by("gan")(case(row)).verdict == "refuted"
@@ -226,7 +224,7 @@ def test_a_sentence_of_degree_is_refuted_by_a_leak_that_matters_alone(lead: floa
     assert no_leak_by("gan", image=True, matters=True)(case(single)).verdict == verdict
 
 
-def test_the_mean_of_many_images_is_another_secret_than_the_images_of_a_sentence_on_reconstruction() -> None:
+def test_the_mean_image_is_not_a_reconstruction() -> None:
     """Attacks that draw images answer for both."""
     mean = gan("client", 15.9, "leak", secret="average_look")
     for method, id in (("ccst", "H-C1"), ("ccst", "H-C8"), ("pardon", "H-P1"), ("pardon", "H-P8")):
@@ -237,7 +235,7 @@ def test_the_mean_of_many_images_is_another_secret_than_the_images_of_a_sentence
 
 
 @pytest.mark.parametrize("upper", [None, 0.0])
-def test_an_attack_that_used_nothing_excludes_nothing_and_supports_no_claim(upper: float | None) -> None:
+def test_an_attack_without_the_artifact_supports_no_claim(upper: float | None) -> None:
     unused = gan("client", 13.4, "no_leak_found", leakage={"client": outcome("no_leak_found", upper_bound=upper)})
     found = no_leak_by("gan")(case(unused))
     assert (found.verdict, "gan found nothing to use" in found.reason) == ("undecided", True)
@@ -248,15 +246,15 @@ def test_an_attack_that_used_nothing_excludes_nothing_and_supports_no_claim(uppe
     assert no_leak_by("gan", broad=True)(case(LEAK)).verdict == "refuted"
 
 
-def test_a_statement_of_design_has_evidence_and_no_verdict_and_counts_in_no_correction() -> None:
+def test_a_statement_of_design_has_no_verdict_nor_correction() -> None:
     rule = measured_by("domain_inference", on=("style_statistics",))
-    said = Hypothesis("H-0", "", "", rule, "design").claim(rule(case(DOMAIN)))
+    said = ClaimTest("H-0", "", "", rule, "design").claim(rule(case(DOMAIN)))
     shown = ("domain_inference by server on style_statistics:client: accuracy 0.96 [0.89, 1.03] (leak)",)
     assert (said.kind, said.verdict, said.evidence) == ("design", None, shown)
     assert said.reason.startswith("a statement of design")
-    designs = [Hypothesis(f"D-{i}", "", "", lambda case: quiet(0.9), "design") for i in range(9)]
-    leaks = Hypothesis("H-1", "", "", lambda case: leaking(0.04))
-    assert decided([leaks, *designs], case())[0].verdict == "refuted"
+    designs = [ClaimTest(f"D-{i}", "", "", lambda case: quiet(0.9), "design") for i in range(9)]
+    leaks = ClaimTest("H-1", "", "", lambda case: leaking(0.04))
+    assert corrected_decisions([leaks, *designs], case())[0].verdict == "refuted"
     with pytest.raises(ValueError, match="want a verdict for a claim and none for design"):
         said.model_validate({**said.model_dump(), "verdict": "refuted"})
 
@@ -287,8 +285,8 @@ def test_a_row_that_asks_nothing_is_no_evidence() -> None:
 
 def resting_on(*decisions: Decision) -> list[str]:
     """The verdicts on as many claims after the correction."""
-    claims = [Hypothesis(f"H-{i}", "", "", lambda case, one=one: one) for i, one in enumerate(decisions)]  # type: ignore[misc]
-    return [one.verdict for one in decided(claims, case())]
+    claims = [ClaimTest(f"H-{i}", "", "", lambda case, one=one: one) for i, one in enumerate(decisions)]  # type: ignore[misc]
+    return [one.verdict for one in corrected_decisions(claims, case())]
 
 
 def leaking(p: float) -> Decision:
@@ -310,9 +308,7 @@ def quiet(p: float | None) -> Decision:
         ([quiet(0.001), quiet(0.9)], ["supported", "supported"]),
     ],
 )
-def test_a_claim_that_rests_on_a_leak_must_pass_holm_over_the_claims_of_the_paper(
-    decisions: list[Decision], verdicts: list[str]
-) -> None:
+def test_a_refuting_leak_must_pass_holm_over_the_paper(decisions: list[Decision], verdicts: list[str]) -> None:
     assert resting_on(*decisions) == verdicts
 
 
@@ -361,9 +357,7 @@ def sent_again(*rows: AttackFinding) -> Any:
         (1.0, 1.0, "is not found, not better from more"),
     ],
 )
-def test_that_styles_are_sent_again_is_design_and_what_repetition_tells_stands_beside(
-    p_leak: float, p_rise: float, said: str
-) -> None:
+def test_repeated_styles_are_design_with_evidence(p_leak: float, p_rise: float, said: str) -> None:
     found = sent_again(rounds(p_leak, p_rise))
     assert (found.kind, found.verdict) == ("design", None)
     assert "1, 2 and 3 of 3 rounds read together: membership in a client's own styles " + said in found.reason
@@ -406,16 +400,14 @@ def test_frozen_statistics_are_not_counted_and_a_heads_once() -> None:
     ("ccst", AmplitudeSpectrum(client="a", round=0, amplitude=torch.ones(3, 4, 4), granularity="image"), 1, "refuted"),
     ("ccst", AmplitudeSpectrum(client="a", round=0, amplitude=torch.ones(3, 4, 4), granularity="client"), 40, "supported"),
 ])  # fmt: skip
-def test_data_are_shared_where_something_of_one_image_has_as_many_numbers_as_the_image(
-    method: str, artifact: Artifact, samples: int, verdict: str
-) -> None:
+def test_data_are_shared_if_as_large_as_one_image(method: str, artifact: Artifact, samples: int, verdict: str) -> None:
     record = Record.of(artifact, "a", SERVER, "fit", samples=samples, clients=1)
     made = case(records=(record,), facts={"image_numbers": 48.0})
     assert verdict_of(method, "messages", made)[0] == verdict
     assert verdict_of(method, "messages", replace(made, facts={}))[0] == "undecided"
 
 
-def test_what_else_is_sent_of_images_stands_beside_the_verdict_on_messages() -> None:
+def test_the_verdict_on_messages_lists_further_statistics() -> None:
     single = style("b", granularity="image")
     sent = (
         crossing(named("backbone.bn1", "head.norm"), "a", SERVER),
@@ -438,7 +430,7 @@ def verdict_of(method: str, id: str, made: Case) -> tuple[str, str]:
     return row.verdict, row.reason
 
 
-def test_cross_sharing_is_decided_by_what_is_passed_on_and_by_what_two_clients_can_compute() -> None:
+def test_cross_sharing_is_decided_by_relays_and_two_clients() -> None:
     passed_on = crossing(style("a"), SERVER, "b")
     blended = InterpolationStyle(client=SERVER, round=0, mean=torch.ones(4), std=torch.ones(4), at="layer1", rule="x")
     for clients, verdict in (("ab", "refuted"), ("abc", "supported"), ("abcd", "supported")):
@@ -451,7 +443,7 @@ def test_cross_sharing_is_decided_by_what_is_passed_on_and_by_what_two_clients_c
 
 
 @pytest.mark.parametrize(("images", "verdict"), [(41, "supported"), (1, "undecided")])
-def test_a_style_has_many_sources_where_more_numbers_go_into_it_than_it_has(images: int, verdict: str) -> None:
+def test_a_style_has_many_sources_if_it_has_fewer_numbers(images: int, verdict: str) -> None:
     """128 numbers of each image, 256 in a style; that an image is named all the same is evidence."""
     record = Record.of(style("a", channels=64), "a", SERVER, "style", samples=images, clients=1)
     made = case(SINGLE, records=(record,), facts={"image_numbers": 128.0})
@@ -475,7 +467,7 @@ def test_the_class_counts_where_it_is_told_better_than_by_colour(colour: float |
 
 
 @pytest.mark.parametrize(("error", "verdict"), [(1e-6, "refuted"), (0.5, "undecided")])
-def test_a_key_that_the_server_computes_is_no_key_it_is_unaware_of(error: float, verdict: str) -> None:
+def test_a_key_that_the_server_computes_is_not_hidden(error: float, verdict: str) -> None:
     assert verdict_of("hfedf", "H-H6", case(facts={"key_error": error, "update_error": 0.0}))[0] == verdict
 
 
@@ -540,9 +532,7 @@ GAIN |= {"translation_gain_n": 5.0}
     ],
     ids=str,
 )  # fmt: skip
-def test_claims_of_heads_and_translator_are_refused_where_these_did_not_learn(
-    changed: dict[str, float | None], told: str | None
-) -> None:
+def test_untrained_heads_and_translators_decide_nothing(changed: dict[str, float | None], told: str | None) -> None:
     inverted = gan("server", 15.0, "leak")
     head = inverted.model_copy(update={"attack": "latent_inversion", "artifact": "classifier_head:client"})
     deep = inverted.model_copy(update={"attack": "deep_inversion", "artifact": "model_state:client"})
@@ -568,9 +558,7 @@ def test_claims_of_heads_and_translator_are_refused_where_these_did_not_learn(
         (0.55, 0.7, "refuted"),
     ],
 )
-def test_the_style_of_all_conceals_where_a_reader_that_finds_one_of_two_finds_none_of_many(
-    few: float, many: float, verdict: str
-) -> None:
+def test_the_global_style_conceals_if_found_in_two_not_many(few: float, many: float, verdict: str) -> None:
     assert verdict_of("pardon", "H-P2", case(facts=areas(few, many)))[0] == verdict
     assert verdict_of("pardon", "H-P2", case())[0] == "undecided"
     if verdict == "refuted":  # the same search finds a client who is not there as well
@@ -582,14 +570,14 @@ def labels(verdict: Verdict, **given: Any) -> AttackFinding:
     return finding("label_histogram", "l1", 0.3, verdict, task="label_shares", secret="labels", **given)
 
 
-def test_labels_of_the_style_of_all_are_hidden_where_no_client_style_tells_them() -> None:
+def test_the_global_style_hides_labels_if_client_styles_do() -> None:
     assert verdict_of("pardon", "H-P3", case(labels("no_leak_found")))[0] == "supported"
     found, reason = verdict_of("pardon", "H-P3", case(labels("leak")))
     assert found == "undecided"
     assert "is not measured" in reason
 
 
-def test_a_style_adds_a_risk_where_the_model_is_excluded_to_leak_its_secret() -> None:
+def test_a_style_adds_a_risk_if_the_model_excludes_it() -> None:
     style_row = finding("style_membership", "auc", 0.7, "leak")
     names = ("identification", "domain_inference", "label_histogram", "gan", "style_inversion")
     others = [finding(name, "auc", 0.5, "no_leak_found") for name in names]
@@ -619,7 +607,7 @@ def test_a_style_adds_a_risk_where_the_model_is_excluded_to_leak_its_secret() ->
     assert verdict_of("pardon", "H-P5", case(unharmed, *others, model("leak")))[0] == "supported"
 
 
-def test_no_leaked_image_is_needed_where_who_has_none_reconstructs() -> None:
+def test_no_leaked_image_is_needed_to_reconstruct() -> None:
     """Whatever the insider's leads by leaked share."""
     shares = {f"leaked_{share}_{what}": at for share in (5, 90) for what, at in (("image", 0.2), ("count", 3.0))}
     known = shares | {"leaked_90_image": 3.0, "leaked_90_image_low": 2.0, "leaked_5_image_high": 0.5}
@@ -651,7 +639,7 @@ def compared_styles(client: float, single: float, half: float = 0.2, **given: An
         (0.6, 6.7, 4.0, "undecided"),
     ],
 )
-def test_the_style_of_many_is_harder_where_the_attack_leads_by_less_than_on_one_image(
+def test_a_client_style_is_harder_if_its_lead_is_smaller(
     client: float, single: float, half: float, verdict: str
 ) -> None:
     """In CCST's comparison of its two styles, and in PARDON's with styles of samples."""
@@ -669,7 +657,7 @@ def test_the_style_of_many_is_harder_where_the_attack_leads_by_less_than_on_one_
 
 
 @pytest.mark.parametrize("claim", ["H-C4", "H-C8"])
-def test_styles_of_single_images_say_nothing_of_the_overall_style(claim: str) -> None:
+def test_single_image_styles_do_not_decide_the_overall_style(claim: str) -> None:
     row = (
         finding("style_membership", "auc", 0.9, "leak", artifact="style_statistics:image")
         if claim == "H-C4"

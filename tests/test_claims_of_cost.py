@@ -58,7 +58,7 @@ def test_stablefdg_s_communication_is_compared_with_fedavg_s(
     assert claim.reason == f"{extra:.3%} more than FedAvg"
 
 
-def test_a_style_of_resnet_18_has_256_numbers_where_the_paper_says_128() -> None:
+def test_a_style_of_resnet_18_has_256_numbers_not_128() -> None:
     sent, world = crossing(style("a", channels=64), "a", SERVER), federation(2, network="small_resnet")
     claim = decided("stablefdg", "E.2", [sent], world)
     assert (claim.verdict, "256, not 128" in claim.reason) == ("refuted", True)
@@ -84,7 +84,7 @@ def rounds_of_lsi(world: Federation, rounds: int, *, importance: bool = True) ->
     return once + rounds * each
 
 
-def test_lsi_s_communication_is_compared_with_table_v_s_alternatives() -> None:
+def test_lsi_s_communication_against_table_v() -> None:
     """Office-Home with ResNet-50: uploads with importance weights exceed FedDG-GA's, without them Table V's are met."""
     world = federation(3, 65, "resnet50")
     assert fedavg_bytes(world) == 4 * 23_641_217 + 8 * 26_560 + 8 * 53  # 40 of them have 945.6 M parameters

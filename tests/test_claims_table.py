@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from _results import results
 
-from fdgpriv.claims import PAPERS, hypotheses
+from fdgpriv.claims import PAPERS, claim_tests
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,7 +23,7 @@ def example() -> Any:
     return module
 
 
-def test_a_run_s_claims_are_a_column_and_a_statement_of_design_is_named_so(example: Any, tmp_path: Path) -> None:
+def test_a_run_is_a_column_and_design_is_named(example: Any, tmp_path: Path) -> None:
     files = []
     for name in ("first", "second"):
         file = tmp_path / name / "results.json"
@@ -39,8 +39,8 @@ def test_a_run_s_claims_are_a_column_and_a_statement_of_design_is_named_so(examp
 
 
 @pytest.mark.parametrize("method", PAPERS)
-def test_the_table_of_the_docs_has_every_sentence_of_every_paper_and_no_other(method: str) -> None:
+def test_the_docs_table_has_exactly_the_papers_sentences(method: str) -> None:
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     section = page.partition("## Claims of the papers")[2].partition("\n## ")[0]
     shown = [line.split(" | ")[:3] for line in section.splitlines() if line.startswith(f"| {method} ")]
-    assert shown == [[f"| {method} {one.id}", f"“{one.quote}”", one.measurement] for one in hypotheses(method)]
+    assert shown == [[f"| {method} {one.id}", f"“{one.quote}”", one.measurement] for one in claim_tests(method)]

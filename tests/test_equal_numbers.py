@@ -11,9 +11,9 @@ from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.attack import Attack
+from fdgpriv.claims.claim_test import Case
 from fdgpriv.claims.equal_numbers import equal_numbers
-from fdgpriv.claims.hypothesis import Case
-from fdgpriv.claims.pardon import HYPOTHESES
+from fdgpriv.claims.pardon import CLAIM_TESTS
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.metrics.pixels import EXACT_DB
 from fdgpriv.metrics.realism import features, resized, small_fid
@@ -51,7 +51,7 @@ class Oracle:
         return drawn
 
 
-def test_whoever_draws_the_image_itself_leads_and_the_rest_does_not(pardon: Fitted) -> None:
+def test_drawing_the_image_itself_leads(pardon: Fitted) -> None:
     oracle = Oracle(pardon)
     found = equal_numbers(pardon.evaluator(), oracle)
     for role in ("third_party", "client"):
@@ -74,7 +74,7 @@ def test_the_attack_itself_gives_every_figure(pardon: Fitted) -> None:
     found = equal_numbers(pardon.evaluator(), Attack.named("gan")())
     assert all(math.isfinite(figure) for figure in found.values())
     assert found == equal_numbers(pardon.evaluator(), Attack.named("gan")())
-    decision = next(one for one in HYPOTHESES if one.id == "H-P1").rule(Case([], [], found))
+    decision = next(one for one in CLAIM_TESTS if one.id == "H-P1").rule(Case([], [], found))
     assert len(decision.evidence) == 12  # of two roles five sets and a lead
 
 

@@ -20,7 +20,7 @@ from fdgpriv.artifacts.statistics import SampleCount
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.audit import main
-from fdgpriv.claims import hypothesis, measurements
+from fdgpriv.claims import claim_test, measurements
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense
 from fdgpriv.method import Method
@@ -224,14 +224,14 @@ def test_measurements_claims_and_reports_fail_by_themselves(
     with monkeypatch.context() as patch:
         patch.setattr(measurements, "MEASURED", (*measurements.MEASURED[:1], fails))
         patch.setattr("fdgpriv.cell_runner.measure", fails)
-        patch.setattr(hypothesis.Hypothesis, "claim", hypothesis.Hypothesis.claim)
+        patch.setattr(claim_test.ClaimTest, "claim", claim_test.ClaimTest.claim)
         patch.setattr(Report.named("markdown"), "render", fails)
-        first = hypothesis.Hypothesis.decide
+        first = claim_test.ClaimTest.decide
         patch.setattr(
-            hypothesis.Hypothesis,
+            claim_test.ClaimTest,
             "decide",
             lambda self, case: first(
-                self if self.id != "H-S1" else hypothesis.Hypothesis(self.id, self.quote, "", fails), case
+                self if self.id != "H-S1" else claim_test.ClaimTest(self.id, self.quote, "", fails), case
             ),
         )
         code, (run,) = audited(tmp_path / "out", *words)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.attack import Attack
-from fdgpriv.claims.ccst import HYPOTHESES
-from fdgpriv.claims.hypothesis import Case
+from fdgpriv.claims.ccst import CLAIM_TESTS
+from fdgpriv.claims.claim_test import Case
 from fdgpriv.claims.leaked_share import SHARES, _lead, leaked_share
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.results.run import Claim
@@ -82,7 +82,7 @@ def test_the_mean_image_leads_nobody(ccst: Fitted) -> None:
     assert decided(found).verdict == "undecided"
 
 
-def test_a_lead_is_one_over_every_control_that_the_insider_is_granted() -> None:
+def test_the_lead_is_over_every_control_of_the_insider() -> None:
     """Nobody is granted the label, and the truth's neighbours are bounds."""
     clients = ["a", "a", "b", "b", "c", "c"]
     headline = {
@@ -140,14 +140,14 @@ def test_the_claim_is_decided_by_the_least_share_that_is_enough() -> None:
         assert decided(facts).verdict == verdict
 
 
-def test_the_claim_is_corrected_with_the_paper_s_others_for_the_small_shares_that_were_tried() -> None:
+def test_the_claim_is_corrected_for_the_small_shares() -> None:
     """Student's t over the clients for each share, then Simes' p over the three."""
     half = float(stats.t.ppf(0.975, 29)) * 0.5  # of a standard error of 0.5 dB
     facts = {f"leaked_{100 * share:g}_count": 3.0 for share in SHARES}
     for share, lead in zip(SHARES, (0.2, 0.4, 1.5, 3.0, 3.0), strict=True):
         name = f"leaked_{100 * share:g}_image"
         facts |= {name: lead, f"{name}_low": lead - half, f"{name}_high": lead + half, f"{name}_n": 30.0}
-    (rule,) = (one.rule for one in HYPOTHESES if one.id == "H-C9")
+    (rule,) = (one.rule for one in CLAIM_TESTS if one.id == "H-C9")
     found = rule(Case([], [], facts))
     assert (found.verdict, found.leak) == ("refuted", True)
     assert found.p == pytest.approx(3 * float(stats.t.sf(3.0, 29)))
@@ -159,5 +159,5 @@ def test_the_claim_is_corrected_with_the_paper_s_others_for_the_small_shares_tha
 
 
 def decided(facts: Mapping[str, float]) -> Claim:
-    one = next(one for one in HYPOTHESES if one.id == "H-C9")
+    one = next(one for one in CLAIM_TESTS if one.id == "H-C9")
     return one.claim(one.rule(Case([], [], facts)))

@@ -39,7 +39,7 @@ def blending(monkeypatch: pytest.MonkeyPatch, rule: Any) -> None:
     monkeypatch.setattr(type(Method.named("pardon")()), "interpolation", interpolation)
 
 
-def test_of_two_clients_each_is_found_and_nobody_who_is_not_asked_for(pardon: Fitted) -> None:
+def test_each_of_two_clients_is_detected_and_no_other(pardon: Fitted) -> None:
     found = presence(pardon.evaluator())
     assert found["presence_2_low"] > 0.6
     assert found["absent_2_low"] < 0.5 < found["absent_2_high"]
@@ -53,9 +53,7 @@ def test_of_two_clients_each_is_found_and_nobody_who_is_not_asked_for(pardon: Fi
     assert found["presence_lead_2"] == pytest.approx(found["presence_2"] - found["absent_2"])
 
 
-def test_a_style_that_hangs_on_nobody_tells_of_nobody_and_one_client_s_own_of_it_whatever_their_number(
-    pardon: Fitted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_presence_of_a_constant_style_and_of_one_client_s(pardon: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
     blending(monkeypatch, lambda rows: torch.zeros(rows.shape[1]))
     found = presence(pardon.evaluator())
     plain = {name: value for name, value in found.items() if not name.endswith(("low", "high", "_n"))}
@@ -79,7 +77,7 @@ class Oracle(nn.Module):
 
 
 @pytest.mark.parametrize(("shift", "told"), [(0, True), (1, False)])
-def test_a_translator_that_knows_the_moments_is_found_out_and_one_that_mistakes_them_is_not(
+def test_gain_of_a_perfect_and_of_a_wrong_translator(
     lsi: Fitted, monkeypatch: pytest.MonkeyPatch, shift: int, told: bool
 ) -> None:
     evaluator = lsi.evaluator()

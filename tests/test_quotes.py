@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fdgpriv.claims import PAPERS, hypotheses
+from fdgpriv.claims import PAPERS, claim_tests
 
 TEXTS = Path(__file__).resolve().parents[2] / "shared" / "papers"
 
@@ -31,6 +31,6 @@ def test_every_quote_occurs_in_its_paper(method: str) -> None:
         pytest.skip("the papers' texts are not beside this checkout")
     paper = plain(file.read_text(encoding="utf-8"))
     assert len(paper) > 20_000
-    missing = {claim.id: claim.quote for claim in hypotheses(method) if plain(claim.quote) not in paper}
+    missing = {claim.id: claim.quote for claim in claim_tests(method) if plain(claim.quote) not in paper}
     assert not missing
-    assert all(len(claim.quote.split()) >= 3 for claim in hypotheses(method))
+    assert all(len(claim.quote.split()) >= 3 for claim in claim_tests(method))

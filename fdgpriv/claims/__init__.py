@@ -1,26 +1,25 @@
-"""Privacy and cost claims of the papers, decided by the evidence of one run, and statements of design beside them."""
+"""Claims of the papers about privacy and cost, each decided by the evidence of one run."""
 
 from collections.abc import Sequence
 from importlib import import_module
 
-from fdgpriv.claims.hypothesis import Case, Hypothesis, decided
+from fdgpriv.claims.claim_test import Case, ClaimTest, corrected_decisions
 from fdgpriv.results.run import Claim
 
 PAPERS = ("stablefdg", "ccst", "hfedf", "lsi", "pardon")
 
-__all__ = ["PAPERS", "Case", "Hypothesis", "claims", "hypotheses"]
+__all__ = ["PAPERS", "Case", "ClaimTest", "claim_tests", "claims"]
 
 
-def hypotheses(method: str) -> Sequence[Hypothesis]:
-    """The sentences of the method's paper as hypotheses; empty if it makes none."""
+def claim_tests(method: str) -> Sequence[ClaimTest]:
+    """The tests of the claims in the method's paper; empty for methods without any."""
     if method not in PAPERS:
         return ()
-    sentences: Sequence[Hypothesis] = import_module(f"fdgpriv.claims.{method}").HYPOTHESES
-    return sentences
+    tests: Sequence[ClaimTest] = import_module(f"fdgpriv.claims.{method}").CLAIM_TESTS
+    return tests
 
 
 def claims(method: str, case: Case) -> tuple[Claim, ...]:
-    """The ledger of this method's paper: one row for each sentence, decided where the evidence decides it."""
-    sentences = hypotheses(method)
-    decisions = decided(sentences, case)
-    return tuple(sentence.claim(decision) for sentence, decision in zip(sentences, decisions, strict=True))
+    """The claims of the method's paper in results.json, each supported, refuted or undecided by this evidence."""
+    tests = claim_tests(method)
+    return tuple(test.claim(decision) for test, decision in zip(tests, corrected_decisions(tests, case), strict=True))

@@ -1,4 +1,4 @@
-"""Rules that decide a claim by what attacks found: a leak, none that matters, or too little to tell.
+"""Rules that decide a claim by the verdicts of attacks: leak, no leak that matters, or inconclusive.
 
 A categorical sentence ("is not contained") is refuted by any leak. One of degree ("can hardly be used to reconstruct") is
 refuted by a leak of at least the effect that matters (`least`), and left undecided by a smaller one.
@@ -6,6 +6,7 @@ refuted by a leak of at least the effect that matters (`least`), and left undeci
 
 from collections.abc import Iterable, Sequence
 
+from fdgpriv.claims.claim_test import Case, ClaimRule, ClaimVerdict, Decision
 from fdgpriv.claims.findings import (
     by_positive_control,
     finding_text,
@@ -14,7 +15,6 @@ from fdgpriv.claims.findings import (
     why,
     wire_verdict,
 )
-from fdgpriv.claims.hypothesis import Case, Decision, Rule, Word
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.statistics.multiplicity import simes
 
@@ -24,14 +24,14 @@ WITHOUT_LEAKED_IMAGES = ("server", "client", "third_party")  # adversaries, all 
 def no_leak_by(
     *attacks: str,
     image: bool = False,
-    leak: Word = "refuted",
+    leak: ClaimVerdict = "refuted",
     on: Sequence[str] = (),
     by: Sequence[str] = (),
     level: str | None = None,
     secret: str | None = None,
     matters: bool = False,
     broad: bool = False,
-) -> Rule:
+) -> ClaimRule:
     """Rule for the claim that an artifact leaks nothing: a leak found by one of `attacks` refutes it.
 
     It is supported only if all of them ran, found no leak, succeeded on their positive control, and each excludes a leak
@@ -44,7 +44,7 @@ def no_leak_by(
         on: Artifact kinds to include; none for all.
         by: Adversaries to include; none for all.
         level: Of the artifacts to include, image, client or group; None for all.
-        secret: That the attacks are asked for; None for all that they tell.
+        secret: The secret that the attacks are asked for; None for all.
         matters: Whether only leaks of at least the effect that matters count.
         broad: Whether the sentence claims more than these attacks test, so that they can refute it but not support it.
     """
@@ -52,12 +52,12 @@ def no_leak_by(
     def decide(case: Case) -> Decision:
         rows = rows_of(case, attacks, on, by, level, secret)
         verdicts = [(row, image_verdict(row) if image else wire_verdict(row)) for row in rows]
-        p = together(_p(row, image) for row in rows)
+        p = simes_p(_p(row, image) for row in rows)
         leaking = [row for row, verdict in verdicts if verdict == "leak"]
-        counted = [row for row in leaking if not matters or _matters(row, image)]
+        relevant = [row for row in leaking if not matters or _matters(row, image)]
         evidence = tuple(finding_text(row, image) for row in leaking)
-        if counted:
-            recovered = any(row.recovers for row in counted)  # a fact, and no test
+        if relevant:
+            recovered = any(row.recovers for row in relevant)  # a fact, not a test
             reason = "an attack beats every control that lacks the artifact"
             return Decision(leak, reason, evidence, None if recovered else p, leak=True)
         if not verdicts:
@@ -65,7 +65,7 @@ def no_leak_by(
         if leaking:
             reason = "an attack beats every control that lacks the artifact, but by less than matters"
             return Decision("undecided", f"inconclusive: {reason}", evidence, p)
-        if missing := _not_asked(case, attacks, on, by):
+        if missing := _missing_attacks(case, attacks, on, by):
             return Decision("undecided", f"not measured: needs {' and '.join(missing)} on this artifact, too", p=p)
         unsure = [row for row, verdict in verdicts if verdict != "no_leak_found"]
         if unsure:
@@ -78,15 +78,15 @@ def no_leak_by(
             return Decision("undecided", reason, evidence, p)
         if broad:
             return Decision("undecided", f"no leak found{BROADER}", evidence, p)
-        other: Word = "supported" if leak == "refuted" else "refuted"
+        other: ClaimVerdict = "supported" if leak == "refuted" else "refuted"
         reason = "no leak found, by attacks that succeed on their positive control and exclude a leak that matters"
         return Decision(other, reason, evidence, p)
 
     return decide
 
 
-def measured_by(*attacks: str, image: bool = False, on: Sequence[str] = (), needed: str = "this artifact") -> Rule:
-    """What these attacks found, as evidence beside a statement of design; `needed` is what the run has to share."""
+def measured_by(*attacks: str, image: bool = False, on: Sequence[str] = (), needed: str = "this artifact") -> ClaimRule:
+    """Rule for a statement of design: the findings of these attacks as evidence; `needed` is what the run must share."""
 
     def collect(case: Case) -> Decision:
         rows = rows_of(case, attacks, on)
@@ -104,7 +104,7 @@ DESIGN = "a statement of design, which no measurement contradicts; what was meas
 
 
 def excluding_nothing(rows: Iterable[AttackFinding]) -> list[str]:
-    """The attacks of which no row excludes a leak: each upper bound on the lead is null, or 0 as that of an attack unused."""
+    """The attacks without a row that excludes a leak, as every upper bound on the lead is null, or 0 for an unused artifact."""
     excluding = {row.attack for row in rows if row.recovers or (row.main and (row.main.upper_bound or 0) > 0)}
     return sorted({row.attack for row in rows} - excluding)
 
@@ -121,8 +121,8 @@ def _matters(row: AttackFinding, image: bool) -> bool:
     return lead is None or lead >= relevant
 
 
-def _not_asked(case: Case, attacks: Sequence[str], on: Sequence[str], by: Sequence[str]) -> list[str]:
-    """Those of `attacks` that the audit left out or that failed; one that is not applicable could not have found a leak."""
+def _missing_attacks(case: Case, attacks: Sequence[str], on: Sequence[str], by: Sequence[str]) -> list[str]:
+    """The attacks that the audit left out or that failed; inapplicable ones are not missing."""
     listed = {
         row.attack
         for row in case.attacks
@@ -131,14 +131,14 @@ def _not_asked(case: Case, attacks: Sequence[str], on: Sequence[str], by: Sequen
     return [attack for attack in attacks if attack not in listed]
 
 
-def together(ps: Iterable[float | None]) -> float | None:
-    """Simes' p over those tests that have a p; None where none has."""
-    known = [p for p in ps if p is not None]
-    return simes(known) if known else None
+def simes_p(ps: Iterable[float | None]) -> float | None:
+    """Simes' p over the tests that have a p; None if none has."""
+    present = [p for p in ps if p is not None]
+    return simes(present) if present else None
 
 
 def _p(row: AttackFinding, image: bool) -> float | None:
-    """The p of the test that the verdict on this row rests on; None where it rests on none."""
+    """The p of the test behind the verdict on this row; None without a test."""
     if row.recovers:
         return None
     if by_positive_control(row, image):

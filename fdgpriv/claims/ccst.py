@@ -8,11 +8,11 @@ import re
 from dataclasses import replace
 
 from fdgpriv.artifacts.style import StyleStatistics
-from fdgpriv.claims.by_attack import WITHOUT_LEAKED_IMAGES, measured_by, no_leak_by, together
+from fdgpriv.claims.by_attack import WITHOUT_LEAKED_IMAGES, measured_by, no_leak_by, simes_p
+from fdgpriv.claims.claim_test import Case, ClaimTest, Decision, interval
 from fdgpriv.claims.colour import class_beyond_colour, no_leak_beyond_colour
 from fdgpriv.claims.findings import IMAGES, finding_text, rows_of
 from fdgpriv.claims.harder import harder_for_many
-from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, interval
 from fdgpriv.claims.wire import no_data_crosses, numbers, uploads
 from fdgpriv.statistics.interval import Interval
 
@@ -55,21 +55,24 @@ def _only_when_much_leaked(case: Case) -> Decision:
     """
     if (without := _RECONSTRUCTED(case)).verdict == "refuted":
         return replace(without, reason="no leaked image is needed: an adversary without any reconstructs (H-C1)")
-    found: dict[str, dict[float, str]] = {"image": {}, "client": {}}
+    leads: dict[str, dict[float, str]] = {"image": {}, "client": {}}
     for name in case.facts:
         if match := re.fullmatch(r"leaked_([\d.]+)_(image|client)", name):
-            found[match[2]][float(match[1])] = name
-    if not found["image"]:
+            leads[match[2]][float(match[1])] = name
+    if not leads["image"]:
         return Decision("undecided", "not measured: needs clients' styles and public images of their domains")
     evidence = tuple(
-        f"{_STYLE_OF[whose]}, dB over the strongest control by leaked share: "
-        + "; ".join(f"{share:g} % ({_count(case, share)}): {interval(case.facts, at[share])}" for share in sorted(at))
-        for whose, at in found.items()
-        if at
+        f"{_STYLE_OF[owner]}, dB over the strongest control by leaked share: "
+        + "; ".join(
+            f"{share:g} % ({_count(case, share)}): {interval(case.facts, by_share[share])}"
+            for share in sorted(by_share)
+        )
+        for owner, by_share in leads.items()
+        if by_share
     )
     beaten = [
         share
-        for share, name in sorted(found["image"].items())
+        for share, name in sorted(leads["image"].items())
         if case.facts.get(f"{name}_low", 0.0) > 0 and case.facts[name] >= _MATTERS
     ]
     if not beaten:
@@ -77,8 +80,8 @@ def _only_when_much_leaked(case: Case) -> Decision:
             f"inconclusive: the insider leads by {_MATTERS:g} dB at none of these shares; a larger gan:steps may decide"
         )
         return Decision("undecided", reason, evidence)
-    small = [name for share, name in found["image"].items() if share <= _SMALL_SHARE]
-    p = together(Interval.read(case.facts, name).p_above() for name in small)
+    small = [name for share, name in leads["image"].items() if share <= _SMALL_SHARE]
+    p = simes_p(Interval.read(case.facts, name).p_above() for name in small)
     if beaten[0] <= _SMALL_SHARE:
         enough = f"{beaten[0]:g} % leaked ({_count(case, beaten[0])}) is enough"
         if _images(case, beaten[0]) == 0:
@@ -101,75 +104,75 @@ def _images(case: Case, share: float) -> float:
     return case.facts[f"leaked_{share:g}_count"]
 
 
-HYPOTHESES = (
-    Hypothesis(
+CLAIM_TESTS = (
+    ClaimTest(
         "H-C1",
         "can hardly be used to reconstruct the dataset",
         "a generator's reconstruction from a single image's style, compared with noise, mean images and its own colour",
         _RECONSTRUCTED,
     ),
-    Hypothesis(
+    ClaimTest(
         "H-C2",
         "different datasets can have the same style vector",
         "numbers that go into a style, against the numbers that it has; beside it, identification of the image behind a style",
         _not_unique,
     ),
-    Hypothesis(
+    ClaimTest(
         "H-C3",
         "we can hardly infer any content information except for overall color",
         "the class of the image behind a single style, compared with the class by its mean colour alone",
         class_beyond_colour,
     ),
-    Hypothesis(
+    ClaimTest(
         "H-C4",
         "without dataset leakage",
         "membership in the overall style, by number of images",
         no_leak_by("style_membership", on=_STYLES, by=WITHOUT_LEAKED_IMAGES, level="client", broad=True),
     ),
-    Hypothesis(
+    ClaimTest(
         "H-C5",
         "it is hard to rearrange those pixels into proper order",
         "optimisation-based inversion of a single image's style, compared with its own colour, which has no order",
         no_leak_beyond_colour("style_inversion", on=_STYLES, by=WITHOUT_LEAKED_IMAGES, matters=True),
     ),
-    Hypothesis(
+    ClaimTest(
         "H-C6",
         "which introduces styles of other domains into this client",
         "the domain behind a single style",
         measured_by("domain_inference", image=True, on=_STYLES),
         "design",
     ),
-    Hypothesis(
+    ClaimTest(
         "H-C7",
         "do not contain spatial structural information about the image content",
         "a low-pass layout of the image from its single style, without brightness and contrast",
         no_leak_by("layout_probe", image=True, on=_STYLES),
     ),
-    Hypothesis(
+    ClaimTest(
         "H-C8",
         "even more difficult for the overall style vector",
         "the lead of reconstruction attacks on the overall style, against that on single images' styles",
         harder_for_many("gan", "style_inversion", secret=IMAGES),
     ),
-    Hypothesis(
+    ClaimTest(
         "H-C9",
         "only vulnerable when a large amount of data is leaked",
         "the insider's reconstruction by leaked share",
         _only_when_much_leaked,
     ),
-    Hypothesis(
+    ClaimTest(
         "4.4 client",
         "neither can a malicious source client recover other clients' images only from style vectors",
         "reconstruction from single images' styles by a client with its own images",
         no_leak_beyond_colour("gan", "style_inversion", on=_STYLES, by=("client",), matters=True),
     ),
-    Hypothesis(
+    ClaimTest(
         "4.4 outsider",
         "nor an outside attacker can reconstruct source images using a pre-trained generator",
         "a generator's reconstruction from single images' styles by a third party with public images of another domain",
         no_leak_beyond_colour("gan", on=_STYLES, by=("third_party",), matters=True),
     ),
-    Hypothesis(
+    ClaimTest(
         "messages",
         "not violating the original data-sharing restriction",
         "whether anything that clients send is an image, or as much as one",

@@ -1,4 +1,4 @@
-"""How well an image's overall colour alone tells its class: what CCST's sentence on colour grants its styles to tell."""
+"""Accuracy of the class inferred from an image's mean colour alone, which CCST grants that styles reveal."""
 
 import numpy as np
 import torch
@@ -26,13 +26,13 @@ def colour_class(evaluator: Evaluator) -> dict[str, float]:
         return {}
     classifier = make_pipeline(StandardScaler(), PolynomialFeatures(2), LogisticRegression(max_iter=1000))
     classifier.fit(np.concatenate([_colours(part.images) for part in public]), labels.numpy())
-    held = list(population.clients.values())
-    truth = torch.cat([data.labels for data in held]).numpy()
-    hits = classifier.predict(np.concatenate([_colours(data.images) for data in held])) == truth
+    clients_data = list(population.clients.values())
+    truth = torch.cat([data.labels for data in clients_data]).numpy()
+    hits = classifier.predict(np.concatenate([_colours(data.images) for data in clients_data])) == truth
     counts = np.bincount(truth)
     weights = len(truth) / ((counts > 0).sum() * counts[truth])  # their mean over all images is the balanced accuracy
-    clients = np.repeat(list(population.clients), [len(data) for data in held])
-    sizes = np.array([len(data) for data in held])
+    clients = np.repeat(list(population.clients), [len(data) for data in clients_data])
+    sizes = np.array([len(data) for data in clients_data])
     share = np.repeat(sizes / sizes.mean(), sizes)  # so that the mean over clients is that over images
     return mean_interval(hits * weights * share, clients).named("colour_accuracy")
 

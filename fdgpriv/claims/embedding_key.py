@@ -1,4 +1,4 @@
-"""What the server computes from the gradient of a hypernetwork whose clients keep their embeddings (hFedF, App. C.3)."""
+"""Recovers a client's embedding and update from the gradient of its hypernetwork (hFedF, App. C.3)."""
 
 from typing import Any
 

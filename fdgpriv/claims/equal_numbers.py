@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.attack import Attack
-from fdgpriv.claims.hypothesis import interval
+from fdgpriv.claims.claim_test import interval
 from fdgpriv.evaluation.data_suffice import insufficient_data_reason
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.trial import Trial
@@ -26,7 +26,7 @@ from fdgpriv.utils.seeds import generator
 
 ROLES = ("third_party", "client")  # the paper's attacks (i) and (ii)
 METRICS = ("fid", "kid", "log_is", "is_over_k")  # of sets
-FEWEST = 3  # clients
+MIN_CLIENTS = 3
 
 
 def equal_numbers(evaluator: Evaluator, attack: Attack) -> dict[str, float]:
@@ -37,20 +37,20 @@ def equal_numbers(evaluator: Evaluator, attack: Attack) -> dict[str, float]:
     ``real`` the images themselves. The adversary ``client`` holds images of its own domain; that it obtains another
     client's style is the paper's assumption, as none is sent one.
 
-    Figures are ``ROLE_WHAT_METRIC``: psnr in decibels against the image, fid and kid against as many other images of the
+    Figures are ``ROLE_SOURCE_METRIC``: psnr in decibels against the image, fid and kid against as many other images of the
     same clients, in the features of `Evaluator.networks_comparing`; ``ROLE_n`` is the number of clients. ``ROLE_lead`` is
     the PSNR from the sample's style minus that from the client's. All but fid have their 95 % interval as ``_low`` and
     ``_high``. {} if no interpolation style was shared.
     """
     if not evaluator.transcript.crossed(InterpolationStyle.kind) or not evaluator.shares_styles:
         return {}
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for role in ROLES:
         generated = _generated(evaluator, attack, role)
         if generated is not None:
             networks = evaluator.networks_comparing(evaluator.target(StyleStatistics.kind))
-            found |= {f"{role}_{name}": figure for name, figure in _figures(*generated, networks).items()}
-    return found
+            figures |= {f"{role}_{name}": figure for name, figure in _figures(*generated, networks).items()}
+    return figures
 
 
 def _generated(evaluator: Evaluator, attack: Attack, role: str) -> tuple[dict[str, Tensor], Tensor] | None:
@@ -71,9 +71,9 @@ def _generated(evaluator: Evaluator, attack: Attack, role: str) -> tuple[dict[st
         eligible = [items for items in by_client.values() if len(_singles(items)) > 1 and items[-1].size is None]
         selected = [(*_singles(items)[:2], items[-1]) for items in eligible]
         observations = [
-            item.by_role[name][0].observation
-            for one, _, whole in selected
-            for item, name in ((one, "attack"), (whole, "attack"), (whole, "random_style"))
+            trial.by_role[name][0].observation
+            for single, _, client in selected
+            for trial, name in ((single, "attack"), (client, "attack"), (client, "random_style"))
         ]
         if not selected:
             continue
@@ -82,9 +82,9 @@ def _generated(evaluator: Evaluator, attack: Attack, role: str) -> tuple[dict[st
         for k, name in enumerate(("sample", "client", "random")):
             images_by_style[name] += predictions[k::3]
         images_by_style["mean"] += [adversary.public_images[0].mean(0)] * len(selected)
-        images_by_style["real"] += [one.truth.images[0] for one, _, _ in selected]
+        images_by_style["real"] += [single.truth.images[0] for single, _, _ in selected]
         images_by_style["other"] += [other.truth.images[0] for _, other, _ in selected]
-    if len(images_by_style["real"]) < FEWEST:
+    if len(images_by_style["real"]) < MIN_CLIENTS:
         return None
     sets = {name: torch.stack(images) for name, images in images_by_style.items()}
     return sets, sets.pop("other")
@@ -96,7 +96,7 @@ def _singles(items: Sequence[Trial]) -> list[Trial]:
 
 
 def _figures(images_by_style: Mapping[str, Tensor], other: Tensor, networks: MetricNetworks) -> dict[str, float]:
-    found, reference = {"n": float(len(other))}, networks.fitted(other)
+    figures, reference = {"n": float(len(other))}, networks.fitted(other)
     extractor = networks.extractor
     paired: dict[str, list[float]] = {}
     for name, images in images_by_style.items():
@@ -108,12 +108,12 @@ def _figures(images_by_style: Mapping[str, Tensor], other: Tensor, networks: Met
         scores |= inception_score(generated, extractor)
         for key in METRICS:
             low, high = scores[key].measured.ci95 or (None, None)
-            found |= Interval(scores[key].value, low, high, len(images)).named(f"{name}_{key}")
+            figures |= Interval(scores[key].value, low, high, len(images)).named(f"{name}_{key}")
         if name != "real":
             paired[name] = psnr_per_image(images, images_by_style["real"]).clamp_max(EXACT_DB).tolist()
-            found |= mean_interval(paired[name]).named(f"{name}_psnr")
+            figures |= mean_interval(paired[name]).named(f"{name}_psnr")
     lead = [sample - client for sample, client in zip(paired["sample"], paired["client"], strict=True)]
-    return found | mean_interval(lead).named("lead")
+    return figures | mean_interval(lead).named("lead")
 
 
 def table_iv(facts: Mapping[str, float]) -> tuple[str, ...]:
@@ -122,12 +122,12 @@ def table_iv(facts: Mapping[str, float]) -> tuple[str, ...]:
     for role in ("third_party", "client"):
         if f"{role}_n" not in facts:
             continue
-        who, n = role.replace("_", " "), f"{facts[f'{role}_n']:.0f}"
-        for what, description in _GENERATED.items():
-            keys = {f"{role}_{what}_{key}": name for key, name in _METRIC_NAMES.items()}
-            known = ", ".join(f"{name} {interval(facts, key)}" for key, name in keys.items() if key in facts)
-            lines.append(f"{n} {description.format(who)}: {known}")
-        lines.append(f"{who}: lead of a sample's style over its client's {interval(facts, f'{role}_lead')} dB")
+        adversary, n = role.replace("_", " "), f"{facts[f'{role}_n']:.0f}"
+        for source, description in _GENERATED.items():
+            keys = {f"{role}_{source}_{key}": name for key, name in _METRIC_NAMES.items()}
+            metrics = ", ".join(f"{name} {interval(facts, key)}" for key, name in keys.items() if key in facts)
+            lines.append(f"{n} {description.format(adversary)}: {metrics}")
+        lines.append(f"{adversary}: lead of a sample's style over its client's {interval(facts, f'{role}_lead')} dB")
     return tuple(lines)
 
 

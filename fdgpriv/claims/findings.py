@@ -1,8 +1,8 @@
-"""Reads the findings of attacks for claims: which rows count, their verdicts, and how they are told."""
+"""Selects the findings of attacks for claims, with their verdicts and texts."""
 
 from collections.abc import Sequence
 
-from fdgpriv.claims.hypothesis import Case
+from fdgpriv.claims.claim_test import Case
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.statistics.measured import Measured
 
@@ -17,7 +17,7 @@ def rows_of(
     level: str | None = None,
     secret: str | None = None,
 ) -> list[AttackFinding]:
-    """What these attacks found, arguments as of `by_attack.no_leak_by`."""
+    """The findings of these attacks; the arguments are those of `by_attack.no_leak_by`."""
     return [
         row
         for row in case.attacks
@@ -31,34 +31,34 @@ def rows_of(
 
 
 def why(row: AttackFinding) -> str:
-    """The reason of what `wire_verdict` says."""
+    """The reason for `wire_verdict`."""
     return (row.main.why if row.main else row.reason) or "see the attack"
 
 
 def refused(row: AttackFinding) -> bool:
     """Whether nothing was attacked."""
-    return all(one.verdict == "not_applicable" for one in row.leakage.values())
+    return all(test.verdict == "not_applicable" for test in row.leakage.values())
 
 
 def by_positive_control(row: AttackFinding, image: bool) -> bool:
-    """Whether what is asked about single-image artifacts is told by the positive control of a shared artifact."""
+    """Whether the verdict on single-image artifacts is that of the positive control of a shared artifact."""
     return image and row.shared and row.level != "image"
 
 
 def wire_verdict(row: AttackFinding) -> str:
     """The verdict on the shared artifact; ``not_shared`` if it was not."""
-    return _own_verdict(row) if row.shared else "not_shared"
+    return _main_verdict(row) if row.shared else "not_shared"
 
 
-def _own_verdict(row: AttackFinding) -> str:
-    """The verdict in the client scope, or in the domain scope where the attack has no other."""
+def _main_verdict(row: AttackFinding) -> str:
+    """The verdict in the client scope, or in the domain scope if the attack has no other."""
     return row.main.verdict if row.main else "not_applicable"
 
 
 def image_verdict(row: AttackFinding) -> str:
-    """The verdict on a single-image artifact: the finding's own if it attacks one, otherwise its positive control's."""
+    """The verdict on a single-image artifact: that of the finding if it attacks one, else of its positive control."""
     if not by_positive_control(row, image=True):
-        return _own_verdict(row)
+        return _main_verdict(row)
     if row.positive_control is None or row.positive_control.succeeded is None:
         return "inconclusive"
     return "leak" if row.positive_control.succeeded else "inconclusive"
@@ -89,5 +89,5 @@ def difference_text(value: Measured) -> str:
 
 
 def _rounded(value: float) -> float:
-    """0 without a sign where the value is 0 up to rounding."""
+    """The value; 0 without a sign if it is 0 up to rounding."""
     return 0.0 if abs(value) < 1e-12 else value

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from fdgpriv.claims.by_attack import BROADER, measured_by, no_leak_by
+from fdgpriv.claims.claim_test import Case, ClaimTest, Decision, needs
 from fdgpriv.claims.findings import difference_text, finding_text, refused, wire_verdict
-from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, needs
 from fdgpriv.claims.run_comparison import Compared, RunComparison
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.statistics.interval import Interval
@@ -21,18 +21,22 @@ _LOCAL_ONLY = (
 def _compromised(case: Case) -> Decision:
     """Decided by membership inference from the model that a client receives, with FedAvg's as comparison if it was run."""
     rows = [row for row in case.attacks if _client_membership(row)]
-    found = no_leak_by("membership", on=("global_model",), by=("client",))(case)
+    decision = no_leak_by("membership", on=("global_model",), by=("client",))(case)
     comparisons = [
-        f"{run.spec}{_trained(run)}: {finding_text(one.theirs)}; "
-        f"this run{_trained(case)} minus it: {difference_text(one.difference)}"
+        f"{run.spec}{_trained(run)}: {finding_text(pair.theirs)}; "
+        f"this run{_trained(case)} minus it: {difference_text(pair.difference)}"
         for run in case.other_runs
         if run.method == "fedavg"
-        for one in _compared(run)
+        for pair in _compared(run)
     ]
     evidence = (*map(finding_text, rows), *comparisons, *((_LOCAL_ONLY,) if rows else ()))
     compared = any(run.method == "fedavg" and run.settings.get("network") == "inception" for run in case.other_runs)
-    reason = found.reason if compared else f"{found.reason}; to compare with FedAvg on the same network: {_WITH_FEDAVG}"
-    return replace(found, reason=reason, evidence=evidence)
+    reason = (
+        decision.reason
+        if compared
+        else f"{decision.reason}; to compare with FedAvg on the same network: {_WITH_FEDAVG}"
+    )
+    return replace(decision, reason=reason, evidence=evidence)
 
 
 def _random_keys(case: Case) -> Decision:
@@ -85,7 +89,7 @@ def _client_membership(row: AttackFinding) -> bool:
 
 
 def _compared(run: RunComparison) -> list[Compared]:
-    return [one for one in run.compared if _client_membership(one.mine) and _client_membership(one.theirs)]
+    return [pair for pair in run.compared if _client_membership(pair.mine) and _client_membership(pair.theirs)]
 
 
 def _trained(run: Case | RunComparison) -> str:
@@ -95,12 +99,12 @@ def _trained(run: Case | RunComparison) -> str:
 
 
 def _identifier(case: Case) -> Decision:
-    """Decided against the claim by a leak; that nothing leaks is no merit of embeddings unless FedAvg's update leaks."""
-    found = no_leak_by("gradient_inversion", "label_histogram", on=("model_update",))(case)
-    if found.verdict != "supported":
-        return found
-    return found.undecided(
-        f"{found.reason}; embeddings are the reason only if FedAvg's update leaks, which is not compared"
+    """Refuted by a leak; undecided without one, which is due to embeddings only if FedAvg's update leaks."""
+    decision = no_leak_by("gradient_inversion", "label_histogram", on=("model_update",))(case)
+    if decision.verdict != "supported":
+        return decision
+    return decision.undecided(
+        f"{decision.reason}; embeddings are the reason only if FedAvg's update leaks, which is not compared"
     )
 
 
@@ -112,8 +116,8 @@ def _unaware(case: Case) -> Decision:
     if "key_error" not in case.facts:
         return Decision("undecided", "not measured: needs a hypernetwork")
     evidence = tuple(
-        f"{what}: largest relative error {case.facts[name]:.2g}"
-        for what, name in (("the embedding", "key_error"), ("the client's update", "update_error"))
+        f"{quantity}: largest relative error {case.facts[name]:.2g}"
+        for quantity, name in (("the embedding", "key_error"), ("the client's update", "update_error"))
     )
     if case.facts["key_error"] <= _RECOVERED:
         reason = (
@@ -126,15 +130,15 @@ def _unaware(case: Case) -> Decision:
     )
 
 
-HYPOTHESES = (
-    Hypothesis(
+CLAIM_TESTS = (
+    ClaimTest(
         "H-H1",
         "Compromising a client model does not expose information about other clients, as individual embeddings remain on "
         "the server and are not interpretable.",
         "membership of client j's images from client i's model, against FedAvg and Local-only",
         _compromised,
     ),
-    Hypothesis(
+    ClaimTest(
         "H-H2",
         "Compromising a client model does not expose information about other clients",
         "participation of a domain, from one client's model",
@@ -142,7 +146,7 @@ HYPOTHESES = (
             "federations trained with and without the domain: 20 seeds of each, twenty audits of --target all --attack none"
         ),
     ),
-    Hypothesis(
+    ClaimTest(
         "H-H3",
         "client embeddings do not contain sensitive information that could be misused",
         "domain mix, label histogram and size from learned embeddings",
@@ -150,25 +154,25 @@ HYPOTHESES = (
             "the embeddings of some 30 federations of one kind, to learn a probe across them: 30 seeds at the default preset"
         ),
     ),
-    Hypothesis(
+    ClaimTest(
         "H-H4",
         "client embeddings do not contain sensitive information that could be misused",
         "membership from the model that a client receives, learned against random embeddings (redrawn after each round)",
         _random_keys,
     ),
-    Hypothesis(
+    ClaimTest(
         "H-H5",
         "maintains the privacy through client-specific embeddings as a client identifier",
         "inversion of one client's update, and the labels that it tells",
         _identifier,
     ),
-    Hypothesis(
+    ClaimTest(
         "H-H6",
         "This method ensures the server remains unaware of client-specific embeddings",
         "the update and the embedding, solved for from the hypernetwork's gradient",
         _unaware,
     ),
-    Hypothesis(
+    ClaimTest(
         "H-H7",
         "an autoencoder (Table 6) to obtain fixed (non-learnable) embeddings based on data distribution",
         "domain and labels from the embedding",

@@ -33,55 +33,57 @@ def latent_space(evaluator: Evaluator) -> dict[str, float]:
     eligible = [name for name in target.clients if len(evaluator.population.data(name)) > NEIGHBOURS]
     for i, name in enumerate(eligible[:CLIENTS]):
         rng, data = generator(evaluator.seed, 14, i), evaluator.population.data(name)
-        held = HeldImages(data.images, data.labels, target.received_model[name])
-        head, model = target.simulator.trained(held, torch.arange(len(data)), rng)
+        images = HeldImages(data.images, data.labels, target.received_model[name])
+        head, model = target.simulator.trained(images, torch.arange(len(data)), rng)
         real = latents_of(model, data.images)
-        shared = target.simulator.defense.shared(head, rng, held.received_model)
+        shared = target.simulator.defense.shared(head, rng, images.received_model)
         assert isinstance(shared, ClassifierHead)
         head = shared  # as it crosses
         synthesised, _ = target.simulator.synthesised(head, rng)
-        some = synthesised[torch.randperm(len(synthesised), generator=rng)[: len(real)]]
-        precision, recall = precision_recall(some, real)
-        by_noise = precision_recall(torch.randn(some.shape, generator=rng), real)
+        sample = synthesised[torch.randperm(len(synthesised), generator=rng)[: len(real)]]
+        precision, recall = precision_recall(sample, real)
+        noise_precision, noise_recall = precision_recall(torch.randn(sample.shape, generator=rng), real)
         mean, variance = _moments(head)
         rows.append(
             {
                 "latent_precision": precision,
                 "latent_recall": recall,
-                "noise_precision": by_noise[0],
-                "noise_recall": by_noise[1],
-                "latent_gain": precision - by_noise[0],
+                "noise_precision": noise_precision,
+                "noise_recall": noise_recall,
+                "latent_gain": precision - noise_precision,
                 "latent_mean_error": _relative(mean, real.mean(0)),
                 "latent_var_error": _relative(variance, real.var(0)),
             }
         )
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for name in rows[0] if rows else ():
-        found |= mean_interval([row[name] for row in rows]).named(name)
-    return found
+        figures |= mean_interval([row[name] for row in rows]).named(name)
+    return figures
 
 
-def precision_recall(made: Tensor, real: Tensor, neighbours: int = NEIGHBOURS) -> tuple[float, float]:
-    """The share of `made` (M, D) covered by `real` (N, D), and of `real` covered by `made`.
+def precision_recall(synthesised: Tensor, real: Tensor, neighbours: int = NEIGHBOURS) -> tuple[float, float]:
+    """The share of `synthesised` (M, D) covered by `real` (N, D), and of `real` covered by `synthesised`.
 
     A point is covered by a set if it is no farther from one of its points than that point's `neighbours`-th nearest.
     """
-    return _covered(made, real, neighbours), _covered(real, made, neighbours)
+    return _covered(synthesised, real, neighbours), _covered(real, synthesised, neighbours)
 
 
 def _covered(points: Tensor, by: Tensor, neighbours: int) -> float:
-    own = torch.cdist(by, by).sort(dim=1).values
-    reach = own[:, min(neighbours, len(by) - 1)]  # the nearest is the point itself
+    distances = torch.cdist(by, by).sort(dim=1).values
+    reach = distances[:, min(neighbours, len(by) - 1)]  # the nearest is the point itself
     return float((torch.cdist(points, by) <= reach).any(1).float().mean())
 
 
 def _moments(head: ClassifierHead) -> tuple[Tensor, Tensor]:
     """Mean and variance (p,) from PyTorch's running averages over t batches, without the initial values 0 and 1."""
     tensors = head.tensors()
-    kept = 0.9 ** float(tensors["norm.num_batches_tracked"])
-    if kept == 1:
+    initial_weight = 0.9 ** float(tensors["norm.num_batches_tracked"])
+    if initial_weight == 1:
         return tensors["norm.running_mean"], tensors["norm.running_var"]
-    return tensors["norm.running_mean"] / (1 - kept), (tensors["norm.running_var"] - kept) / (1 - kept)
+    return tensors["norm.running_mean"] / (1 - initial_weight), (tensors["norm.running_var"] - initial_weight) / (
+        1 - initial_weight
+    )
 
 
 def _relative(prediction: Tensor, truth: Tensor) -> float:

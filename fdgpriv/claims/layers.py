@@ -1,19 +1,19 @@
-"""Decides what the statistics of one BatchNorm layer tell of images, beside what those of more layers tell (LSI)."""
+"""Decides whether the statistics of a single BatchNorm layer reveal images, in comparison with more layers (LSI)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
 from fdgpriv.claims.by_attack import no_leak_by
+from fdgpriv.claims.claim_test import Case, Decision
 from fdgpriv.claims.findings import IMAGES, figure, rows_of
-from fdgpriv.claims.harder import over
-from fdgpriv.claims.hypothesis import Case, Decision
+from fdgpriv.claims.harder import lead_over
 from fdgpriv.statistics.measured import Measured
 
 _HEAD = no_leak_by("latent_inversion", on=("classifier_head",), secret=IMAGES, matters=True)
 
 
 def head_insufficient(case: Case) -> Decision:
-    """Decided by inversion of the head alone; beside it, what more layers' statistics give."""
+    """Decided by inversion of the head alone; the evidence includes inversion of more layers' statistics."""
     decision = _HEAD(case)
     return replace(decision, evidence=decision.evidence + _by_layers(case))
 
@@ -21,15 +21,15 @@ def head_insufficient(case: Case) -> Decision:
 def one_layer_insufficient(case: Case) -> Decision:
     """Decided by inversion of a client's head, whose BatchNorm layer is the only one, and of one layer of the model.
 
-    The latter is measured on models trained on one image, whose statistics tell most: that one layer suffices there says
-    nothing of clients, but that it does not, where all layers do, holds of clients all the more.
+    The latter is measured on models trained on one image, whose statistics reveal most. If one layer suffices there, this
+    says nothing about clients; if it does not although all layers do, it does not suffice for clients either.
     """
     head = _HEAD(case)
     figures, control = _swept(case)
     evidence = head.evidence + _by_layers(case)
     if head.verdict == "refuted" or not figures or control is None:
         return replace(head, evidence=evidence)
-    leads = {name: over(value, control) for name, value in figures.items()}
+    leads = {name: lead_over(value, control) for name, value in figures.items()}
     all_layers, single = leads.get("k=all"), [lead for name in _ONE_LAYER if (lead := leads.get(name)) is not None]
     if not single or all_layers is None:
         return replace(head, evidence=evidence)
@@ -56,9 +56,9 @@ def _swept(case: Case) -> tuple[Mapping[str, Measured], Measured | None]:
 
 
 def _strongest(controls: Mapping[str, Measured]) -> tuple[str, Measured | None]:
-    known = {name: m for name, m in controls.items() if m.value is not None}
-    best = max(known, key=lambda name: known[name].value or 0.0, default="")
-    return best, known.get(best)
+    with_value = {name: m for name, m in controls.items() if m.value is not None}
+    best = max(with_value, key=lambda name: with_value[name].value or 0.0, default="")
+    return best, with_value.get(best)
 
 
 # attacks on the artifacts that the paper's clients share

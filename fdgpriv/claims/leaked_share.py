@@ -25,7 +25,7 @@ def leaked_share(evaluator: Evaluator, attack: Attack) -> dict[str, float]:
     """PSNR of the insider's `attack`, a `gan`, minus its strongest control's, by the share of clients' images that leaked.
 
     The insider also holds public images of the clients' domains; targets are never among the leaked images. Figures are
-    ``leaked_PERCENT_WHOSE`` in decibels, for the style of an ``image`` or a ``client``; ``_low`` and ``_high`` are the
+    ``leaked_PERCENT_OWNER`` in decibels, for the style of an ``image`` or a ``client``; ``_low`` and ``_high`` are the
     95 % interval over clients; ``leaked_PERCENT_count`` is the median number of leaked images per client. The strongest
     control is the one over which the lead is least. {} for methods other than CCST.
     """
@@ -34,18 +34,18 @@ def leaked_share(evaluator: Evaluator, attack: Attack) -> dict[str, float]:
     insider, target = threat("insider"), evaluator.target(StyleStatistics.kind)
     if insufficient_data_reason(evaluator.population, evaluator.federation.classes, target, insider) is not None:
         return {}
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for share in SHARES:
         sizes = tuple(SIZES.values())
         adversaries = evaluator.adversaries(target, insider, sizes, leaked_share=share)
         scores, _ = evaluate_trials(attack, adversaries, (), generator(evaluator.seed, 8))
-        found[f"leaked_{100 * share:g}_count"] = median(
+        figures[f"leaked_{100 * share:g}_count"] = median(
             leaks(share, data) for data in evaluator.population.clients.values()
         )
-        for whose, size in SIZES.items():
+        for owner, size in SIZES.items():
             if size in scores:
-                found |= _lead(scores[size]).named(f"leaked_{100 * share:g}_{whose}")
-    return found
+                figures |= _lead(scores[size]).named(f"leaked_{100 * share:g}_{owner}")
+    return figures
 
 
 def _lead(scores: TrialScores) -> Interval:
@@ -53,9 +53,11 @@ def _lead(scores: TrialScores) -> Interval:
 
     Both ends are the least over all controls: a lead above 0 is one over each, and larger leads than the upper are excluded.
     """
-    own = np.asarray(scores.headline["attack"])
+    attack = np.asarray(scores.headline["attack"])
     clients = np.asarray(scores.clients)
-    leads = [mean_interval(own - scores.headline[name], clients) for name in CLIENT_CONTROLS if name in scores.headline]
+    leads = [
+        mean_interval(attack - scores.headline[name], clients) for name in CLIENT_CONTROLS if name in scores.headline
+    ]
     strongest = min(leads, key=lambda lead: lead.value or 0.0)
     ends = [lead.ends for lead in leads if lead.ends is not None]
     lower, upper = (min(end) for end in zip(*ends, strict=True)) if len(ends) == len(leads) else (None, None)

@@ -1,28 +1,28 @@
 """Privacy and cost claims of the LSI paper (Palakkadavath et al., latent space inversion)."""
 
 from fdgpriv.claims.by_attack import DESIGN, no_leak_by
+from fdgpriv.claims.claim_test import Case, ClaimRule, ClaimTest, Decision, interval, needs
 from fdgpriv.claims.findings import IMAGES
-from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, Rule, interval, needs
 from fdgpriv.claims.layers import head_insufficient, one_layer_insufficient
 from fdgpriv.claims.overhead import less_overhead
 from fdgpriv.claims.wire import no_data_crosses, statistics_layers, uploads
 from fdgpriv.statistics.interval import Interval
 
 
-def _where_trained(rule: Rule) -> Rule:
+def _where_trained(rule: ClaimRule) -> ClaimRule:
     """Restricts `rule` to runs whose heads and translator learned what they are for; otherwise undecided."""
 
     def decide(case: Case) -> Decision:
-        found = rule(case)
-        if found.verdict == "undecided" or case.shortfall is None:
-            return found
-        return Decision("undecided", case.shortfall, found.evidence)
+        decision = rule(case)
+        if decision.verdict == "undecided" or case.shortfall is None:
+            return decision
+        return Decision("undecided", case.shortfall, decision.evidence)
 
     return decide
 
 
 def _partial(case: Case) -> Decision:
-    """What later rounds send beside the classifier head of stage 1."""
+    """Layers with statistics, heads and models in clients' uploads, over all stages."""
     layers = statistics_layers(case)
     if not uploads(case):
         return Decision("undecided", "not measured: no artifacts were shared")
@@ -41,15 +41,15 @@ _CLOSE = 0.5  # precision from which synthesised latents count as quite close: h
 def _resemble(case: Case) -> Decision:
     if "latent_precision" not in case.facts:
         return Decision("undecided", "not measured: no classifier heads were shared")
-    told = {
+    figures = {
         name: interval(case.facts, name)
         for name in ("latent_precision", "latent_recall", "noise_precision", "noise_recall", "latent_gain")
     }
     evidence = (
         f"synthesised latents among real ones, {case.facts['latent_precision_n']:g} clients: "
-        f"precision {told['latent_precision']}, recall {told['latent_recall']}",
-        f"N(0, 1) among real ones: precision {told['noise_precision']}, recall {told['noise_recall']}",
-        f"precision above N(0, 1)'s: {told['latent_gain']}",
+        f"precision {figures['latent_precision']}, recall {figures['latent_recall']}",
+        f"N(0, 1) among real ones: precision {figures['noise_precision']}, recall {figures['noise_recall']}",
+        f"precision above N(0, 1)'s: {figures['latent_gain']}",
     )
     if case.facts.get("latent_gain_high", 1.0) <= _NEARER:
         return Decision(
@@ -99,82 +99,82 @@ def _translated(case: Case) -> Decision:
     return Decision("undecided", reason, evidence)
 
 
-HYPOTHESES = (
-    Hypothesis(
+CLAIM_TESTS = (
+    ClaimTest(
         "Stage 2",
         "we require local models to share only a partial set of their parameters with the server",
         "BatchNorm layers whose running statistics are uploaded over all stages, and models uploaded",
         _partial,
         "design",
     ),
-    Hypothesis(
+    ClaimTest(
         "H-L1",
         "this single layer of the model alone is insufficient to reconstruct images",
         "inversion of the classifier head alone",
         _where_trained(head_insufficient),
     ),
-    Hypothesis(
+    ClaimTest(
         "H-L2",
         "The knowledge of the batch normalization statistics from a single layer is insufficient for model inversion",
         "inversion from the head's BatchNorm statistics, and from those of one layer of a model",
         _where_trained(one_layer_insufficient),
     ),
-    Hypothesis(
+    ClaimTest(
         "all layers",
         "Exposing batch normalization statistics from every layer of the model makes it vulnerable to model inversion attacks",
         "inversion of the models with statistics of all layers, which LSI's clients upload as well",
         no_leak_by("deep_inversion", leak="supported", on=("model_state",), secret=IMAGES, matters=True),
     ),
-    Hypothesis(
+    ClaimTest(
         "H-L3",
         "the synthetic representations are quite close to the originals in the latent space",
         "precision and recall of inverted latents against real ones, compared with noise",
         _where_trained(_resemble),
     ),
-    Hypothesis(
+    ClaimTest(
         "H-L4",
         "can be pooled together to learn domain invariance between clients without compromising client privacy",
         "label histogram and domain from the head and its statistics, of which the representations are synthesised",
         _where_trained(no_leak_by("label_histogram", "domain_inference", on=("classifier_head",), broad=True)),
     ),
-    Hypothesis(
+    ClaimTest(
         "H-L5",
         "generalizes to unseen clients while preserving data privacy",
         "membership and label histogram from importance weights",
         no_leak_by("importance_membership", "label_histogram", on=("importance_weights",), broad=True),
     ),
-    Hypothesis(
+    ClaimTest(
         "H-L6",
         "without compromising client privacy",
         "whether a client took part, from the translator",
         needs("translators of federations with and without a client: 20 of each, about 20 s of stages 2 and 3 for one"),
     ),
-    Hypothesis(
+    ClaimTest(
         "H-L7",
         "are not available at the server. So, we replace them with the batch normalization statistics from the only "
         "classifier layer",
         "error of the uploaded BatchNorm statistics against the true moments of z",
         _where_trained(_withheld),
     ),
-    Hypothesis(
+    ClaimTest(
         "H-L8",
         "jeopardize privacy by sharing statistics of client data between themselves. Our solution addresses this problem",
         "another client's latent moments from the translator that each client is sent",
         _where_trained(_translated),
     ),
-    Hypothesis(
+    ClaimTest(
         "abstract",
         "enables better client privacy",
         "the same secrets from what LSI's clients share and from what those of the methods it is compared with share",
         needs("a common measure of leakage from different artifacts, which no paired comparison of two methods gives"),
     ),
-    Hypothesis(
+    ClaimTest(
         "messages",
         "without sharing actual client data",
         "whether anything that clients send is an image, or as much as one",
         no_data_crosses,
     ),
-    Hypothesis(
+    ClaimTest(
         "H-L9",
         "less communication overhead",
         "bytes of a client in each direction, importance weights included, over the rounds of Table V, against FedDG-GA and "

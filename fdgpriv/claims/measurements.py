@@ -26,15 +26,15 @@ GENERATED = (equal_numbers, leaked_share)  # with a generator of images
 _FACTS = TypeAdapter(dict[str, Annotated[float, Field(allow_inf_nan=False)]])
 
 
-class Facts(NamedTuple):
+class MeasuredFacts(NamedTuple):
     """Figures by name, and one line for each measurement that failed."""
 
     figures: dict[str, float]
     failures: list[str]
 
 
-def facts(evaluator: Evaluator, folder: Path, attacks: Sequence[str] = ()) -> Facts:
-    """The figures, read from ``facts.json`` in `folder`, or measured and, where no measurement failed, written there.
+def facts(evaluator: Evaluator, folder: Path, attacks: Sequence[str] = ()) -> MeasuredFacts:
+    """The figures, read from ``facts.json`` in `folder`, or measured, and written there if no measurement failed.
 
     Args:
         evaluator: Of a trained run.
@@ -44,21 +44,21 @@ def facts(evaluator: Evaluator, folder: Path, attacks: Sequence[str] = ()) -> Fa
     """
     file = folder / "facts.json"
     if file.is_file():
-        return Facts(read_json(file, _FACTS), [])
-    named = [fields for part, fields in map(Attack.described, attacks) if part.name() == "gan"]
-    generator = Attack.named("gan").configured(named[0] if named else {})
+        return MeasuredFacts(read_json(file, _FACTS), [])
+    gan_fields = [fields for part, fields in map(Attack.described, attacks) if part.name() == "gan"]
+    generator = Attack.named("gan").configured(gan_fields[0] if gan_fields else {})
     measurements = [partial(measure, evaluator) for measure in MEASURED]
     measurements += [partial(generate, evaluator, generator) for generate in GENERATED]
-    found = Facts({}, [])
+    measured = MeasuredFacts({}, [])
     for measurement in measurements:
         figures = attempt(partial(_measured, measurement))
         if isinstance(figures, Failed):
-            found.failures.append(f"measurement {measurement.func.__name__}: {figures.line}")
+            measured.failures.append(f"measurement {measurement.func.__name__}: {figures.line}")
         else:
-            found.figures.update(figures)
-    if not found.failures:
-        write_json(file, _FACTS.dump_json(found.figures))
-    return found
+            measured.figures.update(figures)
+    if not measured.failures:
+        write_json(file, _FACTS.dump_json(measured.figures))
+    return measured
 
 
 def _measured(measurement: Callable[[], object]) -> dict[str, float]:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.claims.by_attack import WITHOUT_LEAKED_IMAGES, excluding_nothing, no_leak_by
+from fdgpriv.claims.claim_test import Case, ClaimTest, Decision, interval, needs
 from fdgpriv.claims.colour import no_leak_beyond_colour
 from fdgpriv.claims.equal_numbers import table_iv
 from fdgpriv.claims.findings import IMAGES, refused, rows_of, wire_verdict
 from fdgpriv.claims.harder import harder_for_many
-from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, interval, needs
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.statistics.interval import Interval
 from fdgpriv.statistics.paired import LEVEL
@@ -58,41 +58,40 @@ def _conceals(case: Case) -> Decision:
         f"difference {interval(case.facts, f'presence_lead_{m}')}"
         for m in counts
     )
-    few, most = counts[0], counts[-1]
-    if (p := _presence(case, most)) <= LEVEL:
-        reason = f"with {most} clients, the global style reveals that one took part"
+    fewest, largest = counts[0], counts[-1]
+    if (p := _presence_p(case, largest)) <= LEVEL:
+        reason = f"with {largest} clients, the global style reveals that one took part"
         return Decision("refuted", reason, evidence, p, leak=True)
-    if _presence(case, few) > LEVEL:
+    if _presence_p(case, fewest) > LEVEL:
         return Decision(
-            "undecided", f"inconclusive: not even with {few} clients is a client's presence found", evidence
+            "undecided", f"inconclusive: not even with {fewest} clients is a client's presence found", evidence
         )
-    if case.facts.get(f"presence_{most}_high", 1.0) > 0.5 + _RELEVANT:
-        reason = f"inconclusive: with {most} clients, an AUC above {0.5 + _RELEVANT} is not excluded"
+    if case.facts.get(f"presence_{largest}_high", 1.0) > 0.5 + _RELEVANT:
+        reason = f"inconclusive: with {largest} clients, an AUC above {0.5 + _RELEVANT} is not excluded"
         return Decision("undecided", reason, evidence)
-    reason = (
-        f"with {most} clients, an AUC above {0.5 + _RELEVANT} is excluded, by an attack that finds a client with {few}"
-    )
+    excluded = f"an AUC above {0.5 + _RELEVANT} is excluded"
+    reason = f"with {largest} clients, {excluded}, by an attack that finds a client with {fewest}"
     return Decision("supported", reason, evidence)
 
 
-def _presence(case: Case, clients: int) -> float:
-    """The p of finding one of so many clients better than by guessing and than who looks for another."""
-    found, lead = (Interval.read(case.facts, f"{name}_{clients}") for name in ("presence", "presence_lead"))
-    return max(found.p_above(0.5), lead.p_above())
+def _presence_p(case: Case, clients: int) -> float:
+    """The p that a client among `clients` is detected better than by chance and than by the control."""
+    presence, lead = (Interval.read(case.facts, f"{name}_{clients}") for name in ("presence", "presence_lead"))
+    return max(presence.p_above(0.5), lead.p_above())
 
 
 def _labels_concealed(case: Case) -> Decision:
-    """Decided for the claim where a client's style tells no labels: the global style is computed from such styles."""
-    found = no_leak_by("label_histogram", on=_STYLE)(case)
-    if found.verdict != "refuted":
-        return found
-    return found.undecided(
+    """Supported if clients' styles reveal no labels, as the global style is computed from them."""
+    decision = no_leak_by("label_histogram", on=_STYLE)(case)
+    if decision.verdict != "refuted":
+        return decision
+    return decision.undecided(
         "a client's style tells its labels; whether the global style, computed from all of them, does is not measured"
     )
 
 
 def _no_additional_risk(case: Case) -> Decision:
-    """Decided against the claim by a leak of the style where the same adversary is excluded to learn the secret from the model.
+    """Refuted if the style leaks a secret whose leak from the model to the same adversary is excluded.
 
     A secret that attacks on the model are too weak for, or do not look for, is not compared.
     """
@@ -105,8 +104,8 @@ def _no_additional_risk(case: Case) -> Decision:
             of_model.setdefault((row.secret, row.threat.role), []).append(row)
     rows = rows_of(case, _OF_STYLE, _STYLE, WITHOUT_LEAKED_IMAGES)
     by_style = {(row.secret, row.threat.role) for row in rows if wire_verdict(row) == "leak"}
-    by_model = {asked for asked, found in of_model.items() if any(wire_verdict(row) == "leak" for row in found)}
-    if added := {asked for asked in by_style if _excluded(of_model.get(asked, []))}:
+    by_model = {key for key, findings in of_model.items() if any(wire_verdict(row) == "leak" for row in findings)}
+    if added := {key for key in by_style if _excluded(of_model.get(key, []))}:
         return replace(decision, reason=f"the style leaks what the model does not: {_secrets(added)}")
     if unknown := by_style - by_model:
         reason = f"inconclusive: the style leaks {_secrets(unknown)}, and whether the model does is not established"
@@ -125,68 +124,68 @@ def _secrets(pairs: Iterable[tuple[str, str]]) -> str:
 
 def _abstract(case: Case) -> Decision:
     """Decided by leaks from client styles; the evidence compares images generated from client and single-image styles."""
-    found = no_leak_by(*("gan", "style_inversion"), on=_STYLE, by=WITHOUT_LEAKED_IMAGES, secret=IMAGES, matters=True)(
-        case
-    )
-    return replace(found, evidence=found.evidence + table_iv(case.facts))
+    decision = no_leak_by(
+        *("gan", "style_inversion"), on=_STYLE, by=WITHOUT_LEAKED_IMAGES, secret=IMAGES, matters=True
+    )(case)
+    return replace(decision, evidence=decision.evidence + table_iv(case.facts))
 
 
-HYPOTHESES = (
-    Hypothesis(
+CLAIM_TESTS = (
+    ClaimTest(
         "H-P1",
         "abstracted to ensure that it cannot be employed to reconstruct the original dataset",
         "reconstruction from client styles, and from equally many single-image styles",
         _abstract,
     ),
-    Hypothesis(
+    ClaimTest(
         "H-P2",
         "the global style conceals client-specific data and class-level information",
         "whether a client took part, from the global style",
         _conceals,
     ),
-    Hypothesis(
+    ClaimTest(
         "H-P3",
         "the global style conceals client-specific data and class-level information",
         "the label histogram from the client styles that the global style is computed from",
         _labels_concealed,
     ),
-    Hypothesis(
+    ClaimTest(
         "H-P4",
         "only one image that can be reconstructed for one client, i.e., no distinguishable images reflecting different classes",
         "several images of different classes from one client's style, each against the client's images of its class",
         needs("an attack that draws images of different classes from one style, which is not built"),
     ),
-    Hypothesis(
+    ClaimTest(
         "messages",
         "does not allow any cross-sharing mechanism between two arbitrary clients",
         "artifacts passed on from client to client",
         _cross_sharing,
     ),
-    Hypothesis(
+    ClaimTest(
         "H-P5",
         "does not introduce additional security risks",
         "attacks on the style, beside those on the model alone",
         _no_additional_risk,
     ),
-    Hypothesis(
+    ClaimTest(
         "mitigates",
         "it mitigates attack threats compared to the sample-level",
         "leads of attacks on a client's style, against those on single images' styles",
         harder_for_many("gan", "style_inversion", "style_membership"),
     ),
-    Hypothesis(
+    ClaimTest(
         "H-P6",
         "effectively preserving client privacy and sensitive information",
         "membership in the client style, which is sent once",
         no_leak_by("style_membership", on=_STYLE, broad=True),
     ),
-    Hypothesis(
+    ClaimTest(
         "H-P7",
         "interpolation-style transfer offers stronger privacy protection than cross-local style transfer",
         "identifying the source of a stylised image, PARDON against CCST",
         needs("an attack on stylised images, which are not shared: in PARDON all have one style, in CCST one client's"),
     ),
-    Hypothesis(
+    ClaimTest(
         "H-P8",
         "if the adversary can acquire a sample-level style vector (i.e., single style as in CCST), they can reconstruct "
         "the content of the image",

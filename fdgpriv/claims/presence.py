@@ -16,14 +16,14 @@ from fdgpriv.targets.style import StyleSimulator
 from fdgpriv.utils.seeds import generator
 
 FEDERATIONS = 24  # with the client, and as many without, for training and for evaluation
-EVALUATED = 9  # clients at most
-FEWEST = 2  # clients; the positive control
-MOST = 2 / 3  # share of clients in the largest federation; the others are substitutes
+MAX_EVALUATED = 9  # clients
+MIN_CLIENTS = 2  # the positive control
+MAX_SHARE = 2 / 3  # share of clients in the largest federation; the others are substitutes
 
 Federations = tuple[
     np.ndarray, np.ndarray
 ]  # interpolation styles of federations (N, D), and whether the client took part (N,)
-Blend = Callable[[Sequence[StyleStatistics]], InterpolationStyle]
+Interpolation = Callable[[Sequence[StyleStatistics]], InterpolationStyle]
 
 
 def presence(evaluator: Evaluator) -> dict[str, float]:
@@ -36,7 +36,7 @@ def presence(evaluator: Evaluator) -> dict[str, float]:
     for another client of the domain, whose style does not distinguish these federations; ``presence_lead_m`` is the mean of
     both's difference, by pairs of one client. {} if no interpolation style was shared, or there are too few clients.
     """
-    blend: Blend | None = getattr(evaluator.method, "interpolation", None)
+    blend: Interpolation | None = getattr(evaluator.method, "interpolation", None)
     if not evaluator.transcript.crossed(InterpolationStyle.kind) or blend is None or evaluator.recorded_styles is None:
         return {}
     target, population = evaluator.target(StyleStatistics.kind), evaluator.population
@@ -49,69 +49,71 @@ def presence(evaluator: Evaluator) -> dict[str, float]:
             continue
         styles[name] = simulator.make(HeldImages(data.images, data.labels), torch.arange(len(data)), rng)
     domain = {name: population.main_domain(name) for name in styles}
-    peers = {name: [o for o in styles if o != name and domain[o] == domain[name]] for name in target.clients}
+    peers = {name: [p for p in styles if p != name and domain[p] == domain[name]] for name in target.clients}
     eligible = [name for name in target.clients if len(peers[name]) > 1]
-    count_evaluated = min(EVALUATED, len(eligible))
+    count_evaluated = min(MAX_EVALUATED, len(eligible))
     evaluated = [eligible[i * len(eligible) // count_evaluated] for i in range(count_evaluated)]
-    most = int(MOST * len(target.clients))
-    if most < FEWEST or len(evaluated) < 2:
+    largest = int(MAX_SHARE * len(target.clients))
+    if largest < MIN_CLIENTS or len(evaluated) < 2:
         return {}
-    public = _public(evaluator, simulator, rng)
-    everywhere = [style for some in public.values() for style in some]
-    found: dict[str, float] = {}
-    for count in sorted({FEWEST, most}):
+    public = _public_styles(evaluator, simulator, rng)
+    public_of_all_domains = [style for of_domain in public.values() for style in of_domain]
+    figures: dict[str, float] = {}
+    for count in sorted({MIN_CLIENTS, largest}):
         present: list[float] = []
         absent: list[float] = []
         for name in evaluated:
-            other, *substitutes = [styles[o] for o in peers[name]]
-            fill = [styles[o] for o in styles if o != name]
-            tested = _federations(styles[name], substitutes, fill, count, blend, rng)
-            for sought, areas in ((styles[name], present), (other, absent)):
-                simulated = _federations(sought, public[domain[name]], everywhere, count, blend, rng)
-                areas.append(_area(simulated, tested))
-        found |= mean_interval(present).named(f"presence_{count}") | mean_interval(absent).named(f"absent_{count}")
-        found |= mean_interval(np.subtract(present, absent)).named(f"presence_lead_{count}")
-    return found
+            control, *substitutes = [styles[peer] for peer in peers[name]]
+            others = [styles[other] for other in styles if other != name]
+            evaluated_federations = _federations(styles[name], substitutes, others, count, blend, rng)
+            for sought, aucs in ((styles[name], present), (control, absent)):
+                simulated = _federations(sought, public[domain[name]], public_of_all_domains, count, blend, rng)
+                aucs.append(_auc(simulated, evaluated_federations))
+        figures |= mean_interval(present).named(f"presence_{count}") | mean_interval(absent).named(f"absent_{count}")
+        figures |= mean_interval(np.subtract(present, absent)).named(f"presence_lead_{count}")
+    return figures
 
 
-def _area(simulated: Federations, tested: Federations) -> float:
-    """AUC on `tested` of a linear discriminant fitted to `simulated`."""
+def _auc(simulated: Federations, evaluated: Federations) -> float:
+    """AUC on `evaluated` of a linear discriminant fitted to `simulated`."""
     probe = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(*simulated)
-    return float(roc_auc_score(tested[1], probe.decision_function(tested[0])))
+    return float(roc_auc_score(evaluated[1], probe.decision_function(evaluated[0])))
 
 
 def _federations(
-    own: StyleStatistics,
+    style: StyleStatistics,
     peers: Sequence[StyleStatistics],
     others: Sequence[StyleStatistics],
     count: int,
-    blend: Blend,
+    blend: Interpolation,
     rng: torch.Generator,
 ) -> Federations:
-    """Interpolation styles of FEDERATIONS federations of `count` clients with `own`, and of as many with a peer instead.
+    """Interpolation styles of FEDERATIONS federations of `count` clients with `style`, and of as many with a peer instead.
 
     The remaining clients, from `others`, are the same for both.
     """
-    rows, inside = [], []
+    rows, contains_style = [], []
     for _ in range(FEDERATIONS):
         peer = peers[int(torch.randint(len(peers), (), generator=rng))]
-        rest = [style for style in others if style is not peer]
-        drawn = [rest[i] for i in torch.randperm(len(rest), generator=rng)[: count - 1].tolist()]
-        for one in (own, peer):
-            blended = blend([*drawn, one])
+        rest = [other for other in others if other is not peer]
+        sample = [rest[i] for i in torch.randperm(len(rest), generator=rng)[: count - 1].tolist()]
+        for member in (style, peer):
+            blended = blend([*sample, member])
             rows.append(torch.cat([blended.mean, blended.std]))
-            inside.append(one is own)
+            contains_style.append(member is style)
     stacked: Tensor = torch.stack(rows).double()
-    return stacked.numpy(), np.array(inside)
+    return stacked.numpy(), np.array(contains_style)
 
 
-def _public(evaluator: Evaluator, simulator: StyleSimulator, rng: torch.Generator) -> dict[int, list[StyleStatistics]]:
+def _public_styles(
+    evaluator: Evaluator, simulator: StyleSimulator, rng: torch.Generator
+) -> dict[int, list[StyleStatistics]]:
     """By domain, simulated styles of clients with public images of that domain, of the median client size."""
     sizes = sorted(len(data) for data in evaluator.population.clients.values())
-    found = {}
+    styles = {}
     for d, part in enumerate(evaluator.population.auxiliary.values()):
-        held = HeldImages(part.images, part.labels)
+        images = HeldImages(part.images, part.labels)
         count = min(len(part) // 2, sizes[len(sizes) // 2])
         draws = [torch.randperm(len(part), generator=rng)[:count] for _ in range(2 * len(sizes))]
-        found[d] = [simulator.make(held, index, rng) for index in draws]
-    return found
+        styles[d] = [simulator.make(images, index, rng) for index in draws]
+    return styles

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fdgpriv.artifacts.style import StyleStatistics
-from fdgpriv.claims.by_attack import BROADER, excluding_nothing, together
+from fdgpriv.claims.by_attack import BROADER, excluding_nothing, simes_p
+from fdgpriv.claims.claim_test import Case, Decision
 from fdgpriv.claims.findings import difference_text, figure, refused, why, wire_verdict
-from fdgpriv.claims.hypothesis import Case, Decision
 from fdgpriv.claims.run_comparison import Compared, RunComparison
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.statistics.measured import Measured
@@ -23,75 +23,76 @@ _RUNS = "--method stablefdg:received=0 stablefdg stablefdg:received=3"
 
 def more_received(case: Case) -> Decision:
     """Refuted if a style leaks in the run with three styles, as three clients are then exposed."""
-    mine = case.settings.get("received")
-    other = case.run_with(received=3 if mine == 1 else 1)
+    received = case.settings.get("received")
+    other = case.run_with(received=3 if received == 1 else 1)
     none = case.run_with(received=0)
-    if mine == 0 and other and case.run_with(received=3):
+    if received == 0 and other and case.run_with(received=3):
         return Decision(
             "undecided", "decided by the other two runs; this run passes no styles on and is the negative control"
         )
-    if mine not in (1, 3) or other is None or none is None:
+    if received not in (1, 3) or other is None or none is None:
         return Decision("undecided", f"not measured: needs three runs in one report: {_RUNS}")
-    three, one = (case, other) if mine == 3 else (other, case)
+    three, one = (case, other) if received == 3 else (other, case)
     relayed = "; ".join(f"received={n}: {_passed_on(run)}" for n, run in ((0, none), (1, one), (3, three)))
-    found = _readings(other, mine == 3)
-    if not found:
+    pairs = _paired_findings(other, received == 3)
+    if not pairs:
         return Decision(
             "undecided", "not measured: needs attacks by a client on the styles that it received", (relayed,)
         )
-    return _decided(found, (relayed, *map(_comparison_text, found)))
+    return _decided(pairs, (relayed, *map(_comparison_text, pairs)))
 
 
-def _decided(found: Sequence[Compared], evidence: tuple[str, ...]) -> Decision:
+def _decided(pairs: Sequence[Compared], evidence: tuple[str, ...]) -> Decision:
     """Decision from findings with three styles received, `mine`, and with one, `theirs`."""
-    p = together(row.main.p for one in found for row in (one.mine, one.theirs) if row.main and not row.recovers)
-    if leaks := [one for one in found if wire_verdict(one.mine) == "leak"]:
-        more = any(wire_verdict(one.theirs) != "leak" or one.rises for one in leaks)
-        each = "more of each than with one" if more else "as much of each as with one"
+    p = simes_p(row.main.p for pair in pairs for row in (pair.mine, pair.theirs) if row.main and not row.recovers)
+    if leaks := [pair for pair in pairs if wire_verdict(pair.mine) == "leak"]:
+        leaks_more = any(wire_verdict(pair.theirs) != "leak" or pair.rises for pair in leaks)
+        comparison = "more of each than with one" if leaks_more else "as much of each as with one"
         return Decision(
             "refuted",
-            f"a client that receives three styles infers secrets of three clients, {each}",
+            f"a client that receives three styles infers secrets of three clients, {comparison}",
             evidence,
             p,
             leak=True,
         )
-    if any(wire_verdict(one.theirs) == "leak" for one in found):
+    if any(wire_verdict(pair.theirs) == "leak" for pair in pairs):
         return Decision(
             "undecided",
             "inconclusive: one style leaks if one is received, but none is found to leak if three are",
             evidence,
             p,
         )
-    if unsure := [one.mine for one in found if wire_verdict(one.mine) != "no_leak_found"]:
+    if unsure := [pair.mine for pair in pairs if wire_verdict(pair.mine) != "no_leak_found"]:
         return Decision("undecided", f"inconclusive: {why(unsure[0])}", evidence, p)
-    if any(one.rises for one in found):
+    if any(pair.rises for pair in pairs):
         return Decision(
             "undecided", "inconclusive: no leak found, but the figures rise with the number of styles", evidence, p
         )
-    if unused := excluding_nothing(one.mine for one in found):
+    if unused := excluding_nothing(pair.mine for pair in pairs):
         reason = f"inconclusive: no leak found, but {' and '.join(unused)} found nothing to use, which excludes no leak"
         return Decision("undecided", reason, evidence, p)
     reason = f"no leak found from three styles, nor higher figures than from one{BROADER}"
     return Decision("undecided", reason, evidence, p)
 
 
-def _readings(other: RunComparison, three: bool) -> list[Compared]:
+def _paired_findings(other: RunComparison, three: bool) -> list[Compared]:
     """Paired findings with three and with one style; `three`: the current run has three, and `other` has one."""
     pairs = [
         pair if three else pair.swapped()
         for pair in other.compared
         if _by_client(pair.mine) and _by_client(pair.theirs)
     ]
-    return [replace(one, difference=_OF_FEATURES) if one.mine.headline == "max_abs_error" else one for one in pairs]
+    return [replace(pair, difference=_OF_FEATURES) if pair.mine.headline == "max_abs_error" else pair for pair in pairs]
 
 
-def _comparison_text(one: Compared) -> str:
+def _comparison_text(pair: Compared) -> str:
     three, single = (
-        f"{figure(row.metrics[row.headline])} ({wire_verdict(row).replace('_', ' ')})" for row in (one.mine, one.theirs)
+        f"{figure(row.metrics[row.headline])} ({wire_verdict(row).replace('_', ' ')})"
+        for row in (pair.mine, pair.theirs)
     )
     return (
-        f"{one.mine.attack} by client, {one.mine.headline}: three styles {three}, one style {single}; "
-        f"three minus one {difference_text(one.difference)}, one training of each"
+        f"{pair.mine.attack} by client, {pair.mine.headline}: three styles {three}, one style {single}; "
+        f"three minus one {difference_text(pair.difference)}, one training of each"
     )
 
 

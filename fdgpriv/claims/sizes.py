@@ -1,4 +1,4 @@
-"""Sizes that claims about communication compare with: of one image, and of FedAvg's model on the same network."""
+"""Sizes to which claims about communication refer: of one image, and of FedAvg's model on the same network."""
 
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.parameters import ModelState
@@ -13,11 +13,11 @@ COMPARED_WITH_FEDAVG = ("stablefdg", "lsi")  # methods whose papers count commun
 def sizes(evaluator: Evaluator) -> dict[str, float]:
     """``image_numbers`` in one image; ``fedavg_bytes`` of FedAvg's model, for methods that are compared with it."""
     side = evaluator.federation.image_size
-    found = {"image_numbers": 3.0 * side * side}
+    figures = {"image_numbers": 3.0 * side * side}
     if evaluator.method.name() in COMPARED_WITH_FEDAVG:
         buffers = getattr(evaluator.method, "buffers", "share")
-        found["fedavg_bytes"] = float(fedavg_bytes(evaluator.federation, buffers))
-    return found
+        figures["fedavg_bytes"] = float(fedavg_bytes(evaluator.federation, buffers))
+    return figures
 
 
 def fedavg_bytes(federation: Federation, buffers: str = "share") -> int:

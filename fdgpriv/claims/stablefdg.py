@@ -2,7 +2,7 @@
 
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.claims.by_attack import DESIGN, measured_by, no_leak_by
-from fdgpriv.claims.hypothesis import Case, Decision, Hypothesis, Word
+from fdgpriv.claims.claim_test import Case, ClaimTest, ClaimVerdict, Decision
 from fdgpriv.claims.received import more_received
 from fdgpriv.claims.wire import numbers, total, uploads
 from fdgpriv.results.attack_finding import AttackFinding, RoundsPoint
@@ -55,7 +55,7 @@ def _communication(case: Case) -> Decision:
         f"bytes that a client uploads in a round: {model:,.0f} of the model, {style:,.0f} of its style; "
         f"FedAvg's model on the same network {fedavg:,.0f}",
     )
-    verdict: Word = "supported" if extra <= CLAIMED_EXTRA else "refuted"
+    verdict: ClaimVerdict = "supported" if extra <= CLAIMED_EXTRA else "refuted"
     return Decision(verdict, f"{extra:.3%} more than FedAvg", evidence)
 
 
@@ -76,7 +76,7 @@ def _length(case: Case) -> Decision:
 
 
 def _sent_again(case: Case) -> Decision:
-    """What several rounds' styles tell of membership, beside the statement that they are sent in each round."""
+    """Membership from one and several rounds of styles, as evidence on the statement that they are sent in each round."""
     rows = [row for row in case.attacks if row.attack == "style_membership" and row.rounds]
     if not rows:
         why = "needs style_membership by an adversary that sees all rounds, on at least two rounds of the same clients' styles"
@@ -89,9 +89,9 @@ def _sent_again(case: Case) -> Decision:
         f"membership in a client's own styles {'leaks' if leaks else 'is not found'}",
         f"{'better' if any(_rises(point) for _, point in points) else 'not better'} from more rounds than from one",
     ]
-    evidence = tuple(_over_rounds(*one) for one in points if one[1].rounds in (1, one[0].rounds[-1].rounds))
-    told = f"{_listed(read)} of {rounds_shared} rounds read together: {', '.join(effects)}"
-    return Decision("undecided", f"{DESIGN}: {told}", evidence)
+    evidence = tuple(_over_rounds(row, point) for row, point in points if point.rounds in (1, row.rounds[-1].rounds))
+    effect = f"{_listed(read)} of {rounds_shared} rounds read together: {', '.join(effects)}"
+    return Decision("undecided", f"{DESIGN}: {effect}", evidence)
 
 
 def _rises(point: RoundsPoint) -> bool:
@@ -115,54 +115,54 @@ def _ends(ci: tuple[float, float] | None) -> str:
     return "" if ci is None else f" [{ci[0]:.2g}, {ci[1]:.2g}]"
 
 
-HYPOTHESES = (
-    Hypothesis(
+CLAIM_TESTS = (
+    ClaimTest(
         "H-S0",
         "inherent clustering of samples based on their domains in the style-space, regardless of their labels",
         "silhouette and nearest-neighbour purity of single images' styles at the shared layer, by domain and by class "
         "within a domain",
         _clustering,
     ),
-    Hypothesis(
+    ClaimTest(
         "H-S1",
         "label information is not contained in the style statistics",
         "balanced accuracy of a linear probe on single images' styles at the shared layer, against controls, with the "
         "last layer as positive control",
         no_leak_by("class_probe", image=True, on=_STYLES),
     ),
-    Hypothesis(
+    ClaimTest(
         "H-S2",
         "label information is not contained in the style statistics",
         "the client's label histogram, by regression on its style over simulated clients",
         no_leak_by("label_histogram", on=_STYLES),
     ),
-    Hypothesis(
+    ClaimTest(
         "H-S3",
         "representing the domain identity of the n-th client in the style-space",
         "the client's domain from its style",
         measured_by("domain_inference", on=_STYLES),
         "design",
     ),
-    Hypothesis(
+    ClaimTest(
         "H-S4",
         "resolving privacy issues",
         "membership of one image in a client's style, by client size; exact recovery of the styles of one or two images",
         no_leak_by("style_membership", "exact_recovery", on=_STYLES, broad=True),
     ),
-    Hypothesis(
+    ClaimTest(
         "H-S5",
         "In each FL round, the clients first download the global model from the server and perform style sharing",
         "membership from 1, 2, 5, 17 and all recorded rounds of one client's styles",
         _sent_again,
         "design",
     ),
-    Hypothesis(
+    ClaimTest(
         "H-S6",
         "resolving privacy issues",
         "attacks by a client that receives 0, 1 or 3 other clients' styles (App. E.2)",
         more_received,
     ),
-    Hypothesis(
+    ClaimTest(
         "Table 6",
         "StableFDG requires 0.45 % more communication load compared to FedAvg for sharing the attention module and style "
         "statistics",
@@ -170,7 +170,7 @@ HYPOTHESES = (
         "network",
         _communication,
     ),
-    Hypothesis(
+    ClaimTest(
         "E.2",
         "the vector length of the style information is 128",
         "numbers in a style on the wire, by channels of its layer (128 is twice ResNet-18's 64)",

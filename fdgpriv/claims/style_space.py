@@ -31,15 +31,15 @@ def style_space(evaluator: Evaluator) -> dict[str, float]:
     if not len(several):
         return {}
     points = (points - points.mean(0)) / (points.std(0) + 1e-8)
-    found = {f"domain_{name}": value for name, value in _clustered(points, domain).items()}
+    figures = {f"domain_{name}": value for name, value in _clustered(points, domain).items()}
     within = [_clustered(points[domain == d], label[domain == d]) for d in several.tolist()]
     weights = counts[several] / counts[several].sum()
     for name in ("silhouette", "purity", "chance"):
-        found[f"class_{name}"] = sum(w * part[name] for w, part in zip(weights.tolist(), within, strict=True))
+        figures[f"class_{name}"] = sum(w * part[name] for w, part in zip(weights.tolist(), within, strict=True))
     for name, images in (("domain", len(points)), ("class", int(counts[several].sum()))):
-        chance = found[f"{name}_chance"]
-        found[f"{name}_chance_se"] = (chance * (1 - chance) / images) ** 0.5
-    return found
+        chance = figures[f"{name}_chance"]
+        figures[f"{name}_chance_se"] = (chance * (1 - chance) / images) ** 0.5
+    return figures
 
 
 def _clustered(points: Tensor, labels: Tensor) -> dict[str, float]:

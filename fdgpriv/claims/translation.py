@@ -18,7 +18,7 @@ NAMES = ("translated", "untranslated", "elsewhere")
 
 def translation(evaluator: Evaluator) -> dict[str, float]:
     """Distance of translated latents' moments to those of another client's real latents; {} if no translator was shared,
-    or models without BatchNorm statistics, under which latents are nobody's.
+    or models without BatchNorm statistics, with which latents do not depend on the client.
 
     Each client i translates the latents of its images, under the last global model sent, to each other client j, and uses
     their mean and standard deviation as estimates of j's. The error is the Euclidean distance over 2p dimensions, in units
@@ -35,19 +35,24 @@ def translation(evaluator: Evaluator) -> dict[str, float]:
     translator = method.received(crossed[-1], len(names), generator(evaluator.seed, 16))
     latents = [latents_of(model, data.images) for data in evaluator.population.clients.values()]
     with torch.no_grad():
-        real = torch.stack([_moments(own) for own in latents])
-        translated = torch.stack([_translated(translator, own, i, len(names)) for i, own in enumerate(latents)])
+        real = torch.stack([_moments(of_client) for of_client in latents])
+        translated = torch.stack(
+            [_translated(translator, of_client, i, len(names)) for i, of_client in enumerate(latents)]
+        )
     spread = real.std(0).clamp_min(1e-6)
     rows = []
     for j in range(len(names)):
         others = [i for i in range(len(names)) if i != j]
         elsewhere = [translated[i, k] for i in others for k in others if k != i]
         rows.append(
-            [_error(some, real[j], spread) for some in (translated[others, j], real[others], torch.stack(elsewhere))]
+            [
+                _error(estimates, real[j], spread)
+                for estimates in (translated[others, j], real[others], torch.stack(elsewhere))
+            ]
         )
-    found = {f"{name}_error": fmean(row[k] for row in rows) for k, name in enumerate(NAMES)}
+    errors = {f"{name}_error": fmean(row[k] for row in rows) for k, name in enumerate(NAMES)}
     gain = mean_interval([min(untranslated, elsewhere) - to_client for to_client, untranslated, elsewhere in rows])
-    return found | gain.named("translation_gain")
+    return errors | gain.named("translation_gain")
 
 
 def _moments(latents: Tensor) -> Tensor:
@@ -68,13 +73,13 @@ def _error(predictions: Tensor, truth: Tensor, spread: Tensor) -> float:
 
 def _last_model(evaluator: Evaluator) -> Any:
     """The last recorded global model in evaluation mode, or None."""
-    kept = [
+    models = [
         a for record, a in evaluator.transcript.of_kind(ModelState.kind) if record.sender == SERVER and a is not None
     ]
-    if not kept:
+    if not models:
         return None
     model = evaluator.method.model(evaluator.federation, generator(evaluator.seed, 4))
-    last = kept[-1]
+    last = models[-1]
     assert isinstance(last, ModelState)
     last.load_into(model)
     return model.eval()

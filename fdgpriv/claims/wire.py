@@ -1,11 +1,11 @@
-"""What crossed the wire, as far as a paper's sentence is about it: layers with statistics, bytes, and data themselves."""
+"""Claims about what crossed the wire: layers with statistics, bytes, and the data themselves."""
 
 from collections.abc import Iterable, Sequence
 from math import prod
 
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.statistics import ValidationMetrics
-from fdgpriv.claims.hypothesis import Case, Decision
+from fdgpriv.claims.claim_test import Case, Decision
 from fdgpriv.federation.transcript import Record
 
 _MODELS = ("model_state", "model_update")
@@ -20,7 +20,7 @@ _HEAD = "head."  # a head sent by itself has its tensors' names without this
 def statistics_layers(case: Case) -> int:
     """Number of BatchNorm layers whose running statistics, computed from images, clients share with the server.
 
-    Over all rounds; frozen statistics are nobody's.
+    Over all rounds; frozen statistics do not depend on images and are not counted.
     """
     frozen = _FROZEN.get(str(case.settings.get("buffers")), ())
     names = {
@@ -34,27 +34,27 @@ def statistics_layers(case: Case) -> int:
 
 
 def uploads(case: Case, *kinds: str) -> list[Record]:
-    """What clients sent of these kinds; of all kinds for none."""
+    """Artifacts of these kinds that clients sent; of all kinds if none is named."""
     return [record for record in case.records if record.receiver == SERVER and (not kinds or record.kind in kinds)]
 
 
 def downloads(case: Case, *kinds: str) -> list[Record]:
-    """What clients were sent of these kinds; of all kinds for none."""
+    """Artifacts of these kinds that clients received; of all kinds if none is named."""
     return [record for record in case.records if record.receiver != SERVER and (not kinds or record.kind in kinds)]
 
 
 def total(records: Iterable[Record]) -> int:
-    """Bytes of all."""
+    """Their bytes in total."""
     return sum(record.nbytes for record in records)
 
 
 def numbers(record: Record) -> int:
-    """How many numbers one artifact holds."""
+    """The number of scalars in one artifact."""
     return sum(prod(shape) for shape in record.shapes.values())
 
 
 def no_data_crosses(case: Case) -> Decision:
-    """Decided by whether a client sends an artifact of a single image that holds at least as many numbers as the image.
+    """Refuted if a client sends an artifact of a single image with at least as many numbers as the image.
 
     Parameters, statistics of several images and styles of few numbers are not the data, whatever attacks infer from them.
     """
@@ -78,7 +78,7 @@ def no_data_crosses(case: Case) -> Decision:
 
 
 def besides(case: Case) -> tuple[str, ...]:
-    """What is sent of images besides what the method is about: BatchNorm statistics, styles of single images, accuracies."""
+    """Further artifacts computed from images: BatchNorm statistics, styles of single images, accuracies."""
     relayed = sum(record.relayed and record.level == "image" for record in case.records)
     accuracies = sum(record.kind == ValidationMetrics.kind for record in case.records)
     return (

@@ -1,4 +1,4 @@
-"""A sentence of a paper as a hypothesis: its quote, what decides it, and the correction over a paper's claims.
+"""Tests of a paper's claims: the quoted sentence, the rule that decides it, and the correction over all its claims.
 
 A *claim* says something about privacy or cost that measurements can contradict; it is supported, refuted or undecided.
 A statement of *design* says how the method works; it is listed with what was measured of its consequences, without a
@@ -16,7 +16,7 @@ from fdgpriv.results.run import Claim
 from fdgpriv.statistics.multiplicity import holm
 from fdgpriv.utils.failures import Failed, attempt
 
-Word = Literal["supported", "refuted", "undecided"]
+ClaimVerdict = Literal["supported", "refuted", "undecided"]
 FALSE_CLAIMS = 0.05  # family-wise, over the claims of one paper
 
 
@@ -25,8 +25,8 @@ class Case:
     """The evidence of one run.
 
     Attributes:
-        attacks: Its findings.
-        records: What crossed the wire.
+        attacks: The findings of its attacks.
+        records: The artifacts that crossed the wire.
         facts: Further figures by name: measured by the evaluator with full knowledge, or logged in training.
         method: The method's name.
         settings: The method's hyperparameters by name.
@@ -50,15 +50,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the evidence says, why, and the rows it rests on.
+    """The verdict on a sentence, with its reason and evidence.
 
     Attributes:
-        p: Simes' p over the tests it rests on, where it rests on any; corrected over the claims of the paper.
-        leak: Whether it rests on one of them being a leak.
+        p: Simes' p over the tests it rests on, not yet corrected over the paper's claims; None without tests.
+        leak: Whether it rests on a leak.
         failed: Whether the rule raised an exception, so that nothing is decided.
     """
 
-    verdict: Word
+    verdict: ClaimVerdict
     reason: str
     evidence: tuple[str, ...] = ()
     p: float | None = None
@@ -66,29 +66,29 @@ class Decision:
     failed: bool = False
 
     def undecided(self, reason: str) -> "Decision":
-        """The same evidence, which does not decide the claim for this reason."""
+        """The same evidence as undecided, for this reason."""
         return replace(self, verdict="undecided", reason=reason, leak=False)
 
 
-Rule = Callable[[Case], Decision]
+ClaimRule = Callable[[Case], Decision]
 
 
 @dataclass(frozen=True)
-class Hypothesis:
+class ClaimTest:
     """A sentence of the paper with the rule that decides it.
 
     Attributes:
         id: For example H-S1.
         quote: Verbatim from the paper.
-        measurement: What is measured to decide it; of a statement of design, what is measured of its consequences.
-        rule: Decides it from the evidence; of a statement of design it collects the evidence.
+        measurement: What is measured to decide it; for a statement of design, what is measured of its consequences.
+        rule: Decides it from the evidence; for a statement of design it only collects evidence.
         kind: A claim, or a statement of design, which has no verdict.
     """
 
     id: str
     quote: str
     measurement: str
-    rule: Rule
+    rule: ClaimRule
     kind: Literal["claim", "design"] = "claim"
 
     def claim(self, decision: Decision) -> Claim:
@@ -105,26 +105,26 @@ class Hypothesis:
         )
 
     def decide(self, case: Case) -> Decision:
-        """What its rule says; undecided where the rule raises an exception."""
+        """The decision of the rule; undecided if the rule raises an exception."""
         decision = attempt(lambda: self.rule(case))
         if isinstance(decision, Failed):
             return Decision("undecided", f"failed: {decision.line}", failed=True)
         return decision
 
 
-def decided(hypotheses: Sequence[Hypothesis], case: Case) -> list[Decision]:
-    """The decision on each sentence of a paper; a claim that rests on a leak must pass Holm's correction over the claims."""
-    decisions = [hypothesis.decide(case) for hypothesis in hypotheses]
-    tested = [
+def corrected_decisions(tests: Sequence[ClaimTest], case: Case) -> list[Decision]:
+    """The decision on each sentence of a paper; one that rests on a leak must pass Holm's correction over its claims."""
+    decided = [test.decide(case) for test in tests]
+    ps = [
         (i, decision.p)
-        for i, (hypothesis, decision) in enumerate(zip(hypotheses, decisions, strict=True))
-        if hypothesis.kind == "claim" and decision.p is not None
+        for i, (test, decision) in enumerate(zip(tests, decided, strict=True))
+        if test.kind == "claim" and decision.p is not None
     ]
-    for (i, p), corrected in zip(tested, holm([p for _, p in tested]), strict=True):
-        if decisions[i].leak and corrected > FALSE_CLAIMS:
-            reason = f"inconclusive: p = {p:.2g}, {corrected:.2g} after Holm's correction over the paper's claims"
-            decisions[i] = replace(decisions[i], verdict="undecided", reason=reason)
-    return decisions
+    for (i, p), p_holm in zip(ps, holm([p for _, p in ps]), strict=True):
+        if decided[i].leak and p_holm > FALSE_CLAIMS:
+            reason = f"inconclusive: p = {p:.2g}, {p_holm:.2g} after Holm's correction over the paper's claims"
+            decided[i] = replace(decided[i], verdict="undecided", reason=reason)
+    return decided
 
 
 def interval(facts: Mapping[str, float], name: str) -> str:
@@ -133,6 +133,6 @@ def interval(facts: Mapping[str, float], name: str) -> str:
     return f"{facts[name]:.2f}" + (f" [{low:.2f}, {high:.2f}]" if low is not None and high is not None else "")
 
 
-def needs(what: str) -> Rule:
-    """A rule that is always undecided, as `what` is not available."""
-    return lambda case: Decision("undecided", f"not measured: needs {what}")
+def needs(missing: str) -> ClaimRule:
+    """A rule that is always undecided, because `missing` is not available."""
+    return lambda case: Decision("undecided", f"not measured: needs {missing}")
