@@ -16,7 +16,7 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
-from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.utils.seeds import generator
 
 from ._inversion import bias_change, one_hot
@@ -121,7 +121,7 @@ def held_back_updates(
         order = torch.randperm(len(domain), generator=generator(adversary.seed, 54, n, d))
         for turn, index in enumerate(order[: len(domain) // size * size].split(size)[:_OF_DOMAIN]):
             rng = generator(adversary.seed, 61, n, d, turn)
-            made = adversary.make(domain.images, domain.labels, index, rng, received_model)
+            made = adversary.simulate(domain.images, domain.labels, index, rng, received_model)
             found.append((made, domain.images[index], domain.labels[index]))
     return found
 

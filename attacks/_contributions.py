@@ -24,9 +24,9 @@ from torch.func import functional_call, grad, vmap
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
-from fdgpriv.models.from_cpu import device_of
-from fdgpriv.targets.mixture import Mixture, Sent, identity, read
-from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.models.cpu_io import device_of
+from fdgpriv.simulation.mixture import Mixture, Sent, identity, read
+from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.utils.cache import Cache
 from fdgpriv.view import SeenRound, spaced
 

@@ -17,9 +17,9 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
-from fdgpriv.targets.head import HEAD, HeadSimulator
-from fdgpriv.targets.simulator import Simulator
-from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.simulation.head import HEAD, HeadSimulator
+from fdgpriv.simulation.simulator import Simulator
+from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.tasks.label_shares import as_shares
 from fdgpriv.utils.seeds import generator
 from fdgpriv.view import SeenRound
@@ -119,7 +119,7 @@ def _simulated(adversary: Adversary, seen: SeenRound, turn: int, model: ModelSta
     """Growth (K,) and label shares (K,) of a client that is simulated in this round, and received this model."""
     rng, domain = generator(adversary.seed, 61, seen.number, turn), adversary.held[turn % len(adversary.held)]
     index = skewed(domain, adversary.classes, adversary.typical, ALPHAS[turn % len(ALPHAS)], rng)
-    made = adversary.make(domain.images, domain.labels, index, rng, model, simulator=seen.simulator)
+    made = adversary.simulate(domain.images, domain.labels, index, rng, model, simulator=seen.simulator)
     return _growth(seen.simulator, made, model), domain.labels[index].bincount(minlength=adversary.classes) / len(index)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fdgpriv.adversary import Adversary
 from fdgpriv.artifacts.moments import Moments, stacked
 from fdgpriv.artifacts.parameters import ModelState
-from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.utils.seeds import generator
 
 from ._batchnorm import batches_seen, layer_inputs, normalised_by, revealed
@@ -82,7 +82,7 @@ class LatentPrior:
         changes: list[Change] = []
         seen = []
         for i in some:
-            made = adversary.make(images, labels, i[None], generator(adversary.seed, 51, int(i)), received_model)
+            made = adversary.simulate(images, labels, i[None], generator(adversary.seed, 51, int(i)), received_model)
             change = simulator.change(made, received_model)
             changes.append({name: change[name] for name in wanted})
             after = simulator.after(made, received_model).state

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from fdgpriv.adversary import Observation
 from fdgpriv.artifacts.parameters import STATISTICS, ModelState
 from fdgpriv.results.utility import logits
-from fdgpriv.targets.mixture import Sent
-from fdgpriv.targets.output_cache import OutputCache
+from fdgpriv.simulation.mixture import Sent
+from fdgpriv.simulation.output_cache import OutputCache
 
 _TRUSTED = 0.5  # accuracy on public images from which a received model's predictions serve as labels
 _ENOUGH = 64  # shadow models for a separate variance of each candidate; with fewer, one is pooled over all

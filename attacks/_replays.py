@@ -16,7 +16,7 @@ from fdgpriv.adversary import Adversary
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.moments import RULES, over_pixels
 from fdgpriv.artifacts.style import StyleStatistics
-from fdgpriv.targets.style import StyleSimulator
+from fdgpriv.simulation.style import StyleSimulator
 from fdgpriv.utils.seeds import generator
 from fdgpriv.view import SeenRound
 

@@ -18,10 +18,10 @@ from fdgpriv.adversary import Adversary
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import Domain
-from fdgpriv.models.from_cpu import device_of
-from fdgpriv.targets.shared_model import SharedModelSimulator
-from fdgpriv.targets.simulator import HeldImages
-from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.models.cpu_io import device_of
+from fdgpriv.simulation.shared_model import SharedModelSimulator
+from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.utils.file_memory import in_file
 from fdgpriv.utils.seeds import generator
 
@@ -66,7 +66,7 @@ class Shadows:
 
     def of(self, drawn: Sequence[Tensor], received_model: ModelState) -> list[ModelState]:
         """The observed models of shadow clients that hold these public images and received this model, as `known`."""
-        return self.known([HeldImages(self.images[index], self.labels[index], received_model) for index in drawn])
+        return self.known([ClientImages(self.images[index], self.labels[index], received_model) for index in drawn])
 
     def with_some_of(
         self, images: Tensor, labels: Tensor, size: int, received_model: ModelState, count: int
@@ -92,10 +92,10 @@ class Shadows:
             mine, rest = order.roll(-turn)[:share], self.draw(size, turn)[: size - share]
             saw[turn, mine] = True
             given = torch.cat([images[mine], self.images[rest]]), torch.cat([labels[mine], self.labels[rest]])
-            holdings.append(HeldImages(*given, received_model))
+            holdings.append(ClientImages(*given, received_model))
         return self.known(holdings), saw
 
-    def known(self, holdings: Sequence[HeldImages]) -> list[ModelState]:
+    def known(self, holdings: Sequence[ClientImages]) -> list[ModelState]:
         """The models that clients with these images train, as far as their defended artifacts reveal them."""
         found = []
         for holding, state in zip(holdings, train_shadows(self.simulator, holdings, self.rng), strict=True):
@@ -107,7 +107,7 @@ class Shadows:
 
 
 def train_shadows(
-    simulator: TrainingSimulator, holdings: Sequence[HeldImages], rng: torch.Generator
+    simulator: TrainingSimulator, holdings: Sequence[ClientImages], rng: torch.Generator
 ) -> list[ModelState]:
     """The models that clients with these images would train from the model that all of them received.
 
@@ -129,7 +129,7 @@ def train_shadows(
 
 
 def train_one_by_one(
-    simulator: TrainingSimulator, holdings: Sequence[HeldImages], seeds: Sequence[int]
+    simulator: TrainingSimulator, holdings: Sequence[ClientImages], seeds: Sequence[int]
 ) -> list[ModelState]:
     """As `train_shadows`, each by the method's own training loop."""
     return [
@@ -139,7 +139,7 @@ def train_one_by_one(
 
 
 def train_together(
-    simulator: TrainingSimulator, holdings: Sequence[HeldImages], seeds: Sequence[int]
+    simulator: TrainingSimulator, holdings: Sequence[ClientImages], seeds: Sequence[int]
 ) -> list[ModelState]:
     """As `train_shadows`, all in one network of stacked parameters: equal up to rounding.
 

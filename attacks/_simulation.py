@@ -15,8 +15,8 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import Domain
+from fdgpriv.simulation.bn_statistics import StatisticsSimulator
 from fdgpriv.statistics.discriminant import discriminant
-from fdgpriv.targets.bn_statistics import StatisticsSimulator
 from fdgpriv.threat import Capability
 from fdgpriv.utils.seeds import generator
 
@@ -95,7 +95,8 @@ def simulate(adversary: Adversary, per_size: int, received_model: ModelState | N
     def made(index: Tensor, rng: torch.Generator) -> Tensor:
         d = int(of_domain[index[0]])
         return adversary.vector(
-            adversary.make(domains[d].images, domains[d].labels, index - start[d], rng, received_model), received_model
+            adversary.simulate(domains[d].images, domains[d].labels, index - start[d], rng, received_model),
+            received_model,
         )
 
     def singles() -> list[Tensor]:
@@ -238,7 +239,9 @@ def simulated(
     def made(turns: Sequence[int]) -> list[SimulatedClient]:
         parties, rng = [drawn(turn) for turn in turns], generator(adversary.seed, 48, size, turns[0])
         received_model = received[int(torch.randint(len(received), (), generator=rng))]
-        artifacts = adversary.make_all([(domains[d], index) for d, index, _ in parties], parties[0][2], received_model)
+        artifacts = adversary.simulate_jointly(
+            [(domains[d], index) for d, index, _ in parties], parties[0][2], received_model
+        )
         return [
             SimulatedClient(
                 adversary.vector(artifact, received_model),

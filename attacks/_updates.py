@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.moments import Moments, stacked
 from fdgpriv.artifacts.parameters import ModelState
-from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.utils.seeds import generator
 
 from ._batch_labels import LabelEstimator
@@ -116,7 +116,7 @@ def _image_prior(adversary: Adversary, model: nn.Module, received_model: ModelSt
     images, labels = adversary.public_images
     rows = []
     for i, one in enumerate(torch.arange(len(images)).split(1)):
-        made = adversary.make(images, labels, one, generator(adversary.seed, 60, i), received_model)
+        made = adversary.simulate(images, labels, one, generator(adversary.seed, 60, i), received_model)
         rows.append(revealed(model, made.tensors(), None, 0))
     return ImagePrior(adversary, model, {name: stacked([row[name] for row in rows]) for name in rows[0]})
 

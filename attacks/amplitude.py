@@ -18,7 +18,7 @@ from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.style import AmplitudeSpectrum
 from fdgpriv.attack import GROUP_SIZES, Attack
 from fdgpriv.metrics.pixels import EXACT_DB
-from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.utils.fields import PositiveInt

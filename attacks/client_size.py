@@ -17,11 +17,11 @@ from fdgpriv.artifacts.parameters import STATISTICS, BatchNormStatistics, ModelS
 from fdgpriv.artifacts.statistics import SampleCount, ValidationHistory, ValidationMetrics
 from fdgpriv.attack import Attack
 from fdgpriv.federation.held_out import held_out
-from fdgpriv.targets.bn_statistics import StatisticsSimulator
-from fdgpriv.targets.simulator import Simulator
-from fdgpriv.targets.target import Target
-from fdgpriv.targets.training import TrainingSimulator
-from fdgpriv.targets.validation import ValidationSimulator
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.bn_statistics import StatisticsSimulator
+from fdgpriv.simulation.simulator import Simulator
+from fdgpriv.simulation.training import TrainingSimulator
+from fdgpriv.simulation.validation import ValidationSimulator
 from fdgpriv.tasks.client_size import SizeOfClient
 
 _COUNTER = STATISTICS[2]
@@ -46,14 +46,14 @@ class ClientSize(Attack):
     task = SizeOfClient()
     threats = ("server",)
 
-    def inapplicable(self, target: Target[Simulator]) -> str | None:
-        if target.kind in (SampleCount.kind, ValidationHistory.kind) or not target.wire:
+    def inapplicable(self, series: ArtifactSeries[Simulator]) -> str | None:
+        if series.kind in (SampleCount.kind, ValidationHistory.kind) or not series.wire:
             return None
-        client, artifact = next(iter(target.wire.items()))
+        client, artifact = next(iter(series.wire.items()))
         if not any(name.endswith(_COUNTER) for name in artifact.tensors()):
             return "no counter of BatchNorm crosses with the model"
-        simulator = target.simulator
-        if isinstance(simulator, TrainingSimulator) and not _steps(simulator, artifact, target.received_model[client]):
+        simulator = series.simulator
+        if isinstance(simulator, TrainingSimulator) and not _steps(simulator, artifact, series.received_model[client]):
             return "the counters of BatchNorm stand still in training"
         return None
 

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.parameters import BatchNormStatistics, ModelState
 from fdgpriv.attack import Attack
-from fdgpriv.targets.bn_statistics import StatisticsSimulator
-from fdgpriv.targets.simulator import Simulator
-from fdgpriv.targets.target import Target
-from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.bn_statistics import StatisticsSimulator
+from fdgpriv.simulation.simulator import Simulator
+from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.labelled import Labelled
 from fdgpriv.tasks.task import Predictions
@@ -87,8 +87,8 @@ class DeepInversion(Attack):
         swept = self.sweep if kind == ModelState.kind else ()
         return {_called(k): replace(self, layers=k) for k in (*swept, ALL)} if swept else {}
 
-    def inapplicable(self, target: Target[Simulator]) -> str | None:
-        if any(shares_statistics(artifact.tensors()) for artifact in target.wire.values()):
+    def inapplicable(self, series: ArtifactSeries[Simulator]) -> str | None:
+        if any(shares_statistics(artifact.tensors()) for artifact in series.wire.values()):
             return None
         return "no BatchNorm statistics are in the models that clients send"
 

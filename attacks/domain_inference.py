@@ -20,8 +20,8 @@ from fdgpriv.artifacts.statistics import ClientEmbedding, LabelMarginal, Validat
 from fdgpriv.artifacts.style import AmplitudeSpectrum, StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.federation.held_out import held_out_for
-from fdgpriv.targets.simulator import Simulator
-from fdgpriv.targets.validation import ValidationSimulator
+from fdgpriv.simulation.simulator import Simulator
+from fdgpriv.simulation.validation import ValidationSimulator
 from fdgpriv.tasks.domain_label import DomainLabel
 from fdgpriv.utils.fields import TwoOrMore
 from fdgpriv.utils.seeds import generator

@@ -15,8 +15,8 @@ from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.metrics.perceptual import FormulaLpips, Perceptual
+from fdgpriv.models.cpu_io import with_cpu_io
 from fdgpriv.models.early_stopping import EarlyStopping
-from fdgpriv.models.from_cpu import from_cpu
 from fdgpriv.models.generator import LEAST, Generator
 from fdgpriv.models.small_generator import SmallGenerator
 from fdgpriv.models.style_codec import digits_codec
@@ -84,7 +84,7 @@ class Gan(Attack):
         """The regression and the correction, none included, that does best on simulated artifacts held out."""
         simulated, inputs, expected = regression.simulated, regression.inputs, regression.left_out
         generator = self._generator(inputs.shape[1], adversary.image_size, rng)
-        network = _WarmStarted(regression, from_cpu(generator.to(adversary.device)))
+        network = _WarmStarted(regression, with_cpu_io(generator.to(adversary.device)))
         optimizer = torch.optim.Adam(network.generator.parameters(), self.lr, betas=(0.9, 0.99))
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
         loss = _distance(self.loss)

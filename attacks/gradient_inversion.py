@@ -19,8 +19,8 @@ from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
 from fdgpriv.attack import Attack
 from fdgpriv.metrics.matching import pairs
 from fdgpriv.metrics.pixels import psnr_per_image
-from fdgpriv.models.from_cpu import device_of
-from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.models.cpu_io import device_of
+from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.labelled import Labelled
 from fdgpriv.tasks.task import Predictions

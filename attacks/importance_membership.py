@@ -15,8 +15,8 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.parameters import ImportanceWeights
 from fdgpriv.attack import Attack
-from fdgpriv.targets.importance import ImportanceSimulator
-from fdgpriv.targets.mixture import identity
+from fdgpriv.simulation.importance import ImportanceSimulator
+from fdgpriv.simulation.mixture import identity
 from fdgpriv.tasks.membership import Members
 from fdgpriv.utils.fields import TwoOrMore
 

@@ -13,9 +13,9 @@ from fdgpriv.artifacts.parameters import BatchNormStatistics, ClassifierHead, Im
 from fdgpriv.artifacts.statistics import ClientEmbedding, LabelMarginal
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import FEW_GROUP_SIZES, Attack, GroupSizes
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.statistics.kernel_ridge import KernelRidge
-from fdgpriv.targets.simulator import Simulator
-from fdgpriv.targets.target import Target
 from fdgpriv.tasks.label_shares import LabelShares, as_shares
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt, TwoOrMore
 
@@ -84,8 +84,8 @@ class LabelHistogram(Attack):
     alphas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = ALPHAS
 
     @classmethod
-    def sizes(cls, target: Target[Simulator]) -> GroupSizes:
-        return FEW_GROUP_SIZES if target.expensive else (1, 5, None)
+    def sizes(cls, series: ArtifactSeries[Simulator]) -> GroupSizes:
+        return FEW_GROUP_SIZES if series.expensive else (1, 5, None)
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
         found: list[Tensor | None] = [None] * len(observations)

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.parameters import ClassifierHead, ModelState
 from fdgpriv.attack import Attack
-from fdgpriv.models.from_cpu import latents_of
+from fdgpriv.models.cpu_io import latents_of
+from fdgpriv.simulation.head import HeadSimulator
+from fdgpriv.simulation.simulator import ClientImages
 from fdgpriv.statistics.ridge import ridge_regression
-from fdgpriv.targets.head import HeadSimulator
-from fdgpriv.targets.simulator import HeldImages
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import Capability
@@ -144,7 +144,7 @@ class PublicDecoder:
         seed = self.adversary.seed
         order = [torch.randperm(len(self.labels), generator=generator(seed, 52, turn)) for turn in range(passes)]
         index = torch.cat(order)[: self.simulations]
-        make = partial(self.adversary.make, self.pixels, self.labels)
+        make = partial(self.adversary.simulate, self.pixels, self.labels)
         heads = (make(i[None], generator(seed, 53, turn), self.received_model) for turn, i in enumerate(index))
         rows = [_row_of_one(head_change(head.tensors(), self.received_model)) for head in heads]
         return Regression(torch.stack(rows), self.pixels[index], index if passes > 1 else None)
@@ -152,7 +152,7 @@ class PublicDecoder:
     @cached_property
     def _many(self) -> tuple[Tensor, Tensor, float]:
         index = torch.randperm(len(self.labels), generator=self.rng)[: self.adversary.typical]
-        held = HeldImages(self.pixels, self.labels, self.received_model)
+        held = ClientImages(self.pixels, self.labels, self.received_model)
         head, model = self.simulator.trained(held, index, self.rng)
         shared = self.simulator.defense.shared(head, self.rng, self.received_model)
         latents = latents_of(model, self.pixels)

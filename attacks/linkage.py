@@ -12,9 +12,9 @@ from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.parameters import BatchNormStatistics, ImportanceWeights, ModelState, ModelUpdate
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.simulator import ClientImages, InRound, Simulator
 from fdgpriv.statistics.linking import Practice, best_decay, likeness, links_more, log_odds, remembered, standard
-from fdgpriv.targets.simulator import HeldImages, InRound, Simulator
-from fdgpriv.targets.target import Target
 from fdgpriv.tasks.linked_client import LinkedClient
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.utils.fields import PositiveInt
@@ -58,9 +58,9 @@ class Linkage(Attack):
     expensive_simulations: Annotated[int, Field(ge=4)] = 12
     rounds: PositiveInt = 8
 
-    def inapplicable(self, target: Target[Simulator]) -> str | None:
-        if len(target.earlier) < 2:
-            return f"no {target.kind.replace('_', ' ')} of the same clients crossed in two rounds that are kept"
+    def inapplicable(self, series: ArtifactSeries[Simulator]) -> str | None:
+        if len(series.earlier) < 2:
+            return f"no {series.kind.replace('_', ' ')} of the same clients crossed in two rounds that are kept"
         return None
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
@@ -108,7 +108,7 @@ class Linkage(Attack):
                 rows.append(
                     [
                         simulator.vector(
-                            simulator.make(HeldImages(domain.images, domain.labels, model), index, rng), model
+                            simulator.simulate(ClientImages(domain.images, domain.labels, model), index, rng), model
                         )
                         for simulator, model in (last, first)
                     ]

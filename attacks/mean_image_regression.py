@@ -80,7 +80,7 @@ class MeanImageRegression(Attack):
         for turn, (d, index) in enumerate(self._clients(adversary, size)):
             domain, rng = adversary.held[d], generator(adversary.seed, 62, size, turn)
             artifacts = [
-                adversary.make(domain.images, domain.labels, index, rng, simulator=seen.simulator) for seen in view
+                adversary.simulate(domain.images, domain.labels, index, rng, simulator=seen.simulator) for seen in view
             ]
             rows.append(torch.cat([s.simulator.vector(a, None) for s, a in zip(view, artifacts, strict=True)]))
             means.append(domain.images[index].mean(0).flatten())

@@ -14,11 +14,11 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
 from fdgpriv.attack import Attack
-from fdgpriv.targets.mixture import identity
-from fdgpriv.targets.shared_model import SharedModelSimulator
-from fdgpriv.targets.simulator import Simulator
-from fdgpriv.targets.target import Target
-from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.mixture import identity
+from fdgpriv.simulation.shared_model import SharedModelSimulator
+from fdgpriv.simulation.simulator import Simulator
+from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.tasks.membership import Members
 from fdgpriv.utils.fields import Fraction, PositiveFloat, PositiveInt, TwoOrMore
 from fdgpriv.utils.seeds import generator
@@ -93,8 +93,8 @@ class Membership(Attack):
         if self.online and self.statistic not in ("auto", "lira"):
             raise ValueError(f"membership.online: want statistic=lira, got {self.statistic}")
 
-    def inapplicable(self, target: Target[Simulator]) -> str | None:
-        if self.online and self.statistic == "lira" and isinstance(target.simulator, SharedModelSimulator):
+    def inapplicable(self, series: ArtifactSeries[Simulator]) -> str | None:
+        if self.online and self.statistic == "lira" and isinstance(series.simulator, SharedModelSimulator):
             return "shadow federations never hold a candidate, so membership.online has nothing to compare with here"
         return None
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.parameters import BatchNormStatistics, running
 from fdgpriv.attack import Attack
-from fdgpriv.targets.bn_statistics import StatisticsSimulator
+from fdgpriv.simulation.bn_statistics import StatisticsSimulator
 from fdgpriv.tasks.membership import Members
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.fields import PositiveInt

@@ -14,7 +14,7 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.attack import Attack
-from fdgpriv.targets.style import StyleSimulator
+from fdgpriv.simulation.style import StyleSimulator
 from fdgpriv.tasks.images import Images
 from fdgpriv.threat import Capability
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt

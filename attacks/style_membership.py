@@ -16,7 +16,7 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.attack import Attack
-from fdgpriv.targets.style import StyleSimulator
+from fdgpriv.simulation.style import StyleSimulator
 from fdgpriv.tasks.membership import Members
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.utils.cache import Cache

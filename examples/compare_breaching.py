@@ -42,9 +42,9 @@ from fdgpriv.metrics.matching import pairs
 from fdgpriv.metrics.networks import SHIPPED
 from fdgpriv.metrics.pixels import EXACT_DB, psnr_per_image
 from fdgpriv.results.finding import Results
+from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.statistics.interval import mean_interval
-from fdgpriv.targets.simulator import HeldImages
-from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks.images import Images
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
@@ -129,7 +129,7 @@ def evaluator_of(folder: Path, one_step: bool) -> Evaluator:
 
 def settings(evaluator: Evaluator, sizes: Sequence[int], number: int) -> Iterator[tuple[str, Setting]]:
     """By the round of the received model, `number` updates of each size."""
-    target = evaluator.target(ModelState.kind)
+    target = evaluator.series(ModelState.kind)
     simulator = target.simulator
     assert isinstance(simulator, TrainingSimulator)
     assert simulator.first is not None
@@ -144,7 +144,7 @@ def settings(evaluator: Evaluator, sizes: Sequence[int], number: int) -> Iterato
             for turn in range(number):
                 client, rng = clients[turn % len(clients)], generator(7, turn, n)
                 index = torch.randperm(len(client), generator=rng)[:n]
-                made = simulator.make(HeldImages(client.images, client.labels, received_model), index, rng)
+                made = simulator.simulate(ClientImages(client.images, client.labels, received_model), index, rng)
                 after = simulator.after(made, received_model).state
                 rate = simulator.plain.new_optimizer(model, simulator.round).param_groups[0]["lr"]
                 change = {name: tensor / rate for name, tensor in simulator.change(made, received_model).items()}

@@ -10,12 +10,12 @@ from torch import Tensor
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import Domain
-from fdgpriv.data.looks import other_look
-from fdgpriv.targets.mixture import Sent, read
-from fdgpriv.targets.output_cache import OutputCache
-from fdgpriv.targets.planted import Plant
-from fdgpriv.targets.simulator import HeldImages, Simulator
-from fdgpriv.targets.style import StyleSimulator
+from fdgpriv.data.looks import restyled
+from fdgpriv.simulation.mixture import Sent, read
+from fdgpriv.simulation.output_cache import OutputCache
+from fdgpriv.simulation.planted import Plant
+from fdgpriv.simulation.simulator import ClientImages, Simulator
+from fdgpriv.simulation.style import StyleSimulator
 from fdgpriv.threat import Auxiliary, Capability, ThreatModel
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.file_memory import in_file
@@ -273,7 +273,7 @@ class Adversary:
         """(M, D): the feature vectors of the observed artifacts."""
         return torch.stack([self.vector(one.artifact, one.received_model) for one in observations])
 
-    def make(
+    def simulate(
         self,
         images: Tensor,
         labels: Tensor,
@@ -292,11 +292,11 @@ class Adversary:
             simulator: Of an earlier round (`SeenRound.simulator`); by default of the round that is asked about.
         """
         self.threat.require(Capability.KNOWS_DEFENSE)
-        held = HeldImages(images, labels, received_model)
+        held = ClientImages(images, labels, received_model)
         of_round = self._simulator if simulator is None else simulator
         if self.plant is not None:
-            return self.plant.make(of_round, held, index, rng)
-        return of_round.make(held, index, rng)
+            return self.plant.simulate(of_round, held, index, rng)
+        return of_round.simulate(held, index, rng)
 
     @property
     def defended(self) -> bool:
@@ -314,7 +314,7 @@ class Adversary:
         Args:
             n: Number of images.
             vector: What the attack reads of an artifact, (D,).
-            received_model: As of `make`.
+            received_model: As of `simulate`.
         """
         key = ("kept", n, vector, received_model)
         found: float = self.cache.get(key, lambda: self._kept(n, vector, received_model))
@@ -327,9 +327,11 @@ class Adversary:
         for turn in range(_KEPT_OF):
             domain, rng = self.held[turn % len(self.held)], generator(self.seed, 58, turn)
             index = torch.randperm(len(domain), generator=rng)[:n]
-            held = HeldImages(domain.images, domain.labels, received_model)
+            held = ClientImages(domain.images, domain.labels, received_model)
             left, whole = (
-                vector(self._simulator.make(held, index, generator(self.seed, 59, turn), defended=defended)).double()
+                vector(
+                    self._simulator.simulate(held, index, generator(self.seed, 59, turn), defended=defended)
+                ).double()
                 for defended in (True, False)
             )
             shares.append(float(left @ whole / (whole @ whole).clamp_min(1e-12)))
@@ -340,15 +342,17 @@ class Adversary:
         """Whether the artifacts of several clients can only be made jointly."""
         return self._simulator.joint
 
-    def make_all(
+    def simulate_jointly(
         self, parties: Sequence[tuple[Domain, Tensor]], rng: torch.Generator, received_model: ModelState | None = None
     ) -> list[Artifact]:
         """The artifacts that the clients of one federation would have shared, each with some images of a domain."""
         self.threat.require(Capability.KNOWS_DEFENSE)
         if self.plant is not None:
-            return [self.make(domain.images, domain.labels, index, rng, received_model) for domain, index in parties]
-        held = [(HeldImages(domain.images, domain.labels, received_model), index) for domain, index in parties]
-        return self._simulator.make_all(held, rng)
+            return [
+                self.simulate(domain.images, domain.labels, index, rng, received_model) for domain, index in parties
+            ]
+        held = [(ClientImages(domain.images, domain.labels, received_model), index) for domain, index in parties]
+        return self._simulator.simulate_jointly(held, rng)
 
     @property
     def jointly(self) -> bool:
@@ -372,5 +376,5 @@ def _in_other_looks(public: tuple[Tensor, Tensor], seed: int, looks: int, in_eac
     for turn in range(looks):
         rng = generator(seed, 41, turn)
         some = torch.randperm(len(images), generator=rng)[:in_each]
-        found.append(Domain(f"look {turn + 1}", in_file(other_look(images[some], rng)), labels[some]))
+        found.append(Domain(f"look {turn + 1}", in_file(restyled(images[some], rng)), labels[some]))
     return found

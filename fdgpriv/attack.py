@@ -10,8 +10,8 @@ import torch
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.registry import Role
-from fdgpriv.targets.simulator import Simulator
-from fdgpriv.targets.target import Target
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.tasks.task import Predictions, Task
 
 GroupSizes = tuple[int | None, ...]
@@ -23,8 +23,8 @@ class Attack(Role):
     """An algorithm that infers private facts from artifacts, as an adversary could.
 
     Attributes:
-        reads: The kinds of artifact it uses, as classes, or names of targets; the first is its main one. It is evaluated
-            on each that a run shared.
+        reads: The kinds of artifact it uses, as classes, or names of artifact series; the first is its main one. It is
+            evaluated on each that a run shared.
         task: The secret that it infers, with metric, chance and artifact-free baselines.
         threats: The adversaries that can run it, as in fdgpriv/threat.py.
         presets: By preset of the audit, the fields that it sets.
@@ -62,19 +62,19 @@ class Attack(Role):
         return tuple(one if isinstance(one, str) else one.kind for one in cls.reads)
 
     @classmethod
-    def sizes(cls, target: Target[Simulator]) -> GroupSizes:
-        """The numbers of images of this target's artifacts that it is evaluated on.
+    def sizes(cls, series: ArtifactSeries[Simulator]) -> GroupSizes:
+        """The numbers of images of these artifacts that it is evaluated on.
 
         Few sizes are used if clients receive different models, since simulations cannot be shared between them.
         """
-        wanted = cls.group_sizes or (FEW_GROUP_SIZES if target.expensive else GROUP_SIZES)
-        return tuple(size for size in wanted if size in FEW_GROUP_SIZES or not target.own_models)
+        wanted = cls.group_sizes or (FEW_GROUP_SIZES if series.expensive else GROUP_SIZES)
+        return tuple(size for size in wanted if size in FEW_GROUP_SIZES or not series.own_models)
 
     def check(self, image_size: int) -> None:
         """Raises ValueError in one line, before any training, if it cannot work on images of this side in pixels."""
 
-    def inapplicable(self, target: Target[Simulator]) -> str | None:
-        """Why it cannot be applied to artifacts of this target, in one sentence; None if it can."""
+    def inapplicable(self, series: ArtifactSeries[Simulator]) -> str | None:
+        """Why it cannot be applied to this series of artifacts, in one sentence; None if it can."""
         return None
 
     def variants(self, kind: str) -> Mapping[str, "Attack"]:

@@ -269,8 +269,8 @@ def _images(population: Population) -> Images:
 
 def _readable(attack: Attack, adversary: ThreatModel, evaluator: Evaluator) -> Sequence[str]:
     """The kinds of artifact that this adversary reads; if there are none, one for which the reason is reported."""
-    shared = [kind for kind in attack.kinds() if kind in evaluator.targets]
-    readable = [kind for kind in shared if evaluator.targets[kind].refused(adversary) is None]
+    shared = [kind for kind in attack.kinds() if kind in evaluator.artifact_series]
+    readable = [kind for kind in shared if evaluator.artifact_series[kind].refused(adversary) is None]
     return readable or shared[:1] or attack.kinds()[:1]
 
 

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from fdgpriv.data.dataset import ClientData
-from fdgpriv.federation.ask import Server
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.request import Server
 from fdgpriv.federation.setup import Setup
 from fdgpriv.registry import Role
 
@@ -53,7 +53,7 @@ class Method(Role):
 
     @abstractmethod
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
-        """The paper's server algorithm: yields Ask, receives answers, returns the trained global model."""
+        """The paper's server algorithm: yields Request, receives answers, returns the trained global model."""
 
     @abstractmethod
     def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> object:
@@ -79,13 +79,13 @@ class Method(Role):
         """Raises ValueError if a setting does not fit a client's data; called before training."""
         return
 
-    def shortfall(self, log: Mapping[str, float]) -> str | None:
+    def training_warning(self, log: Mapping[str, float]) -> str | None:
         """Why a training is not the method as its paper means it, by the training's log, in one line; None if it is.
 
         Claims about what such a training did not learn stay undecided.
         """
         return None
 
-    def cut_to(self, clients: int) -> Self:
+    def for_clients(self, clients: int) -> Self:
         """This method, adapted to the number of clients of a federation that an adversary simulates."""
         return self

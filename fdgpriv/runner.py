@@ -179,7 +179,7 @@ class Runner:
         if one.trained.failed is not None:
             return ()
         scores, method = _on_own_task(one.scores), self._trained(one.cell)
-        shortfall = method.shortfall(one.trained.log)
+        training_warning = method.training_warning(one.trained.log)
         others = [run for run in completed if run is not one and replace(run.cell, method=one.cell.method) == one.cell]
         comparisons = [
             RunComparison(
@@ -194,7 +194,9 @@ class Runner:
         ]
         known = one.trained.log | one.facts
         attacks, settings = [findings[key] for key in scores], settings_of(method)
-        return claims(method.name(), Case(attacks, one.records, known, method.name(), settings, comparisons, shortfall))
+        return claims(
+            method.name(), Case(attacks, one.records, known, method.name(), settings, comparisons, training_warning)
+        )
 
     def _trained(self, cell: Cell) -> Method:
         """The method of the cell, with the settings that its defense changes."""

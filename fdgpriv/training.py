@@ -140,8 +140,8 @@ def train(
         wire.transcript.save(folder)
         write_tensors(folder / MODEL, {name: t.cpu().contiguous() for name, t in model.state_dict().items()})
         progress.done(task, f"{cell.folder}: trained in {trained.train_s:.1f} s, {accuracies(own or final)}")
-        if shortfall := method.shortfall(trained.log):
-            progress.say(f"{cell.folder}: {shortfall}")
+        if training_warning := method.training_warning(trained.log):
+            progress.say(f"{cell.folder}: {training_warning}")
     except Diverged as error:
         trained = Trained(utility=None, diverged=str(error), train_s=checkpoints.train_s, wire_s=engine.wire_s)
         wire.transcript.save(folder)

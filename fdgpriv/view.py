@@ -9,8 +9,8 @@ from functools import cached_property
 
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
-from fdgpriv.targets.mixture import Sent, read
-from fdgpriv.targets.simulator import Simulator
+from fdgpriv.simulation.mixture import Sent, read
+from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.utils.cache import Cache
 
 

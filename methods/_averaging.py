@@ -11,11 +11,11 @@ from fdgpriv.artifacts.artifact import SERVER, Message
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.statistics import ValidationMetrics
 from fdgpriv.data.dataset import ClientData
-from fdgpriv.federation.ask import Ask, Server
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.request import Request, Server
 from fdgpriv.federation.state import Resumable
-from fdgpriv.federation.upload import Wanted
+from fdgpriv.federation.upload import ExpectedArtifact
 from fdgpriv.models.backbone import Classifier
 from fdgpriv.results.utility import logits
 
@@ -61,7 +61,7 @@ class FederatedAveraging(WeightedSGD):
             clients = federation.sample(self.participants, rng)
             state = shared_state(model, SERVER, round, self)
             expected = self._expected_fit(state)
-            answers = yield Ask("fit", {client: [state] for client in clients}, reduce="mean", wanted=expected)
+            answers = yield Request("fit", {client: [state] for client in clients}, reduce="mean", wanted=expected)
             best.update(state, answers)
             load_average(model, list(model_state(answers).values()), self.weights_in(answers))
         if self.selection == "validation":
@@ -69,14 +69,14 @@ class FederatedAveraging(WeightedSGD):
             clients = federation.sample(self.participants, rng)
             expected = [_expected_answers.accuracy(torch.float32)]
             message: dict[str, Message] = {client: [state] for client in clients}
-            best.update(state, (yield Ask("validate", message, reduce="mean", wanted=expected)))
+            best.update(state, (yield Request("validate", message, reduce="mean", wanted=expected)))
             for state in best.states:  # none where a defense withheld all accuracies: the last model stays
                 state.load_into(model)
         return model
 
-    def _expected_fit(self, state: ModelState) -> list[Wanted]:
+    def _expected_fit(self, state: ModelState) -> list[ExpectedArtifact]:
         """Expected artifacts in a client's answer to ``fit``."""
-        expected = [Wanted(state), *self.expected_count()]
+        expected = [ExpectedArtifact(state), *self.expected_count()]
         if self.selection == "validation" and state.round > 0:
             expected.append(_expected_answers.accuracy(torch.float32))
         return expected

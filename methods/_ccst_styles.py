@@ -15,7 +15,7 @@ from fdgpriv.artifacts.artifact import SERVER, Artifact
 from fdgpriv.artifacts.moments import POOLED, at_once, styles_of
 from fdgpriv.artifacts.style import AmplitudeSpectrum, ClientReply, StyleDraft, StyleStatistics
 from fdgpriv.data.pixels import as_images
-from fdgpriv.federation.upload import Wanted
+from fdgpriv.federation.upload import ExpectedArtifact
 from fdgpriv.models.style_codec import StyleCodec
 
 from . import _expected_answers
@@ -31,7 +31,7 @@ class Style(ABC):
         """The style of each group (indices) of stored images (N, 3, H, W), pooled over the group's images and pixels."""
 
     @abstractmethod
-    def expected(self, image_size: int, granularity: str, most: int) -> Wanted:
+    def expected(self, image_size: int, granularity: str, most: int) -> ExpectedArtifact:
         """Template of a client's answer: one to `most` styles of images of this side."""
 
     @abstractmethod
@@ -84,7 +84,7 @@ class FeatureStyle(Style):
             for mean, std in zip(*(moment.split(sizes) for moment in moments), strict=True)
         ]
 
-    def expected(self, image_size: int, granularity: str, most: int) -> Wanted:
+    def expected(self, image_size: int, granularity: str, most: int) -> ExpectedArtifact:
         return _expected_answers.style(self.codec.channels, self.layers[-1], POOLED.name, granularity, most=most)
 
     @torch.no_grad()
@@ -126,9 +126,11 @@ class AmplitudeStyle(Style):
             shared.append(AmplitudeSpectrum(client=client, round=0, amplitude=mean.float(), granularity=granularity))
         return shared
 
-    def expected(self, image_size: int, granularity: str, most: int) -> Wanted:
+    def expected(self, image_size: int, granularity: str, most: int) -> ExpectedArtifact:
         zeros = torch.zeros(3, image_size, image_size)
-        return Wanted(AmplitudeSpectrum(client=SERVER, round=0, amplitude=zeros, granularity=granularity), most=most)
+        return ExpectedArtifact(
+            AmplitudeSpectrum(client=SERVER, round=0, amplitude=zeros, granularity=granularity), most=most
+        )
 
     def apply(self, images: Tensor, styles: Sequence[Artifact], alpha: float) -> Tensor:
         given = torch.stack([style.amplitude for style in styles if isinstance(style, AmplitudeSpectrum)])

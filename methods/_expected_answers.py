@@ -6,25 +6,25 @@ from torch import Tensor
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.statistics import SampleCount, ValidationMetrics
 from fdgpriv.artifacts.style import StyleDraft
-from fdgpriv.federation.upload import Wanted
+from fdgpriv.federation.upload import ExpectedArtifact
 
 
-def sample_count() -> Wanted:
+def sample_count() -> ExpectedArtifact:
     """One sample count."""
-    return Wanted(SampleCount(client=SERVER, round=0, count=torch.tensor(0)))
+    return ExpectedArtifact(SampleCount(client=SERVER, round=0, count=torch.tensor(0)))
 
 
-def accuracy(dtype: torch.dtype, least: int = 1) -> Wanted:
+def accuracy(dtype: torch.dtype, least: int = 1) -> ExpectedArtifact:
     """One accuracy on held-out images; `least` 0 allows none, for clients without held-out images."""
-    return Wanted(ValidationMetrics(client=SERVER, round=0, accuracy=torch.zeros((), dtype=dtype)), least)
+    return ExpectedArtifact(ValidationMetrics(client=SERVER, round=0, accuracy=torch.zeros((), dtype=dtype)), least)
 
 
 def style(
     channels: int, at: str, rule: str, granularity: str = "client", variances: bool = False, most: int = 1
-) -> Wanted:
+) -> ExpectedArtifact:
     """One to `most` styles with C = `channels` channels, taken at layer `at` by this rule."""
     zeros: Tensor = torch.zeros(1, channels)
     draft = StyleDraft(
         client=SERVER, round=0, mean=zeros, std=zeros, variances=variances, granularity=granularity, at=at, rule=rule
     )
-    return Wanted(draft.pooled(zeros[0], zeros[0], zeros[0], zeros[0]), most=most)
+    return ExpectedArtifact(draft.pooled(zeros[0], zeros[0], zeros[0], zeros[0]), most=most)

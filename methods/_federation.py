@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import ClientData
-from fdgpriv.federation.ask import Answers
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.local_training import PLAIN, LocalTraining, Loss, Workload
 from fdgpriv.federation.local_training import Batch as Batch
+from fdgpriv.federation.request import Answers
 from fdgpriv.method import Method
-from fdgpriv.models.from_cpu import device_of
+from fdgpriv.models.cpu_io import device_of
 from fdgpriv.utils.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from ._augmentation import ImageChanges, augmented

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from fdgpriv.artifacts.artifact import SERVER, Message
 from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
 from fdgpriv.data.dataset import ClientData
-from fdgpriv.federation.ask import Answers, Ask, Server
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.request import Answers, Request, Server
 from fdgpriv.federation.setup import Setup
-from fdgpriv.federation.upload import Wanted
+from fdgpriv.federation.upload import ExpectedArtifact
 from fdgpriv.utils.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from ._client_network import ClientNetwork
@@ -30,7 +30,7 @@ from ._hypernetwork import Hypernetwork, Init, Pullback
 from ._moving_average import MovingAverage
 
 Optimizer = torch.optim.Optimizer
-EmbeddingInit = Generator[Ask, Answers, None]
+EmbeddingInit = Generator[Request, Answers, None]
 # Presets for small images and few rounds, shared by all hypernetwork methods
 _LOCAL: Mapping[str, Any] = {"local_epochs": 1, "batch_size": 16, "lr": 0.05}
 QUICK: Mapping[str, Any] = {**_LOCAL, "rounds": 2, "server_lr": 2e-3, "server_schedule": "cosine"}
@@ -199,8 +199,8 @@ class HyperFederation(LocalSGD):
             rows = torch.tensor([federation.clients.index(client) for client in clients])
             current = average.current
             states = current.states(current.embeddings[rows])
-            expected = [Wanted(ModelUpdate(client=SERVER, round=round, state=states[0]))]
-            answers = yield Ask("fit", _messages(clients, states, round), wanted=expected)
+            expected = [ExpectedArtifact(ModelUpdate(client=SERVER, round=round, state=states[0]))]
+            answers = yield Request("fit", _messages(clients, states, round), wanted=expected)
             updates = torch.stack([_update(hypernetwork, answers[client]) for client in clients])
             back = current.pullback(rows, updates.to(federation.device))
             hypernetwork.set_gradients(back, *self.client_weights(back))
@@ -212,7 +212,7 @@ class HyperFederation(LocalSGD):
             average.update(round)
         if average.final is not average.current:  # its models have not been sent yet
             states = average.final.states(average.final.embeddings)
-            yield Ask("use", _messages(federation.clients, states, self.rounds), wanted=())
+            yield Request("use", _messages(federation.clients, states, self.rounds), wanted=())
         return self._models(average.final, federation, rng)
 
     def _models(self, hypernetwork: Hypernetwork, federation: Federation, rng: torch.Generator) -> PersonalModels:
@@ -239,4 +239,4 @@ def _messages(clients: Sequence[str], states: Sequence[dict[str, Tensor]], round
 
 def _update(hypernetwork: Hypernetwork, message: Message) -> Tensor:
     (update,) = (artifact for artifact in message if isinstance(artifact, ModelUpdate))
-    return hypernetwork.flat(update.state)
+    return hypernetwork.to_vector(update.state)

@@ -85,7 +85,7 @@ class Hypernetwork(nn.Module):
             self.trunk = nn.Sequential(*layers)
             self.heads = nn.Linear(hidden, sum(shape.numel() for shape in self.shapes.values()))
             if init == "client":
-                self.heads.bias.copy_(self.flat(dict(network.named_parameters())))
+                self.heads.bias.copy_(self.to_vector(dict(network.named_parameters())))
                 self.heads.weight.mul_(_SHRUNK)
 
     def forward(self, embeddings: Tensor) -> Tensor:
@@ -93,19 +93,19 @@ class Hypernetwork(nn.Module):
         flat: Tensor = self.heads(self.trunk(embeddings))
         return flat
 
-    def flat(self, state: Mapping[str, Tensor]) -> Tensor:
+    def to_vector(self, state: Mapping[str, Tensor]) -> Tensor:
         """The tensors of a client's model flattened to (P,)."""
         return torch.cat([state[name].detach().reshape(-1) for name in self.shapes])
 
-    def state(self, flat: Tensor) -> dict[str, Tensor]:
-        """The tensors of a client's model, from the flat vector (P,)."""
-        parts = flat.split([shape.numel() for shape in self.shapes.values()])
+    def from_vector(self, vector: Tensor) -> dict[str, Tensor]:
+        """The tensors of a client's model, from the vector (P,)."""
+        parts = vector.split([shape.numel() for shape in self.shapes.values()])
         return {name: part.view(shape) for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)}
 
     @torch.no_grad()
     def states(self, embeddings: Tensor) -> list[dict[str, Tensor]]:
         """Client models for embeddings (M, e), on the CPU."""
-        return [self.state(flat) for flat in self(embeddings.to(self.heads.bias.device)).cpu()]
+        return [self.from_vector(flat) for flat in self(embeddings.to(self.heads.bias.device)).cpu()]
 
     def pullback(self, rows: Tensor, updates: Tensor) -> Pullback:
         """Vector-Jacobian products J^T Delta of the models h(nu[rows]) with updates Delta (M, P)."""

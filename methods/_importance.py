@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fdgpriv.artifacts.parameters import STATISTICS
-from fdgpriv.models.from_cpu import device_of
+from fdgpriv.models.cpu_io import device_of
 
 from ._federation import average
 from ._latent_classifier import LatentClassifier

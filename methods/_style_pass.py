@@ -14,7 +14,7 @@ from fdgpriv.federation.disclosure import StyleSource
 from fdgpriv.models.backbone import Backbone
 from fdgpriv.models.batchnorm import group_batches
 from fdgpriv.models.copied import copied
-from fdgpriv.models.from_cpu import device_of
+from fdgpriv.models.cpu_io import device_of
 
 from ._federation import LocalSGD, batch_count
 

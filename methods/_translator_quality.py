@@ -37,7 +37,7 @@ def translator_quality(translator: nn.Module, data: Synthesised, heads: Sequence
     return found
 
 
-def shortfall(log: Mapping[str, float]) -> str | None:
+def training_warning(log: Mapping[str, float]) -> str | None:
     """What stages 1 and 3 did not learn, by the training log, and what to change; None if heads and translator are trained.
 
     Heads must fit their clients' training images, and translation must preserve classes better than no translation; where

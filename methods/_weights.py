@@ -9,7 +9,7 @@ from fdgpriv.artifacts.artifact import Message
 from fdgpriv.artifacts.statistics import SampleCount
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.disclosure import Disclosure
-from fdgpriv.federation.upload import Wanted
+from fdgpriv.federation.upload import ExpectedArtifact
 from fdgpriv.federation.weights import Weights as Weights
 
 from . import _expected_answers
@@ -38,7 +38,7 @@ class WeightedSGD(LocalSGD):
             return []
         return [SampleCount(client=data.client, round=round, count=torch.tensor(len(data)))]
 
-    def expected_count(self) -> list[Wanted]:
+    def expected_count(self) -> list[ExpectedArtifact]:
         """Template of `counted`."""
         return [_expected_answers.sample_count()] if self.weights == "samples" else []
 

@@ -13,11 +13,11 @@ from fdgpriv.artifacts.artifact import Artifact, Message
 from fdgpriv.artifacts.style import AmplitudeSpectrum, ClientReply, StyleStatistics
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.data.pixels import joined
-from fdgpriv.federation.ask import Ask, Server
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.request import Request, Server
 from fdgpriv.federation.setup import Setup
-from fdgpriv.federation.upload import MOST, Wanted
+from fdgpriv.federation.upload import MOST, ExpectedArtifact
 from fdgpriv.utils.fields import Fraction, NonNegativeFloat, PositiveInt
 
 from ._averaging import AveragingClient, FederatedAveraging, Selection
@@ -124,7 +124,7 @@ class CCST(FederatedAveraging):
             raise ValueError(f"ccst.side: want {valid} for the codec {self.codec}, got {side}")
         return super().model(federation, rng)
 
-    def cut_to(self, clients: int) -> Self:
+    def for_clients(self, clients: int) -> Self:
         copies = min(self.augmentation, max(1, clients - int(not self.own)))
         return replace(self, augmentation=copies, keep_original=self.keep_original and copies > 1)
 
@@ -170,12 +170,12 @@ class CCST(FederatedAveraging):
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         expected = [self._expected_styles(federation.image_size)]
         for _ in federation.stage("styles"):
-            styles = yield Ask("style", {client: [] for client in federation.clients}, wanted=expected)
+            styles = yield Request("style", {client: [] for client in federation.clients}, wanted=expected)
             bank: list[Artifact] = [style for client in federation.clients for style in styles[client]]
-            yield Ask("stylise", dict.fromkeys(federation.clients, bank), wanted=())
+            yield Request("stylise", dict.fromkeys(federation.clients, bank), wanted=())
         return (yield from super().server(federation, rng))
 
-    def _expected_styles(self, image_size: int) -> Wanted:
+    def _expected_styles(self, image_size: int) -> ExpectedArtifact:
         """Template of a client's answer; for single images, up to as many styles as the largest client would share."""
         how = self.styles(torch.device("cpu"))
         if self.style == "overall":

@@ -12,10 +12,10 @@ from fdgpriv.artifacts.parameters import AutoencoderState
 from fdgpriv.artifacts.statistics import ClientEmbedding
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.data.pixels import as_images
-from fdgpriv.federation.ask import Ask
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
-from fdgpriv.federation.upload import Wanted
+from fdgpriv.federation.request import Request
+from fdgpriv.federation.upload import ExpectedArtifact
 from fdgpriv.utils.fields import NonNegativeFloat, NonNegativeInt, PositiveFraction, PositiveInt
 
 from ._autoencoder import Autoencoder
@@ -87,7 +87,7 @@ class HFedF(HyperFederation):
         uploads = (*common.uploads, ClientEmbedding.kind) if embedded else common.uploads
         return replace(common, often=often, uploads=uploads, individual=uploads)
 
-    def shortfall(self, log: Mapping[str, float]) -> str | None:
+    def training_warning(self, log: Mapping[str, float]) -> str | None:
         least = log.get("autoencoder_explained_min", 1.0)  # no figure without an autoencoder
         if least > 0:
             return None
@@ -109,9 +109,9 @@ class HFedF(HyperFederation):
             dim = hypernetwork.embeddings.shape[1]
             whole = Autoencoder(dim, federation.image_size, rng).state_dict()
             start = AutoencoderState(client=SERVER, round=0, state=whole)
-            expected = [Wanted(ClientEmbedding(client=SERVER, round=0, vector=torch.zeros(dim)))]
+            expected = [ExpectedArtifact(ClientEmbedding(client=SERVER, round=0, vector=torch.zeros(dim)))]
             for _ in federation.stage("embed"):
-                answers = yield Ask("embed", {client: [start] for client in federation.clients}, wanted=expected)
+                answers = yield Request("embed", {client: [start] for client in federation.clients}, wanted=expected)
                 vectors = [a.vector for c in federation.clients for a in answers[c] if isinstance(a, ClientEmbedding)]
                 hypernetwork.embeddings.copy_(torch.stack(vectors))
 

@@ -22,11 +22,11 @@ from fdgpriv.artifacts.parameters import (
 )
 from fdgpriv.artifacts.statistics import LabelMarginal, SampleCount, ValidationMetrics
 from fdgpriv.data.dataset import ClientData
-from fdgpriv.federation.ask import Answers, Ask, Server
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.request import Answers, Request, Server
 from fdgpriv.federation.state import Resumable
-from fdgpriv.federation.upload import Wanted
+from fdgpriv.federation.upload import ExpectedArtifact
 from fdgpriv.utils.global_rng import global_draws
 
 from . import _expected_answers
@@ -37,7 +37,7 @@ from ._latent_inversion import Latents, labels_for, starts_for
 from ._lsi_client import LSIClient
 from ._lsi_settings import LSISettings
 from ._translator import Discriminator, Synthesised, Training, Translator
-from ._translator_quality import shortfall, translator_quality
+from ._translator_quality import training_warning, translator_quality
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class LSI(LSISettings):
         common = replace(super().disclosure(), otherwise=0, often=often, uploads=uploads, individual=individual)
         return replace(common, signed_importances=self.importance_sign == "signed")
 
-    def shortfall(self, log: Mapping[str, float]) -> str | None:
-        return shortfall(log) if self.invariance else None
+    def training_warning(self, log: Mapping[str, float]) -> str | None:
+        return training_warning(log) if self.invariance else None
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         model = self.model(federation, rng)
@@ -84,18 +84,20 @@ class LSI(LSISettings):
         expected = self._expected_pretrain(model, federation.classes)
         shared: Answers = {}
         for _ in federation.stage("pretrain"):
-            shared.update((yield Ask("pretrain", {client: [start] for client in federation.clients}, wanted=expected)))
+            shared.update(
+                (yield Request("pretrain", {client: [start] for client in federation.clients}, wanted=expected))
+            )
         for _ in federation.stage("translator", shared=shared) if self.invariance else ():
             translator, figures = self.translator(federation, shared, rng)
             sent = RepresentationTranslator.of(translator, SERVER, 0)
-            yield Ask("adopt", {client: [sent] for client in federation.clients}, noted=figures, wanted=())
+            yield Request("adopt", {client: [sent] for client in federation.clients}, diagnostics=figures, wanted=())
         best, sizes, log = Best(model), _sizes(shared), dict[str, float]()
         for round in federation.rounds(self.rounds, model=model, best=best, sizes=sizes, log=log):
             clients = federation.sample(self.participants, rng)
             current = shared_state(model, SERVER, round, self)
             state = [current] if round else []  # round 0 continues from stage 1
             expected = self._expected_fit(model, current)
-            answers = yield Ask("fit", {client: [*state] for client in clients}, noted=log, wanted=expected)
+            answers = yield Request("fit", {client: [*state] for client in clients}, diagnostics=log, wanted=expected)
             best.update(answers)
             if self.aggregation != "mean":
                 importances = [sent.state for sent in answered(answers, ImportanceWeights).values()]
@@ -108,34 +110,34 @@ class LSI(LSISettings):
                 message: dict[str, Message] = {client: [aggregated] for client in clients}
                 wanted = [_expected_statistics(aggregated)]
                 known = dict(zip(clients, weights, strict=True)) if weights else None
-                answers = yield Ask("recalibrate", message, reduce="mean", weights=known, wanted=wanted)
+                answers = yield Request("recalibrate", message, reduce="mean", weights=known, wanted=wanted)
                 statistics = [sent.state for sent in answered(answers, BatchNormStatistics).values()]
                 model.load_state_dict(buffers(statistics, weights), strict=False)
         last = shared_state(model, SERVER, self.rounds, self)
         validating = federation.clients if self.select == "validation" else ()
         expected = [_expected_answers.accuracy(torch.float64, least=0)]
         message = {client: [last] for client in validating}
-        best.update((yield Ask("validate", message, noted=log, wanted=expected)))
+        best.update((yield Request("validate", message, diagnostics=log, wanted=expected)))
         return best.model()
 
-    def _expected_pretrain(self, model: LatentClassifier, classes: int) -> list[Wanted]:
+    def _expected_pretrain(self, model: LatentClassifier, classes: int) -> list[ExpectedArtifact]:
         """Expected artifacts in an answer to stage 1."""
         expected = []
         if self.invariance:
-            expected.append(Wanted(ClassifierHead.of(model.head, SERVER, 0)))
+            expected.append(ExpectedArtifact(ClassifierHead.of(model.head, SERVER, 0)))
             if self.inversion_labels == "marginal":
-                expected.append(Wanted(LabelMarginal(client=SERVER, round=0, share=torch.zeros(classes))))
+                expected.append(ExpectedArtifact(LabelMarginal(client=SERVER, round=0, share=torch.zeros(classes))))
         return expected + self.expected_count()
 
-    def _expected_fit(self, model: nn.Module, current: ModelState) -> list[Wanted]:
+    def _expected_fit(self, model: nn.Module, current: ModelState) -> list[ExpectedArtifact]:
         """Expected artifacts in an answer to stage 4, for training from this model state."""
         expected = []
         if self.aggregation != "mean":
             parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
             like = ImportanceWeights(client=SERVER, round=current.round, state=parameters)
-            expected.append(Wanted(like, signed=self.importance_sign == "signed"))
+            expected.append(ExpectedArtifact(like, signed=self.importance_sign == "signed"))
         if self.normaliser == "server":
-            expected.append(Wanted(current))
+            expected.append(ExpectedArtifact(current))
         if self.select == "validation" and current.round:
             expected.append(_expected_answers.accuracy(torch.float64, least=0))
         return expected
@@ -179,15 +181,15 @@ class LSI(LSISettings):
 
     def _aggregate(
         self, model: nn.Module, round: int, answers: Answers, weights: list[float] | None
-    ) -> Generator[Ask, Answers, dict[str, Tensor]]:
+    ) -> Generator[Request, Answers, dict[str, Tensor]]:
         """Stage 5: the next global model's tensors; asks clients once more if they normalise."""
         importances = [sent.state for sent in answered(answers, ImportanceWeights).values()]
         if self.normaliser == "clients":
             total = {name: tensor.float() for name, tensor in summed(importances).items()}
             sent = ImportanceWeights(client=SERVER, round=round, state=total)
-            expected = [Wanted(shared_state(model, SERVER, round, self))]
+            expected = [ExpectedArtifact(shared_state(model, SERVER, round, self))]
             own = answered(answers, ImportanceWeights)
-            answers = yield Ask("weigh", {c: [sent, own[c]] for c in answers}, reduce="mean", wanted=expected)
+            answers = yield Request("weigh", {c: [sent, own[c]] for c in answers}, reduce="mean", wanted=expected)
         states = list(model_state(answers).values())
         parameters = [{name: state[name] for name, _ in model.named_parameters()} for state in states]
         if self.aggregation == "mean":
@@ -206,10 +208,10 @@ def _sizes(answers: Answers) -> dict[str, float]:
     return {client: float(sent.count) for client, sent in answered(answers, SampleCount).items()}
 
 
-def _expected_statistics(state: ModelState) -> Wanted:
+def _expected_statistics(state: ModelState) -> ExpectedArtifact:
     """Template of recomputed BatchNorm statistics, with counters from 0."""
     zeros = {name: torch.zeros_like(t) for name, t in state.state.items() if name.rpartition(".")[2] in STATISTICS}
-    return Wanted(BatchNormStatistics(client=SERVER, round=state.round, state=zeros))
+    return ExpectedArtifact(BatchNormStatistics(client=SERVER, round=state.round, state=zeros))
 
 
 class Best(Resumable):

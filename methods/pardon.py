@@ -17,13 +17,13 @@ from fdgpriv.artifacts.moments import POOLED, StyleRule, clustered, styles_and_m
 from fdgpriv.artifacts.style import ClientReply, InterpolationStyle, StyleDraft, StyleStatistics
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.data.pixels import as_images
-from fdgpriv.federation.ask import Ask, Server
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.request import Request, Server
 from fdgpriv.federation.setup import Setup
-from fdgpriv.federation.upload import Wanted
+from fdgpriv.federation.upload import ExpectedArtifact
 from fdgpriv.models.backbone import Backbone
-from fdgpriv.models.from_cpu import device_of
+from fdgpriv.models.cpu_io import device_of
 from fdgpriv.utils.fields import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from . import _expected_answers
@@ -157,12 +157,12 @@ class Pardon(FederatedAveraging):
         if self.style_transfer:
             expected = [self._expected_style()]
             for _ in federation.stage("styles"):
-                answers = yield Ask("style", {client: [] for client in federation.clients}, wanted=expected)
+                answers = yield Request("style", {client: [] for client in federation.clients}, wanted=expected)
                 style = self.interpolation(list(answered(answers, StyleStatistics).values()))
-                yield Ask("adopt", {client: [style] for client in federation.clients}, wanted=())
+                yield Request("adopt", {client: [style] for client in federation.clients}, wanted=())
         return (yield from super().server(federation, rng))
 
-    def _expected_style(self) -> Wanted:
+    def _expected_style(self) -> ExpectedArtifact:
         """Template of the style in a client's answer."""
         rule = self.style_rule()
         assert rule is not None

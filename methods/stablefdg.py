@@ -9,9 +9,9 @@ from fdgpriv.artifacts.artifact import SERVER, Message
 from fdgpriv.artifacts.moments import DASSL, PAPER_EPS
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.data.dataset import ClientData
-from fdgpriv.federation.ask import Answers, Ask, Server
 from fdgpriv.federation.federation import Federation
-from fdgpriv.federation.upload import Wanted
+from fdgpriv.federation.request import Answers, Request, Server
+from fdgpriv.federation.upload import ExpectedArtifact
 
 from . import _expected_answers
 from ._federation import load_average, model_state, shared_state
@@ -31,13 +31,13 @@ class StableFDG(StableSettings):
         for round in federation.rounds(self.rounds, model=model, styles=styles):
             clients = federation.sample(self.participants, rng)
             state = shared_state(model, SERVER, round, self)
-            expected = [Wanted(state), *self.expected_count()]
+            expected = [ExpectedArtifact(state), *self.expected_count()]
             message: dict[str, Message]
             if self.shares_styles and len(clients) > 1:
                 everyone = federation.clients if self.code_compat else clients
                 asked = [client for client in everyone if self.resend_styles or client not in styles]
                 if asked:
-                    answers = yield Ask("style", {client: [state] for client in asked}, wanted=[style])
+                    answers = yield Request("style", {client: [state] for client in asked}, wanted=[style])
                     styles.update(styles_in(answers))
                 message = {
                     client: [*([] if client in asked else [state]), *(styles[other] for other in others)]
@@ -45,7 +45,7 @@ class StableFDG(StableSettings):
                 }
             else:
                 message = {client: [state] for client in clients}
-            fit = Ask("fit", message, reduce="mean", number=round, wanted=expected)  # a message may be empty
+            fit = Request("fit", message, reduce="mean", number=round, wanted=expected)  # a message may be empty
             answers = yield fit
             load_average(model, list(model_state(answers).values()), self.weights_in(answers))
         return model

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fdgpriv.results.accuracy import RETURNED, RULES, Accuracy, accuracies, several_trainings
+from fdgpriv.results.accuracy import RETURNED, RULES, Accuracy, accuracies, is_averaged
 from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question
 from fdgpriv.results.run import Run
@@ -139,7 +139,7 @@ def accuracy_of_runs(runs: Sequence[Run]) -> tuple[Section, ...]:
 
 def accuracy_over_trainings(results: Results) -> tuple[Section, ...]:
     """Tables of mean accuracy over targets and seeds, with the missing trainings; empty for a single training."""
-    if not several_trainings(results) or not (rows := accuracies(results)):
+    if not is_averaged(results) or not (rows := accuracies(results)):
         return ()
     lines = [
         "Each mean is over the targets of a seed, then over the seeds that have every target. Square brackets are 95% t "

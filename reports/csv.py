@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from fdgpriv.report import Report
-from fdgpriv.results.accuracy import RULES, accuracies, several_trainings
+from fdgpriv.results.accuracy import RULES, accuracies, is_averaged
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question
@@ -51,7 +51,7 @@ class Csv(Report):
         for run in results.runs:
             for row in _run_rows(run):
                 table.writerow({name: _spreadsheet_value(value) for name, value in row.items()})
-        for row in _rows_over_seeds(results) if several_trainings(results) else ():
+        for row in _rows_over_seeds(results) if is_averaged(results) else ():
             table.writerow({name: _spreadsheet_value(value) for name, value in row.items()})
         return page.getvalue()
 

@@ -89,7 +89,7 @@ def with_half_held_out(population: Population) -> Population:
 
 @cache
 def sittings_of(evaluator: Evaluator, target: str, role: str, sizes: tuple[int | None, ...]) -> list[AdversaryTrials]:
-    return evaluator.adversaries(evaluator.target(target), threat(role), sizes)
+    return evaluator.adversaries(evaluator.series(target), threat(role), sizes)
 
 
 def attack_of(**settings: Any) -> Attack:

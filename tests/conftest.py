@@ -82,12 +82,12 @@ class Evaluator(Evaluator):
         self, who: ThreatModel, sizes: Sequence[int | None], task: Task | None = None, *, layer: str | None = None
     ) -> list[AdversaryTrials]:
         """The adversaries of the style statistics, where they cross or at another layer."""
-        subject = self.target(StyleStatistics.kind)
+        subject = self.series(StyleStatistics.kind)
         return self.adversaries(subject if layer is None else subject.at(layer), who, sizes, task)
 
     def layers(self) -> tuple[str, ...]:
         """The stages at which styles could be taken."""
-        return self.target(StyleStatistics.kind).simulator.layers()
+        return self.series(StyleStatistics.kind).simulator.layers()
 
 
 @dataclass(frozen=True, eq=False, repr=False)

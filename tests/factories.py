@@ -36,8 +36,8 @@ from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Wire
 from fdgpriv.method import Method
 from fdgpriv.models.backbone import Backbone
-from fdgpriv.targets.simulator import HeldImages
-from fdgpriv.targets.target import Target
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.simulator import ClientImages
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import threat
 from fdgpriv.utils.global_rng import drawing_from
@@ -263,17 +263,17 @@ def fitted_once(dataset: Dataset, *, settings: Mapping[str, str] | None = None, 
     return _FITTED[key]
 
 
-def holding(fitted: Fitted, name: str, kind: str) -> HeldImages:
+def holding(fitted: Fitted, name: str, kind: str) -> ClientImages:
     """A client's images with what it was sent before it made an artifact of this kind."""
     data = fitted.population.data(name)
-    return HeldImages(data.images, data.labels, fitted.evaluator().target(kind).received_model[name])
+    return ClientImages(data.images, data.labels, fitted.evaluator().series(kind).received_model[name])
 
 
-def in_one_row_and_back(target: Target[Any], atol: float = 1e-5, rtol: float = 1e-5) -> None:
+def in_one_row_and_back(target: ArtifactSeries[Any], atol: float = 1e-5, rtol: float = 1e-5) -> None:
     """Asserts that an attack's row of numbers of each artifact on the wire stands for all of it."""
     for name, artifact in target.wire.items():
-        back = target.simulator.unflat(
-            target.simulator.flat(artifact, target.received_model.get(name)), target.received_model.get(name)
+        back = target.simulator.from_vector(
+            target.simulator.to_vector(artifact, target.received_model.get(name)), target.received_model.get(name)
         )
         assert set(back.tensors()) == set(artifact.tensors())
         for key, tensor in artifact.tensors().items():
@@ -281,7 +281,7 @@ def in_one_row_and_back(target: Target[Any], atol: float = 1e-5, rtol: float = 1
             torch.testing.assert_close(back.tensors()[key], tensor, atol=atol, rtol=rtol)
 
 
-def only_the_server_sees(target: Target[Any], lacking: str) -> None:
+def only_the_server_sees(target: ArtifactSeries[Any], lacking: str) -> None:
     """Asserts that clients and third parties are refused for want of this grant."""
     assert target.refused(threat("server")) is None
     for role in ("client", "third_party"):
@@ -308,7 +308,7 @@ def evaluated(
     if per_client is not None:
         evaluator.per_client = dict(per_client)
     reader = Attack.parse(attack) if isinstance(attack, str) else attack
-    target = evaluator.target(kind)
+    target = evaluator.series(kind)
     assert reader.inapplicable(target) is None
     if sizes is None:
         sizes = tuple(n for n in reader.sizes(target) if n is None or n in evaluator.per_client)

@@ -12,7 +12,7 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.statistics import SampleCount
 from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
 from fdgpriv.federation.transcript import Record
-from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.simulation.ground_truth import GroundTruth
 
 PLACE = {"granularity": "client", "at": "layer1", "rule": "paper_eps"}
 

@@ -13,7 +13,7 @@ from fdgpriv.reports.html import Html
 from fdgpriv.reports.markdown import Markdown
 from scipy import stats
 
-from fdgpriv.results.accuracy import ONE_SEED, RETURNED, RULES, Accuracy, accuracies, several_trainings
+from fdgpriv.results.accuracy import ONE_SEED, RETURNED, RULES, Accuracy, accuracies, is_averaged
 from fdgpriv.results.finding import Results
 from fdgpriv.results.run import Run
 from fdgpriv.results.selection import chosen, rounds_to_try
@@ -135,8 +135,8 @@ def test_each_defense_is_a_row() -> None:
 
 
 def test_runs_that_differ_only_in_defense_have_no_table(tmp_path: Path) -> None:
-    assert not several_trainings(results())
-    assert several_trainings(results(seeds=2))
+    assert not is_averaged(results())
+    assert is_averaged(results(seeds=2))
     assert accuracies(report()) == ()
     for form in (Html, Markdown):
         assert TABLE not in form().render(results(tmp_path), tmp_path)

@@ -60,7 +60,7 @@ def spectra(tiny: Dataset) -> Fitted:
 
 
 def test_spectra_on_the_wire_are_those_of_the_clients_images(spectra: Fitted) -> None:
-    target = spectra.evaluator().target(AmplitudeSpectrum.kind)
+    target = spectra.evaluator().series(AmplitudeSpectrum.kind)
     assert set(target.receiver) == set(target.wire) == set(spectra.population.clients)
     for name, artifact in target.wire.items():
         images = spectra.population.clients[name].images

@@ -14,7 +14,7 @@ from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.evaluation.artifact_weight import artifact_weights, weight_at
 from fdgpriv.evaluation.scoring import averaged
 from fdgpriv.evaluation.trial import CalibrationTrial, ScoredObservation
-from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Predictions, Task
 from fdgpriv.threat import threat
 from fdgpriv.verdicts.trial_scores import TrialScores
@@ -50,7 +50,7 @@ class Table(Task):
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
         return {}
 
-    def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction | None:
+    def prior_prediction(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction | None:
         return None if self.blind else torch.tensor(0.0)
 
     def askable(self, truth: GroundTruth) -> bool:

@@ -24,14 +24,14 @@ from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation, Trial
 from fdgpriv.federation.partition import Population, populate
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.ground_truth import GroundTruth
+from fdgpriv.simulation.simulator import Simulator
+from fdgpriv.simulation.style import StyleSimulator
 from fdgpriv.statistics import rule
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.rule import Hypothesis
-from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.targets.simulator import Simulator
-from fdgpriv.targets.style import StyleSimulator
-from fdgpriv.targets.target import Target
 from fdgpriv.tasks.images import Images
 from fdgpriv.threat import NotGranted, threat
 from fdgpriv.utils.cache import Cache
@@ -70,9 +70,9 @@ def few(adversaries: Sequence[AdversaryTrials], count: int) -> list[AdversaryTri
     return found
 
 
-def readable(evaluator: Evaluator, attack: Attack) -> Target[Simulator] | None:
+def readable(evaluator: Evaluator, attack: Attack) -> ArtifactSeries[Simulator] | None:
     """What the attack reads first of what this federation shared."""
-    there = evaluator.targets
+    there = evaluator.artifact_series
     return next(
         (there[kind] for kind in attack.kinds() if kind in there and not attack.inapplicable(there[kind])), None
     )
@@ -484,7 +484,7 @@ def test_clustered_styles_are_simulated_domain_by_domain(digits: Dataset) -> Non
         domain = adversary.auxiliary[int(made.domains[members[0]])]
         images, labels = made.images[members], made.labels[members]
         assert all(any(torch.equal(image, other) for other in domain.images) for image in images)
-        alone = adversary.make(images, labels, torch.arange(len(members)), torch.Generator().manual_seed(0))
+        alone = adversary.simulate(images, labels, torch.arange(len(members)), torch.Generator().manual_seed(0))
         torch.testing.assert_close(inputs, adversary.vector(alone), atol=1e-4, rtol=1e-3)
 
 
@@ -495,7 +495,7 @@ def test_artifacts_are_simulated_once_for_all_attacks(little: Fitted) -> None:
     first = simulation.simulate(adversary, 3)
     made: list[int] = []
     simulator = adversary.simulator(StyleSimulator)
-    plain = type(simulator).make
+    plain = type(simulator).simulate
 
     def counting(self: Any, held: Any, index: torch.Tensor, rng: torch.Generator, **how: Any) -> Any:
         made.append(len(index))

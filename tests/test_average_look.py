@@ -176,7 +176,7 @@ def test_an_evaluation_stores_and_reads_both(evaluator: Evaluator, tmp_path: Pat
 
 
 def test_one_artifact_of_all_clients_has_no_other_to_be_told_from(evaluator: Evaluator) -> None:
-    target = evaluator.target(STYLES)
+    target = evaluator.series(STYLES)
     assert AverageLook().inapplicable(target) is None
     assert AverageLook().inapplicable(replace(target, level="group")) is not None
 

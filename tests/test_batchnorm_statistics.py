@@ -10,7 +10,7 @@ from torch import nn
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.attack import Attack
 from fdgpriv.models.backbone import Backbone, Classifier, backbone
-from fdgpriv.targets.target import Target
+from fdgpriv.simulation.artifact_series import ArtifactSeries
 
 bn: Any = import_module("fdgpriv.attacks._batchnorm")
 
@@ -96,5 +96,5 @@ def test_each_number_of_layers_is_a_setting_and_all_of_them_the_last() -> None:
     assert attack.variants("bn_statistics") == {}
     assert Attack.named("gan")().variants("style_statistics") == {}
     for layer, refused in ((nn.Linear(2, 2), True), (nn.BatchNorm1d(2), False)):
-        target: Any = Target(None, "client", {"a": ModelState.of(layer, "a", 0)}, ("a",))
+        target: Any = ArtifactSeries(None, "client", {"a": ModelState.of(layer, "a", 0)}, ("a",))
         assert ("no BatchNorm" in str(attack.inapplicable(target))) is refused

@@ -31,10 +31,10 @@ from fdgpriv.federation.transcript import Record
 from fdgpriv.results.attack_finding import AttackFinding, Threat
 from fdgpriv.results.finding import Results
 from fdgpriv.results.run import Claim
+from fdgpriv.simulation.ground_truth import GroundTruth
+from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.questions import Verdict
-from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.threat import threat
 from fdgpriv.verdicts.attack_scores import AttackScores
 from fdgpriv.verdicts.trial_scores import TrialScores
@@ -142,7 +142,7 @@ def test_two_methods_are_asked_about_the_same_images(
     asked: list[list[tuple[str, GroundTruth]]] = []
     for spec in (mine, theirs):
         evaluator = fit(shortened(tiny, 32), clients=6, method=spec, settings={"rounds": "2"}).evaluator()
-        target, sizes = evaluator.target(kind), (1, None) if kind == "global_model" else (1, 5, None)
+        target, sizes = evaluator.series(kind), (1, None) if kind == "global_model" else (1, 5, None)
         trials = [
             trial
             for role in ("client", "third_party")

@@ -97,9 +97,9 @@ class NoiseWithout(Noise):
 def test_what_an_attack_predicts_without_an_artifact_is_weighed_as_with_one(evaluator: Evaluator) -> None:
     scores = evaluate_trials(NoiseWithout(Images()), asked(evaluator, "server", Images(), (1,)), (), generator(2))[0][1]
     assert scores.artifact_weight == 0
-    unaided = np.mean(scores.headline["unconditional"])
-    assert unaided == pytest.approx(np.mean(scores.headline["attack"]))
-    assert unaided > np.mean(scores.headline["noise"]) + 1
+    prior_prediction = np.mean(scores.headline["unconditional"])
+    assert prior_prediction == pytest.approx(np.mean(scores.headline["attack"]))
+    assert prior_prediction > np.mean(scores.headline["noise"]) + 1
 
 
 @pytest.mark.parametrize("role", ["server", "client", "third_party"])
@@ -129,9 +129,9 @@ def p_below(task: Task, adversaries: Sequence[AdversaryTrials], size: int | None
         )
         for trial, form in zip(one.trials, like, strict=True):
             if trial.size == size:
-                unaided = without_artifact(task, one.adversary, form, trial.truth.domain)
-                assert unaided is not None
-                alone.append(float(task.score([unaided], [trial.truth])))
+                prior_prediction = without_artifact(task, one.adversary, form, trial.truth.domain)
+                assert prior_prediction is not None
+                alone.append(float(task.score([prior_prediction], [trial.truth])))
     lost = (1 if task.higher_leaks else -1) * (np.asarray(alone) - np.asarray(scores.headline["attack"]))
     by_client = [lost[[name == client for name in scores.clients]].mean() for client in sorted(set(scores.clients))]
     return float(stats.ttest_1samp(by_client, 0, alternative="greater").pvalue) if np.any(by_client) else 1.0

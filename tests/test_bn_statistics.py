@@ -18,8 +18,8 @@ from fdgpriv.adversary import Observation
 from fdgpriv.artifacts.parameters import STATISTICS, BatchNormStatistics, ModelState
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.targets.bn_statistics import StatisticsSimulator
-from fdgpriv.targets.target import Target
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.bn_statistics import StatisticsSimulator
 from fdgpriv.tasks.labelled import Labelled
 from fdgpriv.tasks.membership import Members, auc
 from fdgpriv.threat import threat
@@ -39,8 +39,8 @@ def renewed(digits: Dataset) -> Fitted:
     return fitted_once(shortened(digits, 100), clients=12, method="lsi", settings=HASTE)
 
 
-def target_of(fitted: Fitted) -> tuple[Target[StatisticsSimulator], StatisticsSimulator]:
-    target = fitted.evaluator().target(KIND)
+def target_of(fitted: Fitted) -> tuple[ArtifactSeries[StatisticsSimulator], StatisticsSimulator]:
+    target = fitted.evaluator().series(KIND)
     assert isinstance(target.simulator, StatisticsSimulator)
     return target, target.simulator  # type: ignore[return-value]
 
@@ -62,7 +62,7 @@ def test_of_one_batch_the_wire_s_statistics_are_made_again_whatever_the_draws(di
     target, simulator = target_of(whole)
     for name in target.clients:
         own = holding(whole, name, KIND)
-        made = simulator.make(own, torch.arange(len(own.images)), generator(5))
+        made = simulator.simulate(own, torch.arange(len(own.images)), generator(5))
         assert set(made.tensors()) == set(target.wire[name].tensors())
         for key, tensor in target.wire[name].tensors().items():
             torch.testing.assert_close(made.tensors()[key], tensor, atol=1e-4, rtol=1e-4)
@@ -81,10 +81,10 @@ def test_they_are_means_over_batches_of_moments_in_training(renewed: Fitted) -> 
     index = torch.tensor([3, 5, 7])
     with torch.no_grad():
         model(own.images[index])
-    made = simulator.make(own, index, generator(2)).tensors()
+    made = simulator.simulate(own, index, generator(2)).tensors()
     torch.testing.assert_close(made[f"{name}.running_mean"], seen[0].mean(dim=(0, 2, 3)))
     torch.testing.assert_close(made[f"{name}.running_var"], seen[0].var(dim=(0, 2, 3)))
-    alone = simulator.make(own, index[:1], generator(2)).tensors()
+    alone = simulator.simulate(own, index[:1], generator(2)).tensors()
     assert torch.equal(alone["head.norm.running_mean"], own.received_model.state["head.norm.running_mean"])
 
 
@@ -92,8 +92,8 @@ def test_an_artifact_stands_in_one_row_and_comes_back_from_it(renewed: Fitted) -
     target, simulator = target_of(renewed)
     in_one_row_and_back(target)
     name, artifact = next(iter(target.wire.items()))
-    row = torch.full_like(simulator.flat(artifact, target.received_model[name]), -1.0)
-    back = simulator.unflat(row, target.received_model[name]).tensors()
+    row = torch.full_like(simulator.to_vector(artifact, target.received_model[name]), -1.0)
+    back = simulator.from_vector(row, target.received_model[name]).tensors()
     assert min(float(tensor.min()) for key, tensor in back.items() if "mean" not in key) >= 0
 
 
@@ -114,9 +114,9 @@ def test_only_the_server_sees_them(renewed: Fitted) -> None:
 
 def test_there_is_no_target_where_none_crossed_or_its_model_is_not_kept(renewed: Fitted, tiny: Dataset) -> None:
     plain = fitted_once(tiny, clients=3, method="lsi", settings={**HASTE, "rounds": "1", "recalibrate_bn": "false"})
-    assert KIND not in plain.evaluator().targets
+    assert KIND not in plain.evaluator().artifact_series
     bare = fitted_once(tiny, clients=3, method="lsi", settings={**HASTE, "rounds": "1"}, keep="small")
-    assert KIND not in bare.evaluator().targets
+    assert KIND not in bare.evaluator().artifact_series
 
 
 # What is read from them
@@ -166,7 +166,7 @@ def test_one_image_is_drawn_from_statistics_that_are_cut(renewed: Fitted) -> Non
 
 
 def test_where_no_statistics_were_recomputed_the_most_frequent_public_label_is_drawn(renewed: Fitted) -> None:
-    (trials,) = renewed.evaluator().adversaries(renewed.evaluator().target(KIND), threat("server"), (1,))
+    (trials,) = renewed.evaluator().adversaries(renewed.evaluator().series(KIND), threat("server"), (1,))
     received_model = renewed.transcript.model_sent(1, "recalibrate")
     assert received_model is not None
     state = {name: t for name, t in received_model.state.items() if name.rpartition(".")[2] in STATISTICS}
@@ -188,16 +188,16 @@ def test_what_each_image_alone_gives_is_what_a_client_with_it_shares(renewed: Fi
     """Many at once against one after the other; and of several the means are averages."""
     target, simulator = target_of(renewed)
     evaluator = renewed.evaluator()
-    (adversary_trials,) = evaluator.adversaries(evaluator.target(KIND), threat("server"), (None,))
+    (adversary_trials,) = evaluator.adversaries(evaluator.series(KIND), threat("server"), (None,))
     own = holding(renewed, target.clients[0], KIND)
     found = import_module("fdgpriv.attacks._simulation").single_image_styles(
         adversary_trials.adversary, own.images[:3], own.received_model
     )
     for image in range(3):
-        made = simulator.make(own, torch.tensor([image]), generator(0), defended=False)
+        made = simulator.simulate(own, torch.tensor([image]), generator(0), defended=False)
         wanted = simulator.vector(made, own.received_model)[: found.shape[1]]
         torch.testing.assert_close(found[image], wanted, atol=1e-3, rtol=1e-3)
-    means = simulator.vector(simulator.make(own, torch.arange(3), generator(0)), own.received_model)[
+    means = simulator.vector(simulator.simulate(own, torch.arange(3), generator(0)), own.received_model)[
         : found.shape[1] // 2
     ]
     torch.testing.assert_close(found.mean(0)[: len(means)], means, atol=1e-3, rtol=1e-3)
@@ -217,7 +217,7 @@ def test_a_client_s_members_are_known_by_all_layers_rounds_and_correlations(
     """Fewer where only the first layer or the last round is read, or statistics are taken for independent."""
 
     evaluator = renewed.evaluator()
-    (asked,) = evaluator.adversaries(evaluator.target(KIND), threat("server"), (None,), Members())
+    (asked,) = evaluator.adversaries(evaluator.series(KIND), threat("server"), (None,), Members())
     ones = [trial.by_role["attack"][0] for trial in asked.trials]
 
     def area(rounds: int = 2) -> float:
@@ -270,5 +270,5 @@ def test_clients_are_known_again(renewed: Fitted) -> None:
 
 def test_a_model_on_the_wire_is_not_taken_for_them(renewed: Fitted) -> None:
     """Both are evaluated, each by its own simulator."""
-    assert {KIND, ModelState.kind} <= set(renewed.evaluator().targets)
+    assert {KIND, ModelState.kind} <= set(renewed.evaluator().artifact_series)
     assert {KIND, ModelState.kind} <= set(Attack.named("deep_inversion").kinds())

@@ -140,7 +140,7 @@ def test_nothing_is_simulated_for_models_trained_jointly_or_without_images(evalu
     def found(target: Any, held_back: Any = held) -> Calibration:
         return replace(layout, target=target).calibration(held_back, (1, None), torch.empty(0, 3, 32, 32), "a", False)
 
-    target = evaluator.target(StyleStatistics.kind)
+    target = evaluator.series(StyleStatistics.kind)
     empty = held[0][1].take(torch.arange(0))
     for none in (
         found(SimpleNamespace(is_global=True, joint=False, expensive=True)),
@@ -156,7 +156,7 @@ def test_nothing_is_simulated_for_models_trained_jointly_or_without_images(evalu
 def test_simulated_clients_are_made_once_for_all_attacks(fitted: Fitted) -> None:
     """So that what is computed of their images is computed once."""
     evaluator = fitted.evaluator()
-    target, known = evaluator.target(StyleStatistics.kind), threat("third_party")
+    target, known = evaluator.series(StyleStatistics.kind), threat("third_party")
     first, second = (
         {one.client: one.scored.truth.source for one in evaluator.adversaries(target, known, sizes)[0].calibration}
         for sizes in ((1, None), (None,))
@@ -169,7 +169,7 @@ def test_simulated_clients_are_made_once_for_all_attacks(fitted: Fitted) -> None
 def test_other_looks_are_for_who_has_none_of_the_domains_and_made_once(fitted: Fitted) -> None:
     """As many as are asked for, of so many images each, the same for every attack; nothing for who has the domains."""
     evaluator = fitted.evaluator()
-    target = evaluator.target(StyleStatistics.kind)
+    target = evaluator.series(StyleStatistics.kind)
     for role in ("client", "third_party"):
         (first, second) = (evaluator.adversaries(target, threat(role), sizes)[0].adversary for sizes in ((1,), (None,)))
         more = first.with_looks(5, 4)

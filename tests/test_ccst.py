@@ -36,8 +36,8 @@ from fdgpriv.method import Method
 from fdgpriv.models.adain_vgg import decoder_layers, encoder_layers
 from fdgpriv.models.style_codec import StyleCodec, digits_codec
 from fdgpriv.results.ledger import ledger
-from fdgpriv.targets.recorded_styles import RecordedStyles
-from fdgpriv.targets.style import StyleSimulator
+from fdgpriv.simulation.recorded_styles import RecordedStyles
+from fdgpriv.simulation.style import StyleSimulator
 from fdgpriv.tasks.images import Images
 from fdgpriv.threat import threat
 from fdgpriv.utils.global_rng import drawing_from
@@ -283,7 +283,7 @@ def test_of_many_clients_algorithm_1_leaves_few_originals_and_the_presets_leave_
     ],
 )
 def test_smaller_federations_make_fewer_copies(keep: bool, own: bool, clients: int, left: tuple[int, bool]) -> None:
-    cut = ccst(augmentation=3, keep_original=keep, own=own).cut_to(clients)
+    cut = ccst(augmentation=3, keep_original=keep, own=own).for_clients(clients)
     assert (cut.augmentation, cut.keep_original) == left
     cut.model(federation(clients), seeded(0))
 
@@ -706,7 +706,7 @@ def ccst_on(tiny: Dataset, clients: int = 3, defense: str = "none", **settings: 
 
 
 def style_simulator(evaluator: Evaluator) -> StyleSimulator:
-    simulator = evaluator.target("style_statistics").simulator
+    simulator = evaluator.series("style_statistics").simulator
     assert isinstance(simulator, StyleSimulator)
     return simulator
 

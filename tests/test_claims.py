@@ -43,9 +43,9 @@ def case(
     *attacks: AttackFinding,
     records: tuple[Record, ...] = (),
     facts: dict[str, float] | None = None,
-    shortfall: str | None = None,
+    training_warning: str | None = None,
 ) -> Case:
-    return Case(attacks, records, facts or {}, shortfall=shortfall)
+    return Case(attacks, records, facts or {}, training_warning=training_warning)
 
 
 LEARNED = {"stage1_accuracy_min": 0.8, "class_preservation": 0.6, "class_untranslated": 0.5}
@@ -538,10 +538,10 @@ def test_untrained_heads_and_translators_decide_nothing(changed: dict[str, float
     deep = inverted.model_copy(update={"attack": "deep_inversion", "artifact": "model_state:client"})
     labels = head.model_copy(update={"attack": "label_histogram"})
     known = {name: figure for name, figure in (LEARNED | changed).items() if figure is not None}
-    shortfall = Method.named("lsi")().shortfall(known)
-    measured = case(head, deep, labels, facts=LATENTS | MOMENTS | GAIN, shortfall=shortfall)
+    training_warning = Method.named("lsi")().training_warning(known)
+    measured = case(head, deep, labels, facts=LATENTS | MOMENTS | GAIN, training_warning=training_warning)
     rows = {row.id: row for row in claims("lsi", measured)}
-    assert Method.named("lsi")(invariance=0.0).shortfall(known) is None
+    assert Method.named("lsi")(invariance=0.0).training_warning(known) is None
     for claim in ("H-L1", "H-L3", "H-L4", "H-L7", "H-L8"):
         assert rows[claim].evidence
         assert rows[claim].verdict == ("refuted" if told is None else "undecided")

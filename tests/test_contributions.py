@@ -15,9 +15,9 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.defense import Defense
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.federation.partition import populate
-from fdgpriv.targets.mixture import Mixture, identity
-from fdgpriv.targets.output_cache import OutputCache
-from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.simulation.mixture import Mixture, identity
+from fdgpriv.simulation.output_cache import OutputCache
+from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.tasks.membership import auc
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator

@@ -10,7 +10,7 @@ from factories_core import truth
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.scoring import evaluate_trials
-from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.tasks.candidate import COPIES, Candidate, epsilon_shown
 from fdgpriv.tasks.copies import copies, cropped, recompressed
 from fdgpriv.threat import threat

@@ -30,8 +30,8 @@ from fdgpriv.method import Method
 from fdgpriv.models.backbone import Backbone, Classifier, backbone
 from fdgpriv.privacy.poisson import ORDERS, poisson_noise_multiplier
 from fdgpriv.privacy.training_audit import CanaryAudit, audited, measured_by_training, measured_by_updates
-from fdgpriv.targets.simulator import HeldImages
-from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.utils.global_rng import drawing_from
 from fdgpriv.utils.torchvision_import import torchvision
 
@@ -298,7 +298,7 @@ def test_simulators_train_as_private_clients_do() -> None:
     client.rng = seeded(2)
     shared = next(artifact for artifact in client.fit([received]) if isinstance(artifact, ModelState))
     simulator = TrainingSimulator("model_state", method, world, defense, replace(data, client="other"), 0)
-    images = HeldImages(data.images, data.labels, received)
+    images = ClientImages(data.images, data.labels, received)
     assert equal(simulator.trained(images, torch.arange(6), seeded(2)).state, shared.state)
     assert not simulator.plain.elementwise_optimizer
     assert small("fedavg").elementwise_optimizer
@@ -308,7 +308,7 @@ def test_the_method_keeps_its_name_its_settings_and_its_local_training() -> None
     method = private(lr=0.3)
     assert (method.name(), method.lr) == ("fedavg", 0.3)
     assert replace(method, lr=0.2).local_training == method.local_training
-    assert method.cut_to(2).local_training == method.local_training
+    assert method.for_clients(2).local_training == method.local_training
     assert private(spec="dpsgd:lr=0.02").lr == 0.02
     assert Method.named("fedavg").local_training.elementwise
 

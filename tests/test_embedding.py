@@ -16,7 +16,7 @@ from fdgpriv.claims import Case, claims
 from fdgpriv.data.dataset import ClientData, Dataset
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.scoring import evaluate_trials
-from fdgpriv.targets.simulator import HeldImages
+from fdgpriv.simulation.simulator import ClientImages
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
 
@@ -42,7 +42,7 @@ def evaluator(trained: Fitted) -> Evaluator:
 
 def right(evaluator: Evaluator, wire: Mapping[str, Artifact] | None = None) -> float:
     """The share of clients and shadows whose domain is named; of these embeddings, where any are given."""
-    target = evaluator.target(NAME)
+    target = evaluator.series(NAME)
     adversaries = evaluator.adversaries(
         target if wire is None else replace(target, wire=wire), threat("server"), (None,)
     )
@@ -51,7 +51,7 @@ def right(evaluator: Evaluator, wire: Mapping[str, Artifact] | None = None) -> f
 
 
 def test_it_is_what_each_client_answered(trained: Fitted, evaluator: Evaluator) -> None:
-    target = evaluator.target(NAME)
+    target = evaluator.series(NAME)
     told = {r.origin: a for r, a in trained.transcript.of_kind(NAME)}
     assert dict(target.wire) == told
     assert target.refused(threat("server")) is None
@@ -60,9 +60,9 @@ def test_it_is_what_each_client_answered(trained: Fitted, evaluator: Evaluator) 
 
 def test_a_client_with_the_same_images_and_draws_makes_the_same_one(trained: Fitted, evaluator: Evaluator) -> None:
     """As the client itself would, given the validation images that it trains on here."""
-    simulator = evaluator.target(NAME).simulator
+    simulator = evaluator.series(NAME).simulator
     data = next(iter(trained.population.clients.values()))
-    made = simulator.make(HeldImages(data.images, data.labels), torch.arange(7), generator(3))
+    made = simulator.simulate(ClientImages(data.images, data.labels), torch.arange(7), generator(3))
     seven = data.images[:7], data.labels[:7]
     held = ClientData(data.client, *seven, *seven, data.classes, data.flip, data.translate)
     (again,) = trained.method.client(trained.federation, held, generator(3)).embed([simulator.start])  # type: ignore[attr-defined]
@@ -74,8 +74,8 @@ def test_a_client_with_the_same_images_and_draws_makes_the_same_one(trained: Fit
 def test_domains_are_told_from_real_embeddings_and_not_from_noise(digits: Dataset) -> None:
     settings = {**SETTINGS, "autoencoder_epochs": "15", "autoencoder_images": "30"}
     evaluator = fitted_once(shortened(digits, 240), clients=6, method="hfedf", settings=settings).evaluator()
-    names = (*evaluator.target(NAME).clients, *evaluator.population.shadows)
-    real = torch.stack([a.tensors()["vector"] for a in evaluator.target(NAME).wire.values()])
+    names = (*evaluator.series(NAME).clients, *evaluator.population.shadows)
+    real = torch.stack([a.tensors()["vector"] for a in evaluator.series(NAME).wire.values()])
     drawn = real.mean(0) + real.std(0) * torch.randn(len(names), real.shape[1], generator=generator(2))
     noise = {name: ClientEmbedding(client=name, round=0, vector=row) for name, row in zip(names, drawn, strict=True)}
     assert right(evaluator) > 0.65
@@ -83,6 +83,6 @@ def test_domains_are_told_from_real_embeddings_and_not_from_noise(digits: Datase
 
 
 def test_without_an_autoencoder_no_embedding_crosses_and_the_claim_says_so(tiny: Dataset) -> None:
-    assert NAME not in fitted_once(tiny, clients=6, method="hfedf").evaluator().targets
+    assert NAME not in fitted_once(tiny, clients=6, method="hfedf").evaluator().artifact_series
     (row,) = (row for row in claims("hfedf", Case([], [], {})) if row.id == "H-H7")
     assert (row.kind, row.verdict, "embedding=autoencoder" in row.reason) == ("design", None, True)

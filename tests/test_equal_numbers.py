@@ -42,7 +42,7 @@ class Oracle:
         self.adversaries.append(adversary)
         single = torch.arange(len(self.images))[:, None]
         labels = torch.zeros(len(self.images), dtype=torch.int64)
-        known = torch.stack([adversary.vector(adversary.make(self.images, labels, one, rng)) for one in single])
+        known = torch.stack([adversary.vector(adversary.simulate(self.images, labels, one, rng)) for one in single])
         drawn = []
         for observation in observations:
             far = (known - adversary.vector(observation.artifact)).square().sum(1)

@@ -14,8 +14,8 @@ from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.scoring import evaluate_trials
-from fdgpriv.targets.simulator import HeldImages
-from fdgpriv.targets.style import StyleSimulator
+from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.style import StyleSimulator
 from fdgpriv.tasks.exact_styles import ExactStyles
 from fdgpriv.threat import threat
 from fdgpriv.utils.finch import finch
@@ -93,7 +93,7 @@ def twelve(tiny: Dataset) -> Fitted:
 def evaluated(fitted: Fitted) -> dict[int | None, TrialScores]:
     evaluator = fitted.evaluator()
     evaluator.per_client = {1: 2, 2: 2}
-    target = evaluator.target(StyleStatistics.kind)
+    target = evaluator.series(StyleStatistics.kind)
     adversaries = evaluator.adversaries(target, threat("server"), (1, 2, None), ExactStyles())
     return evaluate_trials(Attack.named("exact_recovery")(), adversaries, (1, 2, None), generator(0))[0]
 
@@ -110,11 +110,11 @@ def test_a_style_of_one_or_two_images_is_theirs(twelve: Fitted) -> None:
 
 def test_truths_hold_what_each_image_contributes_only_for_a_task_that_needs_it(twelve: Fitted) -> None:
     evaluator = twelve.evaluator()
-    target = evaluator.target(StyleStatistics.kind)
+    target = evaluator.series(StyleStatistics.kind)
     (asked,) = evaluator.adversaries(target, threat("server"), (2,), ExactStyles())
     (other,) = evaluator.adversaries(target, threat("server"), (2,))
     assert all(trial.truth.contributions.numel() == 0 for trial in other.trials)
     simulator = asked.adversary.simulator(StyleSimulator)
     for truth in [trial.truth for trial in asked.trials[::4]]:
-        mean, std = simulator.parts(HeldImages(truth.images, truth.labels), torch.arange(2))
+        mean, std = simulator.parts(ClientImages(truth.images, truth.labels), torch.arange(2))
         np.testing.assert_allclose(truth.contributions[:, : 2 * mean.shape[1]], torch.cat([mean, std], 1), atol=1e-5)

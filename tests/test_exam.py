@@ -24,7 +24,7 @@ from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation, Trial
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, SCORED
 from fdgpriv.evaluation.units import attacked_clients, candidate_pool
 from fdgpriv.federation.reserve import FEW
-from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Baselines, Predictions, Task
 from fdgpriv.threat import THREATS, Auxiliary, Capability, NotGranted, ThreatModel, threat
@@ -94,7 +94,7 @@ def test_an_adversary_is_refused_what_the_threat_model_does_not_grant(by_role: B
     asks: dict[Capability, Callable[[Adversary], object]] = {
         Capability.HAS_CANDIDATES: lambda adversary: adversary.candidates,
         Capability.KNOWS_ENCODER: lambda adversary: adversary.styles(PAIR[0]),
-        Capability.KNOWS_DEFENSE: lambda adversary: adversary.make(
+        Capability.KNOWS_DEFENSE: lambda adversary: adversary.simulate(
             *PAIR, torch.arange(2), torch.Generator().manual_seed(0)
         ),
     }
@@ -202,7 +202,7 @@ def test_what_an_adversary_shares_itself_is_what_a_client_would_share(
 ) -> None:
     adversary = by_role[role][0].adversary
     (domain, *_) = adversary.auxiliary
-    made = adversary.make(domain.images, domain.labels, torch.arange(7), torch.Generator().manual_seed(0))
+    made = adversary.simulate(domain.images, domain.labels, torch.arange(7), torch.Generator().manual_seed(0))
     assert isinstance(made, StyleStatistics)
     mean, std = as_a_client(fitted, domain.images[:7], made.rule)
     assert torch.allclose(made.mean, mean.mean(0), atol=1e-6)
@@ -427,7 +427,7 @@ def test_shadows_are_asked_about_beside_the_federated_where_these_are_few(digits
 
 def test_shadows_are_few_where_an_artifact_takes_a_training(digits: Dataset) -> None:
     found = fit(digits.few(64), clients=3)
-    targets, domain = found.evaluator().targets, found.population.main_domain
+    targets, domain = found.evaluator().artifact_series, found.population.main_domain
     units = {kind: attacked_clients(found.population, target) for kind, target in targets.items()}
     assert set(units["style_statistics"]) == {*found.population.clients, *found.population.shadows}
     assert len(units["style_statistics"]) > 3 * FEW

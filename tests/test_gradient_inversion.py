@@ -30,8 +30,8 @@ from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.partition import populate
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Wire
-from fdgpriv.targets.simulator import HeldImages
-from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.tasks.images import Images
 from fdgpriv.threat import threat
 from fdgpriv.utils.global_rng import drawing_from
@@ -96,7 +96,7 @@ def attack(**settings: Any) -> Attack:
 
 
 def adversaries_of(evaluator: Evaluator) -> list[AdversaryTrials]:
-    target = evaluator.target(ModelState.kind)
+    target = evaluator.series(ModelState.kind)
     return evaluator.adversaries(target, threat("server"), (1,), Images())
 
 
@@ -169,7 +169,7 @@ def test_label_counts_are_the_nearest_that_include_each_present_class(rng: torch
 def test_labels_of_eight_images_are_read_from_one_step_and_not_from_noise(evaluator: Evaluator) -> None:
     """The negative control has the norms of a true change, tensor by tensor, and no image behind it."""
     (adversary_trials,) = adversaries_of(evaluator)
-    target, adversary = evaluator.target(ModelState.kind), adversary_trials.adversary
+    target, adversary = evaluator.series(ModelState.kind), adversary_trials.adversary
     received_model = next(iter(target.received_model.values()))
     estimator = batch_labels.LabelEstimator(adversary, received_model, 8, 20)
 
@@ -185,7 +185,7 @@ def test_labels_of_eight_images_are_read_from_one_step_and_not_from_noise(evalua
     for turn, data in enumerate(evaluator.population.clients.values()):
         rng = generator(4, turn)
         index = simulation.skewed(data, adversary.classes, 8, 0.5, rng)
-        sent = target.simulator.make(HeldImages(data.images, data.labels, received_model), index, rng)
+        sent = target.simulator.simulate(ClientImages(data.images, data.labels, received_model), index, rng)
         shares = data.labels[index].bincount(minlength=adversary.classes) / len(index)
         for name, artifact in (("true", sent), ("noise", noise(sent, rng))):
             found = estimator(artifact)
@@ -199,7 +199,7 @@ def test_one_step_s_latents_are_read_under_the_batch_statistics_that_it_reveals(
     """The negative control: under the statistics of the received model, which is new."""
     settings = {"batch_size": "90", "momentum": "0", "weight_decay": "0", "image_changes": "none"}
     evaluator = fit(shortened(digits, 90), clients=6, method="fedavg", settings=settings).evaluator()
-    target = evaluator.target(ModelState.kind)
+    target = evaluator.series(ModelState.kind)
     evaluator.per_client = {4: 1}
     adversary = evaluator.adversaries(target, threat("server"), (4,), Images())[0].adversary
     received_model = next(iter(target.received_model.values()))
@@ -207,8 +207,8 @@ def test_one_step_s_latents_are_read_under_the_batch_statistics_that_it_reveals(
     for turn, client in enumerate(evaluator.population.clients.values()):
         index = torch.randperm(len(client), generator=generator(5, turn))[:4]
         index = index[client.labels[index].argsort()]
-        made = target.simulator.make(
-            HeldImages(client.images, client.labels, received_model), index, generator(6, turn)
+        made = target.simulator.simulate(
+            ClientImages(client.images, client.labels, received_model), index, generator(6, turn)
         )
         seen.append(Observation(made, 4, torch.zeros(1, 0), torch.zeros(0), received_model))
         truth.append(client.images[index])

@@ -8,7 +8,7 @@ from factories import LSI_IN_HASTE, equal, evaluated, fitted_once, in_one_row_an
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.parameters import ClassifierHead
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.targets.simulator import HeldImages
+from fdgpriv.simulation.simulator import ClientImages
 from fdgpriv.utils.seeds import generator
 
 
@@ -19,7 +19,7 @@ def inverted(digits: Dataset) -> Fitted:
 
 
 def test_the_heads_on_the_wire_are_examined(inverted: Fitted) -> None:
-    target = inverted.evaluator().target(ClassifierHead.kind)
+    target = inverted.evaluator().series(ClassifierHead.kind)
     assert set(target.wire) == set(inverted.population.clients)
     assert set(target.received_model) == set(inverted.population.clients) | set(inverted.population.shadows)
     assert {state.client for state in target.received_model.values()} == {SERVER}
@@ -32,16 +32,16 @@ def test_what_was_sent_is_what_training_began_with_and_not_what_is_sent_later_in
     began = {verb: transcript.model_sent(round, verb) for verb, round in rounds.items()}
     assert len({id(model) for model in began.values() if model is not None}) == 3
     for kind in (ClassifierHead.kind, "model_state"):
-        assert {id(model) for model in evaluator.target(kind).received_model.values()} == {id(began["pretrain"])}
+        assert {id(model) for model in evaluator.series(kind).received_model.values()} == {id(began["pretrain"])}
 
 
 def test_a_head_is_made_as_a_client_makes_it(inverted: Fitted) -> None:
     """Bit for bit the one on the wire, where the draws are the same."""
     evaluator = inverted.evaluator()
-    target = evaluator.target(ClassifierHead.kind)
+    target = evaluator.series(ClassifierHead.kind)
     name, data = next(iter(inverted.population.clients.items()))
-    held, index = HeldImages(data.images, data.labels, target.received_model[name]), torch.arange(len(data))
-    one, same, fewer = (target.simulator.make(held, index[:n], generator(1)) for n in (len(data), len(data), 3))
+    held, index = ClientImages(data.images, data.labels, target.received_model[name]), torch.arange(len(data))
+    one, same, fewer = (target.simulator.simulate(held, index[:n], generator(1)) for n in (len(data), len(data), 3))
     assert equal(one.tensors(), same.tensors())
     shapes = [{key: t.shape for key, t in head.tensors().items()} for head in (one, target.wire[name])]
     assert shapes[0] == shapes[1]
@@ -50,11 +50,11 @@ def test_a_head_is_made_as_a_client_makes_it(inverted: Fitted) -> None:
 
 
 def test_a_head_stands_in_one_row_and_comes_back_from_it(inverted: Fitted) -> None:
-    in_one_row_and_back(inverted.evaluator().target(ClassifierHead.kind))
+    in_one_row_and_back(inverted.evaluator().series(ClassifierHead.kind))
 
 
 def test_only_the_server_sees_a_head(inverted: Fitted) -> None:
-    only_the_server_sees(inverted.evaluator().target(ClassifierHead.kind), "has_updates")
+    only_the_server_sees(inverted.evaluator().series(ClassifierHead.kind), "has_updates")
 
 
 def test_the_label_of_one_image_is_read_from_its_head(inverted: Fitted) -> None:

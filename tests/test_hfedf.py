@@ -27,7 +27,7 @@ from fdgpriv.federation.wire import Diverged
 from fdgpriv.method import Method
 from fdgpriv.models.backbone import Backbone
 from fdgpriv.results.utility_finding import Utility
-from fdgpriv.targets.shared_model import last_sent
+from fdgpriv.simulation.shared_model import last_sent
 from fdgpriv.training import Cell, train
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.global_rng import drawing_from
@@ -177,13 +177,13 @@ def test_the_autoencoder_has_the_parameters_of_table_6(e: int, parameters: int) 
 
 def test_a_flat_model_is_the_networks_parameters_in_order_and_back() -> None:
     toy, made = Toy(seeded(4)), network_of(double=False)
-    flat = made.flat(toy.state_dict())
+    flat = made.to_vector(toy.state_dict())
     assert torch.equal(flat, torch.cat([p.detach().flatten() for p in toy.parameters()]))
-    state = made.state(flat)
+    state = made.from_vector(flat)
     assert list(state) == list(toy.state_dict())
     other = Toy(seeded(5))
     other.load_state_dict(state)
-    assert torch.equal(made.flat(other.state_dict()), flat)
+    assert torch.equal(made.to_vector(other.state_dict()), flat)
 
 
 def parts_of(made: Any, back: Any, i: int) -> dict[str, Tensor]:
@@ -234,7 +234,7 @@ def test_clients_start_near_an_ordinary_model() -> None:
         network.load_state_dict(state)
         loss = float(nn.functional.cross_entropy(network.eval()(images), labels).detach())
         assert loss == pytest.approx(math.log(7), abs=0.3)
-    flats = [made.flat(state) for state in states]
+    flats = [made.to_vector(state) for state in states]
     assert 0 < float((flats[0] - flats[1]).norm() / flats[0].norm()) < 0.36
 
 
@@ -543,13 +543,13 @@ def test_an_autoencoder_is_trained_until_it_is_better_than_the_mean_image(monkey
 
 def test_an_autoencoder_that_stays_worse_than_the_mean_image_is_reported() -> None:
     method = small(embedding="autoencoder")
-    told = method.shortfall({"autoencoder_explained_min": -0.25})
+    told = method.training_warning({"autoencoder_explained_min": -0.25})
     assert told == (
         "a client's autoencoder reconstructs its images no better than their mean (explained variance -0.25); "
         "raise autoencoder_epochs"
     )
-    assert method.shortfall({"autoencoder_explained_min": 0.02}) is None
-    assert method.shortfall({}) is None
+    assert method.training_warning({"autoencoder_explained_min": 0.02}) is None
+    assert method.training_warning({}) is None
 
 
 # Options
@@ -679,7 +679,7 @@ def test_a_global_model_is_every_clients() -> None:
 def test_with_participants_another_client_s_model_is_never_one_s_own(tiny: Dataset) -> None:
     """Only those are evaluated whose counterpart was sent a model in the last round."""
     settings = {"participants": "2", "rounds": "3", "hidden": "4"}
-    target = fit(tiny, clients=5, method="hfedf", settings=settings).evaluator().target("global_model")
+    target = fit(tiny, clients=5, method="hfedf", settings=settings).evaluator().series("global_model")
     sent = {id(model): name for name, model in target.wire.items()}
     assert len(sent) == len(target.wire) == len(target.clients) == 2
     assert all(target.receiver[name] != name for name in target.clients)

@@ -24,9 +24,9 @@ from fdgpriv.defense import Defense
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.local_engine import stream
 from fdgpriv.federation.partition import populate
-from fdgpriv.targets.importance import ImportanceSimulator
-from fdgpriv.targets.simulator import HeldImages
-from fdgpriv.targets.target import Target
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.importance import ImportanceSimulator
+from fdgpriv.simulation.simulator import ClientImages
 from fdgpriv.tasks.roc import area
 from fdgpriv.utils.seeds import generator
 from fdgpriv.verdicts.trial_scores import TrialScores
@@ -52,8 +52,8 @@ def weighed(digits: Dataset) -> Fitted:
     return fitted(shortened(digits, 120))
 
 
-def target_of(fitted: Fitted) -> tuple[Target[Any], ImportanceSimulator]:
-    target = fitted.evaluator().target(KIND)
+def target_of(fitted: Fitted) -> tuple[ArtifactSeries[Any], ImportanceSimulator]:
+    target = fitted.evaluator().series(KIND)
     assert isinstance(target.simulator, ImportanceSimulator)
     return target, target.simulator
 
@@ -65,7 +65,7 @@ def test_importances_are_those_of_a_loop_over_images(digits: Dataset) -> None:
     trained = fitted(shortened(digits, 60), importance_per="sample")
     (name, *_) = trained.population.clients
     own, index = holding(trained, name, KIND), torch.tensor([4, 0, 2])
-    made = target_of(trained)[1].make(own, index, generator(1))
+    made = target_of(trained)[1].simulate(own, index, generator(1))
     model = target_of(trained)[1].training.network()
     state = {key.removeprefix("model/"): t for key, t in made.tensors().items() if key.startswith("model/")}
     model.load_state_dict(state)
@@ -95,8 +95,8 @@ def test_the_wire_s_importances_are_made_again_of_the_same_draws() -> None:
     client.pretrain([transcript.models_sent(0)["client-1"]])
     client.fit([])
     simulator = training_simulator(method, world, data)
-    own = HeldImages(data.images, data.labels, transcript.models_sent(1)["client-1"])
-    made = simulator.make(own, torch.arange(len(data)), rng)
+    own = ClientImages(data.images, data.labels, transcript.models_sent(1)["client-1"])
+    made = simulator.simulate(own, torch.arange(len(data)), rng)
     weights, model = (
         next(a for r, a in transcript.of_kind(kind) if r.round == 1 and r.sender == "client-1" and a)
         for kind in ("importance_weights", "model_state")
@@ -109,7 +109,7 @@ def test_the_wire_s_importances_are_made_again_of_the_same_draws() -> None:
 
 
 def training_simulator(method: Any, world: Federation, data: Any) -> ImportanceSimulator:
-    training = import_module("fdgpriv.targets.training").TrainingSimulator
+    training = import_module("fdgpriv.simulation.training").TrainingSimulator
     none = Defense.named("none")()
     return ImportanceSimulator(training("model_state", method, world, none, data, 1), none, True)
 
@@ -166,7 +166,7 @@ def test_where_clients_divide_the_model_that_was_sent_stands_in(digits: Dataset)
     assert set(artifact.tensors()) == {name for name, _ in model.named_parameters()}
     gradients = simulator.training.method.last_layer_gradients(model, own.images, own.images)  # type: ignore[attr-defined]
     assert torch.equal(simulator.last_layer_gradients(own.images, artifact, own.received_model, own.images), gradients)
-    back = simulator.unflat(simulator.flat(artifact, own.received_model), own.received_model)
+    back = simulator.from_vector(simulator.to_vector(artifact, own.received_model), own.received_model)
     assert set(back.tensors()) == set(artifact.tensors())
 
 

@@ -17,9 +17,9 @@ from fdgpriv.attack import Attack
 from fdgpriv.evaluation.attack_evaluation import attack_scores as evaluated
 from fdgpriv.results.attack_finding import OVER_OWN_COLOUR, AttackFinding, Leakage
 from fdgpriv.results.question import Question
+from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.rule import NO_OTHER_CLIENT
-from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Predictions, Task
 from fdgpriv.threat import threat
 from fdgpriv.verdicts.attack_scores import CLIENT_CONTROLS, DOMAIN_CONTROLS, LABEL_PRIORS, AttackScores

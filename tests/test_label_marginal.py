@@ -13,7 +13,7 @@ from fdgpriv.artifacts.statistics import LabelMarginal
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.scoring import evaluate_trials
-from fdgpriv.targets.simulator import HeldImages
+from fdgpriv.simulation.simulator import ClientImages
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
 
@@ -29,22 +29,22 @@ def told(digits: Dataset) -> Fitted:
 
 
 def test_a_client_of_the_same_images_tells_the_same(told: Fitted) -> None:
-    target = told.evaluator().target(NAME)
+    target = told.evaluator().series(NAME)
     for name, data in told.population.clients.items():
-        made = target.simulator.make(HeldImages(data.images, data.labels), torch.arange(len(data)), generator(1))
+        made = target.simulator.simulate(ClientImages(data.images, data.labels), torch.arange(len(data)), generator(1))
         assert torch.equal(made.tensors()["share"], target.wire[name].tensors()["share"])
     in_one_row_and_back(target)
 
 
 def test_only_the_server_is_told(told: Fitted) -> None:
-    target = told.evaluator().target(NAME)
+    target = told.evaluator().series(NAME)
     assert [target.refused(threat(role)) for role in ("server", "insider")] == [None, None]
     assert all(target.refused(threat(role)) for role in ("client", "third_party"))
 
 
 def test_the_histogram_is_read_from_it_and_from_a_wrong_one_it_is_not(told: Fitted) -> None:
     evaluator = told.evaluator()
-    target, who = evaluator.target(NAME), threat("server")
+    target, who = evaluator.series(NAME), threat("server")
     one_class = LabelMarginal(client=SERVER, round=0, share=torch.eye(10)[3])
     wrong = replace(target, wire=dict.fromkeys(target.clients, one_class))
     attack = Attack.named("label_histogram")()

@@ -16,9 +16,9 @@ from fdgpriv.artifacts.parameters import ClassifierHead, ModelState, ModelUpdate
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Domain
 from fdgpriv.evaluation.attack_trials import AttackTrials
-from fdgpriv.targets.head import HeadSimulator
-from fdgpriv.targets.simulator import HeldImages
-from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.simulation.head import HeadSimulator
+from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.threat import threat
 from fdgpriv.view import Deferred, Earlier, RecordedRound
 
@@ -40,7 +40,7 @@ class LinearSimulator(TrainingSimulator):
         drift = torch.randn(CLASSES, generator=torch.Generator().manual_seed(self.round))
         return drift + self.slope * shares + self.noise * torch.randn(CLASSES, generator=rng)
 
-    def make(self, held: HeldImages, index: Tensor, rng: torch.Generator, **_: Any) -> Artifact:
+    def simulate(self, held: ClientImages, index: Tensor, rng: torch.Generator, **_: Any) -> Artifact:
         shares = held.labels[index].bincount(minlength=CLASSES) / len(index)
         state = ModelState(client="server", round=self.round, state={"head.bias": self.grown(shares, rng)})
         assert held.received_model is not None
@@ -75,7 +75,7 @@ def world(kind: str = "model_state", rarer: float = 1.0, **settings: float) -> W
     names = [f"sender-{i}" for i in range(CLIENTS)]
     rounds = []
     for simulator, model in zip(simulators, received, strict=True):
-        made = [simulator.make(HeldImages(labels, row, model), torch.arange(IMAGES), rng) for row in labels]
+        made = [simulator.simulate(ClientImages(labels, row, model), torch.arange(IMAGES), rng) for row in labels]
         artifacts = dict(zip(names, made, strict=True))
         rounds.append(RecordedRound(simulator.round, simulator, artifacts, dict.fromkeys(names, model)))
     public = torch.randint(CLASSES, (600,), generator=rng)
@@ -204,7 +204,7 @@ def test_a_heads_layer_is_its_last_with_one_entry_for_each_class(bias: bool, rng
 
 def test_models_tell_labels_and_another_clients_do_not(fitted: Fitted) -> None:
     evaluator, attack = fitted.shared, Attack.named("label_histogram").configured({"last_layer_simulations": 9})
-    (asked,) = AttackTrials(evaluator, attack, threat("server")).adversaries(evaluator.target("model_state"), (None,))
+    (asked,) = AttackTrials(evaluator, attack, threat("server")).adversaries(evaluator.series("model_state"), (None,))
     wholes = [t for t in asked.trials if t.client in fitted.population.clients and "other_client" in t.by_role]
     truths = [trial.truth for trial in wholes]
 

@@ -58,7 +58,7 @@ def test_one_image_is_told_from_its_head_and_a_whole_client_is_not(inverted: Fit
     evaluator = inverted.evaluator()
     evaluator.per_client = {1: 6}
     attack = Attack.named("latent_inversion").configured({"most": 4})
-    adversaries = evaluator.adversaries(evaluator.target(ClassifierHead.kind), threat("server"), (1, None), Images())
+    adversaries = evaluator.adversaries(evaluator.series(ClassifierHead.kind), threat("server"), (1, None), Images())
     scores = evaluate_trials(attack, adversaries, (), generator(0))[0]
     psnr = {name: np.array(values) for name, values in scores[1].headline.items()}
     for name in ("random_style", "other_client", "other_domain", "noise"):
@@ -74,7 +74,7 @@ def test_both_routes_draw_images(inverted: Fitted, latents: str) -> None:
     evaluator.per_client = {1: 1}
     attack = Attack.named("latent_inversion").configured({"latents": latents, "simulations": 4, "most": 3})
     (adversary_trials,) = evaluator.adversaries(
-        evaluator.target(ClassifierHead.kind), threat("server"), (1, None), Images()
+        evaluator.series(ClassifierHead.kind), threat("server"), (1, None), Images()
     )
     observations = [trial.by_role["attack"][0].observation for trial in adversary_trials.trials]
     predictions, _ = inferred(attack, adversary_trials.adversary, observations, generator(0))

@@ -15,9 +15,9 @@ from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials
-from fdgpriv.targets.simulator import Simulator
-from fdgpriv.targets.style import StyleSimulator
-from fdgpriv.targets.target import Target
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.simulator import Simulator
+from fdgpriv.simulation.style import StyleSimulator
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
 from fdgpriv.verdicts.trial_scores import TrialScores
@@ -61,7 +61,7 @@ def plain(image: Tensor, cells: int = 4) -> Tensor:
 
 def asked(evaluator: Evaluator, simulator: type[StyleSimulator]) -> list[AdversaryTrials]:
     """The server, on single images whose styles are of this simulator."""
-    target: Target[Simulator] = evaluator.target(StyleStatistics.kind)
+    target: ArtifactSeries[Simulator] = evaluator.series(StyleStatistics.kind)
     made = target.simulator
     assert isinstance(made, StyleSimulator)
     target = replace(target, simulator=simulator(made.evidence, made.defense, made.template), wire={})

@@ -65,7 +65,7 @@ def test_the_shares_reach_the_insider_and_never_the_targets(ccst: Fitted) -> Non
     held = []
     for share in (0.0, 0.5, 0.9):
         (adversary_trials,) = whole.adversaries(
-            whole.target("style_statistics"), threat("insider"), (1,), leaked_share=share
+            whole.series("style_statistics"), threat("insider"), (1,), leaked_share=share
         )
         held.append(sum(len(domain) for domain in adversary_trials.adversary.auxiliary))
         assert {trial.client for trial in adversary_trials.trials} >= set(whole.population.clients)

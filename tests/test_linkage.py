@@ -144,7 +144,7 @@ def test_what_is_remembered_is_a_weighted_mean(rng: torch.Generator) -> None:
 
 def test_several_earlier_rounds_are_read(tiny: Dataset, tmp_path: Path) -> None:
     evaluator = fit(tiny, clients=6, settings={"rounds": "4"}, keep="all").evaluator()
-    attack, target = Attack.named("linkage")(), evaluator.target("style_statistics")
+    attack, target = Attack.named("linkage")(), evaluator.series("style_statistics")
     (one,) = evaluator.adversaries(target, threat("server"), (None,), attack.task)
     known = attack.known_rounds(one.adversary)
     assert len(one.adversary.earlier_rounds) == 3
@@ -165,7 +165,7 @@ def evaluated(evaluator: Evaluator, out: Path) -> AttackScores:
 
 def test_a_style_is_linked_to_its_client_s_style_of_the_first_round(fitted: Fitted, tmp_path: Path) -> None:
     evaluator = fitted.evaluator()
-    target = evaluator.target("style_statistics")
+    target = evaluator.series("style_statistics")
     assert {artifact.round for artifact in target.earlier.values()} == {0}
     assert {artifact.round for artifact in target.wire.values()} == {1}
     found = evaluated(evaluator, tmp_path)
@@ -197,7 +197,7 @@ def test_a_style_that_crossed_once_is_linked_to_nothing(tiny: Dataset, tmp_path:
 @pytest.mark.parametrize("role", ["client", "third_party"])
 def test_only_who_saw_all_rounds_links_them(fitted: Fitted, role: str) -> None:
     evaluator = fitted.evaluator()
-    target = evaluator.target("style_statistics")
+    target = evaluator.series("style_statistics")
     one, *_ = evaluator.adversaries(target, threat(role), (None,))
     with pytest.raises(PermissionError, match="sees_all_rounds"):
         assert one.adversary.earlier

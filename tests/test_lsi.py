@@ -20,9 +20,9 @@ from fdgpriv.artifacts.parameters import ClassifierHead, ImportanceWeights, Mode
 from fdgpriv.artifacts.statistics import ValidationMetrics
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.federation.ask import Answers, Ask
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.local_engine import stream
+from fdgpriv.federation.request import Answers, Request
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.method import Method
 from fdgpriv.runner import Runner
@@ -226,7 +226,7 @@ def test_momentum_outlives_a_round_only_where_asked(kept: bool) -> None:
 def one_round(method: Any, states: Mapping[str, ModelState], weights: Mapping[str, ImportanceWeights]) -> Any:
     """The global model that a round of these models and importances makes."""
     server = method.server(federation(), seeded(0))
-    ask: Ask = next(server)
+    ask: Request = next(server)
     while ask.verb != "fit":
         ask = server.send(answers_to(ask, method))
     ask = server.send({name: [weights[name], states[name]] for name in states})
@@ -236,7 +236,7 @@ def one_round(method: Any, states: Mapping[str, ModelState], weights: Mapping[st
     return done.value.value
 
 
-def answers_to(ask: Ask, method: Any) -> Answers:
+def answers_to(ask: Request, method: Any) -> Answers:
     rng = {name: seeded(i) for i, name in enumerate(ask.messages)}
     clients = {n: method.client(federation(), held(n, 5 + i), rng[n]) for i, n in enumerate(ask.messages)}
     return {name: getattr(client, ask.verb)(ask.messages[name]) for name, client in clients.items()}

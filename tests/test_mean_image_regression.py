@@ -38,7 +38,7 @@ def test_rounds_are_evenly_spaced_and_the_last_is_read(evaluator: Evaluator) -> 
     attack = MeanImageRegression(rounds=4)
     for length, numbers in ((1, [0]), (3, [0, 1, 2]), (4, [0, 1, 2, 3]), (16, [3, 7, 11, 15]), (5, [0, 1, 2, 4])):
         assert list(spaced(range(length), attack.rounds)) == numbers
-    (one,) = evaluator.adversaries(evaluator.target(STYLES), threat("server"), (None,), attack.task)
+    (one,) = evaluator.adversaries(evaluator.series(STYLES), threat("server"), (None,), attack.task)
     attack.infer(one.adversary, [one.trials[0].by_role["attack"][0].observation], generator(0))
     assert one.adversary.view_read.rounds == {0, 1}
 
@@ -46,7 +46,7 @@ def test_rounds_are_evenly_spaced_and_the_last_is_read(evaluator: Evaluator) -> 
 def test_what_an_image_looks_like_is_read_from_its_style_and_from_no_other(evaluator: Evaluator) -> None:
     """One image: nearer than the mean of its domain by a twentieth; another client's style, or a random one, tells nothing."""
     attack = MeanImageRegression(simulations=30)
-    asked = evaluator.adversaries(evaluator.target(STYLES), threat("server"), (1, None), attack.task)
+    asked = evaluator.adversaries(evaluator.series(STYLES), threat("server"), (1, None), attack.task)
     by_size, _ = evaluate_trials(attack, asked, (), generator(2))
     single, whole = by_size[1], by_size[None]
     assert mean(single, "attack") < 0.95 * mean(single, "domain_mean")

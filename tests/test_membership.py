@@ -25,14 +25,14 @@ from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation, Trial
 from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.partition import populate
 from fdgpriv.federation.wire import Wire
+from fdgpriv.simulation.ground_truth import GroundTruth
+from fdgpriv.simulation.output_cache import OutputCache, identity
+from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.statistics import rule
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.rule import Hypothesis
-from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.targets.output_cache import OutputCache, identity
-from fdgpriv.targets.simulator import HeldImages
-from fdgpriv.targets.training import TrainingSimulator
 from fdgpriv.tasks import membership as members_task
 from fdgpriv.threat import THREATS, threat
 from fdgpriv.utils.seeds import generator
@@ -161,7 +161,7 @@ def test_shadows_trained_together_are_those_trained_one_by_one(norm: bool, setti
     method = method_of(local_epochs=2, lr=0.1, **settings)
     simulator = TrainingSimulator("model_state", method, federation_of(["a"], norm), Defense.named("none")(), data, 0)
     sent = ModelState.of(simulator.network(), "server", 0)
-    holdings = [HeldImages(data.images[i : i + size], data.labels[i : i + size], sent) for i in range(3)]
+    holdings = [ClientImages(data.images[i : i + size], data.labels[i : i + size], sent) for i in range(3)]
     plain, together = (
         train(simulator, holdings, [3, 1, 2]) for train in (shadows.train_one_by_one, shadows.train_together)
     )
@@ -180,7 +180,7 @@ def test_shadows_of_unequal_sizes_are_refused() -> None:
     simulator = TrainingSimulator(
         "model_state", method_of(), federation_of(["a"], True), Defense.named("none")(), data, 0
     )
-    uneven = [HeldImages(data.images[:n], data.labels[:n]) for n in (2, 3)]
+    uneven = [ClientImages(data.images[:n], data.labels[:n]) for n in (2, 3)]
     with pytest.raises(ValueError, match=r"equally many images, got \[2, 3\]"):
         shadows.train_shadows(simulator, uneven, generator(0))
 
@@ -285,7 +285,7 @@ def test_the_shared_model_tells_everybody_who_took_part(shared: Evaluator, role:
 def test_of_the_shared_model_strangers_are_asked_about_not_other_models(shared: Evaluator) -> None:
     """The artifact is one for all: what stands in for another client is people who never took part."""
     population = shared.population
-    subject = shared.target("global_model")
+    subject = shared.series("global_model")
     assert (subject.level, subject.kind, subject.called) == ("group", "model_state", "global_model")
     (adversary_trials,) = shared.adversaries(subject, threat("server"), (None,))
     total = sum(len(data) for data in population.clients.values())
@@ -373,7 +373,7 @@ def test_truth_is_sealed(shared: Evaluator, subject: str, statistic: str) -> Non
     def said(destroyed: bool) -> list[Tensor]:
         population = populate(confetti(60, 3), "domain-0", "single", 4, 0)
         evaluator = dataclasses.replace(shared, population=population)
-        (adversary_trials,) = evaluator.adversaries(evaluator.target(subject), threat("server"), (None,))
+        (adversary_trials,) = evaluator.adversaries(evaluator.series(subject), threat("server"), (None,))
         asked = [ask for item in adversary_trials.trials[:3] for asks in item.by_role.values() for ask in asks]
         if destroyed:
             for data in population.clients.values():
@@ -391,7 +391,7 @@ def test_truth_is_sealed(shared: Evaluator, subject: str, statistic: str) -> Non
 
 
 def test_online_shadows_of_the_shared_model_are_refused(shared: Evaluator) -> None:
-    of_all, of_one = shared.target("global_model"), shared.target("model_state")
+    of_all, of_one = shared.series("global_model"), shared.series("model_state")
     assert "never hold a candidate" in str(attack_of(statistic="lira", online=True).inapplicable(of_all))
     for attack in (attack_of(online=True), attack_of(statistic="lira")):
         assert attack.inapplicable(of_all) is None
@@ -408,7 +408,7 @@ def test_a_model_that_was_sent_before_any_training_is_no_target() -> None:
     wire = Wire({name: len(data) for name, data in population.clients.items()}, none)
     LocalEngine(1).run(method, federation, population.clients, wire)
     evaluator = Evaluator(population, method, federation, none, wire.transcript, 0)
-    assert "global_model" not in evaluator.targets
+    assert "global_model" not in evaluator.artifact_series
 
 
 def test_hits_at_few_false_accusations_stand_beside_the_verdict(memorised: Evaluator) -> None:

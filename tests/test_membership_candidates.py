@@ -111,7 +111,7 @@ def test_more_single_images_are_asked_about_where_that_is_cheap(fitted: Fitted) 
     def singles(kind: str, task: Task) -> set[int]:
         evaluator = fitted.evaluator()
         found: dict[str, int] = {}
-        for one in evaluator.adversaries(evaluator.target(kind), threat("server"), (1,), task):
+        for one in evaluator.adversaries(evaluator.series(kind), threat("server"), (1,), task):
             for trial in one.trials:
                 found[trial.client] = found.get(trial.client, 0) + 1
         return set(found.values())

@@ -7,7 +7,7 @@ import torch
 
 from fdgpriv.artifacts.artifact import PEER
 from fdgpriv.artifacts.parameters import ModelState
-from fdgpriv.targets.mixture import Mixture, identity, read
+from fdgpriv.simulation.mixture import Mixture, identity, read
 from fdgpriv.utils.file_memory import LARGE
 
 

@@ -525,7 +525,7 @@ def test_the_examination_makes_the_artifact_of_any_group_of_images(audited: Fitt
         clustered += int(finch(draft.maps)[-1].max()) > 0
     assert clustered > 3
     adversary, domain = adversary_trials.adversary, adversary_trials.adversary.auxiliary[0]
-    made = adversary.make(domain.images, domain.labels, torch.arange(9), seeded(0))
+    made = adversary.simulate(domain.images, domain.labels, torch.arange(9), seeded(0))
     assert isinstance(made, StyleStatistics)
     local = replace(data[next(iter(data))], pixels=domain.images[:9], labels=domain.labels[:9])
     mine: Any = audited.method.client(audited.federation, local, seeded(0))

@@ -22,11 +22,11 @@ from fdgpriv.evaluation.attack_evaluation import attack_scores
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.planted import WEIGHTS, planted_power, undecided
 from fdgpriv.evaluation.scoring import evaluate_trials
+from fdgpriv.simulation.mixture import Mixture, identity
+from fdgpriv.simulation.planted import Plant
 from fdgpriv.statistics.questions import Absent, Evidence
 from fdgpriv.statistics.resolution import power
 from fdgpriv.statistics.rule import Test as Outcome
-from fdgpriv.targets.mixture import Mixture, identity
-from fdgpriv.targets.planted import Plant
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import threat
@@ -170,7 +170,7 @@ def test_units_are_clients() -> None:
 @pytest.mark.parametrize("blind", [False, True])
 def test_a_planted_leak_is_found_by_who_can_read(evaluator: Evaluator, blind: bool) -> None:
     trials = AttackTrials(evaluator, Reading(blind), threat("server"))
-    adversaries = trials.adversaries(evaluator.target(StyleStatistics.kind), (1, None))
+    adversaries = trials.adversaries(evaluator.series(StyleStatistics.kind), (1, None))
     one = entry(evaluate_trials(trials.attack, adversaries, (), generator(0))[0], trials.attack)
     found = planted_power(trials, adversaries, one, ("client",), generator(1))
     assert found.keys() == {"client"}
@@ -233,7 +233,7 @@ def test_who_learns_practises_on_artifacts_with_the_same_leak(evaluator: Evaluat
     ]
 
     def mean(index: Sequence[int]) -> torch.Tensor:
-        return own.make(domain.images, domain.labels, torch.tensor(index), generator(0)).tensors()["mean"]
+        return own.simulate(domain.images, domain.labels, torch.tensor(index), generator(0)).tensors()["mean"]
 
     single, covers = mean([3]), list[torch.Tensor]()
     for planted, weight in zip(found, weights, strict=True):
@@ -242,8 +242,8 @@ def test_who_learns_practises_on_artifacts_with_the_same_leak(evaluator: Evaluat
         assert adversary.cache is not own.cache
         assert {o.n_images for trial in planted.trials for o in trial.observations()} == {1}
         assert {c.scored.observation.n_images for c in planted.calibration} == {1}
-        made = adversary.make(domain.images, domain.labels, torch.tensor([3]), generator(0))
-        (again,) = adversary.make_all([(domain, torch.tensor([3]))], generator(0))
+        made = adversary.simulate(domain.images, domain.labels, torch.tensor([3]), generator(0))
+        (again,) = adversary.simulate_jointly([(domain, torch.tensor([3]))], generator(0))
         assert equal(made.tensors(), again.tensors())
         if weight < 1:
             covers.append((made.tensors()["mean"] - weight * single) / (1 - weight))

@@ -89,8 +89,8 @@ def test_every_prior_of_labels_is_a_control_by_its_own_name(evaluator: Evaluator
         assert found.keys() == wanted.keys() | {"noise"}
         for name, shares in wanted.items():
             torch.testing.assert_close(found[name], [torch.tensor(shares)])
-        unaided = LabelShares().unaided(adversary, torch.zeros(classes), None)
-        torch.testing.assert_close(unaided, torch.tensor(wanted["half_uniform"]))
+        prior_prediction = LabelShares().prior_prediction(adversary, torch.zeros(classes), None)
+        torch.testing.assert_close(prior_prediction, torch.tensor(wanted["half_uniform"]))
         single = ClassLabel().baselines(adversary, Predictions([]), generator(0))
         assert single.keys() == wanted.keys() - {"uniform", "half_uniform"} | {"noise"}
         assert int(single["public_shares"][0].argmax()) == public.index(max(public))

@@ -19,7 +19,7 @@ from fdgpriv.data.dataset import Dataset, Domain
 from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial
 from fdgpriv.method import Method
-from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.tasks.client_size import SizeOfClient
 from fdgpriv.tasks.images import Images
 from fdgpriv.threat import threat
@@ -44,7 +44,7 @@ def evaluated(
 ) -> dict[int | None, TrialScores]:
     evaluator = fitted.evaluator()
     evaluator.per_client = per_client
-    target = evaluator.target(kind)
+    target = evaluator.series(kind)
     sizes = tuple(size for size in attack.sizes(target) if size is None or size in per_client)
     adversaries = evaluator.adversaries(target, threat("server"), sizes, attack.task)
     return evaluate_trials(attack, adversaries, (), generator(1))[0]
@@ -56,7 +56,7 @@ def mean(scores: TrialScores, name: str = "attack") -> float:
 
 def test_the_domain_is_read_from_what_training_on_it_changed(averaged: Fitted) -> None:
     attack = Attack.named("domain_inference").configured({"expensive_simulations": 12})
-    assert attack.sizes(averaged.evaluator().target("model_state")) == (1, None)
+    assert attack.sizes(averaged.evaluator().series("model_state")) == (1, None)
     scores = evaluated(averaged, attack, ModelState.kind, {1: 1})
     assert mean(scores[None]) > 0.6 > mean(scores[None], "random_style")
     assert mean(scores[None], "other_domain") < 0.3
@@ -73,7 +73,7 @@ def test_one_image_is_predicted_better_with_the_batch_statistics_that_its_update
     """Of CCST, whose client trains on several copies of its image; of one image without copies no statistics are taken."""
     evaluator = fit(shortened(digits, 300), clients=6, method="ccst").evaluator()
     evaluator.per_client = {1: 1}
-    (one,) = evaluator.adversaries(evaluator.target(ModelState.kind), threat("server"), (1,), Images())
+    (one,) = evaluator.adversaries(evaluator.series(ModelState.kind), threat("server"), (1,), Images())
     asked = [trial.by_role["attack"][0] for trial in one.trials]
     observations, truth = [each.observation for each in asked], torch.cat([each.truth.images for each in asked])
 
@@ -120,7 +120,7 @@ def test_a_shared_count_is_the_client_s_size(averaged: Fitted) -> None:
 
 def test_who_guesses_a_size_is_not_told_it(averaged: Fitted) -> None:
     evaluator = averaged.evaluator()
-    target = evaluator.target(SampleCount.kind)
+    target = evaluator.series(SampleCount.kind)
     adversaries: list[AdversaryTrials] = evaluator.adversaries(target, threat("server"), (1, 5), SizeOfClient())
     trials: list[Trial] = list(adversaries[0].trials)
     asked = [one for trial in trials for ones in trial.by_role.values() for one in ones]
@@ -141,7 +141,7 @@ def test_who_guesses_a_size_is_not_told_it(averaged: Fitted) -> None:
 )
 def test_no_size_is_guessed_where_no_counter_counts(tiny: Dataset, buffers: str, reason: str) -> None:
     local = fit(tiny, clients=3, method="fedavg", settings={"buffers": buffers, "batch_size": "32"})
-    said = Attack.named("client_size")().inapplicable(local.evaluator().target(ModelState.kind))
+    said = Attack.named("client_size")().inapplicable(local.evaluator().series(ModelState.kind))
     assert said is not None
     assert reason in said
 
@@ -150,7 +150,7 @@ def test_the_typical_size_is_in_the_middle_of_all_clients(digits: Dataset) -> No
     """Two clients to a domain, of 36 images, and two shadows, of fewer."""
     shadowed = fit(shortened(digits, 128), clients=6, method="fedavg")
     evaluator = shadowed.evaluator()
-    (adversary_trials,) = evaluator.adversaries(evaluator.target("sample_count"), threat("server"), (1,))
+    (adversary_trials,) = evaluator.adversaries(evaluator.series("sample_count"), threat("server"), (1,))
     held = [*shadowed.population.clients.values(), *shadowed.population.shadows.values()]
     assert adversary_trials.adversary.typical == sorted(map(len, held))[len(held) // 2]
     assert torch.tensor([len(data) for data in held]).float().std() > 0
@@ -166,7 +166,7 @@ class Recorded:
         self.cache: Cache[Any] = Cache()
         self.started: list[ModelState | None] = []
 
-    def make_all(self, parties: Any, rng: torch.Generator, received_model: ModelState | None) -> list[None]:
+    def simulate_jointly(self, parties: Any, rng: torch.Generator, received_model: ModelState | None) -> list[None]:
         self.started.append(received_model)
         return [None for _ in parties]
 

@@ -22,8 +22,8 @@ from fdgpriv.config import PRESETS
 from fdgpriv.defense import Defense, defended
 from fdgpriv.method import Method, Role
 from fdgpriv.report import Report
-from fdgpriv.targets.honest_mean import HONEST_MEAN
-from fdgpriv.targets.shared_model import GLOBAL_MODEL
+from fdgpriv.simulation.honest_mean import HONEST_MEAN
+from fdgpriv.simulation.shared_model import GLOBAL_MODEL
 from fdgpriv.threat import THREATS
 
 ROOT = Path(fdgpriv.__file__).resolve().parent.parent

@@ -25,7 +25,7 @@ from fdgpriv.artifacts.parameters import (
 from fdgpriv.artifacts.statistics import ClientEmbedding, LabelMarginal, SampleCount, ValidationMetrics
 from fdgpriv.artifacts.style import AmplitudeSpectrum, StyleDraft
 from fdgpriv.defense import Defense, defended
-from fdgpriv.federation.upload import Wanted, faults
+from fdgpriv.federation.upload import ExpectedArtifact, faults
 from fdgpriv.method import Method
 from fdgpriv.privacy.release import measure, privacies
 from fdgpriv.privacy.vectors import KINDS, MODELS, STATISTICS, Frame, image_moments, onto_simplex, vectors_of
@@ -338,7 +338,7 @@ def test_what_leaves_is_accepted_by_the_server(spec: str, kind: str) -> None:
     for seed in range(5):
         artifact = made(kind, seed, scale=3.0)
         safe = part.configured({**given, "covers": (kind,)}).shared(artifact, seeded(seed), RECEIVED)
-        wanted = [Wanted(artifact, signed=kind != "importance_weights")]
+        wanted = [ExpectedArtifact(artifact, signed=kind != "importance_weights")]
         assert list(faults([safe], "photo", 0, wanted)) == []
         assert safe.not_finite() is None
         if spec in NOISY or KINDS[kind].diameter is None:  # shares and accuracies are within every clip

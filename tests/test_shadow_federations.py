@@ -23,7 +23,7 @@ from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.partition import populate
 from fdgpriv.federation.wire import Wire
 from fdgpriv.method import Method
-from fdgpriv.targets.shared_model import SharedModelSimulator, last_sent
+from fdgpriv.simulation.shared_model import SharedModelSimulator, last_sent
 from fdgpriv.threat import Capability, NotGranted, ThreatModel
 from fdgpriv.utils.seeds import generator
 
@@ -77,7 +77,7 @@ def test_nobody_pays_for_shadow_federations_who_did_not_ask(
 
     def trained_from_start(self: SharedModelSimulator, parties: Sequence[object], rng: torch.Generator) -> list[Any]:
         trainings.append(parties)
-        return list(overfitted.target("global_model").wire.values())[:1]
+        return list(overfitted.series("global_model").wire.values())[:1]
 
     monkeypatch.setattr(SharedModelSimulator, "trained_from_start", trained_from_start)
     lira, rmia = {"statistic": "lira", "shadows": 3}, {"statistic": "rmia", "shadows": 4}

@@ -8,7 +8,7 @@ import torch
 from factories_core import truth
 from torch import Tensor
 
-from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.tasks.membership import Members
 from fdgpriv.tasks.task import TrialAnswers
 

@@ -12,9 +12,9 @@ import torch
 from conftest import mostly_slow
 from factories_core import truth
 
+from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.statistics import rule
 from fdgpriv.statistics.paired import LEVEL
-from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.membership import Members
 from fdgpriv.tasks.task import TrialAnswers
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.evaluator import Evaluator
-from fdgpriv.targets.simulator import HeldImages
+from fdgpriv.simulation.simulator import ClientImages
 from fdgpriv.tasks.images import Images
 from fdgpriv.threat import THREATS, threat
 from fdgpriv.utils.seeds import generator
@@ -36,7 +36,7 @@ def scores_of(evaluator: Evaluator, spec: str, role: str) -> dict[int | None, Tr
 
 
 def test_it_is_what_every_client_was_sent(pardon: Evaluator) -> None:
-    target = pardon.target(NAME)
+    target = pardon.series(NAME)
     assert (target.level, target.called, target.is_global) == ("group", NAME, True)
     assert {pardon.population.main_domain(name) for name in target.receiver} == set(range(3))
     sent = [style for _, style in pardon.transcript.of_kind(NAME) if isinstance(style, InterpolationStyle)]
@@ -47,13 +47,13 @@ def test_it_is_what_every_client_was_sent(pardon: Evaluator) -> None:
 
 
 def test_of_few_images_it_is_what_clients_that_hold_them_would_have_been_sent(pardon: Evaluator) -> None:
-    target, styles = pardon.target(NAME), pardon.target(StyleStatistics.kind).simulator
+    target, styles = pardon.series(NAME), pardon.series(StyleStatistics.kind).simulator
     data = next(iter(pardon.population.clients.values()))
-    held, size = HeldImages(data.images, data.labels), target.simulator.typical  # type: ignore[attr-defined]
+    held, size = ClientImages(data.images, data.labels), target.simulator.typical  # type: ignore[attr-defined]
     index = torch.arange(min(len(data), size + 3))
     for some in (index[:1], index):
-        made = target.simulator.make(held, some, generator(1))
-        clients = [styles.make(held, part, generator(1)) for part in some.split(size)]
+        made = target.simulator.simulate(held, some, generator(1))
+        clients = [styles.simulate(held, part, generator(1)) for part in some.split(size)]
         blended = pardon.method.interpolation(clients)  # type: ignore[attr-defined]
         assert torch.equal(made.tensors()["mean"], blended.mean)
         assert torch.equal(made.tensors()["std"], blended.std)
@@ -62,7 +62,7 @@ def test_of_few_images_it_is_what_clients_that_hold_them_would_have_been_sent(pa
 def test_in_the_place_of_another_client_stand_strangers(pardon: Evaluator) -> None:
     """The artifact is one for all, so that its controls are images that nobody trained on: in pictures and line-ups too."""
     population = pardon.population
-    (adversary_trials,) = pardon.adversaries(pardon.target(NAME), threat("server"), (None,), Images())
+    (adversary_trials,) = pardon.adversaries(pardon.series(NAME), threat("server"), (None,), Images())
     out = torch.cat([data.held_out_images for data in population.clients.values()])
     for trial in adversary_trials.trials:
         (own,) = trial.by_role["attack"]
@@ -105,7 +105,7 @@ def test_what_is_drawn_of_it_is_as_near_to_strangers(pardon: Evaluator, spec: st
 
 
 def test_a_method_without_such_a_style_has_no_such_target(fitted: Fitted) -> None:
-    assert NAME not in fitted.evaluator().targets
+    assert NAME not in fitted.evaluator().artifact_series
 
 
 # The median that the defense `interpolate` sends in place of other clients' styles
@@ -114,11 +114,11 @@ def test_a_method_without_such_a_style_has_no_such_target(fitted: Fitted) -> Non
 @pytest.mark.parametrize("role", ["insider", "client", "third_party"])
 def test_trust_is_calibrated_on_the_one_style_of_simulated_clients(pardon: Evaluator, role: str) -> None:
     """All simulated clients of an adversary make one artifact, of which each is asked for its own images."""
-    for adversary_trials in pardon.adversaries(pardon.target(NAME), threat(role), (None,), Images()):
+    for adversary_trials in pardon.adversaries(pardon.series(NAME), threat(role), (None,), Images()):
         artifacts = [trial.scored.observation.artifact for trial in adversary_trials.calibration]
         assert len(artifacts) == 12
         assert len({id(one.tensors()["mean"]) for one in artifacts}) == 1
-        sent = next(iter(pardon.target(NAME).wire.values())).tensors()["mean"]
+        sent = next(iter(pardon.series(NAME).wire.values())).tensors()["mean"]
         assert not torch.equal(artifacts[0].tensors()["mean"], sent)
         assert len({trial.scored.truth.images.sum().item() for trial in adversary_trials.calibration}) > 1
 
@@ -129,7 +129,7 @@ def interpolating(tiny: Dataset) -> Evaluator:
 
 
 def test_the_median_of_a_defense_is_a_target_too(interpolating: Evaluator) -> None:
-    target, own = interpolating.target(NAME), interpolating.target(StyleStatistics.kind)
+    target, own = interpolating.series(NAME), interpolating.series(StyleStatistics.kind)
     assert (target.level, target.is_global, set(target.wire)) == ("group", True, set(own.wire))
     assert not own.receiver  # no client receives another's
     for key in ("mean", "std", "mean_var", "std_var"):
@@ -140,14 +140,14 @@ def test_the_median_of_a_defense_is_a_target_too(interpolating: Evaluator) -> No
 
 
 def test_a_simulated_median_is_that_of_clients_with_these_images(interpolating: Evaluator) -> None:
-    target, styles = interpolating.target(NAME), interpolating.target(StyleStatistics.kind).simulator
+    target, styles = interpolating.series(NAME), interpolating.series(StyleStatistics.kind).simulator
     data = next(iter(interpolating.population.clients.values()))
-    held, size = HeldImages(data.images, data.labels), target.simulator.typical  # type: ignore[attr-defined]
+    held, size = ClientImages(data.images, data.labels), target.simulator.typical  # type: ignore[attr-defined]
     assert size == sorted(len(one) for one in interpolating.population.clients.values())[3]
     index = torch.arange(min(len(data), size + 3))
     for some in (index[:1], index):
-        made = target.simulator.make(held, some, generator(1)).tensors()
-        clients = [styles.make(held, part, generator(1)).tensors() for part in some.split(size)]
+        made = target.simulator.simulate(held, some, generator(1)).tensors()
+        clients = [styles.simulate(held, part, generator(1)).tensors() for part in some.split(size)]
         for key in ("mean", "std", "mean_var", "std_var"):
             assert torch.allclose(made[key], torch.stack([one[key] for one in clients]).quantile(0.5, dim=0))
 

@@ -22,7 +22,7 @@ DEFENSES = ("none", "gaussian:epsilon=8")
 COUNTED = {
     (style_codec, "load_shipped"): "codec",
     (LocalEngine, "run"): "trainings",
-    (evaluator, "recorded_targets"): "simulators",
+    (evaluator, "recorded_series"): "simulators",
 }
 
 

@@ -149,7 +149,7 @@ def test_another_client_s_style_says_nothing_of_membership(scores: dict[int | No
 
 def test_all_rounds_are_read_and_candidates_are_replayed_in_batches(evaluator: Evaluator) -> None:
     """Of clients of all candidates, whose batches are the artifact's, nothing remains; in other batches much does."""
-    (asked,) = evaluator.adversaries(evaluator.target("style_statistics"), threat("server"), (None,), Members())
+    (asked,) = evaluator.adversaries(evaluator.series("style_statistics"), threat("server"), (None,), Members())
     observation = asked.trials[0].by_role["attack"][0].observation
     Attack.named("style_membership").configured({"simulations": 4}).infer(asked.adversary, [observation], generator(0))
     seen = asked.adversary.view(observation)

@@ -10,8 +10,8 @@ from conftest import Fitted, fit, shortened
 
 from fdgpriv.artifacts.parameters import STATISTICS, ModelState, ModelUpdate
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.targets.simulator import HeldImages
-from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.tasks.domain_label import DomainLabel
 from fdgpriv.tasks.images import Images
 from fdgpriv.threat import threat
@@ -29,7 +29,9 @@ def test_the_last_layer_is_the_one_that_tells_classes_apart(trained: tuple[str, 
     """Wherever its tensors stand: a projection or an attention may come after it in the network."""
     method, fitted = trained
     target = next(
-        s for s in fitted.evaluator().targets.values() if isinstance(s.simulator, TrainingSimulator) and not s.is_global
+        s
+        for s in fitted.evaluator().artifact_series.values()
+        if isinstance(s.simulator, TrainingSimulator) and not s.is_global
     )
     assert isinstance(target.simulator, TrainingSimulator)
     assert target.simulator.last_layer == LAST
@@ -48,7 +50,7 @@ def test_fewer_artifacts_are_asked_about_where_one_takes_a_training(trained: tup
     _, fitted = trained
     evaluator = fitted.evaluator()
     (target,) = [
-        s for s in evaluator.targets.values() if isinstance(s.simulator, TrainingSimulator) and not s.is_global
+        s for s in evaluator.artifact_series.values() if isinstance(s.simulator, TrainingSimulator) and not s.is_global
     ]
     for task, singles in ((DomainLabel(), 3), (Images(), 1)):  # drawing an image is expensive, too
         adversaries = evaluator.adversaries(target, threat("server"), (1, 2), task)
@@ -110,10 +112,10 @@ def test_artifacts_without_the_defense_are_of_trainings_without_its_noise(digits
     name, data = next(iter(evaluator.population.clients.items()))
     alike = {}
     for who in (evaluator, evaluator.undefended):
-        target = who.target("model_state")
+        target = who.series("model_state")
         received = target.received_model[name]
-        held = HeldImages(data.images, data.labels, received)
-        made = [target.simulator.make(held, torch.arange(1), generator(seed), defended=False) for seed in (1, 2)]
+        held = ClientImages(data.images, data.labels, received)
+        made = [target.simulator.simulate(held, torch.arange(1), generator(seed), defended=False) for seed in (1, 2)]
         one, other = (ModelUpdate.between(received, state) for state in made if isinstance(state, ModelState))
         flat = [
             torch.cat([t.flatten() for t in update.state.values() if t.is_floating_point()]) for update in (one, other)
@@ -124,10 +126,12 @@ def test_artifacts_without_the_defense_are_of_trainings_without_its_noise(digits
 
 
 def _simulator(fitted: Fitted) -> TrainingSimulator:
-    return next(s.simulator for s in fitted.evaluator().targets.values() if isinstance(s.simulator, TrainingSimulator))
+    return next(
+        s.simulator for s in fitted.evaluator().artifact_series.values() if isinstance(s.simulator, TrainingSimulator)
+    )
 
 
-def _held(fitted: Fitted) -> HeldImages:
+def _held(fitted: Fitted) -> ClientImages:
     name, data = next(iter(fitted.population.clients.items()))
-    target = next(s for s in fitted.evaluator().targets.values() if isinstance(s.simulator, TrainingSimulator))
-    return HeldImages(data.images, data.labels, target.received_model[name])
+    target = next(s for s in fitted.evaluator().artifact_series.values() if isinstance(s.simulator, TrainingSimulator))
+    return ClientImages(data.images, data.labels, target.received_model[name])

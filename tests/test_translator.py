@@ -22,9 +22,9 @@ from fdgpriv.data.dataset import Dataset, Domain
 from fdgpriv.defense import Defense, Guarantee
 from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
 from fdgpriv.evaluation.attack_trials import AttackTrials
-from fdgpriv.targets.head import HeadSimulator
-from fdgpriv.targets.simulator import HeldImages
-from fdgpriv.targets.translator import TranslatorSimulator
+from fdgpriv.simulation.head import HeadSimulator
+from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.translator import TranslatorSimulator
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
 from fdgpriv.verdicts.attack_scores import AttackScores
@@ -51,17 +51,17 @@ def translated(digits: Dataset) -> Fitted:
 
 
 def simulator_of(fitted: Fitted) -> TranslatorSimulator:
-    simulator = fitted.evaluator().target(KIND).simulator
+    simulator = fitted.evaluator().series(KIND).simulator
     assert isinstance(simulator, TranslatorSimulator)
     return simulator
 
 
-def parties(fitted: Fitted, count: int, size: int) -> list[tuple[HeldImages, Tensor]]:
+def parties(fitted: Fitted, count: int, size: int) -> list[tuple[ClientImages, Tensor]]:
     """Of public images, the domains in turn."""
-    sent = next(iter(fitted.evaluator().target(KIND).received_model.values()))
+    sent = next(iter(fitted.evaluator().series(KIND).received_model.values()))
     domains: Sequence[Domain] = list(fitted.population.auxiliary.values())
     chosen = [domains[turn % len(domains)] for turn in range(count)]
-    return [(HeldImages(d.images, d.labels, sent), torch.arange(size)) for d in chosen]
+    return [(ClientImages(d.images, d.labels, sent), torch.arange(size)) for d in chosen]
 
 
 # What is told
@@ -83,7 +83,7 @@ def test_of_each_client_it_is_told_where_the_same_latents_go_beside_where_they_g
 
 
 def test_the_target_tells_of_the_translator_that_crossed(translated: Fitted) -> None:
-    target = translated.evaluator().target(KIND)
+    target = translated.evaluator().series(KIND)
     assert tuple(target.wire) == translated.federation.clients
     (sent,) = {id(a): a for _, a in translated.transcript.of_kind(KIND) if a is not None}.values()
     method: Any = translated.method
@@ -120,29 +120,29 @@ def test_a_translator_is_made_of_the_heads_that_clients_train(
         return plain(self, federation, answers, rng)
 
     monkeypatch.setattr(own, "translator", recording)
-    made = simulator.make_all(asked, generator(3))
+    made = simulator.simulate_jointly(asked, generator(3))
     ((names, answers),) = calls
     assert len(made) == len(names) == 4
-    heads = translated.evaluator().target(ClassifierHead.kind).simulator
+    heads = translated.evaluator().series(ClassifierHead.kind).simulator
     assert isinstance(heads, HeadSimulator)
     rng = generator(3)
     for name, (held, index) in zip(names, asked, strict=True):
         expected, _ = heads.trained(held, index, rng)
         (found,) = (artifact for artifact in answers[name] if isinstance(artifact, ClassifierHead))
         assert all(torch.equal(tensor, found.state[key]) for key, tensor in expected.state.items())
-    again = simulator.make_all(asked, generator(3))
+    again = simulator.simulate_jointly(asked, generator(3))
     assert all(torch.equal(a.tensors()["moments"], b.tensors()["moments"]) for a, b in zip(made, again, strict=True))
 
 
 def test_one_client_alone_is_a_federation_of_one_and_differs_from_nobody(translated: Fitted) -> None:
     ((held, index),) = parties(translated, 1, 12)
-    made = simulator_of(translated).make(held, index, generator(0))
+    made = simulator_of(translated).simulate(held, index, generator(0))
     torch.testing.assert_close(made.tensors()["moments"], torch.zeros_like(made.tensors()["moments"]))
 
 
 def test_one_translator_stands_for_no_few_images_and_no_shadow(translated: Fitted) -> None:
     evaluator = translated.evaluator()
-    target = evaluator.target(KIND)
+    target = evaluator.series(KIND)
     assert target.joint
     (adversary_trials,) = evaluator.adversaries(target, threat("server"), (None,))
     assert {trial.client for trial in adversary_trials.trials} == set(translated.federation.clients)
@@ -217,13 +217,13 @@ def test_one_federation_is_simulated_and_another_where_there_was_a_defense(
     translated: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defense: Defense | None, federations: list[int]
 ) -> None:
     sizes: list[int] = []
-    plain = TranslatorSimulator.make_all
+    plain = TranslatorSimulator.simulate_jointly
 
     def counting(self: TranslatorSimulator, asked: Any, rng: torch.Generator, **how: Any) -> list[Artifact]:
         sizes.append(len(asked))
         return plain(self, asked, rng, **how)
 
-    monkeypatch.setattr(TranslatorSimulator, "make_all", counting)
+    monkeypatch.setattr(TranslatorSimulator, "simulate_jointly", counting)
     found = evaluated(translated if defense is None else replace(translated, defense=defense), tmp_path)
     assert sorted(sizes) == federations
     assert found.undefended is not None
@@ -232,4 +232,4 @@ def test_one_federation_is_simulated_and_another_where_there_was_a_defense(
 
 def test_there_is_no_target_where_no_translator_crossed(digits: Dataset) -> None:
     plain = fitted_once(shortened(digits, 64), clients=3, method="lsi", settings=LSI_IN_HASTE | {"invariance": "0"})
-    assert KIND not in plain.evaluator().targets
+    assert KIND not in plain.evaluator().artifact_series

@@ -94,7 +94,7 @@ def test_what_only_the_knowing_attacker_can_read(found: AttackScores) -> None:
 def test_its_trials_are_those_of_the_knowing_one_and_its_practice_is_without_the_defense(hidden: Fitted) -> None:
     evaluator = hidden.evaluator()
     one = trials(evaluator)
-    target = evaluator.target(STYLES)
+    target = evaluator.series(STYLES)
     (knowing,), (ignorant,) = (replace(one, know_defense=know).adversaries(target, (1, None)) for know in (True, False))
     assert [id(a.truth) for a in knowing.trials] == [id(b.truth) for b in ignorant.trials]
     assert [a.by_role for a in knowing.trials] == [b.by_role for b in ignorant.trials]
@@ -105,7 +105,7 @@ def test_its_trials_are_those_of_the_knowing_one_and_its_practice_is_without_the
         assert torch.equal(mine.scored.truth.membership_candidates, theirs.scored.truth.membership_candidates)
     domain = knowing.adversary.held[0]
     made = [
-        who.adversary.make(domain.images, domain.labels, torch.arange(5), generator(0)).tensors()["mean"]
+        who.adversary.simulate(domain.images, domain.labels, torch.arange(5), generator(0)).tensors()["mean"]
         for who in (knowing, ignorant)
     ]
     assert torch.equal(made[0], made[1].flip(0))
@@ -130,10 +130,10 @@ def test_where_there_is_nothing_to_know_nothing_is_run(
     monkeypatch.setattr(scoring, "evaluate_tasks", lambda *given: pytest.fail("an attack was run"))
     for made, kind in ((fitted, STYLES), (hidden, ModelState.kind)):
         evaluator = made.evaluator()
-        assert unaware(trials(evaluator), evaluator.target(kind), 1, False, generator(0)) == {}
+        assert unaware(trials(evaluator), evaluator.series(kind), 1, False, generator(0)) == {}
     assert fitted.evaluator().undefended.defense == Defense.named("none")()
     costly = replace(hidden, defense=Everything()).evaluator()
-    assert unaware(trials(costly), costly.target(ModelState.kind), 1, True, generator(0)) == {}
+    assert unaware(trials(costly), costly.series(ModelState.kind), 1, True, generator(0)) == {}
     given: dict[str, Any] = {"failed": None, "diverged": None, "attacked": True, "once": True}
     said = [line for line in not_measured(costly, few=True, **given) if "does not know the defense" in line]
     assert len(said) == 1
@@ -164,7 +164,7 @@ def test_the_positive_control_of_attacks_on_layers_is_undefended_at_the_deepest(
     assert {condition.variant.partition("=")[0] for condition in found.conditions} == {"", "layer", "undefended"}
     assert found.positive() == found.undefended != deepest
     bare = replace(attack, evaluator=evaluator.undefended)
-    target = bare.evaluator.target(STYLES)
+    target = bare.evaluator.series(STYLES)
     plain = bare.scores(target.at(target.simulator.layers()[-1]), (1,), generator(0))[1]["layout"]
     assert mean(found.undefended) == pytest.approx(mean(plain), abs=0.01)
     assert mean(plain) > mean(deepest) + 0.02  # at which it has learned to say little

@@ -31,8 +31,8 @@ from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.parameters import ClassifierHead, ImportanceWeights, ModelUpdate, TensorState
 from fdgpriv.artifacts.statistics import LabelMarginal, SampleCount
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.federation.ask import Ask, Server
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.request import Request, Server
 from fdgpriv.federation.upload import MOST, ClientFailed, client_errors
 from fdgpriv.federation.wire import Diverged
 from fdgpriv.method import Method
@@ -222,7 +222,7 @@ def largest(answer: Outcome) -> Outcome:
 def test_honest_clients_pass_and_every_method_says_what_it_wants(
     method: str, settings: Mapping[str, str], defense: str, few: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Ask] = []
+    asked: list[Request] = []
     part = Method.named(method)
     server: Any = part.server
 

@@ -21,8 +21,8 @@ from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense
 from fdgpriv.federation.held_out import SHARE, held_out, held_out_for
 from fdgpriv.federation.partition import populate
-from fdgpriv.targets.simulator import HeldImages
-from fdgpriv.targets.validation import ValidationSimulator
+from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.validation import ValidationSimulator
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 from fdgpriv.verdicts.trial_scores import TrialScores
@@ -98,7 +98,7 @@ def evaluated(fitted: Fitted, sizes: tuple[int | None, ...]) -> dict[int | None,
 
 
 def test_all_rounds_accuracies_are_one_artifact_of_fractions_of_what_is_held_out(measured: Fitted) -> None:
-    target = measured.evaluator().target(KIND)
+    target = measured.evaluator().series(KIND)
     assert set(target.wire) == set(measured.population.clients)
     for name, artifact in target.wire.items():
         assert isinstance(artifact, ValidationHistory)
@@ -108,17 +108,17 @@ def test_all_rounds_accuracies_are_one_artifact_of_fractions_of_what_is_held_out
 
 
 def test_the_last_model_s_accuracy_is_made_again_of_what_a_client_holds_out(measured: Fitted) -> None:
-    target = measured.evaluator().target(KIND)
+    target = measured.evaluator().series(KIND)
     simulator = target.simulator
     assert isinstance(simulator, ValidationSimulator)
     assert simulator.models[-1] is measured.transcript.model_sent(5, "validate")
     assert simulator.models[-2] is measured.transcript.model_sent(4, "fit")
     assert simulator.models[0] is simulator.models[-2]  # of rounds whose model is not kept, the next that is
     for name, data in measured.population.clients.items():
-        own, index = HeldImages(data.held_out_images, data.held_out_labels), torch.arange(len(data.held_out_images))
+        own, index = ClientImages(data.held_out_images, data.held_out_labels), torch.arange(len(data.held_out_images))
         if held_out_for(len(index), SHARE) != len(index):
             continue  # only a client of one image holds out as many as it has
-        made = simulator.make(own, index, generator(0))
+        made = simulator.simulate(own, index, generator(0))
         torch.testing.assert_close(made.tensors()["accuracies"][-2:], target.wire[name].tensors()["accuracies"][-2:])
 
 
@@ -137,7 +137,7 @@ def test_accuracies_that_a_defense_changes_are_simulated_with_it(
 
 
 def test_accuracies_are_means_of_what_each_image_adds(measured: Fitted) -> None:
-    target = measured.evaluator().target(KIND)
+    target = measured.evaluator().series(KIND)
     simulator = target.simulator
     assert isinstance(simulator, ValidationSimulator)
     for name, data in measured.population.clients.items():
@@ -186,10 +186,10 @@ def test_accuracies_tell_the_size_nearly_where_clients_differ(measured: Fitted) 
 
 
 def test_only_the_server_hears_them(measured: Fitted) -> None:
-    only_the_server_sees(measured.evaluator().target(KIND), "sees_all_rounds")
+    only_the_server_sees(measured.evaluator().series(KIND), "sees_all_rounds")
 
 
 def test_there_is_no_target_where_none_crossed_or_no_model_is_kept(tiny: Dataset) -> None:
-    assert KIND not in fitted_once(tiny, clients=3, method="fedavg").evaluator().targets
+    assert KIND not in fitted_once(tiny, clients=3, method="fedavg").evaluator().artifact_series
     bare = fitted_once(tiny, clients=3, method="fedavg", settings={"selection": "validation"}, keep="small")
-    assert KIND not in bare.evaluator().targets
+    assert KIND not in bare.evaluator().artifact_series

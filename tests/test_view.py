@@ -25,7 +25,7 @@ from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.planted import _planted
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial
 from fdgpriv.federation.transcript import VIEWS, Transcript
-from fdgpriv.targets.simulator import HeldImages
+from fdgpriv.simulation.simulator import ClientImages
 from fdgpriv.tasks.linked_client import LinkedClient
 from fdgpriv.tasks.membership import Members
 from fdgpriv.tasks.task import Task
@@ -43,7 +43,7 @@ def thrice(tiny: Dataset) -> Fitted:
 
 def views(fitted: Fitted, kind: str, role: str = "server", task: Task | None = None) -> list[AdversaryTrials]:
     evaluator = replace(fitted.evaluator(), per_client={1: 1})
-    return evaluator.adversaries(evaluator.target(kind), threat(role), (1, None), task or Members())
+    return evaluator.adversaries(evaluator.series(kind), threat(role), (1, None), task or Members())
 
 
 def wholes(asked: Sequence[AdversaryTrials]) -> Iterator[tuple[Adversary, Trial]]:
@@ -232,7 +232,7 @@ def test_names_that_are_asked_for_are_hidden(thrice: Fitted) -> None:
 def test_an_undefended_run_and_its_defense_differ_in_the_simulators_alone(tiny: Dataset) -> None:
     fitted = fit(tiny, clients=6, settings={"rounds": "2"}, keep="all", defense="gaussian:epsilon=8")
     evaluator = replace(fitted.evaluator(), per_client={1: 1})
-    target = evaluator.target("style_statistics")
+    target = evaluator.series("style_statistics")
     by_knowledge = [
         evaluator.adversaries(target, threat("server"), (None,), Members(), know_defense=knows)[0]
         for knows in (True, False)
@@ -240,11 +240,11 @@ def test_an_undefended_run_and_its_defense_differ_in_the_simulators_alone(tiny: 
     rounds = [one.adversary.view(one.trials[0].by_role["attack"][0].observation) for one in by_knowledge]
     for aware, ignorant in zip(*rounds, strict=True):
         assert same(aware.artifact, ignorant.artifact)
-        held = HeldImages(*one_domain(by_knowledge[0].adversary))
+        held = ClientImages(*one_domain(by_knowledge[0].adversary))
         index = torch.arange(5)
-        bare = ignorant.simulator.make(held, index, generator(0), defended=False)
-        assert same(ignorant.simulator.make(held, index, generator(0)), bare)
-        assert not same(aware.simulator.make(held, index, generator(0)), bare)
+        bare = ignorant.simulator.simulate(held, index, generator(0), defended=False)
+        assert same(ignorant.simulator.simulate(held, index, generator(0)), bare)
+        assert not same(aware.simulator.simulate(held, index, generator(0)), bare)
 
 
 def one_domain(adversary: Adversary) -> tuple[Tensor, Tensor]:
@@ -321,8 +321,8 @@ def test_a_defense_of_the_run_is_that_of_every_round(thrice: Fitted) -> None:
     noisy = replace(thrice, defense=defended(thrice.method, "gaussian:epsilon=8")[1])
     for adversary, trial in list(wholes(views(noisy, "style_statistics")))[:1]:
         for round in adversary.view(trial.by_role["attack"][0].observation):
-            held, index = HeldImages(*one_domain(adversary)), torch.arange(5)
-            bare = round.simulator.make(held, index, generator(0), defended=False)
-            made = adversary.make(held.images, held.labels, index, generator(0), simulator=round.simulator)
+            held, index = ClientImages(*one_domain(adversary)), torch.arange(5)
+            bare = round.simulator.simulate(held, index, generator(0), defended=False)
+            made = adversary.simulate(held.images, held.labels, index, generator(0), simulator=round.simulator)
             assert not same(made, bare)
-            assert same(made, round.simulator.make(held, index, generator(0)))
+            assert same(made, round.simulator.simulate(held, index, generator(0)))

@@ -23,12 +23,12 @@ from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Combined, Defense, defended
 from fdgpriv.evaluation.units import attacked_clients
-from fdgpriv.federation.ask import Ask
+from fdgpriv.federation.request import Request
 from fdgpriv.federation.secure_sum import Ring, masked_rows, secure_mean, sum_of
-from fdgpriv.federation.upload import ClientFailed, Wanted
+from fdgpriv.federation.upload import ClientFailed, ExpectedArtifact
 from fdgpriv.federation.wire import Wire
 from fdgpriv.method import Method
-from fdgpriv.targets.honest_mean import honest_means
+from fdgpriv.simulation.honest_mean import honest_means
 
 interpolation_style: Any = import_module("fdgpriv.methods._interpolation").interpolation_style
 NAMES = ("a", "b", "c", "d")
@@ -179,7 +179,7 @@ def test_shuffled_answers_are_all_there_under_other_names() -> None:
     wire = Wire(dict.fromkeys(NAMES, 5), Defense.parse("shuffle"))
     wire.masks = seeded(2)
     answers = wire.collect(
-        Ask("style", {name: [] for name in NAMES}),
+        Request("style", {name: [] for name in NAMES}),
         {name: [draft(client=name, round=0, scale=i + 1.0)] for i, name in enumerate(NAMES)},
         {name: seeded(0) for name in NAMES},
     )
@@ -198,7 +198,7 @@ def test_rounds_of_a_client_are_not_combined_by_name() -> None:
 
 def shared_styles(defense: str, sizes: Mapping[str, int]) -> Wire:
     wire = Wire(sizes, Defense.parse(defense))
-    asked = Ask("style", {name: [] for name in sizes})
+    asked = Request("style", {name: [] for name in sizes})
     styles = {name: [style(name, 0, mean=torch.arange(4.0) + 10 * i)] for i, name in enumerate(sizes)}
     wire.collect(asked, styles, {name: seeded(0) for name in sizes})
     return wire
@@ -264,7 +264,7 @@ def test_shadow_clients_that_would_have_withheld_theirs_are_not_attacked(digits:
     (size,) = {len(data) for data in shadows.values()}
     _, defense = defended(found.method, f"min_clients:samples={size if attacked else size + 1}")
     evaluator = replace(found, defense=defense).evaluator()
-    units = {kind: {*attacked_clients(found.population, target)} for kind, target in evaluator.targets.items()}
+    units = {kind: {*attacked_clients(found.population, target)} for kind, target in evaluator.artifact_series.items()}
     assert bool(units["style_statistics"] & {*shadows}) is attacked
     assert units["model_state"] & {*shadows}  # is shared by clients of any size
 
@@ -391,7 +391,7 @@ def test_a_network_without_batchnorm_has_nothing_to_keep(defense: str) -> None:
 def test_a_client_may_not_withhold_what_no_defense_withholds() -> None:
     wire = Wire({"a": 9}, Defense.parse("min_clients:samples=5"))
     with pytest.raises(ClientFailed, match="want 1 style_statistics, got 0"):
-        wire.up("a", "style", [], seeded(0), 0, [Wanted(style("a"))])
+        wire.up("a", "style", [], seeded(0), 0, [ExpectedArtifact(style("a"))])
 
 
 @pytest.mark.parametrize(

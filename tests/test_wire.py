@@ -16,10 +16,10 @@ from fdgpriv.artifacts.style import ClientReply, InterpolationStyle, StyleDraft,
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import ClientData, Dataset
 from fdgpriv.defense import Defense, Guarantee
-from fdgpriv.federation.ask import Ask, Server
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.local_engine import LocalEngine, stream
 from fdgpriv.federation.partition import populate
+from fdgpriv.federation.request import Request, Server
 from fdgpriv.federation.upload import ClientFailed
 from fdgpriv.federation.wire import Diverged, Wire
 from fdgpriv.method import Method
@@ -171,7 +171,7 @@ class Echo(Method):
         self.answers = []
         for round in range(self.rounds):
             message: Message = [model_state(SERVER, round)]
-            self.answers.append((yield Ask("echo", dict.fromkeys(federation.clients[round:], message))))
+            self.answers.append((yield Request("echo", dict.fromkeys(federation.clients[round:], message))))
         return nn.Linear(1, 1)
 
     def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> "EchoClient":

@@ -31,7 +31,7 @@ class Case:
         method: The method's name.
         settings: The method's hyperparameters by name.
         other_runs: The other runs of the report with the same target, seed and defense.
-        shortfall: Why the training is not the method as its paper means it, by `Method.shortfall`; None if it is.
+        training_warning: Why the training is not the method as its paper means it, by `Method.training_warning`; None if it is.
     """
 
     attacks: Sequence[AttackFinding]
@@ -40,7 +40,7 @@ class Case:
     method: str = ""
     settings: Mapping[str, object] = field(default_factory=dict)
     other_runs: Sequence[RunComparison] = ()
-    shortfall: str | None = None
+    training_warning: str | None = None
 
     def run_with(self, **changed: object) -> RunComparison | None:
         """The other run of this method whose settings differ in exactly these fields, or None."""

@@ -20,7 +20,7 @@ from fdgpriv.metrics.networks import MetricNetworks
 from fdgpriv.metrics.pixels import EXACT_DB, psnr_per_image
 from fdgpriv.metrics.realism import inception_score, kid, small_fid
 from fdgpriv.statistics.interval import Interval, mean_interval
-from fdgpriv.targets.recorded_styles import each_halfway
+from fdgpriv.simulation.recorded_styles import each_halfway
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
 
@@ -48,22 +48,22 @@ def equal_numbers(evaluator: Evaluator, attack: Attack) -> dict[str, float]:
     for role in ROLES:
         generated = _generated(evaluator, attack, role)
         if generated is not None:
-            networks = evaluator.networks_comparing(evaluator.target(StyleStatistics.kind))
+            networks = evaluator.networks_comparing(evaluator.series(StyleStatistics.kind))
             figures |= {f"{role}_{name}": figure for name, figure in _figures(*generated, networks).items()}
     return figures
 
 
 def _generated(evaluator: Evaluator, attack: Attack, role: str) -> tuple[dict[str, Tensor], Tensor] | None:
     """Images (N, 3, H, W) of N clients by the style used, and other images of theirs as reference set; None if too few."""
-    target = evaluator.target(StyleStatistics.kind)
-    names = target.clients
-    target = replace(target, receiver=each_halfway(names))
-    if insufficient_data_reason(evaluator.population, evaluator.federation.classes, target, threat(role)) is not None:
+    series = evaluator.series(StyleStatistics.kind)
+    names = series.clients
+    series = replace(series, receiver=each_opposite_client(names))
+    if insufficient_data_reason(evaluator.population, evaluator.federation.classes, series, threat(role)) is not None:
         return None
     images_by_style: dict[str, list[Tensor]] = {
         name: [] for name in ("sample", "client", "random", "mean", "real", "other")
     }
-    for adversary_trials in evaluator.adversaries(target, threat(role), (1, None), attack.task):
+    for adversary_trials in evaluator.adversaries(series, threat(role), (1, None), attack.task):
         by_client: dict[str, list[Trial]] = {}
         for trial in adversary_trials.trials:
             if trial.client in names:  # not shadow clients

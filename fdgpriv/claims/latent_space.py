@@ -5,10 +5,10 @@ from torch import Tensor
 
 from fdgpriv.artifacts.parameters import ClassifierHead
 from fdgpriv.evaluation.evaluator import Evaluator
-from fdgpriv.models.from_cpu import latents_of
+from fdgpriv.models.cpu_io import latents_of
 from fdgpriv.statistics.interval import mean_interval
-from fdgpriv.targets.head import HeadSimulator
-from fdgpriv.targets.simulator import HeldImages
+from fdgpriv.simulation.head import HeadSimulator
+from fdgpriv.simulation.simulator import ClientImages
 from fdgpriv.utils.seeds import generator
 
 CLIENTS = 5  # evaluated at most
@@ -26,20 +26,20 @@ def latent_space(evaluator: Evaluator) -> dict[str, float]:
     ``latent_mean_error`` and ``latent_var_error`` are relative errors of the latents' moments, as estimated from the
     head's running statistics without their initial values.
     """
-    target = evaluator.targets.get(ClassifierHead.kind)
-    if target is None or not isinstance(target.simulator, HeadSimulator):
+    series = evaluator.artifact_series.get(ClassifierHead.kind)
+    if series is None or not isinstance(series.simulator, HeadSimulator):
         return {}
     rows = []
-    eligible = [name for name in target.clients if len(evaluator.population.data(name)) > NEIGHBOURS]
+    eligible = [name for name in series.clients if len(evaluator.population.data(name)) > NEIGHBOURS]
     for i, name in enumerate(eligible[:CLIENTS]):
         rng, data = generator(evaluator.seed, 14, i), evaluator.population.data(name)
-        images = HeldImages(data.images, data.labels, target.received_model[name])
-        head, model = target.simulator.trained(images, torch.arange(len(data)), rng)
+        images = ClientImages(data.images, data.labels, series.received_model[name])
+        head, model = series.simulator.trained(images, torch.arange(len(data)), rng)
         real = latents_of(model, data.images)
-        shared = target.simulator.defense.shared(head, rng, images.received_model)
+        shared = series.simulator.defense.shared(head, rng, images.received_model)
         assert isinstance(shared, ClassifierHead)
         head = shared  # as it crosses
-        synthesised, _ = target.simulator.synthesised(head, rng)
+        synthesised, _ = series.simulator.synthesised(head, rng)
         sample = synthesised[torch.randperm(len(synthesised), generator=rng)[: len(real)]]
         precision, recall = precision_recall(sample, real)
         noise_precision, noise_recall = precision_recall(torch.randn(sample.shape, generator=rng), real)

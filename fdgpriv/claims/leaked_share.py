@@ -31,13 +31,13 @@ def leaked_share(evaluator: Evaluator, attack: Attack) -> dict[str, float]:
     """
     if evaluator.method.name() != "ccst" or not evaluator.shares_styles:
         return {}
-    insider, target = threat("insider"), evaluator.target(StyleStatistics.kind)
-    if insufficient_data_reason(evaluator.population, evaluator.federation.classes, target, insider) is not None:
+    insider, series = threat("insider"), evaluator.series(StyleStatistics.kind)
+    if insufficient_data_reason(evaluator.population, evaluator.federation.classes, series, insider) is not None:
         return {}
     figures: dict[str, float] = {}
     for share in SHARES:
         sizes = tuple(SIZES.values())
-        adversaries = evaluator.adversaries(target, insider, sizes, leaked_share=share)
+        adversaries = evaluator.adversaries(series, insider, sizes, leaked_share=share)
         scores, _ = evaluate_trials(attack, adversaries, (), generator(evaluator.seed, 8))
         figures[f"leaked_{100 * share:g}_count"] = median(
             leaks(share, data) for data in evaluator.population.clients.values()

@@ -11,8 +11,8 @@ from torch import Tensor
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.statistics.interval import mean_interval
-from fdgpriv.targets.simulator import HeldImages
-from fdgpriv.targets.style import StyleSimulator
+from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.style import StyleSimulator
 from fdgpriv.utils.seeds import generator
 
 FEDERATIONS = 24  # with the client, and as many without, for training and for evaluation
@@ -39,21 +39,21 @@ def presence(evaluator: Evaluator) -> dict[str, float]:
     blend: Interpolation | None = getattr(evaluator.method, "interpolation", None)
     if not evaluator.transcript.crossed(InterpolationStyle.kind) or blend is None or evaluator.recorded_styles is None:
         return {}
-    target, population = evaluator.target(StyleStatistics.kind), evaluator.population
-    simulator = target.simulator
+    series, population = evaluator.series(StyleStatistics.kind), evaluator.population
+    simulator = series.simulator
     assert isinstance(simulator, StyleSimulator)
     rng = generator(evaluator.seed, 15)
-    styles = {name: evaluator.recorded_styles.wire[name] for name in target.clients}
+    styles = {name: evaluator.recorded_styles.wire[name] for name in series.clients}
     for name, data in population.shadows.items():
-        if name in target.withheld:
+        if name in series.withheld:
             continue
-        styles[name] = simulator.make(HeldImages(data.images, data.labels), torch.arange(len(data)), rng)
+        styles[name] = simulator.simulate(ClientImages(data.images, data.labels), torch.arange(len(data)), rng)
     domain = {name: population.main_domain(name) for name in styles}
-    peers = {name: [p for p in styles if p != name and domain[p] == domain[name]] for name in target.clients}
-    eligible = [name for name in target.clients if len(peers[name]) > 1]
+    peers = {name: [p for p in styles if p != name and domain[p] == domain[name]] for name in series.clients}
+    eligible = [name for name in series.clients if len(peers[name]) > 1]
     count_evaluated = min(MAX_EVALUATED, len(eligible))
     evaluated = [eligible[i * len(eligible) // count_evaluated] for i in range(count_evaluated)]
-    largest = int(MAX_SHARE * len(target.clients))
+    largest = int(MAX_SHARE * len(series.clients))
     if largest < MIN_CLIENTS or len(evaluated) < 2:
         return {}
     public = _public_styles(evaluator, simulator, rng)
@@ -112,8 +112,8 @@ def _public_styles(
     sizes = sorted(len(data) for data in evaluator.population.clients.values())
     styles = {}
     for d, part in enumerate(evaluator.population.auxiliary.values()):
-        images = HeldImages(part.images, part.labels)
+        images = ClientImages(part.images, part.labels)
         count = min(len(part) // 2, sizes[len(sizes) // 2])
         draws = [torch.randperm(len(part), generator=rng)[:count] for _ in range(2 * len(sizes))]
-        styles[d] = [simulator.make(images, index, rng) for index in draws]
+        styles[d] = [simulator.simulate(images, index, rng) for index in draws]
     return styles

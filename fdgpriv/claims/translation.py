@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.parameters import ModelState, RepresentationTranslator
 from fdgpriv.evaluation.evaluator import Evaluator
-from fdgpriv.models.from_cpu import latents_of
+from fdgpriv.models.cpu_io import latents_of
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.utils.seeds import generator
 

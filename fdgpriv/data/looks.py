@@ -8,7 +8,7 @@ INVERTED = 0.2  # probability
 _BLOCK = 4  # pixels
 
 
-def other_look(images: Tensor, rng: torch.Generator) -> Tensor:
+def restyled(images: Tensor, rng: torch.Generator) -> Tensor:
     """The images (N, 3, H, W) in another look: with probability 0.5 the same for all of them, else each in its own.
 
     A look is a stroke (as it is, blurred, lighter, darker, contours, or blocks of four pixels), inverted or not, with

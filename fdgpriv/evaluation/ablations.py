@@ -13,8 +13,8 @@ from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.scoring import PredictedBySize, PredictedTrial, ScoresByTask, averaged, evaluate_tasks
 from fdgpriv.evaluation.trial import AdversaryTrials
 from fdgpriv.federation.partition import Population
-from fdgpriv.targets.simulator import HeldImages, Simulator
-from fdgpriv.targets.target import Target
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.simulator import ClientImages, Simulator
 from fdgpriv.tasks.task import TrialAnswers
 from fdgpriv.threat import Capability
 from fdgpriv.utils.cache import Cache
@@ -30,16 +30,16 @@ ScoresByCondition = dict[Condition, ScoresByTask]
 
 
 def by_layer(
-    trials: AttackTrials, target: Target[Simulator], scores: ScoresBySize, few: bool, rng: torch.Generator
+    trials: AttackTrials, series: ArtifactSeries[Simulator], scores: ScoresBySize, few: bool, rng: torch.Generator
 ) -> ScoresByCondition:
     """Scores on single images' artifacts at each layer of the network; if `few`, only at the wire's layer and the last."""
-    layers = target.simulator.layers() if "layer" in trials.attack.ablations else ()
+    layers = series.simulator.layers() if "layer" in trials.attack.ablations else ()
     if not layers:
         return {}
     wire = trials.evaluator.template.at
     return {
         Condition(LAYER + layer, n_images=1): (
-            scores[1] if layer == wire else trials.scores(target.at(layer), (1,), rng)[1]
+            scores[1] if layer == wire else trials.scores(series.at(layer), (1,), rng)[1]
         )
         for layer in ((wire, layers[-1]) if few else layers)
     }
@@ -69,21 +69,23 @@ def by_variant(
     }
 
 
-def by_rounds(trials: AttackTrials, target: Target[Simulator], few: bool, rng: torch.Generator) -> ScoresByCondition:
+def by_rounds(
+    trials: AttackTrials, series: ArtifactSeries[Simulator], few: bool, rng: torch.Generator
+) -> ScoresByCondition:
     """Scores of views that are cut to their last rounds, by number of rounds and of images.
 
     If `few`, those of whole clients, for one round and for all. Trials and membership candidates are the same for each
     number of rounds. Single images are left out: one round reveals everything about them.
     """
-    sizes = tuple(size for size in trials.sizes(target) if size is None or (size >= MIN_IMAGES_OVER_ROUNDS and not few))
-    needed = Capability.SEES_BROADCASTS if target.is_global else Capability.SEES_ALL_ROUNDS
-    if "rounds" not in trials.attack.ablations or not target.history or not sizes:
+    sizes = tuple(size for size in trials.sizes(series) if size is None or (size >= MIN_IMAGES_OVER_ROUNDS and not few))
+    needed = Capability.SEES_BROADCASTS if series.is_global else Capability.SEES_ALL_ROUNDS
+    if "rounds" not in trials.attack.ablations or not series.history or not sizes:
         return {}
     if needed not in trials.threat.capabilities:
         return {}
-    recorded = 1 + len(target.history)
+    recorded = 1 + len(series.history)
     counts = (1, recorded) if few else sorted({count for count in ROUNDS if count < recorded} | {recorded})
-    adversaries = trials.adversaries(target, sizes)
+    adversaries = trials.adversaries(series, sizes)
     by_condition: ScoresByCondition = {}
     of_one_round, task = PredictedBySize(), trials.attack.task
     for count in counts:
@@ -104,7 +106,7 @@ def _attack_answers(trials: Sequence[PredictedTrial]) -> TrialAnswers:
 
 
 def undefended(
-    trials: AttackTrials, kind: str, target: Target[Simulator], scores: ScoresBySize, rng: torch.Generator
+    trials: AttackTrials, kind: str, series: ArtifactSeries[Simulator], scores: ScoresBySize, rng: torch.Generator
 ) -> ScoresByCondition:
     """The positive control: the same attack and budget on single images without defense; nothing where there is no defense.
 
@@ -113,64 +115,64 @@ def undefended(
 
     Args:
         trials: The attack and its adversary.
-        kind: Of the target.
-        target: As it was shared.
+        kind: Of the artifacts.
+        series: As it was shared.
         scores: On it.
         rng: Of the adversaries.
     """
-    sizes = trials.sizes(target)
+    sizes = trials.sizes(series)
     without_defense = replace(trials, evaluator=trials.evaluator.undefended)
     has_defense = without_defense.evaluator is not trials.evaluator
-    if 1 not in sizes and target.joint and not has_defense:
+    if 1 not in sizes and series.joint and not has_defense:
         return {Condition(UNDEFENDED): scores[None]}
-    bare_target = without_defense.evaluator.target(kind)
+    bare_series = without_defense.evaluator.series(kind)
     if 1 not in sizes:
         again = (
-            _simulated_first_round(bare_target, without_defense.evaluator.population, rng)
+            _simulated_first_round(bare_series, without_defense.evaluator.population, rng)
             if has_defense
-            else bare_target
+            else bare_series
         )
         if again is None:
             return {}
         return {Condition(UNDEFENDED): without_defense.scores(replace(again, wire={}), (None,), rng)[None]}
     if not has_defense:
         return {}
-    if "layer" in trials.attack.ablations and (layers := bare_target.simulator.layers()):
-        bare_target = bare_target.at(layers[-1])  # at the deepest layer, as without a defense
+    if "layer" in trials.attack.ablations and (layers := bare_series.simulator.layers()):
+        bare_series = bare_series.at(layers[-1])  # at the deepest layer, as without a defense
     wanted = sizes if trials.attack.task.hides_size else (1,)
-    return {Condition(UNDEFENDED, n_images=1): without_defense.scores(bare_target, wanted, rng)[1]}
+    return {Condition(UNDEFENDED, n_images=1): without_defense.scores(bare_series, wanted, rng)[1]}
 
 
 def _simulated_first_round(
-    target: Target[Simulator], population: Population, rng: torch.Generator
-) -> Target[Simulator] | None:
-    """The target with its artifacts of the first round simulated again, too; None where how they were made is not known."""
-    if not target.earlier:
-        return target
-    first = target.simulator.in_first_round()
+    series: ArtifactSeries[Simulator], population: Population, rng: torch.Generator
+) -> ArtifactSeries[Simulator] | None:
+    """The series with its artifacts of the first round simulated again, too; None where how they were made is not known."""
+    if not series.earlier:
+        return series
+    first = series.simulator.in_first_round()
     if first is None:
         return None
     earlier = {}
-    for client in target.earlier:
+    for client in series.earlier:
         data = population.data(client)
-        images = HeldImages(data.images, data.labels, first.received_model)
-        earlier[client] = first.simulator.make(images, torch.arange(len(data)), rng)
-    return replace(target, earlier=earlier, history=(replace(target.history[0], wire=earlier),))
+        images = ClientImages(data.images, data.labels, first.received_model)
+        earlier[client] = first.simulator.simulate(images, torch.arange(len(data)), rng)
+    return replace(series, earlier=earlier, history=(replace(series.history[0], wire=earlier),))
 
 
 def unaware(
-    trials: AttackTrials, target: Target[Simulator], repeats: int, few: bool, rng: torch.Generator
+    trials: AttackTrials, series: ArtifactSeries[Simulator], repeats: int, few: bool, rng: torch.Generator
 ) -> ScoresByCondition:
     """Scores of the same attack on the same trials by an adversary that simulates and calibrates without the defense.
 
     They are of the artifacts on the wire only, and nothing where the defense leaves such artifacts as they are. If `few`,
     they are also left out where simulation is expensive.
     """
-    size, sizes = 1 if target.level == "image" else None, trials.sizes(target)
-    if size not in sizes or not trials.evaluator.defense.alters(target.kind) or (few and target.expensive):
+    size, sizes = 1 if series.level == "image" else None, trials.sizes(series)
+    if size not in sizes or not trials.evaluator.defense.alters(series.kind) or (few and series.expensive):
         return {}
     wanted = sizes if trials.attack.task.hides_size else (size,)
-    adversaries = replace(trials, know_defense=False).adversaries(target, wanted)
+    adversaries = replace(trials, know_defense=False).adversaries(series, wanted)
     scores = averaged([evaluate_tasks(trials.attack, adversaries, (), rng)[0][size] for _ in range(repeats)])
     return {Condition(UNAWARE, n_images=size): scores}
 

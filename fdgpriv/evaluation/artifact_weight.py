@@ -94,9 +94,9 @@ def _means(gains: Sequence[Tensor]) -> Tensor:
 
 
 def without_artifact(task: Task, adversary: Adversary, like: Prediction, domain: int) -> Prediction | None:
-    """What this adversary predicts without any artifact of a target of this domain, which it may know."""
+    """What this adversary predicts without an artifact, of a client of this domain, which it may know."""
     knows = Capability.KNOWS_DOMAIN in adversary.threat.capabilities
-    return task.unaided(adversary, like, adversary.sources[domain] if knows else None)
+    return task.prior_prediction(adversary, like, adversary.sources[domain] if knows else None)
 
 
 def blended(task: Task, prediction: Prediction, prior: Prediction | None, weight: float | None) -> Prediction:

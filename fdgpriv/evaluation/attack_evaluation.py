@@ -25,9 +25,9 @@ from fdgpriv.metrics.matching import first_match
 from fdgpriv.results import figures
 from fdgpriv.results.attack_finding import Threat
 from fdgpriv.results.score_tables import RunKey, ScoreTables
-from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.targets.simulator import Simulator
-from fdgpriv.targets.target import Target
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.ground_truth import GroundTruth
+from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.tasks.task import Task
 from fdgpriv.threat import ThreatModel
 from fdgpriv.utils.cache import Cache
@@ -169,23 +169,23 @@ class AttackEvaluation:
     @property
     def expensive(self) -> bool:
         """Whether simulating an artifact is expensive."""
-        return self._target is not None and self._target.expensive
+        return self._series is not None and self._series.expensive
 
     @property
-    def _target(self) -> Target[Simulator] | None:
-        return self.trials.evaluator.targets.get(self.kind)
+    def _series(self) -> ArtifactSeries[Simulator] | None:
+        return self.trials.evaluator.artifact_series.get(self.kind)
 
     def _scores(self, task: Task, **scored: Any) -> AttackScores:
-        """Scores on one task with these fields and the target's level."""
-        attack, target, population = self.trials.attack, self._target, self.trials.evaluator.population
-        attacked = tuple(population.clients) if target is None else attacked_clients(population, target)
-        on_wire = target is not None and (target.level == "image" or None in attack.sizes(target))
+        """Scores on one task with these fields and the series' level."""
+        attack, series, population = self.trials.attack, self._series, self.trials.evaluator.population
+        attacked = tuple(population.clients) if series is None else attacked_clients(population, series)
+        on_wire = series is not None and (series.level == "image" or None in attack.sizes(series))
         return attack_scores(
             attack,
             self.trials.threat,
             self.kind,
             task,
-            level=target.level if target is not None and on_wire else "image",
+            level=series.level if series is not None and on_wire else "image",
             shared=on_wire,
             shadows=tuple(sorted(set(attacked) & set(population.shadows))),
             domains={name: population.sources[population.main_domain(name)] for name in attacked},
@@ -194,10 +194,10 @@ class AttackEvaluation:
 
     def _evaluated(self) -> tuple[dict[str, AttackScores], pa.Table]:
         """By key the scores on each task, and the table of candidates."""
-        trials, target, no_candidates = self.trials, self._target, ScoreTables.of_rows({}).candidates
+        trials, series, no_candidates = self.trials, self._series, ScoreTables.of_rows({}).candidates
         reason = self._refusal()
-        adversaries = [] if target is None or reason is not None else trials.adversaries(target, trials.sizes(target))
-        if target is None or not adversaries:
+        adversaries = [] if series is None or reason is not None else trials.adversaries(series, trials.sizes(series))
+        if series is None or not adversaries:
             reason = reason or f"no client was sent another client's {self.kind.replace('_', ' ')}"
             tasks = trials.attack.tasks
             return {self._key(task): self._scores(task, not_applicable=reason) for task in tasks}, no_candidates
@@ -214,48 +214,50 @@ class AttackEvaluation:
             "auxiliary_images": sum(len(domain) for domain in adversary.auxiliary),
         }
         conditions = {Condition(n_images=size): by_task for size, by_task in by_size.items()}
-        conditions |= by_layer(trials, target, by_size, self.few, rng) or by_variant(
+        conditions |= by_layer(trials, series, by_size, self.few, rng) or by_variant(
             trials, self.kind, adversaries, by_size, self.few, rng
         )
-        conditions |= undefended(trials, self.kind, target, by_size, rng)
-        conditions |= unaware(trials, target, self.repeats, self.few, generator(trials.evaluator.seed, 8))
+        conditions |= undefended(trials, self.kind, series, by_size, rng)
+        conditions |= unaware(trials, series, self.repeats, self.few, generator(trials.evaluator.seed, 8))
         images = self._image_grid(predicted) if self.draws_images else ()
-        conditions |= by_rounds(trials, target, self.few, rng)
+        conditions |= by_rounds(trials, series, self.few, rng)
         evaluated = {}
         for task in trials.attack.tasks:
-            if (reason := task.inapplicable(target)) is not None:
+            if (reason := task.inapplicable(series)) is not None:
                 evaluated[self._key(task)] = self._scores(task, not_applicable=reason)
                 continue
             evaluated[self._key(task)] = self._scores(
                 task,
                 conditions=_of_task(task, conditions),
-                fingerprint=self._fingerprint(task, by_size, target),
+                fingerprint=self._fingerprint(task, by_size, series),
                 chance=task.chance(adversary, truth),
                 figures=images if task is trials.attack.task else (),
                 **scored,
             )
-        candidates = self._candidates(by_size, predicted, target)
-        return self._with_planted_power(evaluated, target), candidates
+        candidates = self._candidates(by_size, predicted, series)
+        return self._with_planted_power(evaluated, series), candidates
 
     def _refusal(self) -> str | None:
         """Why the attack is not evaluated here, in one sentence."""
-        evaluator, attack, threat, target = self.trials.evaluator, self.trials.attack, self.trials.threat, self._target
-        if target is None:
+        evaluator, attack, threat, series = self.trials.evaluator, self.trials.attack, self.trials.threat, self._series
+        if series is None:
             kinds = " and no ".join(kind.replace("_", " ") for kind in attack.kinds())
             return f"{evaluator.method.name()} shares no {kinds}"
         return (
-            target.refused(threat)
-            or attack.inapplicable(target)
-            or insufficient_data_reason(evaluator.population, evaluator.federation.classes, target, threat)
+            series.refused(threat)
+            or attack.inapplicable(series)
+            or insufficient_data_reason(evaluator.population, evaluator.federation.classes, series, threat)
         )
 
-    def _fingerprint(self, task: Task, by_size: Mapping[int | None, ScoresByTask], target: Target[Simulator]) -> str:
+    def _fingerprint(
+        self, task: Task, by_size: Mapping[int | None, ScoresByTask], series: ArtifactSeries[Simulator]
+    ) -> str:
         """SHA-256 of the predictions on the wire's artifacts; empty where these are not evaluated."""
-        scores = by_size.get(1 if target.level == "image" else None, {}).get(task.name())
+        scores = by_size.get(1 if series.level == "image" else None, {}).get(task.name())
         return "" if scores is None else scores.fingerprint
 
     def _with_planted_power(
-        self, evaluated: Mapping[str, AttackScores], target: Target[Simulator]
+        self, evaluated: Mapping[str, AttackScores], series: ArtifactSeries[Simulator]
     ) -> dict[str, AttackScores]:
         """The scores with, by scope, how often a planted leak is found, where a verdict depends on it."""
         trials, planted_scores = self.trials, Cache[list[ScoresByTask]]()
@@ -266,17 +268,17 @@ class AttackEvaluation:
                 tests = attack_tests({key: scores}, seed, sharp=False)[key]
                 scopes = undecided(scores, tests, self.asking.get(scores.secret, 1))
             if scopes:
-                adversaries = trials.adversaries(target, trials.sizes(target))
+                adversaries = trials.adversaries(series, trials.sizes(series))
                 power = planted_power(trials, adversaries, scores, scopes, generator(seed, 41), planted_scores)
                 scores = scores.model_copy(update={"planted": power})
             with_power[key] = scores
         return with_power
 
     def _candidates(
-        self, by_size: Mapping[int | None, ScoresByTask], predicted: PredictedBySize, target: Target[Simulator]
+        self, by_size: Mapping[int | None, ScoresByTask], predicted: PredictedBySize, series: ArtifactSeries[Simulator]
     ) -> pa.Table:
         """The table of single candidates' scores on whole clients' artifacts; without rows if the attack has none."""
-        task, pool = self.trials.attack.task, candidate_pool(self.trials.evaluator.population, target)
+        task, pool = self.trials.attack.task, candidate_pool(self.trials.evaluator.population, series)
         clients = by_size[None][task.name()].clients if None in by_size else []
         return candidate_table(self.key, task, clients, predicted.get(None, []), pool)
 

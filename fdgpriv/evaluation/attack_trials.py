@@ -9,8 +9,8 @@ from fdgpriv.attack import Attack
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.scoring import ScoresByTask, evaluate_tasks
 from fdgpriv.evaluation.trial import AdversaryTrials
-from fdgpriv.targets.simulator import Simulator
-from fdgpriv.targets.target import Target
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.threat import ThreatModel
 
 
@@ -32,17 +32,17 @@ class AttackTrials:
     curve: bool = True
     know_defense: bool = True
 
-    def sizes(self, target: Target[Simulator]) -> tuple[int | None, ...]:
+    def sizes(self, series: ArtifactSeries[Simulator]) -> tuple[int | None, ...]:
         """The numbers of images of artifacts that are evaluated.
 
         For a global artifact, one image and all: with few images it is much like a client's own. For a joint one, all.
         """
-        return tuple(size for size in self._practised(target) if self.curve or size in (1, None))
+        return tuple(size for size in self._practised(series) if self.curve or size in (1, None))
 
-    def adversaries(self, target: Target[Simulator], sizes: Sequence[int | None]) -> list[AdversaryTrials]:
+    def adversaries(self, series: ArtifactSeries[Simulator], sizes: Sequence[int | None]) -> list[AdversaryTrials]:
         """The adversaries, each with its trials of these sizes; they practise on all sizes that the attack supports."""
         adversaries = self.evaluator.adversaries(
-            target, self.threat, self._practised(target), self.attack.task, know_defense=self.know_defense
+            series, self.threat, self._practised(series), self.attack.task, know_defense=self.know_defense
         )
         with_trials = [
             replace(
@@ -52,14 +52,14 @@ class AttackTrials:
         ]
         return [adversary for adversary in with_trials if adversary.trials]
 
-    def _practised(self, target: Target[Simulator]) -> tuple[int | None, ...]:
-        sizes = self.attack.sizes(target)
-        if target.is_global or target.joint:
-            sizes = tuple(size for size in sizes if size is None or (size == 1 and not target.joint))
+    def _practised(self, series: ArtifactSeries[Simulator]) -> tuple[int | None, ...]:
+        sizes = self.attack.sizes(series)
+        if series.is_global or series.joint:
+            sizes = tuple(size for size in sizes if size is None or (size == 1 and not series.joint))
         return tuple(size for size in sizes if size is None or size in self.evaluator.per_client)
 
     def scores(
-        self, target: Target[Simulator], sizes: Sequence[int | None], rng: torch.Generator
+        self, series: ArtifactSeries[Simulator], sizes: Sequence[int | None], rng: torch.Generator
     ) -> dict[int | None, ScoresByTask]:
         """Scores by number of images of the artifact, and by task."""
-        return evaluate_tasks(self.attack, self.adversaries(target, sizes), (), rng)[0]
+        return evaluate_tasks(self.attack, self.adversaries(series, sizes), (), rng)[0]

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import ClientData, Domain
-from fdgpriv.data.looks import other_look
+from fdgpriv.data.looks import restyled
 from fdgpriv.evaluation.trial import CalibrationTrial, ScoredObservation, TrialNeeds
 from fdgpriv.evaluation.trial_layout import TrialLayout
 from fdgpriv.federation.partition import Population
-from fdgpriv.targets.cached_simulator import CachedSimulator
-from fdgpriv.targets.simulator import Simulator
-from fdgpriv.targets.target import Target
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.cached_simulator import CachedSimulator
+from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.file_memory import in_file
 from fdgpriv.utils.seeds import generator
@@ -44,7 +44,7 @@ class CalibrationLayout:
 
     Attributes:
         population: The ground truth, of which only sources and classes are used.
-        target: What is attacked.
+        series: What is attacked.
         maker: Simulates artifacts.
         needs: Of the task.
         typical: Public: the typical number of images of a client.
@@ -53,7 +53,7 @@ class CalibrationLayout:
     """
 
     population: Population
-    target: Target[Simulator]
+    series: ArtifactSeries[Simulator]
     maker: CachedSimulator
     needs: TrialNeeds
     typical: int
@@ -78,9 +78,9 @@ class CalibrationLayout:
             shifted: Whether each client's images are changed to another look.
         """
         held_back = [(number, domain) for number, domain in held_back if len(domain)]
-        if self.target.joint or (self.target.is_global and self.target.expensive) or not held_back:
+        if self.series.joint or (self.series.is_global and self.series.expensive) or not held_back:
             return Calibration()  # of models that are trained together none are simulated
-        count = _EXPENSIVE_CLIENTS if self.target.expensive and self.needs.image_bounds else _CLIENTS
+        count = _EXPENSIVE_CLIENTS if self.series.expensive and self.needs.image_bounds else _CLIENTS
         turns = [held_back[turn % len(held_back)] for turn in range(count)]
         domains = tuple(domain for _, domain in turns)
         simulated_data, state = self.clients.get(
@@ -100,17 +100,17 @@ class CalibrationLayout:
             return {name: model for name, model in by_client.items() if model is not None}
 
         simulated = replace(self.population, clients=clients, domain_of=domain_of, shadows={})
-        target = replace(
-            self.target,
+        series = replace(
+            self.series,
             wire={},
             clients=tuple(clients),
-            received_model=models(self.target.received_model),
+            received_model=models(self.series.received_model),
             receiver={},
             earlier={},
-            history=tuple(e.of_clients(models(e.received_model)) for e in self.target.history),
+            history=tuple(e.of_clients(models(e.received_model)) for e in self.series.history),
         )
-        each = _FEW if self.target.expensive else _MANY
-        layout = TrialLayout(simulated, target, self.maker, rng, self.needs, 1)
+        each = _FEW if self.series.expensive else _MANY
+        layout = TrialLayout(simulated, series, self.maker, rng, self.needs, 1)
         groups = layout.groups(sizes, dict.fromkeys([size for size in sizes if size is not None], each), {})
         joint_pool = in_file(torch.cat([pool, layout.pool.images]))
         trials = [
@@ -128,7 +128,7 @@ class CalibrationLayout:
         """A client of the typical size; where the domain has fewer images, some of them are held several times."""
         order = torch.randperm(len(domain), generator=rng)
         cut = max(1, min(self.typical, int(_MEMBERS * len(domain))))
-        images = other_look(domain.images, rng) if shifted else domain.images
+        images = restyled(domain.images, rng) if shifted else domain.images
         inside, outside = order[:cut], order[cut:]
         inside = torch.cat([inside, inside[torch.randint(cut, (max(0, self.typical - cut),), generator=rng)]])
         return ClientData(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary
-from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Form, Predictions, Task
 
 

@@ -22,12 +22,12 @@ from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.method import Method
 from fdgpriv.metrics.networks import SHIPPED, MetricNetworks
-from fdgpriv.targets.cached_simulator import CachedSimulator
-from fdgpriv.targets.recorded import recorded_targets
-from fdgpriv.targets.recorded_styles import RecordedStyles
-from fdgpriv.targets.simulator import HeldImages, Simulator
-from fdgpriv.targets.style import StyleSimulator
-from fdgpriv.targets.target import EarlierRound, Target
+from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
+from fdgpriv.simulation.cached_simulator import CachedSimulator
+from fdgpriv.simulation.recorded import recorded_series
+from fdgpriv.simulation.recorded_styles import RecordedStyles
+from fdgpriv.simulation.simulator import ClientImages, Simulator
+from fdgpriv.simulation.style import StyleSimulator
 from fdgpriv.tasks.task import Task
 from fdgpriv.threat import Auxiliary, ThreatModel
 from fdgpriv.utils.cache import Cache
@@ -66,7 +66,7 @@ class Evaluator:
     crossed: bool = False
     metric_networks: tuple[MetricNetworks, MetricNetworks] = (SHIPPED, SHIPPED)
     recorded_styles: RecordedStyles | None = field(default=None, init=False)
-    targets: Mapping[str, Target[Simulator]] = field(default_factory=dict, init=False)
+    artifact_series: Mapping[str, ArtifactSeries[Simulator]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._maker = CachedSimulator(self.seed)
@@ -77,7 +77,7 @@ class Evaluator:
         self._trial_sets = Cache[TrialSet](most=CACHED_TRIAL_SETS)  # one attack's adversaries come one after the other
         self._undefended = Cache[Evaluator]()
         self.recorded_styles = RecordedStyles.of(self.transcript, self.method, self.federation, self.seed)
-        self.targets = recorded_targets(
+        self.artifact_series = recorded_series(
             self.transcript, self.method, self.federation, self.defense, self.population, self.recorded_styles
         )
 
@@ -102,7 +102,7 @@ class Evaluator:
             Cache(most=CACHED_TRIAL_SETS),
         )
         bare.method = self.method.undefended()
-        bare.targets = recorded_targets(
+        bare.artifact_series = recorded_series(
             self.transcript, bare.method, self.federation, no_defense, self.population, self.recorded_styles
         )
         return bare
@@ -110,29 +110,29 @@ class Evaluator:
     @property
     def template(self) -> StyleStatistics:
         """One style as it is on the wire."""
-        simulator = self.target(StyleStatistics.kind).simulator
+        simulator = self.series(StyleStatistics.kind).simulator
         assert isinstance(simulator, StyleSimulator)
         return simulator.template
 
-    def target(self, name: str) -> Target[Simulator]:
-        """The target of this name.
+    def series(self, name: str) -> ArtifactSeries[Simulator]:
+        """The artifact series of this name.
 
         Raises:
             ValueError: The run shared no such artifact.
         """
-        if name not in self.targets:
+        if name not in self.artifact_series:
             raise ValueError(f"{self.method.name()} shared no {name.replace('_', ' ')}: there is nothing to evaluate")
-        return self.targets[name]
+        return self.artifact_series[name]
 
-    def networks_comparing(self, target: Target[Simulator]) -> MetricNetworks:
-        """What compares reconstructions from this target: no network that an attack on it optimises against."""
+    def networks_comparing(self, series: ArtifactSeries[Simulator]) -> MetricNetworks:
+        """What compares reconstructions from these artifacts: no network that an attack on them optimises against."""
         styles = (StyleStatistics.kind, InterpolationStyle.kind)
-        frozen = target.kind in styles and self.method.disclosure().styles.frozen_encoder
+        frozen = series.kind in styles and self.method.disclosure().styles.frozen_encoder
         return self.metric_networks[0 if frozen else 1]
 
     def adversaries(
         self,
-        target: Target[Simulator],
+        series: ArtifactSeries[Simulator],
         threat: ThreatModel,
         sizes: Sequence[int | None],
         task: Task | None = None,
@@ -143,7 +143,7 @@ class Evaluator:
         """The adversaries of this threat model, one for each distinct auxiliary data, each with its trials.
 
         Args:
-            target: What they are evaluated on.
+            series: What they are evaluated on.
             threat: Who is evaluated.
             sizes: Numbers of images behind the artifacts; None for the whole client.
             task: The secret, which determines what trials must contain; None for artifacts and controls only.
@@ -151,14 +151,14 @@ class Evaluator:
             know_defense: Whether they simulate and calibrate with the defense; the trials are the same without.
         """
         simulating = self if know_defense else self.undefended
-        simulated = target if know_defense else simulating.target(target.called)
+        simulated = series if know_defense else simulating.series(series.called)
         share = leaked_share if threat.auxiliary is Auxiliary.LEAKED else None
         needs = TrialNeeds.of(task)
-        key = (target, tuple(sizes), needs, share)
+        key = (series, tuple(sizes), needs, share)
         trial_set = self._trial_sets.get(key, lambda: self._lay_out(*key))
         by_holder: dict[str, list[Trial]] = {}
         for trial in trial_set.trials:
-            if (holder := self._holder(target, threat, trial.client)) is not None:
+            if (holder := self._holder(series, threat, trial.client)) is not None:
                 by_holder.setdefault(holder, []).append(trial)
         weighed = task is None or task.weighed
         return [
@@ -169,7 +169,7 @@ class Evaluator:
     def _prepared(
         self,
         trial_set: TrialSet,
-        target: Target[Simulator],
+        series: ArtifactSeries[Simulator],
         threat: ThreatModel,
         sizes: Sequence[int | None],
         needs: TrialNeeds,
@@ -177,10 +177,10 @@ class Evaluator:
         trials: Sequence[Trial],
         weighed: bool,
     ) -> AdversaryTrials:
-        """One adversary that simulates as `target` does, its trials, and what it calibrates with if they are `weighed`."""
+        """One adversary that simulates as `series` does, its trials, and what it calibrates with if they are `weighed`."""
         pool = trial_set.layout.pool.images
-        choices = (needs, self._typical(target), self.seed, self._calibrating)
-        layout = CalibrationLayout(self.population, target, self._maker, *choices)
+        choices = (needs, self._typical(series), self.seed, self._calibrating)
+        layout = CalibrationLayout(self.population, series, self._maker, *choices)
         held_back = self._data.held_back(threat.auxiliary, holder) if weighed else ()
         numbers = {domain: d for d, domain in enumerate(self.population.sources)}
         calibration = layout.calibration(
@@ -191,32 +191,32 @@ class Evaluator:
             shifted=len(held_back) == 1,
         )
         candidates = pool if calibration.pool is None else calibration.pool
-        adversary = self._adversary(trial_set, target, threat, sizes, needs, holder, candidates)
+        adversary = self._adversary(trial_set, series, threat, sizes, needs, holder, candidates)
         return AdversaryTrials(adversary, trials, calibration.trials, len(held_back) == 1)
 
     def _lay_out(
         self,
-        target: Target[Simulator],
+        series: ArtifactSeries[Simulator],
         sizes: Sequence[int | None],
         needs: TrialNeeds,
         share: float | None,
     ) -> TrialSet:
-        """The trials on one target, the same for all adversaries."""
+        """The trials on one artifact series, the same for all adversaries."""
         rng = generator(self.seed, 5)
-        choices = (self.alternatives, self.crossed, self.networks_comparing(target))
-        layout = TrialLayout(self.population, target, self._maker, rng, needs, *choices)
+        choices = (self.alternatives, self.crossed, self.networks_comparing(series))
+        layout = TrialLayout(self.population, series, self._maker, rng, needs, *choices)
         leaked = {} if share is None else self._leak(layout.names, share, rng)
-        times = MANY_SINGLES if needs.many_singles and not target.expensive else 1
+        times = MANY_SINGLES if needs.many_singles and not series.expensive else 1
         per_client = {size: count * (times if size == 1 else 1) for size, count in self.per_client.items()}
         groups = layout.groups(sizes, per_client, leaked)
         # no random artifacts around a global model, which would contain the secret; training a federation for a random
         # joint artifact would cost too much
-        without = (None,) if target.is_global or target.joint else ()
+        without = (None,) if series.is_global or series.joint else ()
         random_sizes = [size for size in sizes if size not in without]
         rows_of = Cache[Tensor]()
 
         def rows(earlier: EarlierRound | None, size: int | None) -> Tensor:
-            return rows_of.get((earlier, size), lambda: self._public(target, size, earlier))
+            return rows_of.get((earlier, size), lambda: self._public(series, size, earlier))
 
         def public(earlier: EarlierRound | None, size: int | None) -> Tensor:
             return (
@@ -228,11 +228,11 @@ class Evaluator:
         last = {size: public(None, size) for size in (sizes if needs.hidden_size else random_sizes)}
         return TrialSet(layout, share, leaked, layout.trials(groups, last, public))
 
-    def _holder(self, target: Target[Simulator], threat: ThreatModel, client: str) -> str | None:
+    def _holder(self, series: ArtifactSeries[Simulator], threat: ThreatModel, client: str) -> str | None:
         """Which adversary observes this client's artifact: the receiving client's domain, or "" for a single adversary."""
         if threat.auxiliary is not Auxiliary.OWN_DOMAIN:
             return ""
-        receiver = target.receiver.get(client)
+        receiver = series.receiver.get(client)
         if receiver is None:
             return None
         return self.population.sources[self.population.main_domain(receiver)]
@@ -244,72 +244,72 @@ class Evaluator:
             leaked[name] = torch.randperm(len(data), generator=rng)[: leaks(share, data)]
         return leaked
 
-    def _public(self, target: Target[Simulator], size: int | None, earlier: EarlierRound | None) -> Tensor:
+    def _public(self, series: ArtifactSeries[Simulator], size: int | None, earlier: EarlierRound | None) -> Tensor:
         """Rows (M, F) of artifacts of this size, simulated from each source domain's public images; always the same ones.
 
-        They are of an earlier round, or of the target's for None.
+        They are of an earlier round, or of the observed one for None.
         """
-        received, simulator = target.received_model, target.simulator
+        received, simulator = series.received_model, series.simulator
         if earlier is not None:
             received, simulator = earlier.received_model, earlier.simulator
         rows, rng = [], generator(self.seed, 13, size or 0)
         for d, domain in enumerate(self.population.auxiliary.values()):
-            images = HeldImages(domain.images, domain.labels, model_of_domain(self.population, received, d))
-            count = min(len(domain), self._typical(target) if size is None else size)
-            for _ in range(PUBLIC_EXPENSIVE if target.expensive else PUBLIC_ARTIFACTS):
+            images = ClientImages(domain.images, domain.labels, model_of_domain(self.population, received, d))
+            count = min(len(domain), self._typical(series) if size is None else size)
+            for _ in range(PUBLIC_EXPENSIVE if series.expensive else PUBLIC_ARTIFACTS):
                 index = torch.randperm(len(domain), generator=rng)[:count]
                 name = f"public {domain.name}"
                 if earlier is None:
-                    artifact = self._maker.make(target, name, images, index, rng, "client")
+                    artifact = self._maker.simulate(series, name, images, index, rng, "client")
                 else:
-                    artifact = self._maker.make_earlier(target, earlier, name, images, index, "client")
-                rows.append(simulator.flat(artifact, images.received_model))
+                    artifact = self._maker.simulate_earlier(series, earlier, name, images, index, "client")
+                rows.append(simulator.to_vector(artifact, images.received_model))
         return torch.stack(rows)
 
-    def _n_images(self, target: Target[Simulator]) -> int:
+    def _n_images(self, series: ArtifactSeries[Simulator]) -> int:
         """Number of images of an artifact on the wire: of all clients, or of a typical client."""
-        if target.is_global:
-            return sum(len(self.population.data(name)) for name in target.clients)
-        return self._typical(target)
+        if series.is_global:
+            return sum(len(self.population.data(name)) for name in series.clients)
+        return self._typical(series)
 
-    def _typical(self, target: Target[Simulator]) -> int:
-        sizes = sorted(len(self.population.data(name)) for name in target.clients)
+    def _typical(self, series: ArtifactSeries[Simulator]) -> int:
+        sizes = sorted(len(self.population.data(name)) for name in series.clients)
         return sizes[len(sizes) // 2]
 
     def _adversary(
         self,
         trial_set: TrialSet,
-        target: Target[Simulator],
+        series: ArtifactSeries[Simulator],
         threat: ThreatModel,
         sizes: Sequence[int | None],
         needs: TrialNeeds,
         holder: str,
         pool: Tensor,
     ) -> Adversary:
-        layout, shared, latest = trial_set.layout, trial_set.layout.target, trial_set.linkable
+        layout, shared, latest = trial_set.layout, trial_set.layout.series, trial_set.linkable
         order = torch.randperm(len(latest), generator=generator(self.seed, 46)).tolist()
         return Adversary(
             threat=threat,
             classes=self.federation.classes,
             sources=self.population.sources,
-            sizes=tuple(self._n_images(target) if size is None else size for size in sizes),
+            sizes=tuple(self._n_images(series) if size is None else size for size in sizes),
             image_size=self.federation.image_size,
             _auxiliary=self._data.practice(threat.auxiliary, holder, trial_set.leaked),
-            _simulator=target.simulator,
+            _simulator=series.simulator,
             _candidates=pool,
             _earlier=tuple(
-                target.simulator.alike(shared.earlier[name], shared.earlier[name].level) for name in layout.earlier
+                series.simulator.anonymised(shared.earlier[name], shared.earlier[name].level) for name in layout.earlier
             ),
             _latest=tuple(latest[i] for i in order),
-            _rounds=_recorded_rounds(layout, target, needs.hidden_names),
-            _earlier_rounds=_earlier_rounds(layout, target),
+            _rounds=_recorded_rounds(layout, series, needs.hidden_names),
+            _earlier_rounds=_earlier_rounds(layout, series),
             _received_by=_received_by(layout) if threat.auxiliary is Auxiliary.OWN_DOMAIN else {},
-            _broadcast=target.is_global,
-            typical=self._typical(target),
-            expensive=target.expensive,
+            _broadcast=series.is_global,
+            typical=self._typical(series),
+            expensive=series.expensive,
             seed=self.seed,
             held_back=self._data.held_back(threat.auxiliary, holder),
-            cache=self._learned.get((target.simulator, threat.auxiliary, holder, trial_set.share), Cache),
+            cache=self._learned.get((series.simulator, threat.auxiliary, holder, trial_set.share), Cache),
             output_cache=trial_set.output_cache,
             common_cache=self._common,
             look_cache=self._learned.get((threat.auxiliary, holder, trial_set.share), Cache),
@@ -317,26 +317,28 @@ class Evaluator:
         )
 
 
-def _recorded_rounds(layout: TrialLayout, target: Target[Simulator], hidden_names: bool) -> tuple[RecordedRound, ...]:
+def _recorded_rounds(
+    layout: TrialLayout, series: ArtifactSeries[Simulator], hidden_names: bool
+) -> tuple[RecordedRound, ...]:
     """The rounds of an adversary's view: the recorded artifacts, and the simulators that the adversary believes in.
 
     Args:
         layout: Of the recorded artifacts.
-        target: The same with these simulators.
+        series: The same with these simulators.
         hidden_names: Whether the view would reveal the senders that are asked for; it then has no recorded artifact.
     """
-    recorded = layout.target
-    last = EarlierRound(recorded.number, target.simulator, recorded.wire, recorded.received_model)
+    recorded = layout.series
+    last = EarlierRound(recorded.number, series.simulator, recorded.wire, recorded.received_model)
     of_senders = not (recorded.is_global or hidden_names)
     rounds = []
-    for earlier, simulated in zip((*recorded.history, last), (*target.history, last), strict=True):
+    for earlier, simulated in zip((*recorded.history, last), (*series.history, last), strict=True):
         wire = earlier.wire if of_senders else {}
         rounds.append(
             RecordedRound(
                 earlier.number,
                 simulated.simulator,
                 {
-                    layout.pseudonym(name): earlier.simulator.alike(artifact, artifact.level)
+                    layout.pseudonym(name): earlier.simulator.anonymised(artifact, artifact.level)
                     for name, artifact in wire.items()
                 },
                 {
@@ -351,26 +353,26 @@ def _recorded_rounds(layout: TrialLayout, target: Target[Simulator], hidden_name
 
 
 def _earlier_rounds(
-    layout: TrialLayout, target: Target[Simulator]
+    layout: TrialLayout, series: ArtifactSeries[Simulator]
 ) -> tuple[tuple[RecordedRound, tuple[Artifact, ...]], ...]:
     """By earlier round in which all clients of `layout.earlier` shared, their artifacts in that order."""
     names = layout.earlier
     rounds = []
-    for earlier, simulated in zip(layout.target.history, target.history, strict=True):
+    for earlier, simulated in zip(layout.series.history, series.history, strict=True):
         if names and earlier.wire.keys() >= set(names):
             recorded = RecordedRound(earlier.number, simulated.simulator, {}, earlier.received_model, earlier.whole)
             rounds.append(
-                (recorded, tuple(earlier.simulator.alike(earlier.wire[n], earlier.wire[n].level) for n in names))
+                (recorded, tuple(earlier.simulator.anonymised(earlier.wire[n], earlier.wire[n].level) for n in names))
             )
     return tuple(rounds)
 
 
 def _received_by(layout: TrialLayout) -> dict[str, frozenset[str]]:
     """By client that is asked about, the clients whose artifacts reached the same other client."""
-    target = layout.target
+    series = layout.series
     return {
         layout.pseudonym(client): frozenset(
-            layout.pseudonym(name) for name, receivers in target.receivers.items() if receiver in receivers
+            layout.pseudonym(name) for name, receivers in series.receivers.items() if receiver in receivers
         )
-        for client, receiver in target.receiver.items()
+        for client, receiver in series.receiver.items()
     }

@@ -64,9 +64,12 @@ def _kinds(attack: type[Attack]) -> tuple[str, ...]:
 
 
 def _altered_and_expensive(evaluator: Evaluator) -> list[str]:
-    """The targets that the defense changes, and of which simulation is expensive."""
-    targets = evaluator.targets.values()
-    return [one.called.replace("_", " ") for one in targets if one.expensive and evaluator.defense.alters(one.kind)]
+    """Names of the artifacts that the defense changes and that are expensive to simulate."""
+    return [
+        series.called.replace("_", " ")
+        for series in evaluator.artifact_series.values()
+        if series.expensive and evaluator.defense.alters(series.kind)
+    ]
 
 
 def _idle(evaluator: Evaluator) -> list[str]:

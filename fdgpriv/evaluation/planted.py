@@ -16,13 +16,13 @@ import torch
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.scoring import ScoresByTask, evaluate_tasks
 from fdgpriv.evaluation.trial import AdversaryTrials, CalibrationTrial, ScoredObservation, Trial
+from fdgpriv.simulation.mixture import Mixture, Sent
+from fdgpriv.simulation.planted import Plant
 from fdgpriv.statistics.interval import Array
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.questions import Evidence
 from fdgpriv.statistics.resolution import POWER, power
 from fdgpriv.statistics.rule import Hypothesis
-from fdgpriv.targets.mixture import Mixture, Sent
-from fdgpriv.targets.planted import Plant
 from fdgpriv.utils.cache import Cache
 from fdgpriv.verdicts.attack_scores import AttackScores
 from fdgpriv.verdicts.attack_tests import AttackTests

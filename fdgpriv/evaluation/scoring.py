@@ -13,7 +13,7 @@ from fdgpriv.attack import Attack
 from fdgpriv.evaluation.artifact_weight import artifact_weights, blended, weight_at, without_artifact
 from fdgpriv.evaluation.checked_predictions import checked_predictions
 from fdgpriv.evaluation.trial import AdversaryTrials, CalibrationTrial, Trial
-from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Predictions, Task, TrialAnswers
 from fdgpriv.verdicts.attack_scores import KNOWN_DOMAIN_CONTROLS
 from fdgpriv.verdicts.trial_scores import TrialScores, averaged_scores

@@ -1,11 +1,11 @@
-"""Trials: one target artifact, its control artifacts, and the ground truth of each."""
+"""Trials: an attacked artifact, its control artifacts, and the ground truth of each."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fdgpriv.adversary import Adversary, Observation, Prediction
-from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Task
 
 
@@ -55,17 +55,17 @@ class ScoredObservation:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One target of the evaluation.
+    """An attacked artifact, its controls, and their ground truth.
 
     Attributes:
         unit: The independent unit's name: a client, or one artifact of one.
         client: The client of the artifact.
         size: Number of images of the artifact; None for the whole client.
-        truth: Of the target.
+        truth: Of the attacked artifact.
         by_role: By role (``attack``, then controls and bounds), the observations to predict; scores of several of one
             role are averaged.
         given: By role, predictions that need no adversary, with their ground truth (``nearest_own``).
-        crossed: Of a whole client, by client, the observation of each client's artifact with this target's candidates
+        crossed: Of a whole client, by client, the observation of each client's artifact with this trial's candidates
             and truth; of a global artifact, by number, of candidates that are not among its images.
     """
 

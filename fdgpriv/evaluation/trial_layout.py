@@ -1,4 +1,4 @@
-"""Lays out trials on one target: the artifacts of the targets and of their controls.
+"""Lays out trials on one artifact series: the attacked artifacts and their controls.
 
 Per client and size, groups of images are drawn and shared through the client's defense, as the client's own artifact
 was. A whole client's artifact is the recorded one; a shadow client's is simulated in the same way, and so is each
@@ -20,11 +20,11 @@ from fdgpriv.evaluation.trial import ScoredObservation, Trial, TrialNeeds
 from fdgpriv.evaluation.units import attacked_clients, candidate_pool
 from fdgpriv.federation.partition import Population
 from fdgpriv.metrics.networks import SHIPPED, MetricNetworks
-from fdgpriv.targets.cached_simulator import CachedSimulator
-from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.targets.mixture import Sent, read
-from fdgpriv.targets.simulator import HeldImages, Simulator
-from fdgpriv.targets.target import EarlierRound, Target
+from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
+from fdgpriv.simulation.cached_simulator import CachedSimulator
+from fdgpriv.simulation.ground_truth import GroundTruth
+from fdgpriv.simulation.mixture import Sent, read
+from fdgpriv.simulation.simulator import ClientImages, Simulator
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 from fdgpriv.view import Deferred, Earlier
@@ -68,7 +68,7 @@ class TrialLayout:
 
     Attributes:
         population: The ground truth.
-        target: The artifacts that are evaluated.
+        series: The artifacts that are evaluated.
         maker: Simulates artifacts, with a cache.
         rng: Of all draws.
         needs: What the trials must contain for the task.
@@ -78,7 +78,7 @@ class TrialLayout:
     """
 
     population: Population
-    target: Target[Simulator]
+    series: ArtifactSeries[Simulator]
     maker: CachedSimulator
     rng: torch.Generator
     needs: TrialNeeds
@@ -89,19 +89,19 @@ class TrialLayout:
     _means: Cache[Tensor] = field(default_factory=Cache, init=False)
     _drawn: dict[tuple[int | None, int], Sequence[ReferenceArtifact]] = field(default_factory=dict, init=False)
 
-    def holding(self, name: str) -> HeldImages:
+    def holding(self, name: str) -> ClientImages:
         """The images of this client or shadow client, with the model it received."""
         data = self.population.data(name)
-        return HeldImages(data.images, data.labels, self.target.received_model.get(name))
+        return ClientImages(data.images, data.labels, self.series.received_model.get(name))
 
     def groups(
         self, sizes: Sequence[int | None], per_client: Mapping[int, int], leaked: Mapping[str, Tensor]
     ) -> list[ImageGroup]:
         """Disjoint groups of each client's images by size, without the leaked images."""
         groups = []
-        wire = self.target.wire
-        if not wire and (self.target.joint or self.target.is_global):
-            wire = self.maker.make_all(self.target, {name: self.holding(name) for name in self.names})
+        wire = self.series.wire
+        if not wire and (self.series.joint or self.series.is_global):
+            wire = self.maker.simulate_jointly(self.series, {name: self.holding(name) for name in self.names})
         for name in self.names:
             images = self.holding(name)
             order = torch.randperm(len(images.images), generator=self.rng)
@@ -125,17 +125,17 @@ class TrialLayout:
 
     def _count(self, size: int, of_each: int) -> int:
         """Artifacts evaluated per client, fewer where evaluating them is expensive."""
-        if not self.target.expensive or (size == 1 and not self.needs.image_bounds):
+        if not self.series.expensive or (size == 1 and not self.needs.image_bounds):
             return of_each
         return -(-of_each // 3) if size == 1 else 1
 
-    def _simulated(self, name: str, images: HeldImages, index: Tensor, granularity: str) -> Artifact:
-        return self.maker.make(self.target, name, images, index, self.rng, granularity)
+    def _simulated(self, name: str, images: ClientImages, index: Tensor, granularity: str) -> Artifact:
+        return self.maker.simulate(self.series, name, images, index, self.rng, granularity)
 
     def _earlier(self, name: str, index: Tensor, granularity: str) -> dict[int, Earlier]:
         """What the client shared in earlier rounds, or what it would have shared of the images at `index` (m,)."""
-        if granularity == "client" and name in self.target.wire:
-            recorded = [earlier for earlier in self.target.history if name in earlier.wire]
+        if granularity == "client" and name in self.series.wire:
+            recorded = [earlier for earlier in self.series.history if name in earlier.wire]
             return {
                 earlier.number: Earlier(
                     Deferred(partial(earlier.wire.__getitem__, name)), earlier.received_model.get(name)
@@ -143,9 +143,9 @@ class TrialLayout:
                 for earlier in recorded
             }
         data, simulated = self.population.data(name), {}
-        for earlier in self.target.simulated_history:
-            images = HeldImages(data.images, data.labels, earlier.received_model.get(name))
-            make = partial(self.maker.make_earlier, self.target, earlier, name, images, index, granularity)
+        for earlier in self.series.simulated_history:
+            images = ClientImages(data.images, data.labels, earlier.received_model.get(name))
+            make = partial(self.maker.simulate_earlier, self.series, earlier, name, images, index, granularity)
             simulated[earlier.number] = Earlier(Deferred(make), images.received_model)
         return simulated
 
@@ -155,7 +155,7 @@ class TrialLayout:
         """The trials, one for each group.
 
         Args:
-            groups: The targets; other clients' groups serve as controls.
+            groups: The attacked groups of images; other clients' groups serve as controls.
             public: By size, (M, F) rows of public artifacts, whose distribution random artifacts are drawn from; a size
                 without rows has no random artifacts.
             earlier_public: The rows of an earlier round for a size, of the same simulated clients.
@@ -172,21 +172,21 @@ class TrialLayout:
     def _trial(
         self, group: ImageGroup, groups: Sequence[ImageGroup], public: Tensor | None, earlier_public: PublicRows
     ) -> Trial:
-        of_all = self.target.is_global and group.size is None
+        of_all = self.series.is_global and group.size is None
         candidates, positions = self.pool.line_ups(group.client, group.index, self.rng, of_all)
         number = None if group.size is None else group.number
         membership_candidates, members = self.pool.membership_candidates(
-            group.client, group.index, number, self.target.is_global
+            group.client, group.index, number, self.series.is_global
         )
         mine = self._truth(group, group.index, candidates, positions, membership_candidates, members)
         domain = self.pool.domain[group.client]
 
         def observed(other: ImageGroup | ReferenceArtifact) -> ScoredObservation:
-            shared = self.needs.image_bounds and self.target.expensive  # predictions are then the same in every trial
+            shared = self.needs.image_bounds and self.series.expensive  # predictions are then the same in every trial
             key = (0 if shared else id(group), id(other))
             if key not in self._observations:
-                target = other if shared and isinstance(other, ImageGroup) else group
-                observation = self._observation(target, other, candidates, membership_candidates)
+                series = other if shared and isinstance(other, ImageGroup) else group
+                observation = self._observation(series, other, candidates, membership_candidates)
                 self._observations[key] = other, observation
             sender = (self.number[other.client],) if isinstance(other, ImageGroup) else mine.senders
             return ScoredObservation(self._observations[key][1], replace(mine, senders=sender))
@@ -221,7 +221,7 @@ class TrialLayout:
                 every = replace(mine, mean_image=torch.empty(0))
                 given["own_mean"] = [(self._mean(group), every)]
                 given["own_domain_mean"] = [(self._domain_mean(domain), every)]
-            if not self.target.expensive:
+            if not self.series.expensive:
                 by_role["autoencoder"] = [
                     ScoredObservation(
                         self._observation(
@@ -242,48 +242,48 @@ class TrialLayout:
         by_role: Mapping[str, Sequence[ScoredObservation]],
     ) -> dict[str, ScoredObservation]:
         """What a client is compared with where nothing leaks: every client's artifact read as this client's."""
-        if self.target.is_global:
+        if self.series.is_global:
             return {f"{name} {i}": scored for name in OTHERS for i, scored in enumerate(by_role.get(name, ()))}
         whole = [other for other in groups if other.size is None]
         return {other.client: observed(other) for other in whole} if len(whole) <= CROSSED else {}
 
     def _observation(
         self,
-        target: ImageGroup,
+        series: ImageGroup,
         other: ImageGroup | ReferenceArtifact,
         candidates: Tensor,
         membership_candidates: Tensor,
         n_images: int | None = None,
     ) -> Observation:
-        """The observation of `other`, with the candidates and the number of images of the target."""
-        whose = other.client if isinstance(other, ImageGroup) else target.client
+        """The observation of `other`, with the candidates and the number of images of the trial."""
+        whose = other.client if isinstance(other, ImageGroup) else series.client
         if self.needs.hidden_size:
             n_images = 0
         elif n_images is None:
-            n_images = self._n_images(target.client) if target.size is None else target.size
-        level = target.sent.level
+            n_images = self._n_images(series.client) if series.size is None else series.size
+        level = series.sent.level
 
         def alike(earlier: EarlierRound) -> Sent:
-            return earlier.simulator.alike(read(other.earlier[earlier.number].shared.sent), level)
+            return earlier.simulator.anonymised(read(other.earlier[earlier.number].shared.sent), level)
 
         return Observation(
-            self.target.simulator.alike(other.sent, level),
+            self.series.simulator.anonymised(other.sent, level),
             n_images,
             candidates,
             membership_candidates,
-            self.target.received_model.get(whose),
+            self.series.received_model.get(whose),
             {
                 earlier.number: Earlier(Deferred(partial(alike, earlier)), other.earlier[earlier.number].received_model)
-                for earlier in self.target.history
+                for earlier in self.series.history
                 if earlier.number in other.earlier
             },
-            self.pseudonym(target.client),
+            self.pseudonym(series.client),
             self.pseudonym(whose) if isinstance(other, ImageGroup) else "",
         )
 
     def _n_images(self, client: str) -> int:
         """Number of images of the client's artifact on the wire; of all clients where the artifact is global."""
-        return sum(len(self.population.data(name)) for name in (self.names if self.target.is_global else (client,)))
+        return sum(len(self.population.data(name)) for name in (self.names if self.series.is_global else (client,)))
 
     def _non_members(self, group: ImageGroup, mine: GroundTruth, non_members: Tensor) -> ScoredObservation:
         """The same artifact with candidates that are not among its images, half of which are labelled as members."""
@@ -302,24 +302,24 @@ class TrialLayout:
         return ScoredObservation(self._observation(group, group, candidates, ordered), truth)
 
     def _random(self, group: ImageGroup, public: Tensor, earlier_public: PublicRows) -> Sequence[ReferenceArtifact]:
-        """Artifacts drawn from the public distribution; where evaluating them is expensive, the same few for all targets.
+        """Artifacts drawn from the public distribution; where evaluating them is expensive, the same few for all trials.
 
         Those of earlier rounds have the same weights on the same simulated clients.
         """
-        received_model = self.target.received_model.get(group.client)
-        few = self.needs.image_bounds or self.target.expensive
+        received_model = self.series.received_model.get(group.client)
+        few = self.needs.image_bounds or self.series.expensive
         key = (group.size, id(received_model))
         if few and key in self._drawn:
             return self._drawn[key]
-        count = RANDOM_ARTIFACTS if not few else 1 if self.target.own_models else self.alternatives
+        count = RANDOM_ARTIFACTS if not few else 1 if self.series.own_models else self.alternatives
         seed = int(torch.randint(2**62, (), generator=self.rng))
 
         def before(earlier: EarlierRound, model: ModelState | None, number: int) -> Artifact:
             rows = earlier_public(earlier, group.size)
             return earlier.simulator.random(rows, count, model, generator(seed))[number]
 
-        artifacts = self.target.simulator.random(public, count, received_model, generator(seed))
-        models = {earlier: earlier.received_model.get(group.client) for earlier in self.target.simulated_history}
+        artifacts = self.series.simulator.random(public, count, received_model, generator(seed))
+        models = {earlier: earlier.received_model.get(group.client) for earlier in self.series.simulated_history}
         references = [
             ReferenceArtifact(
                 artifact.in_file() if few else artifact,
@@ -332,9 +332,11 @@ class TrialLayout:
         ]
         return self._drawn.setdefault(key, references) if few else references
 
-    def _undefended(self, images: HeldImages, image: int) -> Artifact:
+    def _undefended(self, images: ClientImages, image: int) -> Artifact:
         """The undefended artifact of one image."""
-        return self.target.simulator.make(images, torch.tensor([image]), self.rng, granularity="image", defended=False)
+        return self.series.simulator.simulate(
+            images, torch.tensor([image]), self.rng, granularity="image", defended=False
+        )
 
     def _truth(
         self,
@@ -345,7 +347,7 @@ class TrialLayout:
         membership_candidates: Tensor,
         members: Tensor,
     ) -> GroundTruth:
-        data, of_all = self.population.data(group.client), self.target.is_global and group.size is None
+        data, of_all = self.population.data(group.client), self.series.is_global and group.size is None
         of_artifact = index is group.index and not of_all  # else of one image, for a bound
         whole = data.labels if group.size is None else data.labels[index]
         scored = index[:SCORED]
@@ -385,12 +387,12 @@ class TrialLayout:
         images = self.holding(group.client)
         index = torch.arange(len(images.images)) if group.size is None else group.index
         positions = (scored[:, None] == index).int().argmax(1)
-        return self.target.simulator.each(images, index, self.rng)[positions]
+        return self.series.simulator.each(images, index, self.rng)[positions]
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The attacked clients and shadow clients."""
-        return attacked_clients(self.population, self.target)
+        return attacked_clients(self.population, self.series)
 
     def pseudonym(self, client: str) -> str:
         """What adversaries call this client; simulated ones, which they have no other artifacts of, keep their names."""
@@ -398,7 +400,7 @@ class TrialLayout:
 
     @cached_property
     def _pseudonyms(self) -> dict[str, str]:
-        recorded = sorted(self.target.wire)
+        recorded = sorted(self.series.wire)
         order = torch.randperm(len(recorded), generator=generator(self.maker.seed, 60)).tolist()
         return {name: f"sender-{number:03d}" for name, number in zip(recorded, order, strict=True)}
 
@@ -410,10 +412,10 @@ class TrialLayout:
     @cached_property
     def earlier(self) -> tuple[str, ...]:
         """The clients of the artifacts in `Adversary.earlier`, in that (random) order."""
-        clients = sorted(self.target.earlier)
+        clients = sorted(self.series.earlier)
         return tuple(clients[i] for i in torch.randperm(len(clients), generator=self.rng))
 
     @cached_property
     def pool(self) -> CandidatePool:
         """The images that candidates are drawn from."""
-        return candidate_pool(self.population, self.target)
+        return candidate_pool(self.population, self.series)

@@ -1,4 +1,4 @@
-"""The trials laid out on one target, which all adversaries share."""
+"""The trials laid out on one artifact series, which all adversaries share."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,15 @@ from torch import Tensor
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.evaluation.trial import Trial
 from fdgpriv.evaluation.trial_layout import TrialLayout
-from fdgpriv.targets.output_cache import OutputCache
+from fdgpriv.simulation.output_cache import OutputCache
 
 
 @dataclass(frozen=True, eq=False)
 class TrialSet:
-    """Trials on one target, shared by all adversaries; the leaked share, if any, and the leaked images' indices by client."""
+    """Trials on one artifact series, shared by all adversaries.
+
+    With the leaked share, if any, and the leaked images' indices by client.
+    """
 
     layout: TrialLayout
     share: float | None

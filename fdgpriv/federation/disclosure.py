@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from fdgpriv.artifacts.moments import Moments, StyleRule, styles_of
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.data.dataset import ClientData
-from fdgpriv.federation.ask import Server
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.request import Server
 from fdgpriv.federation.weights import Weights
 from fdgpriv.models.backbone import Backbone
-from fdgpriv.models.from_cpu import device_of
+from fdgpriv.models.cpu_io import device_of
 
 
 class PlainTraining(Protocol):
@@ -146,7 +146,7 @@ class FederatedMethod(Protocol):
     def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> object:
         """A client: an object with one method per verb."""
 
-    def cut_to(self, clients: int) -> Self:
+    def for_clients(self, clients: int) -> Self:
         """This method, adapted to a federation with this number of clients."""
 
     def undefended(self) -> Self:

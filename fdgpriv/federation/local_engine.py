@@ -19,10 +19,10 @@ from fdgpriv.artifacts.artifact import SERVER, Message
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import ClientReply
 from fdgpriv.data.dataset import ClientData
-from fdgpriv.federation.ask import Answers, Ask
 from fdgpriv.federation.checkpoint import Checkpoints
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.request import Answers, Request
 from fdgpriv.federation.state import Resumable
 from fdgpriv.federation.stored_loops import StoredLoops
 from fdgpriv.federation.upload import client_errors
@@ -101,7 +101,7 @@ class LocalEngine(Resumable):
             while True:
                 if loops is not None:
                     loops.on_ask()
-                self.log.update(ask.noted)
+                self.log.update(ask.diagnostics)
                 delivered = {name: self._down(wire, name, ask) for name in ask.messages}
                 largest = sorted(delivered, key=lambda name: len(data[name]), reverse=True)
                 futures = {name: pool.submit(_answer, clients[name], name, ask, delivered[name]) for name in largest}
@@ -137,7 +137,7 @@ class LocalEngine(Resumable):
         everything = {**state, "generators": generators}  # last, since loading the others may draw from them
         return StoredLoops(self.checkpoints, everything, wire, self._settle, federation.device, complete)
 
-    def _evaluate(self, ask: Ask, pool: ThreadPoolExecutor) -> None:
+    def _evaluate(self, ask: Request, pool: ThreadPoolExecutor) -> None:
         """Starts `on_round` if this request sends the model of a new round."""
         if not (models := _models(ask)) or self.on_round is None:
             return
@@ -162,14 +162,14 @@ class LocalEngine(Resumable):
             else:
                 self.log[name] = sum(total for total, _ in entries) / max(1, sum(count for _, count in entries))
 
-    def _down(self, wire: Wire, name: str, ask: Ask) -> Message:
+    def _down(self, wire: Wire, name: str, ask: Request) -> Message:
         start = perf_counter()
         message = wire.down(name, ask.verb, ask.messages[name], ask.round(name))
         self.wire_s += perf_counter() - start
         return message
 
     def _up(
-        self, wire: Wire, ask: Ask, outgoing: Mapping[str, ClientReply], rngs: Mapping[str, torch.Generator]
+        self, wire: Wire, ask: Request, outgoing: Mapping[str, ClientReply], rngs: Mapping[str, torch.Generator]
     ) -> Answers:
         start = perf_counter()
         answers = wire.collect(ask, outgoing, rngs)
@@ -182,13 +182,13 @@ def _client(method: FederatedMethod, federation: Federation, data: ClientData, r
         return method.client(federation, data, rng)
 
 
-def _answer(client: object, name: str, ask: Ask, message: Message) -> ClientReply:
+def _answer(client: object, name: str, ask: Request, message: Message) -> ClientReply:
     with client_errors(name, ask.verb, ask.round(name)):
         answer: ClientReply = getattr(client, ask.verb)(message)
         return answer
 
 
-def _models(ask: Ask) -> dict[str, ModelState]:
+def _models(ask: Request) -> dict[str, ModelState]:
     """The model that the server sends to each client, by client."""
     return {
         client: artifact

@@ -1,6 +1,7 @@
 """Validates a client's answer: sender, round, kinds, tensor names, shapes, dtypes and value ranges.
 
-The expected values come from the server: the round of its message and the `Wanted` artifacts that its method declares.
+The expected values come from the server: the round of its message and each
+`ExpectedArtifact` that its method declares.
 A client may still send false values within these limits: parameters of honest trainings have no tight bound, so only
 excessive ones are rejected, as divergence.
 """
@@ -51,7 +52,7 @@ def client_errors(client: str, verb: str, round: int | None) -> Iterator[None]:
 
 
 @dataclass(frozen=True, eq=False)
-class Wanted:
+class ExpectedArtifact:
     """Artifacts of one kind that the server expects in each client's answer.
 
     Attributes:
@@ -75,7 +76,9 @@ def excessive(artifact: Artifact) -> str | None:
     return next((name for name, tensor in parameters.items() if bool((tensor.abs() > LARGEST).any())), None)
 
 
-def faults(message: Sequence[object], client: str, round: int | None, wanted: Sequence[Wanted] | None) -> Iterator[str]:
+def faults(
+    message: Sequence[object], client: str, round: int | None, wanted: Sequence[ExpectedArtifact] | None
+) -> Iterator[str]:
     """The errors in a client's defended answer, each as "want ..., got ..."; use the first one only.
 
     Args:
@@ -102,7 +105,7 @@ def faults(message: Sequence[object], client: str, round: int | None, wanted: Se
             yield f"{artifact.kind}: {fault}"
 
 
-def _of_artifact(artifact: Artifact, client: str, round: int | None, wanted: Wanted | None) -> Iterator[str]:
+def _of_artifact(artifact: Artifact, client: str, round: int | None, wanted: ExpectedArtifact | None) -> Iterator[str]:
     if artifact.client != client:
         yield f"want client {client}, got {artifact.client}"
     if round is not None and (type(artifact.round) is not int or artifact.round != round):
@@ -141,7 +144,7 @@ def _form(tensor: Tensor) -> str:
     return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
 
 
-def _out_of_range(artifact: Artifact, wanted: Wanted | None) -> Iterator[str]:
+def _out_of_range(artifact: Artifact, wanted: ExpectedArtifact | None) -> Iterator[str]:
     """Values that are impossible for an honest client, whatever its data."""
     if isinstance(artifact, SampleCount):
         yield from _beyond("count", artifact.count, 1, MOST)

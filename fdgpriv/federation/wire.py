@@ -9,10 +9,10 @@ from fdgpriv.artifacts.artifact import PEER, SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import TOLD, ModelState, TensorState
 from fdgpriv.artifacts.style import ClientReply
 from fdgpriv.defense import Defense
-from fdgpriv.federation.ask import Answers, Ask
+from fdgpriv.federation.request import Answers, Request
 from fdgpriv.federation.secure_sum import secure_mean
 from fdgpriv.federation.transcript import Record, Transcript
-from fdgpriv.federation.upload import LARGEST, ClientFailed, Wanted, client_errors, excessive, faults
+from fdgpriv.federation.upload import LARGEST, ClientFailed, ExpectedArtifact, client_errors, excessive, faults
 
 
 class Diverged(ArithmeticError):
@@ -49,7 +49,7 @@ class Wire:
         outgoing: ClientReply,
         rng: torch.Generator,
         round: int | None = None,
-        wanted: Sequence[Wanted] | None = None,
+        wanted: Sequence[ExpectedArtifact] | None = None,
     ) -> Message:
         """The answer of `client` as the server receives it: defended, validated and recorded.
 
@@ -67,7 +67,9 @@ class Wire:
         """
         return self._record_answer(client, verb, self._leaving(client, verb, outgoing, rng, round, wanted))
 
-    def collect(self, ask: Ask, outgoing: Mapping[str, ClientReply], rngs: Mapping[str, torch.Generator]) -> Answers:
+    def collect(
+        self, ask: Request, outgoing: Mapping[str, ClientReply], rngs: Mapping[str, torch.Generator]
+    ) -> Answers:
         """By client, its answer as the server receives it: defended, validated, recorded, and summed or shuffled.
 
         Args:
@@ -99,7 +101,7 @@ class Wire:
         outgoing: ClientReply,
         rng: torch.Generator,
         round: int | None,
-        wanted: Sequence[Wanted] | None,
+        wanted: Sequence[ExpectedArtifact] | None,
     ) -> Message:
         """The answer of `client` as it leaves: defended and validated, not recorded."""
         with client_errors(client, verb, round):
@@ -123,7 +125,7 @@ class Wire:
                 self.latest.setdefault(artifact.kind, {})[client] = artifact
         return message
 
-    def _aggregated(self, ask: Ask, messages: Mapping[str, Message]) -> Answers:
+    def _aggregated(self, ask: Request, messages: Mapping[str, Message]) -> Answers:
         """The mean answer, in place of each client's; recorded are the masked uploads."""
         for message in messages.values():
             for artifact in message:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fdgpriv.data.pixels import as_images
 from fdgpriv.models.copied import copied
-from fdgpriv.models.from_cpu import device_of
+from fdgpriv.models.cpu_io import device_of
 
 M = TypeVar("M", bound=nn.Module)
 

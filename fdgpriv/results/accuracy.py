@@ -62,7 +62,7 @@ class Accuracy:
     missing: tuple[str, ...]
 
 
-def several_trainings(results: Results) -> bool:
+def is_averaged(results: Results) -> bool:
     """Whether the runs differ in method, target or seed."""
     return len({(run.method, run.target, run.seed) for run in results.runs}) > 1
 

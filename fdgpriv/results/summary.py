@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from fdgpriv.results.accuracy import accuracies, several_trainings
+from fdgpriv.results.accuracy import accuracies, is_averaged
 from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question, Strongest
 from fdgpriv.results.run import Run
@@ -19,7 +19,7 @@ def verdicts(results: Results) -> str:
     lines = [line for run in results.runs for line in _run(run)]
     if results.runs and not any(run.attacks for run in results.runs):
         lines.append("nothing was attacked")
-    if several_trainings(results):
+    if is_averaged(results):
         lines += ["accuracy over targets and seeds:", *_over_trainings(results)]
     lines += [f"warning: {warning}" for warning in results.dataset.warnings]
     return "\n".join(lines)

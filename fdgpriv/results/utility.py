@@ -10,7 +10,7 @@ from fdgpriv.federation.partition import Population
 from fdgpriv.federation.wire import Diverged
 from fdgpriv.metrics.calibration import calibration_error
 from fdgpriv.models.batchnorm import with_fresh_statistics
-from fdgpriv.models.from_cpu import device_of
+from fdgpriv.models.cpu_io import device_of
 from fdgpriv.results.utility_finding import ClientUtility, PersonalUtility, Utility
 from fdgpriv.statistics.interval import clopper_pearson, mean_interval
 from fdgpriv.statistics.measured import Measured

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Prediction
-from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.targets.simulator import Simulator
-from fdgpriv.targets.target import Target
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.ground_truth import GroundTruth
+from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.tasks.image_baselines import image_baselines, known_mean
 from fdgpriv.tasks.task import Baselines, Predictions, Task
 
@@ -46,8 +46,8 @@ class AverageLook(Task):
         both = zip(predictions, truths, strict=True)
         return torch.stack([(image.double() - truth.mean_image).square().mean() for image, truth in both])
 
-    def inapplicable(self, target: Target[Simulator]) -> str | None:
-        if target.is_global:
+    def inapplicable(self, series: ArtifactSeries[Simulator]) -> str | None:
+        if series.is_global:
             return "one artifact of all clients has one average look, so there is no other that it could be told from"
         return None
 
@@ -59,6 +59,6 @@ class AverageLook(Task):
         found = image_baselines(adversary, predictions.set_size, rng)
         return {name: [self.answer(one) for one in several] for name, several in found.items()}
 
-    def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
+    def prior_prediction(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The mean of its own images, of that domain where it has any."""
         return known_mean(adversary, domain)

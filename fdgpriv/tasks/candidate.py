@@ -8,8 +8,8 @@ from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.privacy.identification import identification
+from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.statistics.measured import Measured
-from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Form, Predictions, Task
 
 COPIES = ("recompressed", "cropped", "flipped")

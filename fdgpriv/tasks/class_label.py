@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Prediction
-from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Form, Predictions, Task
 
 _NOISES = 30
@@ -37,12 +37,12 @@ class ClassLabel(Task):
         by_domain = {f"domain_shares:{name}": [shares] for name, shares in adversary.shares_by_domain.items()}
         return {"noise": list(noise), "public_shares": [adversary.public_shares], **by_domain}
 
-    def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
+    def prior_prediction(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The share of each class among its own images."""
         return adversary.public_shares
 
-    def blend(self, prediction: Prediction, unaided: Prediction, weight: float) -> Prediction:
-        return weight * prediction.softmax(-1) + (1 - weight) * unaided
+    def blend(self, prediction: Prediction, prior_prediction: Prediction, weight: float) -> Prediction:
+        return weight * prediction.softmax(-1) + (1 - weight) * prior_prediction
 
     def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
         return 1 / adversary.classes

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Prediction
-from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Form, Predictions, Task
 
 _NOISES = 30
@@ -38,6 +38,6 @@ class SizeOfClient(Task):
         drawn = (torch.rand(_NOISES, generator=rng) * most).exp().round()
         return {"noise": list(drawn), "mean_image": [torch.tensor(float(adversary.typical))]}
 
-    def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
+    def prior_prediction(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The typical client size, which is public."""
         return torch.tensor(float(adversary.typical))

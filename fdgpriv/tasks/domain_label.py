@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Prediction
-from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Form, Predictions, Task
 
 _NOISES = 30
@@ -38,13 +38,13 @@ class DomainLabel(Task):
         noise = torch.rand(_NOISES, count, generator=rng)
         return {"noise": list(noise), "mean_image": list(torch.eye(len(share))[commonest])}
 
-    def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
+    def prior_prediction(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The share of each domain among its own images."""
         share = torch.tensor([float(len(domain)) for domain in adversary.auxiliary])
         return share / share.sum()
 
-    def blend(self, prediction: Prediction, unaided: Prediction, weight: float) -> Prediction:
-        return weight * prediction.softmax(-1) + (1 - weight) * unaided
+    def blend(self, prediction: Prediction, prior_prediction: Prediction, weight: float) -> Prediction:
+        return weight * prediction.softmax(-1) + (1 - weight) * prior_prediction
 
     def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
         return 1 / len(adversary.sources)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Prediction
-from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Form, Predictions, Task
 
 RECOVERED = 1e-4  # absolute error; features are of the order of 1

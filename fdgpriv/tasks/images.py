@@ -16,8 +16,8 @@ from fdgpriv.metrics.matching import pairs, squared_errors
 from fdgpriv.metrics.perceptual import Perceptual
 from fdgpriv.metrics.pixels import EXACT_DB, WINDOW, psnr_per_image, ssim_per_image
 from fdgpriv.metrics.realism import fid, inception_score, kid
+from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.statistics.measured import Measured
-from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.average_look import AverageLook
 from fdgpriv.tasks.image_baselines import image_baselines, known_mean
 from fdgpriv.tasks.labelled import Labelled, labels_right
@@ -54,16 +54,16 @@ class Images(Task):
             found["labels_right"] = labels_right(predictions, truths)
         return found
 
-    def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
+    def prior_prediction(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The mean of its own images, of that domain where it has any, as often as `like` has images."""
         mean = known_mean(adversary, domain).expand_as(like)
         return Labelled.of(mean, adversary.public_shares) if isinstance(like, Labelled) else mean
 
-    def blend(self, prediction: Prediction, unaided: Prediction, weight: float) -> Prediction:
-        images = weight * prediction + (1 - weight) * unaided
-        if not isinstance(prediction, Labelled) or not isinstance(unaided, Labelled):
+    def blend(self, prediction: Prediction, prior_prediction: Prediction, weight: float) -> Prediction:
+        images = weight * prediction + (1 - weight) * prior_prediction
+        if not isinstance(prediction, Labelled) or not isinstance(prior_prediction, Labelled):
             return images
-        return Labelled.of(images, weight * prediction.shares + (1 - weight) * unaided.shares)
+        return Labelled.of(images, weight * prediction.shares + (1 - weight) * prior_prediction.shares)
 
     def of_set(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Measured]:
         return realism(predictions, truths)

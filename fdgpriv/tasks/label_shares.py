@@ -8,8 +8,8 @@ from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.metrics.score import jackknife
+from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.statistics.measured import Measured
-from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Form, Predictions, Task
 
 _NOISES = 10
@@ -52,7 +52,7 @@ class LabelShares(Task):
             **{f"domain_shares:{name}": [shares] for name, shares in adversary.shares_by_domain.items()},
         }
 
-    def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
+    def prior_prediction(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """Half the share of each class among its own images, half equal shares."""
         return adversary.hedged_shares
 

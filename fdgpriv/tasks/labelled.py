@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Prediction
-from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.simulation.ground_truth import GroundTruth
 
 
 class Labelled(Tensor):

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fdgpriv.adversary import Adversary, Prediction
-from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Form, Predictions, Task
 
 _NOISES = 30
@@ -42,7 +42,7 @@ class Layout(Task):
         means = {f"domain_mean:{d.name}": [own.mean(0)] for d, own in zip(adversary.auxiliary, layouts, strict=True)}
         return {"noise": noise, "mean_image": [torch.cat(layouts).mean(0)], **means}
 
-    def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
+    def prior_prediction(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The mean layout of its own images, of that domain where it has any."""
         cells = isqrt(len(like))
 
@@ -52,8 +52,8 @@ class Layout(Task):
         found: Tensor = adversary.cache.get(("mean layout", domain, cells), mean)
         return found
 
-    def blend(self, prediction: Prediction, unaided: Prediction, weight: float) -> Prediction:
-        told, mean = unit(prediction[None])[0], unit(unaided[None])[0]
+    def blend(self, prediction: Prediction, prior_prediction: Prediction, weight: float) -> Prediction:
+        told, mean = unit(prediction[None])[0], unit(prior_prediction[None])[0]
         return weight * told + (1 - weight) * mean
 
 

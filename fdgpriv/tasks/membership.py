@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Prediction
+from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.statistics.interval import clopper_pearson
 from fdgpriv.statistics.measured import Measured
-from fdgpriv.targets.ground_truth import GroundTruth
 from fdgpriv.tasks.roc import alike, area, candidate_scores, shared_variances
 from fdgpriv.tasks.task import Baselines, Form, Predictions, ScoredCandidate, SharedVariances, Task, TrialAnswers
 
@@ -42,7 +42,7 @@ class Members(Task):
         prior = like_the_mean(pool, adversary.public_images[0])
         return {"noise": list(torch.rand(NOISES, len(pool), generator=rng)), "mean_image": [prior]}
 
-    def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
+    def prior_prediction(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The same score for every candidate."""
         return torch.zeros_like(like)
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Prediction
-from fdgpriv.targets.ground_truth import GroundTruth
+from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.tasks.task import SharedVariances, TrialAnswers
 
 _TOGETHER = 2048  # predictions scored at once

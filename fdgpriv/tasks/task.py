@@ -11,16 +11,16 @@ from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.results.question import Secret
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.ground_truth import GroundTruth
+from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.statistics.measured import Measured
-from fdgpriv.targets.ground_truth import GroundTruth
-from fdgpriv.targets.simulator import Simulator
-from fdgpriv.targets.target import Target
 
 Baselines = dict[str, list[Prediction]]
 Form = tuple[int | None, ...]  # the shape of a prediction; None stands for any number from 1 on
 
 
-TrialAnswers = list[tuple[int, Prediction, GroundTruth]]  # number of the target, prediction, truth
+TrialAnswers = list[tuple[int, Prediction, GroundTruth]]  # number of the trial, prediction, truth
 
 
 class SharedVariances(NamedTuple):
@@ -81,7 +81,7 @@ class Task(ABC):
         relevant: The least lead over a control that matters, in the metric's unit; where there is `relative_to`, as a share
             of the score of the strongest of these controls.
         scopes: What a leak can be about: one ``client`` beyond its domain, or its ``domain``.
-        weighed: Whether adversaries weigh what artifacts tell against `unaided`.
+        weighed: Whether adversaries weigh what artifacts tell against `prior_prediction`.
         ranks: Whether only the order of a prediction's scores counts.
         exact: Whether the secret is either recovered or not; being nearer than a control is then no leak.
         hides_size: Whether the number of images of an artifact is the secret, so that observations hide it.
@@ -129,19 +129,19 @@ class Task(ABC):
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
         """By control, this adversary's predictions without any artifact; `predictions` shows their form."""
 
-    def unaided(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction | None:
+    def prior_prediction(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction | None:
         """What this adversary predicts where the artifact tells it nothing; None where it always trusts artifacts.
 
         Args:
             adversary: Whose images.
             like: Its form.
-            domain: The domain of the target, where the adversary knows it.
+            domain: The attacked client's domain, where the adversary knows it.
         """
         return None
 
-    def blend(self, prediction: Prediction, unaided: Prediction, weight: float) -> Prediction:
+    def blend(self, prediction: Prediction, prior_prediction: Prediction, weight: float) -> Prediction:
         """`weight` in [0, 1] times what the artifact tells, plus the rest of what is predicted without it."""
-        return weight * prediction + (1 - weight) * unaided
+        return weight * prediction + (1 - weight) * prior_prediction
 
     def uninformative(self, prediction: Prediction, known: Sequence[Prediction]) -> bool:
         """Whether a prediction says nothing that is not known without the artifact: it equals one of these predictions, or,
@@ -159,8 +159,8 @@ class Task(ABC):
         """What a prediction of the attack says of this secret; of the attack's own task the prediction itself."""
         return prediction
 
-    def inapplicable(self, target: Target[Simulator]) -> str | None:
-        """Why artifacts of this target have no such secret, in one sentence; None if they have."""
+    def inapplicable(self, series: ArtifactSeries[Simulator]) -> str | None:
+        """Why these artifacts have no such secret, in one sentence; None if they have."""
         return None
 
     def askable(self, truth: GroundTruth) -> bool:
@@ -175,8 +175,8 @@ class Task(ABC):
         """Variances of mean scores from what several units share, such as candidates, over which units are no sample.
 
         Args:
-            answers: By name (``attack``, controls), the answers for each target; every target has one of each name.
-            units: The independent unit of each target.
+            answers: By name (``attack``, controls), the answers for each trial; every trial has one of each name.
+            units: The independent unit of each trial.
         """
         return SharedVariances({}, {})
 

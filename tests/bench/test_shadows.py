@@ -20,8 +20,8 @@ from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.partition import populate
 from fdgpriv.federation.wire import Wire
-from fdgpriv.targets.simulator import HeldImages
-from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.threat import threat
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
@@ -56,7 +56,7 @@ def test_shadows(capsys: pytest.CaptureFixture[str]) -> None:
     )
     sent = ModelState.of(simulator.network(), SERVER, 0)
     for size in (1, 2, 5, 20, 64):
-        held = HeldImages(like.images[:size], like.labels[:size], sent)
+        held = ClientImages(like.images[:size], like.labels[:size], sent)
         many, seeds = [held] * COUNT, list(range(COUNT))
         index = torch.arange(size)
         one = typical(partial(simulator.trained, held, index, generator(0)))
@@ -81,7 +81,7 @@ def test_shadow_federations(method: str, capsys: pytest.CaptureFixture[str]) -> 
     wire = Wire(sizes, none)
     LocalEngine(1).run(part, federation, population.clients, wire)  # warms up
     evaluator = Evaluator(population, part, federation, none, wire.transcript, 1)
-    adversary_trials = evaluator.adversaries(evaluator.target("global_model"), threat("server"), (None,))[0]
+    adversary_trials = evaluator.adversaries(evaluator.series("global_model"), threat("server"), (None,))[0]
     ratios = []
     for _ in range(REPEATS):
         start = perf_counter()

@@ -1,4 +1,4 @@
-"""Target: importance weights of a model's parameters, with the model they were computed under (LSI's stage 5)."""
+"""Artifact kind: importance weights of a model's parameters, with the model they were computed under (LSI's stage 5)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,9 +12,9 @@ from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import ImportanceWeights, ModelState
 from fdgpriv.defense import Defense
 from fdgpriv.federation.transcript import Transcript
-from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, InRound, Simulator
-from fdgpriv.targets.target import EarlierRound, Target
-from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
+from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, InRound, Simulator
+from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.threat import Capability
 
 _LEAST = 1e-8  # importances below this are treated as equal
@@ -43,17 +43,17 @@ class ImportanceSimulator(DefendedSimulator):
 
     kind = ImportanceWeights.kind
 
-    def answer(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
+    def answer(self, party: ClientImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
         simulator = self.training
-        trained = simulator.trained_once(held, index, rng)
-        state = self._method.importances(self._under(trained), held.images[index])
+        trained = simulator.trained_once(party, index, rng)
+        state = self._method.importances(self._under(trained), party.images[index])
         return [ImportanceWeights(client=SERVER, round=simulator.round, state=state), trained]
 
-    def read(self, shared: Message, held: HeldImages) -> Artifact:
+    def read(self, shared: Message, party: ClientImages) -> Artifact:
         """The importances with the model that was sent with them."""
         importances, model = shared
-        assert held.received_model is not None
-        kept = {name: tensor for name, tensor in model.tensors().items() if name in held.received_model.state}
+        assert party.received_model is not None
+        kept = {name: tensor for name, tensor in model.tensors().items() if name in party.received_model.state}
         return with_model(importances, kept if self.includes_model else {})
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
@@ -101,7 +101,7 @@ class ImportanceSimulator(DefendedSimulator):
         """Number of images whose gradients are summed before taking the absolute value."""
         return int(self._method.importance_batch)
 
-    def flat(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
+    def to_vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """Square roots of the importances, and received minus trained model."""
         assert received_model is not None
         own = self._importances(artifact)
@@ -113,7 +113,7 @@ class ImportanceSimulator(DefendedSimulator):
         ]
         return torch.cat([tensor.flatten() for tensor in (*roots, *model)])
 
-    def unflat(self, row: Tensor, received_model: ModelState | None) -> Artifact:
+    def from_vector(self, row: Tensor, received_model: ModelState | None) -> Artifact:
         assert received_model is not None
         importances, begin = {}, 0
         for name, parameter in self._network.named_parameters():
@@ -152,7 +152,9 @@ def with_model(importances: Artifact, model: Mapping[str, Tensor]) -> Importance
     return ImportanceWeights(client=importances.client, round=importances.round, state=state)
 
 
-def importance_target(transcript: Transcript, trained: Target[Simulator] | None) -> Target[Simulator] | None:
+def importance_series(
+    transcript: Transcript, trained: ArtifactSeries[Simulator] | None
+) -> ArtifactSeries[Simulator] | None:
     """The importances of the last round for which these and the models they started from are recorded.
 
     Args:
@@ -181,7 +183,7 @@ def importance_target(transcript: Transcript, trained: Target[Simulator] | None)
     if not wire:
         return None
     simulator = ImportanceSimulator(trained.simulator, trained.simulator.defense, includes_model)
-    return Target(
+    return ArtifactSeries(
         simulator=simulator,
         level="client",
         wire=wire,

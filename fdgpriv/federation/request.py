@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from fdgpriv.artifacts.artifact import Message
-from fdgpriv.federation.upload import Wanted
+from fdgpriv.federation.upload import ExpectedArtifact
 
 
 @dataclass(frozen=True)
-class Ask:
+class Request:
     """A request of the server: call the method `verb` of each client with its message.
 
     Attributes:
@@ -20,7 +20,7 @@ class Ask:
             possible; None if it needs each one.
         weights: By client, its weight in that mean, a whole number that the server knows; None for equal weights, or for
             the sample counts in the answers.
-        noted: Diagnostics of the server for the evaluator; never sent.
+        diagnostics: Diagnostics of the server for the evaluator; never sent.
         number: Round of the answers; None for the latest round in each message.
         wanted: The artifacts that each answer must contain, checked on receipt; empty for none. None disables the
             checks of kinds, counts, tensor names, shapes and dtypes.
@@ -30,9 +30,9 @@ class Ask:
     messages: Mapping[str, Message]
     reduce: str | None = None
     weights: Mapping[str, float] | None = None
-    noted: Mapping[str, float] = field(default_factory=dict)
+    diagnostics: Mapping[str, float] = field(default_factory=dict)
     number: int | None = None
-    wanted: Sequence[Wanted] | None = None
+    wanted: Sequence[ExpectedArtifact] | None = None
 
     def round(self, client: str) -> int:
         """The round of this client's answer: `number`, or the latest round in its message, 0 if the message is empty."""
@@ -44,4 +44,4 @@ class Ask:
 Answers = dict[str, Message]
 
 
-Server = Generator[Ask, Answers, nn.Module]
+Server = Generator[Request, Answers, nn.Module]

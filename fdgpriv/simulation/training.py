@@ -1,4 +1,4 @@
-"""Target: the model, or the model update, that a client shares after local training."""
+"""Artifact kind: the model, or the model update, that a client shares after local training."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,9 +17,9 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.models.copied import copied
-from fdgpriv.models.from_cpu import from_cpu
-from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, InRound, Simulator, like_any
-from fdgpriv.targets.target import EarlierRound, Target
+from fdgpriv.models.cpu_io import with_cpu_io
+from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
+from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, InRound, Simulator, client_template
 from fdgpriv.threat import Capability
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
@@ -31,7 +31,7 @@ _CACHED = 2**29  # bytes of trained models, in memory or on disk
 class _Training:
     """A trained model, the images it was trained on, and the generator's state (5056,) afterwards."""
 
-    held: HeldImages
+    party: ClientImages
     model: ModelState
     after: Tensor
 
@@ -67,7 +67,7 @@ class TrainingSimulator(DefendedSimulator):
 
     def network(self) -> nn.Module:
         """A new copy of the initial network, which takes images from the CPU and returns its output there."""
-        return from_cpu(copied(self._network))
+        return with_cpu_io(copied(self._network))
 
     @cached_property
     def _network(self) -> nn.Module:
@@ -90,35 +90,37 @@ class TrainingSimulator(DefendedSimulator):
         each = sum(tensor.nbytes for tensor in self._network.state_dict().values())
         return Cache(most=max(2, _CACHED // max(1, each)))
 
-    def trained_once(self, held: HeldImages, index: Tensor, rng: torch.Generator) -> ModelState:
+    def trained_once(self, party: ClientImages, index: Tensor, rng: torch.Generator) -> ModelState:
         """As `trained`, cached by images and draws; importances are computed from the same models."""
-        key = (id(held.images), id(held.received_model), tuple(index.tolist()), bytes(rng.get_state().numpy()))
-        found = self._known.get(key, lambda: _Training(held, self.trained(held, index, rng).in_file(), rng.get_state()))
+        key = (id(party.images), id(party.received_model), tuple(index.tolist()), bytes(rng.get_state().numpy()))
+        found = self._known.get(
+            key, lambda: _Training(party, self.trained(party, index, rng).in_file(), rng.get_state())
+        )
         rng.set_state(found.after)
         return found.model
 
-    def trained(self, held: HeldImages, index: Tensor, rng: torch.Generator) -> ModelState:
+    def trained(self, party: ClientImages, index: Tensor, rng: torch.Generator) -> ModelState:
         """The undefended model that a client with the images at `index` (m,) trains from the one it received."""
-        assert held.received_model is not None
+        assert party.received_model is not None
         model = copied(self._network)
         own = generator(self.federation.seed, 17, crc32(bytes(rng.get_state().numpy())))
         for module in model.modules():
             if isinstance(getattr(module, "rng", None), torch.Generator):  # dropout: each client draws its own
                 module.rng = own  # type: ignore[assignment]
-        held.received_model.load_into(model)
-        self.plain.train_plainly(model, self._data(held, index), self.round, rng)
+        party.received_model.load_into(model)
+        self.plain.train_plainly(model, self._data(party, index), self.round, rng)
         return ModelState.of(model, SERVER, self.round)
 
-    def batches(self, held: HeldImages, index: Tensor, rng: torch.Generator) -> list[tuple[Tensor, Tensor]]:
+    def batches(self, party: ClientImages, index: Tensor, rng: torch.Generator) -> list[tuple[Tensor, Tensor]]:
         """The augmented batches, one for each step of `trained`: images (B, 3, H, W) and labels (B,)."""
-        return list(self.plain.plain_batches(self._data(held, index), rng))
+        return list(self.plain.plain_batches(self._data(party, index), rng))
 
-    def _data(self, held: HeldImages, index: Tensor) -> ClientData:
-        return replace(self.like, client=SERVER, pixels=held.images[index], labels=held.labels[index])
+    def _data(self, party: ClientImages, index: Tensor) -> ClientData:
+        return replace(self.like, client=SERVER, pixels=party.images[index], labels=party.labels[index])
 
-    def answer(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
-        assert held.received_model is not None
-        return [self.form(self.trained_once(held, index, rng), held.received_model)]
+    def answer(self, party: ClientImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
+        assert party.received_model is not None
+        return [self.form(self.trained_once(party, index, rng), party.received_model)]
 
     def form(self, trained: ModelState, received_model: ModelState) -> TensorState:
         """The artifact of a trained model: the tensors that the received model has, or their change."""
@@ -151,12 +153,12 @@ class TrainingSimulator(DefendedSimulator):
         first = next(name for name, _ in self._network.named_parameters())
         return torch.cat([nn.functional.normalize(change[name].flatten(), dim=0) for name in (first, *self.last_layer)])
 
-    def flat(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
+    def to_vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         assert received_model is not None
         change = self.change(artifact, received_model)
         return torch.cat([tensor.flatten() for tensor in change.values()])
 
-    def unflat(self, row: Tensor, received_model: ModelState | None) -> Artifact:
+    def from_vector(self, row: Tensor, received_model: ModelState | None) -> Artifact:
         assert received_model is not None
         after = self.moved(row, received_model)
         return after if self.kind == ModelState.kind else ModelUpdate.between(received_model, after)
@@ -176,9 +178,9 @@ class TrainingSimulator(DefendedSimulator):
         return ModelState(client=SERVER, round=self.round, state=state)
 
 
-def training_target(
+def training_series(
     transcript: Transcript, method: FederatedMethod, federation: Federation, defense: Defense, population: Population
-) -> Target[Simulator] | None:
+) -> ArtifactSeries[Simulator] | None:
     """Models or updates of the last round for which these and the received models are recorded."""
     if method.disclosure().training is None:
         return None
@@ -189,12 +191,12 @@ def training_target(
         return None
     last, first = rounds[-1], rounds[0]
     wire, received_model = uploads[last], models[last]
-    empty = like_any(population.clients)
+    empty = client_template(population.clients)
     simulator = TrainingSimulator(next(iter(wire.values())).kind, method, federation, defense, empty, last)
     started = transcript.model_sent(first)
     if first != last and started is not None:
         simulator = replace(simulator, first=InRound(replace(simulator, round=first), started))
-    return Target(
+    return ArtifactSeries(
         simulator=simulator,
         level="client",
         wire=wire,

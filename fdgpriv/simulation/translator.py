@@ -1,4 +1,4 @@
-"""Target: the representation translator that the server broadcasts, evaluated for each client's position (LSI's stage 3)."""
+"""Artifact kind: the representation translator that the server broadcasts, read as each client (LSI, stage 3)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +15,9 @@ from fdgpriv.defense import Defense
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.transcript import Transcript
-from fdgpriv.models.from_cpu import device_of
-from fdgpriv.targets.simulator import HeldImages, Simulator, like_any
-from fdgpriv.targets.target import Target
+from fdgpriv.models.cpu_io import device_of
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.simulator import ClientImages, Simulator, client_template
 from fdgpriv.utils.seeds import generator
 
 _LATENTS = 256  # drawn from N(0, 1), the same for every translator
@@ -46,9 +46,9 @@ class TranslatorSimulator(Simulator):
     kind = TranslatedLatents.kind
     joint = True
 
-    def make(
+    def simulate(
         self,
-        held: HeldImages,
+        party: ClientImages,
         index: Tensor,
         rng: torch.Generator,
         *,
@@ -56,22 +56,22 @@ class TranslatorSimulator(Simulator):
         defended: bool = True,
     ) -> Artifact:
         """The artifact of a federation of this client only."""
-        (artifact,) = self.make_all([(held, index)], rng, defended=defended)
+        (artifact,) = self.simulate_jointly([(party, index)], rng, defended=defended)
         return artifact
 
-    def make_all(
-        self, parties: Sequence[tuple[HeldImages, Tensor]], rng: torch.Generator, *, defended: bool = True
+    def simulate_jointly(
+        self, parties: Sequence[tuple[ClientImages, Tensor]], rng: torch.Generator, *, defended: bool = True
     ) -> list[Artifact]:
         names = tuple(f"client-{i:02d}" for i in range(len(parties)))
         federation = replace(self.federation, clients=names)
         answers: dict[str, Message] = {}
-        for name, (held, index) in zip(names, parties, strict=True):
-            assert held.received_model is not None
-            data = replace(self.like, client=name, pixels=held.images[index], labels=held.labels[index])
+        for name, (party, index) in zip(names, parties, strict=True):
+            assert party.received_model is not None
+            data = replace(self.like, client=name, pixels=party.images[index], labels=party.labels[index])
             client: Any = self.method.client(federation, data, rng)
-            answer: Message = getattr(client, self.verb)([held.received_model])
+            answer: Message = getattr(client, self.verb)([party.received_model])
             answers[name] = (
-                [self.defense.shared(one, rng, held.received_model) for one in answer] if defended else answer
+                [self.defense.shared(one, rng, party.received_model) for one in answer] if defended else answer
             )
         method: Any = self.method
         translator, _ = method.translator(federation, answers, rng)
@@ -93,18 +93,18 @@ class TranslatorSimulator(Simulator):
         assert isinstance(artifact, TranslatedLatents)
         return artifact.moments
 
-    def unflat(self, row: Tensor, received_model: ModelState | None) -> Artifact:
+    def from_vector(self, row: Tensor, received_model: ModelState | None) -> Artifact:
         return TranslatedLatents(client=SERVER, round=0, moments=row)
 
 
-def translator_target(
+def translator_series(
     transcript: Transcript,
     method: FederatedMethod,
     federation: Federation,
     defense: Defense,
     clients: Mapping[str, ClientData],
     received_model: Mapping[str, ModelState],
-) -> Target[Simulator] | None:
+) -> ArtifactSeries[Simulator] | None:
     """The translator that all clients received, where the models they started from are recorded.
 
     Args:
@@ -116,11 +116,11 @@ def translator_target(
     verbs = [record.verb for record, _ in transcript.of_kind(ClassifierHead.kind)]
     if not crossed or not verbs or not received_model or len(clients) < 2:
         return None
-    empty = like_any(clients)
+    empty = client_template(clients)
     simulator = TranslatorSimulator(method, federation, defense, empty, verbs[0])
     trained: Any = method
     translator = trained.received(crossed[-1], len(clients), generator(federation.seed, 16))
-    return Target(
+    return ArtifactSeries(
         simulator=simulator,
         level="client",
         wire=dict(zip(federation.clients, simulator.translated(translator, len(clients)), strict=True)),

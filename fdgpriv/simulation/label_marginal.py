@@ -1,4 +1,4 @@
-"""Target: the class distribution that a client shares with the server (LSI with ``inversion_labels=marginal``)."""
+"""Artifact kind: the class distribution that a client shares with the server (LSI with ``inversion_labels=marginal``)."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,8 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.statistics import LabelMarginal
 from fdgpriv.defense import Defense
 from fdgpriv.federation.transcript import Transcript
-from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, Simulator
-from fdgpriv.targets.target import Target
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, Simulator
 from fdgpriv.threat import Capability
 
 
@@ -29,8 +29,8 @@ class MarginalSimulator(DefendedSimulator):
 
     kind = LabelMarginal.kind
 
-    def answer(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
-        counts = held.labels[index].bincount(minlength=self.classes).float()
+    def answer(self, party: ClientImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
+        counts = party.labels[index].bincount(minlength=self.classes).float()
         return [LabelMarginal(client=SERVER, round=0, share=counts / counts.sum())]
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
@@ -38,17 +38,17 @@ class MarginalSimulator(DefendedSimulator):
         assert isinstance(artifact, LabelMarginal)
         return artifact.share
 
-    def unflat(self, row: Tensor, received_model: ModelState | None) -> Artifact:
+    def from_vector(self, row: Tensor, received_model: ModelState | None) -> Artifact:
         share = row.float().clamp_min(0)
         return LabelMarginal(client=SERVER, round=0, share=share / share.sum().clamp_min(1e-9))
 
 
-def marginal_target(transcript: Transcript, defense: Defense) -> Target[Simulator] | None:
+def marginal_series(transcript: Transcript, defense: Defense) -> ArtifactSeries[Simulator] | None:
     """The class distributions that clients shared."""
     wire = {r.origin: a for r, a in transcript.of_kind(LabelMarginal.kind) if isinstance(a, LabelMarginal)}
     if not wire:
         return None
-    return Target(
+    return ArtifactSeries(
         simulator=MarginalSimulator(defense, len(next(iter(wire.values())).share)),
         level="client",
         wire=wire,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 M = TypeVar("M", bound=nn.Module)
 
 
-def from_cpu(model: M) -> M:
+def with_cpu_io(model: M) -> M:
     """`model`, which from now on takes tensors from the CPU, whatever its device, and returns its output on the CPU.
 
     Gradients pass through both ways. A network on the CPU is left as it is.

@@ -1,4 +1,4 @@
-"""Target: the embedding that a client computes of its data for a hypernetwork (hFedF with autoencoders)."""
+"""Artifact kind: the embedding that a client computes of its data for a hypernetwork (hFedF with autoencoders)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,9 +14,9 @@ from fdgpriv.defense import Defense
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.transcript import Transcript
-from fdgpriv.targets.answer import answered
-from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, Simulator
-from fdgpriv.targets.target import Target
+from fdgpriv.simulation.answer import answered
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, Simulator
 from fdgpriv.threat import Capability
 
 
@@ -43,8 +43,8 @@ class EmbeddingSimulator(DefendedSimulator):
 
     kind = ClientEmbedding.kind
 
-    def answer(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
-        images, labels = held.images[index], held.labels[index]
+    def answer(self, party: ClientImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
+        images, labels = party.images[index], party.labels[index]
         data = replace(self.like, pixels=images, labels=labels, held_out_pixels=images, held_out_labels=labels)
         client = self.method.client(self.federation, data, rng)
         return [answered(client, self.verb, self.start, ClientEmbedding)]
@@ -54,24 +54,24 @@ class EmbeddingSimulator(DefendedSimulator):
         assert isinstance(artifact, ClientEmbedding)
         return artifact.vector.float()
 
-    def unflat(self, row: Tensor, received_model: ModelState | None) -> Artifact:
+    def from_vector(self, row: Tensor, received_model: ModelState | None) -> Artifact:
         return ClientEmbedding(client=SERVER, round=0, vector=row)
 
 
-def embedding_target(
+def embedding_series(
     transcript: Transcript,
     method: FederatedMethod,
     federation: Federation,
     defense: Defense,
     clients: Mapping[str, ClientData],
-) -> Target[Simulator] | None:
+) -> ArtifactSeries[Simulator] | None:
     """The embeddings of clients; None where there are none, or the autoencoder they started from was not recorded."""
     shared = {r.origin: (r.verb, a) for r, a in transcript.of_kind(ClientEmbedding.kind) if a is not None}
     starts = [a for _, a in transcript.of_kind(AutoencoderState.kind) if isinstance(a, AutoencoderState)]
     if not shared or not starts:
         return None
     verb = next(verb for verb, _ in shared.values())
-    return Target(
+    return ArtifactSeries(
         simulator=EmbeddingSimulator(method, federation, defense, next(iter(clients.values())), verb, starts[0]),
         level="client",
         wire={name: artifact for name, (_, artifact) in shared.items()},

@@ -1,4 +1,4 @@
-"""Target: the single style that a server computes from all clients' styles and sends to them (PARDON, interpolate)."""
+"""Artifact kind: the single style that a server computes from all clients' styles and sends to them (PARDON, interpolate)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,10 +11,10 @@ from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.defense import Defense
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.transcript import Transcript
-from fdgpriv.targets.recorded_styles import RecordedStyles, each_halfway
-from fdgpriv.targets.simulator import HeldImages, Simulator
-from fdgpriv.targets.style import StyleSimulator
-from fdgpriv.targets.target import Target
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.recorded_styles import RecordedStyles, each_halfway
+from fdgpriv.simulation.simulator import ClientImages, Simulator
+from fdgpriv.simulation.style import StyleSimulator
 
 Blend = Callable[[Sequence[StyleStatistics]], StyleStatistics]
 
@@ -33,9 +33,9 @@ class SharedStyleSimulator(StyleSimulator):
 
     kind = InterpolationStyle.kind
 
-    def make(
+    def simulate(
         self,
-        held: HeldImages,
+        party: ClientImages,
         index: Tensor,
         rng: torch.Generator,
         *,
@@ -43,29 +43,29 @@ class SharedStyleSimulator(StyleSimulator):
         defended: bool = True,
     ) -> StyleStatistics:
         """The shared style of a federation whose clients hold `typical` of these images each, the last one the rest."""
-        return self._blended([(held, part) for part in index.split(self.typical)], rng, granularity, defended)
+        return self._blended([(party, part) for part in index.split(self.typical)], rng, granularity, defended)
 
-    def make_all(self, parties: Sequence[tuple[HeldImages, Tensor]], rng: torch.Generator) -> list[Artifact]:
+    def simulate_jointly(self, parties: Sequence[tuple[ClientImages, Tensor]], rng: torch.Generator) -> list[Artifact]:
         """For each of these clients the one style that they share."""
         return [self._blended(parties, rng, "client", defended=True)] * len(parties)
 
     def _blended(
-        self, parties: Sequence[tuple[HeldImages, Tensor]], rng: torch.Generator, granularity: str, defended: bool
+        self, parties: Sequence[tuple[ClientImages, Tensor]], rng: torch.Generator, granularity: str, defended: bool
     ) -> StyleStatistics:
-        own = super().make
+        own = super().simulate
         if defended:
             parties = [one for one in parties if not self.defense.withholds(self.template, len(one[1]))] or parties
         return self.blend(
-            [own(held, index, rng, granularity=granularity, defended=defended) for held, index in parties]
+            [own(party, index, rng, granularity=granularity, defended=defended) for party, index in parties]
         )
 
     def layers(self) -> tuple[str, ...]:
         return ()
 
 
-def shared_style_target(
+def shared_style_series(
     transcript: Transcript, method: FederatedMethod, evidence: RecordedStyles | None, defense: Defense
-) -> Target[Simulator] | None:
+) -> ArtifactSeries[Simulator] | None:
     """The last shared style that the server sent, of the method or of a defense; None where there is none.
 
     None as well where clients' styles have more moments than the method's shared style.
@@ -78,7 +78,7 @@ def shared_style_target(
         return None
     shared, blend = found
     sizes = sorted(r.samples for r in transcript.records if r.kind == StyleStatistics.kind and r.receiver == SERVER)
-    return Target(
+    return ArtifactSeries(
         simulator=SharedStyleSimulator(evidence, defense, evidence.template, blend, sizes[len(sizes) // 2]),
         level="group",
         wire=dict.fromkeys(clients, shared),

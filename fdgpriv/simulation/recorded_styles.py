@@ -80,7 +80,9 @@ class RecordedStyles:
             state.load_into(model)
         wire = {name: a for name, a in sent.items() if a.round == last}
         receiver = {
-            name: halfway(list(dict.fromkeys(receivers[name])), i) for i, name in enumerate(sent) if name in receivers
+            name: opposite_client(list(dict.fromkeys(receivers[name])), i)
+            for i, name in enumerate(sent)
+            if name in receivers
         }
         begin = min(artifact.round for artifact in first.values())
         earlier = {name: a for name, a in first.items() if a.round == begin < last}
@@ -127,8 +129,8 @@ class RecordedStyles:
         """
 
         def taken() -> Moments:
-            held = images if index is None else images[index]
-            return self.source.of_client(self.model, held, layer, RULES[self.template.rule])
+            selected = images if index is None else images[index]
+            return self.source.of_client(self.model, selected, layer, RULES[self.template.rule])
 
         which = None if index is None else index.numpy().tobytes()
         return self._of_clients.get((images,), (layer, which), taken)
@@ -175,11 +177,11 @@ class RecordedStyles:
         return model
 
 
-def halfway(receivers: Sequence[str], place: int) -> str:
+def opposite_client(receivers: Sequence[str], place: int) -> str:
     """The recipient halfway around the list from `place`; mostly of another domain."""
     return receivers[(place + len(receivers) // 2) % len(receivers)]
 
 
 def each_halfway(clients: Sequence[str]) -> dict[str, str]:
     """By client, the client halfway around the list."""
-    return {name: halfway(clients, place) for place, name in enumerate(clients)}
+    return {name: opposite_client(clients, place) for place, name in enumerate(clients)}

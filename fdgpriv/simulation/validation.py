@@ -1,4 +1,4 @@
-"""Target: the accuracies that clients report on the models they receive, over all rounds (LSI, CCST)."""
+"""Artifact kind: the accuracies that clients report on the models they receive, over all rounds (LSI, CCST)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,11 +16,11 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.held_out import held_out_for
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
-from fdgpriv.models.from_cpu import from_cpu
+from fdgpriv.models.cpu_io import with_cpu_io
 from fdgpriv.results.utility import logits
-from fdgpriv.targets.answer import answered
-from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, Simulator
-from fdgpriv.targets.target import Target
+from fdgpriv.simulation.answer import answered
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, Simulator
 from fdgpriv.threat import Capability
 from fdgpriv.utils.seeds import generator
 
@@ -48,22 +48,22 @@ class ValidationSimulator(DefendedSimulator):
 
     kind = ValidationHistory.kind
 
-    def answer(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
+    def answer(self, party: ClientImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
         count = held_out_for(len(index), self.federation.held_out)
-        out = torch.randperm(len(held.images), generator=rng)[:count]
+        out = torch.randperm(len(party.images), generator=rng)[:count]
         data = replace(
             self.like,
-            pixels=held.images[index],
-            labels=held.labels[index],
-            held_out_pixels=held.images[out],
-            held_out_labels=held.labels[out],
+            pixels=party.images[index],
+            labels=party.labels[index],
+            held_out_pixels=party.images[out],
+            held_out_labels=party.labels[out],
         )
         client = self.method.client(self.federation, data, rng)
         several = {id(model): model for model in self.models}
         answers = {key: answered(client, self.verb, model, ValidationMetrics) for key, model in several.items()}
         return [answers[id(model)] for model in self.models]
 
-    def read(self, shared: Message, held: HeldImages) -> Artifact:
+    def read(self, shared: Message, party: ClientImages) -> Artifact:
         return joined(shared)
 
     @property
@@ -73,7 +73,7 @@ class ValidationSimulator(DefendedSimulator):
 
     def correct(self, images: Tensor, labels: Tensor) -> Tensor:
         """(N, T): 1 where a model names an image (N, 3, H, W) right, else 0; accuracies are means over held-out images."""
-        network = from_cpu(self.method.model(self.federation, generator(0)).to(self.federation.device))
+        network = with_cpu_io(self.method.model(self.federation, generator(0)).to(self.federation.device))
         columns = {}
         for model in {id(model): model for model in self.models}.values():
             model.load_into(network)
@@ -85,7 +85,7 @@ class ValidationSimulator(DefendedSimulator):
         assert isinstance(artifact, ValidationHistory)
         return artifact.accuracies.float()
 
-    def unflat(self, row: Tensor, received_model: ModelState | None) -> Artifact:
+    def from_vector(self, row: Tensor, received_model: ModelState | None) -> Artifact:
         return ValidationHistory(client=SERVER, round=self.models[-1].round, accuracies=row.clamp(0, 1).double())
 
 
@@ -95,9 +95,9 @@ def joined(metrics: Sequence[Artifact]) -> ValidationHistory:
     return ValidationHistory(client=metrics[-1].client, round=metrics[-1].round, accuracies=accuracies)
 
 
-def validation_target(
+def validation_series(
     transcript: Transcript, method: FederatedMethod, federation: Federation, defense: Defense, population: Population
-) -> Target[Simulator] | None:
+) -> ArtifactSeries[Simulator] | None:
     """The accuracies of all rounds in which all clients of the last round reported one, where its model is recorded."""
     shared: dict[tuple[int, str], dict[str, Artifact]] = {}
     for record, artifact in transcript.of_kind(ValidationMetrics.kind):
@@ -113,7 +113,7 @@ def validation_target(
         if model is None:
             return None
         models.insert(0, model)
-    return Target(
+    return ArtifactSeries(
         simulator=ValidationSimulator(
             method, federation, defense, next(iter(population.clients.values())), times[-1][1], models
         ),

@@ -1,4 +1,4 @@
-"""Target: amplitude spectra of images."""
+"""Artifact kind: amplitude spectra of images."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import AmplitudeSpectrum
 from fdgpriv.defense import Defense
 from fdgpriv.federation.transcript import Transcript
-from fdgpriv.targets.recorded_styles import halfway
-from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, Simulator
-from fdgpriv.targets.target import Target
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.recorded_styles import opposite_client
+from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, Simulator
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +30,8 @@ class AmplitudeSimulator(DefendedSimulator):
 
     kind = AmplitudeSpectrum.kind
 
-    def answer(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
-        amplitude = torch.fft.fft2(held.images[index].double()).abs().mean(0).float()
+    def answer(self, party: ClientImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
+        amplitude = torch.fft.fft2(party.images[index].double()).abs().mean(0).float()
         return [self._spectrum(amplitude, granularity)]
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
@@ -39,10 +39,10 @@ class AmplitudeSimulator(DefendedSimulator):
         assert isinstance(artifact, AmplitudeSpectrum)
         return artifact.amplitude.flatten()
 
-    def unflat(self, row: Tensor, received_model: ModelState | None) -> Artifact:
+    def from_vector(self, row: Tensor, received_model: ModelState | None) -> Artifact:
         return self._spectrum(row.view_as(self.template.amplitude).clamp_min(0), self.template.granularity)
 
-    def alike(self, artifact: Artifact, granularity: str) -> Artifact:
+    def anonymised(self, artifact: Artifact, granularity: str) -> Artifact:
         return AmplitudeSpectrum.build(
             artifact.tensors(), {**artifact.facts(), "client": PEER, "granularity": granularity}
         )
@@ -52,7 +52,7 @@ class AmplitudeSimulator(DefendedSimulator):
         return AmplitudeSpectrum(client=like.client, round=like.round, amplitude=amplitude, granularity=granularity)
 
 
-def amplitude_target(transcript: Transcript, defense: Defense) -> Target[Simulator] | None:
+def amplitude_series(transcript: Transcript, defense: Defense) -> ArtifactSeries[Simulator] | None:
     """The last spectrum that each client shared."""
     wire: dict[str, Artifact] = {}
     receivers: dict[str, list[str]] = {}
@@ -67,9 +67,11 @@ def amplitude_target(transcript: Transcript, defense: Defense) -> Target[Simulat
     assert isinstance(template, AmplitudeSpectrum)
     crossed: Mapping[str, Artifact] = wire if template.level == "client" else {}
     receiver = {
-        name: halfway(list(dict.fromkeys(receivers[name])), i) for i, name in enumerate(wire) if name in receivers
+        name: opposite_client(list(dict.fromkeys(receivers[name])), i)
+        for i, name in enumerate(wire)
+        if name in receivers
     }
-    return Target(
+    return ArtifactSeries(
         simulator=AmplitudeSimulator(defense, template),
         level=template.level,
         wire=crossed,

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from fdgpriv.artifacts.artifact import Artifact
-from fdgpriv.targets.mixture import Mixture
-from fdgpriv.targets.simulator import HeldImages, Simulator
+from fdgpriv.simulation.mixture import Mixture
+from fdgpriv.simulation.simulator import ClientImages, Simulator
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 
@@ -35,17 +35,17 @@ class Plant:
     leaks: Cache[Artifact] = field(default_factory=Cache)
     covers: Cache[list[Artifact]] = field(default_factory=Cache)
 
-    def make(self, simulator: Simulator, held: HeldImages, index: Tensor, rng: torch.Generator) -> Artifact:
-        """As `simulator.make`, mixed with the artifact of a whole client with some of the images of `held`."""
-        whose = (id(held.images), id(held.received_model), id(simulator))
+    def simulate(self, simulator: Simulator, party: ClientImages, index: Tensor, rng: torch.Generator) -> Artifact:
+        """As `simulator.simulate`, mixed with the artifact of a whole client with some of the images of `party`."""
+        whose = (id(party.images), id(party.received_model), id(simulator))
         key = (*whose, tuple(index.tolist()), bytes(rng.get_state().numpy()))
-        leak = self.leaks.get(key, lambda: simulator.make(held, index, rng).in_file())
-        covers = self.covers.get(whose, lambda: self._whole_clients(simulator, held))
+        leak = self.leaks.get(key, lambda: simulator.simulate(party, index, rng).in_file())
+        covers = self.covers.get(whose, lambda: self._whole_clients(simulator, party))
         draw = generator(self.seed, 49, *index.tolist())
         return Mixture(covers[int(torch.randint(len(covers), (), generator=draw))], leak, self.weight).artifact()
 
-    def _whole_clients(self, simulator: Simulator, held: HeldImages) -> list[Artifact]:
-        rng, n = generator(self.seed, 47), len(held.images)
+    def _whole_clients(self, simulator: Simulator, party: ClientImages) -> list[Artifact]:
+        rng, n = generator(self.seed, 47), len(party.images)
         count = _EXPENSIVE_COVERS if self.expensive else _COVERS
         some = [torch.randperm(n, generator=rng)[: self.typical] for _ in range(count)]
-        return [simulator.make(held, index, rng).in_file() for index in some]
+        return [simulator.simulate(party, index, rng).in_file() for index in some]

@@ -1,4 +1,4 @@
-"""Target: the classifier head that a client shares after local training (LSI's stage 1)."""
+"""Artifact kind: the classifier head that a client shares after local training (LSI's stage 1)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,9 +14,9 @@ from fdgpriv.defense import Defense
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.transcript import Transcript
-from fdgpriv.targets.answer import answered
-from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, Simulator, like_any
-from fdgpriv.targets.target import Target
+from fdgpriv.simulation.answer import answered
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, Simulator, client_template
 from fdgpriv.threat import Capability
 
 
@@ -38,16 +38,16 @@ class HeadSimulator(DefendedSimulator):
 
     kind = ClassifierHead.kind
 
-    def answer(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
-        head, _ = self.trained(held, index, rng)
+    def answer(self, party: ClientImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
+        head, _ = self.trained(party, index, rng)
         return [head]
 
-    def trained(self, held: HeldImages, index: Tensor, rng: torch.Generator) -> tuple[ClassifierHead, Any]:
+    def trained(self, party: ClientImages, index: Tensor, rng: torch.Generator) -> tuple[ClassifierHead, Any]:
         """The undefended head that a client with the images at `index` (m,) trains, and its model in evaluation mode."""
-        assert held.received_model is not None
-        data = replace(self.like, pixels=held.images[index], labels=held.labels[index])
+        assert party.received_model is not None
+        data = replace(self.like, pixels=party.images[index], labels=party.labels[index])
         client: Any = self.method.client(self.federation, data, rng)
-        head = answered(client, self.verb, held.received_model, ClassifierHead)
+        head = answered(client, self.verb, party.received_model, ClassifierHead)
         return head, client.model.eval()
 
     def synthesised(self, head: ClassifierHead, rng: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -65,7 +65,7 @@ class HeadSimulator(DefendedSimulator):
             [(own[name].float() - start.float()).flatten() for name, start in _head(own, received_model).items()]
         )
 
-    def unflat(self, row: Tensor, received_model: ModelState | None) -> Artifact:
+    def from_vector(self, row: Tensor, received_model: ModelState | None) -> Artifact:
         assert received_model is not None
         state, begin = {}, 0
         names = [name.removeprefix(HEAD) for name in received_model.state if name.startswith(HEAD)]
@@ -86,14 +86,14 @@ def _head(named: Mapping[str, Tensor], received_model: ModelState) -> dict[str, 
     return {name: received_model.state[HEAD + name] for name in named}
 
 
-def head_target(
+def head_series(
     transcript: Transcript,
     method: FederatedMethod,
     federation: Federation,
     defense: Defense,
     clients: Mapping[str, ClientData],
     received_model: Mapping[str, ModelState],
-) -> Target[Simulator] | None:
+) -> ArtifactSeries[Simulator] | None:
     """The heads that clients shared, where the models they started from are recorded.
 
     Args:
@@ -104,9 +104,9 @@ def head_target(
     shared = {r.origin: (r.verb, a) for r, a in transcript.of_kind(ClassifierHead.kind) if a is not None}
     if not shared or not received_model:
         return None
-    empty = like_any(clients)
+    empty = client_template(clients)
     verb = next(verb for verb, _ in shared.values())
-    return Target(
+    return ArtifactSeries(
         simulator=HeadSimulator(method, federation, defense, empty, verb),
         level="client",
         wire={name: artifact for name, (_, artifact) in shared.items()},

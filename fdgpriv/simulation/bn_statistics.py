@@ -1,4 +1,4 @@
-"""Target: BatchNorm statistics that clients recompute under the averaged model (LSI with ``recalibrate_bn``)."""
+"""Artifact kind: BatchNorm statistics that clients recompute under the averaged model (LSI with ``recalibrate_bn``)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,11 +16,11 @@ from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
-from fdgpriv.models.from_cpu import from_cpu
-from fdgpriv.targets.answer import answered
-from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, InRound, Simulator, like_any
-from fdgpriv.targets.target import EarlierRound, Target
-from fdgpriv.targets.training import received_models
+from fdgpriv.models.cpu_io import with_cpu_io
+from fdgpriv.simulation.answer import answered
+from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
+from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, InRound, Simulator, client_template
+from fdgpriv.simulation.training import received_models
 from fdgpriv.threat import Capability
 from fdgpriv.utils.seeds import generator
 
@@ -52,11 +52,11 @@ class StatisticsSimulator(DefendedSimulator):
 
     kind = BatchNormStatistics.kind
 
-    def answer(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
-        assert held.received_model is not None
-        data = replace(self.like, pixels=held.images[index], labels=held.labels[index])
+    def answer(self, party: ClientImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
+        assert party.received_model is not None
+        data = replace(self.like, pixels=party.images[index], labels=party.labels[index])
         client = self.method.client(self.federation, data, rng)
-        return [answered(client, self.verb, held.received_model, BatchNormStatistics)]
+        return [answered(client, self.verb, party.received_model, BatchNormStatistics)]
 
     def in_first_round(self) -> InRound | None:
         return None if self.first is None else InRound(self, self.first)
@@ -64,7 +64,7 @@ class StatisticsSimulator(DefendedSimulator):
     def network(self) -> nn.Module:
         """A new copy of the initial network, which takes images from the CPU and returns its output there."""
         model = self.method.model(self.federation, generator(self.federation.seed, 4))
-        return from_cpu(model.to(self.federation.device))
+        return with_cpu_io(model.to(self.federation.device))
 
     def batches(self, n: int) -> int:
         """The number of batches of n images."""
@@ -95,12 +95,12 @@ class StatisticsSimulator(DefendedSimulator):
         assert received_model is not None
         return self.row(running(artifact.tensors()), received_model)
 
-    def flat(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
+    def to_vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """Means, standard deviations and counters, concatenated."""
         own = artifact.tensors()
         return torch.cat([(t.clamp_min(0).sqrt() if n.endswith(_VAR) else t.float()).flatten() for n, t in own.items()])
 
-    def unflat(self, row: Tensor, received_model: ModelState | None) -> Artifact:
+    def from_vector(self, row: Tensor, received_model: ModelState | None) -> Artifact:
         assert received_model is not None
         state, begin = {}, 0
         for name, like in received_model.state.items():
@@ -114,9 +114,9 @@ class StatisticsSimulator(DefendedSimulator):
         return BatchNormStatistics(client=SERVER, round=received_model.round, state=state)
 
 
-def statistics_target(
+def statistics_series(
     transcript: Transcript, method: FederatedMethod, federation: Federation, defense: Defense, population: Population
-) -> Target[Simulator] | None:
+) -> ArtifactSeries[Simulator] | None:
     """The statistics of the last round for which these and the model they were computed under are recorded."""
     shared: dict[int, dict[str, Artifact]] = {}
     verb = ""
@@ -129,10 +129,10 @@ def statistics_target(
         return None
     last, first = max(rounds), min(rounds)
     models = {round: received_models(transcript.models_sent(round, verb), population) for round in sorted(rounds)}
-    empty = like_any(population.clients)
+    empty = client_template(population.clients)
     started = transcript.model_sent(first, verb) if first != last else None
     simulator = StatisticsSimulator(method, federation, defense, empty, verb, started)
-    return Target(
+    return ArtifactSeries(
         simulator=simulator,
         level="client",
         wire=shared[last],

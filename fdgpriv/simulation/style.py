@@ -1,4 +1,4 @@
-"""Target: style statistics."""
+"""Artifact kind: style statistics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,9 +10,9 @@ from fdgpriv.artifacts.artifact import PEER, Artifact
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
 from fdgpriv.defense import Defense
-from fdgpriv.targets.recorded_styles import RecordedStyles
-from fdgpriv.targets.simulator import HeldImages, InRound, Simulator
-from fdgpriv.targets.target import EarlierRound, Target
+from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
+from fdgpriv.simulation.recorded_styles import RecordedStyles
+from fdgpriv.simulation.simulator import ClientImages, InRound, Simulator
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,24 +69,24 @@ class StyleSimulator(Simulator):
         assert isinstance(shared, StyleStatistics)
         return shared
 
-    def make(
+    def simulate(
         self,
-        held: HeldImages,
+        party: ClientImages,
         index: Tensor,
         rng: torch.Generator,
         *,
         granularity: str = "client",
         defended: bool = True,
     ) -> StyleStatistics:
-        mean, std = self.parts(held, index)
-        draft = self.draft(mean, std, granularity, self.maps(held.images)[index])
+        mean, std = self.parts(party, index)
+        draft = self.draft(mean, std, granularity, self.maps(party.images)[index])
         return self.share(draft, rng) if defended else draft.finish()
 
-    def parts(self, held: HeldImages, index: Tensor) -> tuple[Tensor, Tensor]:
+    def parts(self, party: ClientImages, index: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and std (n, C) of each image at `index` (n,), as computed by a client that holds only these."""
         if self.jointly and len(index) > 1:
-            return self.evidence.of_client(held.images, self.template.at, index)
-        mean, std = self.styles(held.images)
+            return self.evidence.of_client(party.images, self.template.at, index)
+        mean, std = self.styles(party.images)
         return mean[index], std[index]
 
     def parts_of_clients(self, images: Tensor, clients: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,8 +96,8 @@ class StyleSimulator(Simulator):
         mean, std = self.styles(images)
         return mean[clients], std[clients]
 
-    def each(self, held: HeldImages, index: Tensor, rng: torch.Generator) -> Tensor:
-        return torch.cat(self.parts(held, index), dim=1)
+    def each(self, party: ClientImages, index: Tensor, rng: torch.Generator) -> Tensor:
+        return torch.cat(self.parts(party, index), dim=1)
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """The whole artifact, variances as standard deviations: (2C,) or (4C,)."""
@@ -105,11 +105,11 @@ class StyleSimulator(Simulator):
         deviations = [artifact.mean_var.clamp_min(0).sqrt(), artifact.std_var.clamp_min(0).sqrt()]
         return torch.cat([artifact.mean, artifact.std, *deviations])
 
-    def flat(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
+    def to_vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         assert isinstance(artifact, StyleStatistics)
         return artifact.vector()
 
-    def unflat(self, row: Tensor, received_model: ModelState | None) -> StyleStatistics:
+    def from_vector(self, row: Tensor, received_model: ModelState | None) -> StyleStatistics:
         parts = row.chunk(4 if len(self.template.mean_var) else 2)
         mean, std = parts[0], parts[1].clamp_min(0)
         empty = mean.new_empty(0)
@@ -117,7 +117,7 @@ class StyleSimulator(Simulator):
         tensors = {"mean": mean, "std": std, "mean_var": mean_var, "std_var": std_var}
         return StyleStatistics.build(tensors, self.template.facts())
 
-    def alike(self, artifact: Artifact, granularity: str) -> StyleStatistics:
+    def anonymised(self, artifact: Artifact, granularity: str) -> StyleStatistics:
         return StyleStatistics.build(
             artifact.tensors(), {**artifact.facts(), "client": PEER, "granularity": granularity}
         )
@@ -134,11 +134,11 @@ class StyleSimulator(Simulator):
         return replace(self, template=moved)
 
 
-def style_target(evidence: RecordedStyles, defense: Defense) -> Target[Simulator]:
+def style_series(evidence: RecordedStyles, defense: Defense) -> ArtifactSeries[Simulator]:
     """The style statistics of a run's last round, with those of the earlier rounds."""
     template = evidence.template
     wire: Mapping[str, Artifact] = evidence.wire if template.level == "client" else {}
-    return Target(
+    return ArtifactSeries(
         simulator=StyleSimulator(evidence, defense, template),
         level=template.level,
         wire=wire,

@@ -1,4 +1,4 @@
-"""A target: recorded artifacts of one kind, which belong to the evaluator, and the simulator that makes more of them."""
+"""The recorded artifacts of one kind, which only the evaluator holds, and the simulator that makes more of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
-from fdgpriv.targets.simulator import Simulator
+from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.threat import Capability, ThreatModel
 from fdgpriv.utils.cache import Cache
 
@@ -17,7 +17,7 @@ C = TypeVar("C", bound=Simulator)
 
 @dataclass(frozen=True, eq=False)
 class EarlierRound:
-    """Recorded artifacts of one kind in an earlier round than a target's.
+    """Recorded artifacts of one kind in an earlier round than that of its series.
 
     Attributes:
         number: Of the round, from 0.
@@ -39,7 +39,7 @@ class EarlierRound:
 
 
 @dataclass(frozen=True, eq=False)
-class Target(Generic[C]):
+class ArtifactSeries(Generic[C]):
     """Artifacts of one kind in one trained federation.
 
     Attributes:
@@ -76,7 +76,7 @@ class Target(Generic[C]):
     trained: bool = False
     withheld: frozenset[str] = frozenset()
     name: str = ""
-    _at: "Cache[Target[Simulator]]" = field(default_factory=Cache, init=False)
+    _at: "Cache[ArtifactSeries[Simulator]]" = field(default_factory=Cache, init=False)
 
     @property
     def kind(self) -> str:
@@ -85,7 +85,7 @@ class Target(Generic[C]):
 
     @property
     def called(self) -> str:
-        """Its name: its kind, or another where the run has several targets of that kind."""
+        """Its name: its kind, or another where the run has several series of that kind."""
         return self.name or self.kind
 
     @property
@@ -116,11 +116,11 @@ class Target(Generic[C]):
         missing = sorted(self.needs - threat.capabilities)
         return f"the {threat.role} is not granted {', '.join(missing)}" if missing else None
 
-    def at(self, layer: str) -> "Target[Simulator]":
-        """The same target at another layer, without recorded artifacts; cached by layer."""
+    def at(self, layer: str) -> "ArtifactSeries[Simulator]":
+        """The same series at another layer, without recorded artifacts; cached by layer."""
         return self._at.get(
             layer,
-            lambda: Target(
+            lambda: ArtifactSeries(
                 self.simulator.at(layer),
                 "client",
                 {},

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from fdgpriv.artifacts.artifact import Artifact
-from fdgpriv.targets.simulator import HeldImages, Simulator
-from fdgpriv.targets.target import EarlierRound, Target
+from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
+from fdgpriv.simulation.simulator import ClientImages, Simulator
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 
@@ -25,31 +25,31 @@ class CachedSimulator:
     seed: int
     _made: Cache[Artifact] = field(default_factory=Cache)
 
-    def make(
+    def simulate(
         self,
-        target: Target[Simulator],
+        series: ArtifactSeries[Simulator],
         whose: str,
-        held: HeldImages,
+        party: ClientImages,
         index: Tensor,
         rng: torch.Generator,
         granularity: str,
     ) -> Artifact:
         """The defended artifact of the images at `index` (m,) of client `whose`."""
-        if not target.expensive:
-            return target.simulator.make(held, index, rng, granularity=granularity)
+        if not series.expensive:
+            return series.simulator.simulate(party, index, rng, granularity=granularity)
         key = (whose, tuple(index.tolist()), granularity)
         own = generator(self.seed, 12, crc32(repr(key).encode()))
         return self._made.get(
-            (target.called, *key),
-            lambda: target.simulator.make(held, index, own, granularity=granularity).in_file(),
+            (series.called, *key),
+            lambda: series.simulator.simulate(party, index, own, granularity=granularity).in_file(),
         )
 
-    def make_earlier(
+    def simulate_earlier(
         self,
-        target: Target[Simulator],
+        series: ArtifactSeries[Simulator],
         earlier: EarlierRound,
         whose: str,
-        held: HeldImages,
+        party: ClientImages,
         index: Tensor,
         granularity: str,
     ) -> Artifact:
@@ -58,11 +58,14 @@ class CachedSimulator:
         own = generator(self.seed, 61, crc32(repr(key).encode()))
 
         def made() -> Artifact:
-            return earlier.simulator.make(held, index, own, granularity=granularity).in_file()
+            return earlier.simulator.simulate(party, index, own, granularity=granularity).in_file()
 
-        return self._made.get((target.called, *key), made) if target.expensive else made()
+        return self._made.get((series.called, *key), made) if series.expensive else made()
 
-    def make_all(self, target: Target[Simulator], parties: Mapping[str, HeldImages]) -> dict[str, Artifact]:
+    def simulate_jointly(
+        self, series: ArtifactSeries[Simulator], parties: Mapping[str, ClientImages]
+    ) -> dict[str, Artifact]:
         """By client, the defended artifacts of a federation of these parties with all their images."""
-        held = [(own, torch.arange(len(own.images))) for own in parties.values()]
-        return dict(zip(parties, target.simulator.make_all(held, generator(self.seed, 22)), strict=True))
+        with_all_images = [(party, torch.arange(len(party.images))) for party in parties.values()]
+        artifacts = series.simulator.simulate_jointly(with_all_images, generator(self.seed, 22))
+        return dict(zip(parties, artifacts, strict=True))

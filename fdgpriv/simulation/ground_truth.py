@@ -21,9 +21,9 @@ class GroundTruth:
         positions: (T,) position of the true image in each line-up.
         candidates: (T, N) indices into the pool: the line-ups.
         pool: (P, 3, H, W) all candidate images, shared by all ground truths.
-        members: (N,) whether each membership candidate is an image of the target.
+        members: (N,) whether each membership candidate is an image of the attacked client.
         trained_by: (N,) number of the client that trained on each membership candidate; -1 for held-out images.
-        senders: Numbers of the clients whose artifacts are read: the target's, a control's, or both of a mixture.
+        senders: Numbers of the clients whose artifacts are read: the attacked client's, a control's, or both of a mixture.
         count: Number of images of the artifact.
         place: Position of the client's own earlier artifact in `Adversary.earlier`; -1 if there is none.
         membership_candidates: (N,) indices into the pool.

@@ -1,4 +1,4 @@
-"""Target: the mean model of the honest clients of a secure sum, which the server computes with clients that collude."""
+"""Artifact kind: the mean model of the honest clients of a secure sum, which the server computes with clients that collude."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,17 +14,17 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.secure_sum import honest_sum, like
 from fdgpriv.federation.transcript import Transcript
-from fdgpriv.targets.shared_model import SharedModelSimulator, model_of_several
-from fdgpriv.targets.simulator import Simulator, like_any
-from fdgpriv.targets.target import EarlierRound, Target
+from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
+from fdgpriv.simulation.shared_model import SharedModelSimulator, model_of_several
+from fdgpriv.simulation.simulator import Simulator, client_template
 from fdgpriv.threat import Capability
 
 HONEST_MEAN = "honest_mean"
 
 
-def honest_mean_target(
+def honest_mean_series(
     transcript: Transcript, method: FederatedMethod, federation: Federation, defense: Defense, population: Population
-) -> Target[Simulator] | None:
+) -> ArtifactSeries[Simulator] | None:
     """The mean of the models that the honest clients trained in the last stored round; None where nobody colludes.
 
     An artifact of few images is that mean after one client with these images trained it further, as of a global model.
@@ -34,15 +34,17 @@ def honest_mean_target(
         return None
     *before, last = sorted(means)
     mean, honest = means[last]
-    simulator = SharedModelSimulator(ModelState.kind, method, federation, defense, like_any(population.clients), 0)
-    target = model_of_several(HONEST_MEAN, simulator, dict.fromkeys(honest, mean))
+    simulator = SharedModelSimulator(
+        ModelState.kind, method, federation, defense, client_template(population.clients), 0
+    )
+    series = model_of_several(HONEST_MEAN, simulator, dict.fromkeys(honest, mean))
     history = []
     for round in before:
         earlier, then = means[round]
         if then == honest:
             seen = dict.fromkeys(honest, earlier)
             history.append(EarlierRound(round, simulator, seen, seen))
-    return replace(target, needs=frozenset({Capability.HAS_UPDATES}), number=last, history=tuple(history))
+    return replace(series, needs=frozenset({Capability.HAS_UPDATES}), number=last, history=tuple(history))
 
 
 def honest_means(transcript: Transcript) -> dict[int, tuple[ModelState, tuple[str, ...]]]:

@@ -19,7 +19,7 @@ from fdgpriv.defense import Defense
 
 
 @dataclass(frozen=True, eq=False)
-class HeldImages:
+class ClientImages:
     """Images of one party, from which artifacts are simulated.
 
     Attributes:
@@ -45,9 +45,9 @@ class Simulator(ABC):
     joint: ClassVar[bool] = False
 
     @abstractmethod
-    def make(
+    def simulate(
         self,
-        held: HeldImages,
+        party: ClientImages,
         index: Tensor,
         rng: torch.Generator,
         *,
@@ -57,35 +57,35 @@ class Simulator(ABC):
         """The artifact of a client with only the images at `index` (m,).
 
         Args:
-            held: The images.
+            party: The images.
             index: Which of them.
             rng: Of the client's and the defense's randomness.
             granularity: image, cluster or client.
             defended: Whether the defense of the run is applied.
         """
 
-    def make_all(self, parties: Sequence[tuple[HeldImages, Tensor]], rng: torch.Generator) -> list[Artifact]:
-        """The artifact of each client of a federation of these parties, as `make`."""
-        return [self.make(held, index, rng) for held, index in parties]
+    def simulate_jointly(self, parties: Sequence[tuple[ClientImages, Tensor]], rng: torch.Generator) -> list[Artifact]:
+        """The artifact of each client of a federation of these parties, as `simulate`."""
+        return [self.simulate(party, index, rng) for party, index in parties]
 
-    def each(self, held: HeldImages, index: Tensor, rng: torch.Generator) -> Tensor:
+    def each(self, party: ClientImages, index: Tensor, rng: torch.Generator) -> Tensor:
         """(n, D): the undefended contribution of each image at `index` (n,) to an artifact of all of them.
 
         By default the vector of the artifact of a client with only that image.
         """
-        single = [self.make(held, one, rng, granularity="image", defended=False) for one in index.split(1)]
-        return torch.stack([self.vector(artifact, held.received_model) for artifact in single])
+        single = [self.simulate(party, one, rng, granularity="image", defended=False) for one in index.split(1)]
+        return torch.stack([self.vector(artifact, party.received_model) for artifact in single])
 
     @abstractmethod
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
-        """(D,): features of the artifact for property inference; the same length for every artifact of the target."""
+        """(D,): features of the artifact for property inference; the same length for every artifact of the series."""
 
-    def flat(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
+    def to_vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """(F,): the whole artifact as one vector, in coordinates in which a Gaussian is a sensible model."""
         return self.vector(artifact, received_model)
 
     @abstractmethod
-    def unflat(self, row: Tensor, received_model: ModelState | None) -> Artifact:
+    def from_vector(self, row: Tensor, received_model: ModelState | None) -> Artifact:
         """The artifact of such a vector (F,)."""
 
     def random(
@@ -94,9 +94,9 @@ class Simulator(ABC):
         """`count` artifacts drawn from the Gaussian with the mean and covariance of the vectors `like` (M, F)."""
         noise = torch.randn(count, len(like), generator=rng) / max(1, len(like) - 1) ** 0.5
         drawn = (noise - noise.mean(1, keepdim=True) + 1 / len(like)) @ like  # the mean, plus noise @ (like - the mean)
-        return [self.unflat(row, received_model) for row in drawn]
+        return [self.from_vector(row, received_model) for row in drawn]
 
-    def alike(self, artifact: Artifact, granularity: str) -> Artifact:
+    def anonymised(self, artifact: Artifact, granularity: str) -> Artifact:
         """The artifact without its sender's name, so that only its values distinguish it from others."""
         return artifact.seen_as(PEER)
 
@@ -130,30 +130,30 @@ class DefendedSimulator(Simulator):
     defense: Defense
 
     @abstractmethod
-    def answer(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
-        """The undefended answer of a client with only the images at `index` (m,), as for `make`."""
+    def answer(self, party: ClientImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
+        """The undefended answer of a client with only the images at `index` (m,), as for `simulate`."""
 
-    def read(self, shared: Message, held: HeldImages) -> Artifact:
+    def read(self, shared: Message, party: ClientImages) -> Artifact:
         """The artifact that an observer makes of the answer; by default its only one."""
         (artifact,) = shared
         return artifact
 
-    def make(
+    def simulate(
         self,
-        held: HeldImages,
+        party: ClientImages,
         index: Tensor,
         rng: torch.Generator,
         *,
         granularity: str = "client",
         defended: bool = True,
     ) -> Artifact:
-        answer = self.answer(held, index, rng, granularity)
+        answer = self.answer(party, index, rng, granularity)
         if defended:
-            answer = [self.defense.shared(artifact, rng, held.received_model) for artifact in answer]
-        return self.read(answer, held)
+            answer = [self.defense.shared(artifact, rng, party.received_model) for artifact in answer]
+        return self.read(answer, party)
 
 
-def like_any(clients: Mapping[str, ClientData]) -> ClientData:
+def client_template(clients: Mapping[str, ClientData]) -> ClientData:
     """One client's data without held-out images, for its augmentation and its position in the federation."""
     one = next(iter(clients.values()))
     return replace(one, held_out_pixels=one.pixels[:0], held_out_labels=one.labels[:0])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fdgpriv.targets.mixture import Sent, identity
+from fdgpriv.simulation.mixture import Sent, identity
 from fdgpriv.utils.cache import Cache
 
 Evaluate = Callable[[Tensor], Tensor]

@@ -1,4 +1,4 @@
-"""Target: the number of samples that a client shares for a weighted average."""
+"""Artifact kind: the number of samples that a client shares for a weighted average."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,8 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.statistics import SampleCount
 from fdgpriv.defense import Defense
 from fdgpriv.federation.transcript import Transcript
-from fdgpriv.targets.simulator import DefendedSimulator, HeldImages, Simulator
-from fdgpriv.targets.target import Target
+from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, Simulator
 from fdgpriv.threat import Capability
 
 
@@ -29,7 +29,7 @@ class CountSimulator(DefendedSimulator):
 
     kind = SampleCount.kind
 
-    def answer(self, held: HeldImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
+    def answer(self, party: ClientImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
         return [SampleCount(client=SERVER, round=self.round, count=torch.tensor(len(index)))]
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
@@ -37,19 +37,19 @@ class CountSimulator(DefendedSimulator):
         assert isinstance(artifact, SampleCount)
         return artifact.count.float()[None]
 
-    def unflat(self, row: Tensor, received_model: ModelState | None) -> Artifact:
+    def from_vector(self, row: Tensor, received_model: ModelState | None) -> Artifact:
         count = row[0].round().clamp_min(1).to(torch.int64)
         return SampleCount(client=SERVER, round=self.round, count=count)
 
 
-def count_target(transcript: Transcript, defense: Defense) -> Target[Simulator] | None:
+def count_series(transcript: Transcript, defense: Defense) -> ArtifactSeries[Simulator] | None:
     """The counts of the last round in which any were shared."""
     counts = {r.origin: a for r, a in transcript.of_kind(SampleCount.kind) if r.receiver == SERVER and a is not None}
     if not counts:
         return None
     last = max(artifact.round for artifact in counts.values())
     wire = {name: artifact for name, artifact in counts.items() if artifact.round == last}
-    return Target(
+    return ArtifactSeries(
         simulator=CountSimulator(defense, last),
         level="client",
         wire=wire,

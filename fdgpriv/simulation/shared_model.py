@@ -1,4 +1,4 @@
-"""Target: the global model that the server sends to all clients."""
+"""Artifact kind: the global model that the server sends to all clients."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,10 +18,10 @@ from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Diverged, Wire
-from fdgpriv.targets.recorded_styles import each_halfway
-from fdgpriv.targets.simulator import Simulator, like_any
-from fdgpriv.targets.target import EarlierRound, Target
-from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
+from fdgpriv.simulation.recorded_styles import each_halfway
+from fdgpriv.simulation.simulator import Simulator, client_template
+from fdgpriv.simulation.training import TrainingSimulator
 
 GLOBAL_MODEL = "global_model"
 
@@ -46,7 +46,7 @@ class SharedModelSimulator(TrainingSimulator):
         federation = replace(self.federation, clients=tuple(data), seed=seed)
         wire = Wire({name: len(own) for name, own in data.items()}, self.defense)
         with suppress(Diverged):
-            LocalEngine(1).run(self.method.cut_to(len(data)), federation, data, wire)
+            LocalEngine(1).run(self.method.for_clients(len(data)), federation, data, wire)
         _, models = last_sent(wire.transcript)
         return list({id(model): model for model in models.values()}.values())
 
@@ -56,9 +56,9 @@ class SharedModelSimulator(TrainingSimulator):
         return replace(own, held_out_pixels=images[out], held_out_labels=labels[out])
 
 
-def shared_model_target(
+def shared_model_series(
     transcript: Transcript, method: FederatedMethod, federation: Federation, defense: Defense, population: Population
-) -> Target[Simulator] | None:
+) -> ArtifactSeries[Simulator] | None:
     """The last model that the server sent after any training; of a personalised method, the model of another client.
 
     Of a personalised method these are the clients whose counterpart was sent a model in that round.
@@ -84,19 +84,23 @@ def shared_model_target(
     shared = of_clients(models)
     if not shared:
         return None
-    simulator = SharedModelSimulator(ModelState.kind, method, federation, defense, like_any(population.clients), 0)
+    simulator = SharedModelSimulator(
+        ModelState.kind, method, federation, defense, client_template(population.clients), 0
+    )
     history = []
     for earlier in range(1, round):  # the model of round 0 was trained on nobody's images
         before = transcript.models_sent(earlier)
         if before and (seen := of_clients(before)).keys() == shared.keys():
             history.append(EarlierRound(earlier, simulator, seen, seen))
-    target = model_of_several(GLOBAL_MODEL, simulator, shared)
-    return replace(target, receiver=receivers, number=round, history=tuple(history))
+    series = model_of_several(GLOBAL_MODEL, simulator, shared)
+    return replace(series, receiver=receivers, number=round, history=tuple(history))
 
 
-def model_of_several(name: str, simulator: SharedModelSimulator, models: Mapping[str, ModelState]) -> Target[Simulator]:
-    """The target of this name: one model of several clients, by client as an adversary sees it."""
-    return Target(
+def model_of_several(
+    name: str, simulator: SharedModelSimulator, models: Mapping[str, ModelState]
+) -> ArtifactSeries[Simulator]:
+    """The series of this name: one model of several clients, by client as an adversary sees it."""
+    return ArtifactSeries(
         simulator=simulator,
         level="group",
         wire=models,
