@@ -502,7 +502,7 @@ def test_artifacts_are_simulated_once_for_all_attacks(little: Fitted) -> None:
         return plain(self, held, index, rng, **how)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(simulator), "make", counting)
+        patch.setattr(type(simulator), "simulate", counting)
         more = simulation.simulate(adversary, 4)
     assert made == [2, 5]
     for size in (1, 2, 5):

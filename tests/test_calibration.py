@@ -138,7 +138,7 @@ def test_nothing_is_simulated_for_models_trained_jointly_or_without_images(evalu
     layout = CalibrationLayout(evaluator.population, Any, evaluator._maker, TrialNeeds(), 20, 0)  # type: ignore[arg-type]
 
     def found(target: Any, held_back: Any = held) -> Calibration:
-        return replace(layout, target=target).calibration(held_back, (1, None), torch.empty(0, 3, 32, 32), "a", False)
+        return replace(layout, series=target).calibration(held_back, (1, None), torch.empty(0, 3, 32, 32), "a", False)
 
     target = evaluator.series(StyleStatistics.kind)
     empty = held[0][1].take(torch.arange(0))
