@@ -166,7 +166,7 @@ def test_adversaries_of_the_same_candidates_share_their_replays(
     evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that sees the last round alone, and one with other images of its own, replay nothing anew, and answer as if."""
-    (asked,) = evaluator.adversaries(evaluator.target("style_statistics"), threat("server"), (None,), Members())
+    (asked,) = evaluator.adversaries(evaluator.series("style_statistics"), threat("server"), (None,), Members())
     observations = [asked.trials[0].by_role["attack"][0].observation]
     attack = Attack.named("style_membership").configured({"simulations": 4})
     first = replace(asked.adversary, cache=Cache[Any](), common_cache=Cache[Any]())
