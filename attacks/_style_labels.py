@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.style import StyleStatistics
-from fdgpriv.targets.style import StyleSimulator
+from fdgpriv.simulation.style import StyleSimulator
 from fdgpriv.tasks.label_shares import as_shares
 from fdgpriv.view import SeenRound, spaced
 

@@ -146,7 +146,7 @@ def test_a_server_tells_clients_of_its_images_of_half_the_digits_from_each_other
             index = few.nonzero().flatten().repeat(3)[: adversary.typical]
 
             def shared(simulator: Any, domain: Any = domain, index: Tensor = index) -> Any:
-                return adversary.make(domain.images, domain.labels, index, generator(1), simulator=simulator)
+                return adversary.simulate(domain.images, domain.labels, index, generator(1), simulator=simulator)
 
             seen = adversary.view(template)
             earlier = {of.number: Earlier(Deferred(partial(shared, of.simulator)), None) for of in seen[:-1]}
