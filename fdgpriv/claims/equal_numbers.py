@@ -19,8 +19,8 @@ from fdgpriv.evaluation.trial import Trial
 from fdgpriv.metrics.networks import MetricNetworks
 from fdgpriv.metrics.pixels import EXACT_DB, psnr_per_image
 from fdgpriv.metrics.realism import inception_score, kid, small_fid
+from fdgpriv.simulation.recorded_styles import opposite_clients
 from fdgpriv.statistics.interval import Interval, mean_interval
-from fdgpriv.simulation.recorded_styles import each_halfway
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
 
@@ -57,7 +57,7 @@ def _generated(evaluator: Evaluator, attack: Attack, role: str) -> tuple[dict[st
     """Images (N, 3, H, W) of N clients by the style used, and other images of theirs as reference set; None if too few."""
     series = evaluator.series(StyleStatistics.kind)
     names = series.clients
-    series = replace(series, receiver=each_opposite_client(names))
+    series = replace(series, receiver=opposite_clients(names))
     if insufficient_data_reason(evaluator.population, evaluator.federation.classes, series, threat(role)) is not None:
         return None
     images_by_style: dict[str, list[Tensor]] = {

@@ -6,9 +6,9 @@ from torch import Tensor
 from fdgpriv.artifacts.parameters import ClassifierHead
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.models.cpu_io import latents_of
-from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.simulation.head import HeadSimulator
 from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.utils.seeds import generator
 
 CLIENTS = 5  # evaluated at most

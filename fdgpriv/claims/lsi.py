@@ -14,9 +14,9 @@ def _where_trained(rule: ClaimRule) -> ClaimRule:
 
     def decide(case: Case) -> Decision:
         decision = rule(case)
-        if decision.verdict == "undecided" or case.shortfall is None:
+        if decision.verdict == "undecided" or case.training_warning is None:
             return decision
-        return Decision("undecided", case.shortfall, decision.evidence)
+        return Decision("undecided", case.training_warning, decision.evidence)
 
     return decide
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.evaluation.evaluator import Evaluator
-from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.simulation.simulator import ClientImages
 from fdgpriv.simulation.style import StyleSimulator
+from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.utils.seeds import generator
 
 FEDERATIONS = 24  # with the client, and as many without, for training and for evaluation

@@ -182,6 +182,6 @@ def opposite_client(receivers: Sequence[str], place: int) -> str:
     return receivers[(place + len(receivers) // 2) % len(receivers)]
 
 
-def each_halfway(clients: Sequence[str]) -> dict[str, str]:
+def opposite_clients(clients: Sequence[str]) -> dict[str, str]:
     """By client, the client halfway around the list."""
     return {name: opposite_client(clients, place) for place, name in enumerate(clients)}

@@ -19,7 +19,7 @@ from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Diverged, Wire
 from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
-from fdgpriv.simulation.recorded_styles import each_halfway
+from fdgpriv.simulation.recorded_styles import opposite_clients
 from fdgpriv.simulation.simulator import Simulator, client_template
 from fdgpriv.simulation.training import TrainingSimulator
 
@@ -72,7 +72,7 @@ def shared_model_series(
     round, models = last_sent(transcript)
     if round < 1 or len(clients) < 2:
         return None
-    receivers = each_halfway(clients)
+    receivers = opposite_clients(clients)
     personal = getattr(method, "personal", False)
 
     def of_clients(models: Mapping[str, ModelState]) -> dict[str, ModelState]:

@@ -12,7 +12,7 @@ from fdgpriv.defense import Defense
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.simulation.artifact_series import ArtifactSeries
-from fdgpriv.simulation.recorded_styles import RecordedStyles, each_halfway
+from fdgpriv.simulation.recorded_styles import RecordedStyles, opposite_clients
 from fdgpriv.simulation.simulator import ClientImages, Simulator
 from fdgpriv.simulation.style import StyleSimulator
 
@@ -83,7 +83,7 @@ def shared_style_series(
         level="group",
         wire=dict.fromkeys(clients, shared),
         clients=clients,
-        receiver=each_halfway(clients),
+        receiver=opposite_clients(clients),
     )
 
 
