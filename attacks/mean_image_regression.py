@@ -1,4 +1,4 @@
-"""Mean image regression: ridge regression from a client's styles of several rounds to the mean of its images.
+"""Mean image regression: ridge regression from a client's styles of some rounds to the mean of its images.
 
 A style is nearly an average over images, and so is the mean image: of single images it tells little, of their mean more.
 """
@@ -33,7 +33,7 @@ class MeanImageRegression(Attack):
     the labels the mean image moves most.
 
     Attributes:
-        simulations: Simulated clients.
+        simulations: Simulated clients, of which more help more than further rounds do.
         rounds: Rounds of the view that are read, at most: evenly spaced, the last one included.
         penalty: Of the ridge regression of clients, in mean eigenvalues of the kernel matrix. Simulated clients share
             images, so that the error on clients left out would choose too small a one; of single images it chooses.
@@ -46,13 +46,13 @@ class MeanImageRegression(Attack):
     learned = True
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {"simulations": 60, "rounds": 1},
-        "thorough": {"simulations": 1200, "rounds": 8},
+        "quick": {"simulations": 60},
+        "thorough": {"simulations": 2400, "rounds": 2},
     }
 
-    simulations: Annotated[int, Field(ge=6)] = 300
-    rounds: PositiveInt = 4
-    penalty: PositiveFloat = 0.3
+    simulations: Annotated[int, Field(ge=6)] = 1200
+    rounds: PositiveInt = 1
+    penalty: PositiveFloat = 1.0
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
         views = [spaced(adversary.view(observation), self.rounds) for observation in observations]

@@ -1,0 +1,263 @@
+"""Class mean regression: draws a client's mean image from what its training tells of labels and of the first layer's inputs.
+
+The mean of a client's images differs from that of its domain by its labels, of which the last layer tells, and by what
+its images of each class look like, of which BatchNorm's first statistics tell: they are averages over all pixels of
+functions of the images.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.adversary import Adversary, Observation
+from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.artifacts.parameters import BatchNormStatistics, ClassifierHead, ModelState, ModelUpdate
+from fdgpriv.attack import Attack, GroupSizes
+from fdgpriv.data.dataset import Domain
+from fdgpriv.targets.bn_statistics import StatisticsSimulator
+from fdgpriv.targets.simulator import Simulator
+from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.tasks.average_look import AverageLook
+from fdgpriv.utils.fields import PositiveFloat, TwoOrMore
+
+from ._batchnorm import batches_seen, bn_layers, layer_inputs, revealed
+from ._simulation import Vectors, probe, received_models, simulated_by_domain
+from .label_histogram import LabelHistogram
+
+_SURELY = 2.0  # times the mean square that is expected, beyond which statistics are taken for noise in part
+_TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class ClassMeanRegression(Attack):
+    """The domain's mean image, moved by the inferred label shares and by the first BatchNorm layer's statistics.
+
+    Labels are those that `label_histogram` infers, the domain is told by a discriminant from the same simulated
+    artifacts. What the other clients' statistics of the round differ from those of public images by more than their
+    images let them is noise of training. A head tells of labels alone, and so does an artifact that no others are seen
+    beside.
+
+    Attributes:
+        penalty: Of the regression on statistics, in squared lengths of an image's statistics with their noise.
+        expensive_simulations, last_layer_simulations: As of `label_histogram`, with which they are shared.
+    """
+
+    reads = (ModelState, ModelUpdate, ClassifierHead, BatchNormStatistics)
+    task = AverageLook()
+    threats = ("server",)
+    group_sizes: ClassVar[GroupSizes | None] = (1, None)
+    learned = True
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "quick": {"expensive_simulations": 6, "last_layer_simulations": 9},
+        "thorough": {"expensive_simulations": 80, "last_layer_simulations": 60},
+    }
+
+    penalty: PositiveFloat = 4.0
+    expensive_simulations: TwoOrMore = 32
+    last_layer_simulations: TwoOrMore = 24
+
+    def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
+        labels = LabelHistogram(
+            expensive_simulations=self.expensive_simulations, last_layer_simulations=self.last_layer_simulations
+        )
+        shares = labels.infer(adversary, observations, rng)
+        received = received_models(observations)
+        simulated, domains = simulated_by_domain(adversary, self.expensive_simulations, received)
+        n_images = torch.tensor([observation.n_images for observation in observations])
+        weights = probe(simulated, domains, adversary.vectors(observations), n_images, len(adversary.held)).exp()
+        predicted = []
+        for observation, of_observation, weight in zip(observations, shares, weights, strict=True):
+            reader = _Reader(adversary, observation.received_model, (simulated, domains), self.penalty)
+            predicted.append(reader.mean_image(observation, of_observation, weight))
+        return torch.stack(predicted).view(-1, *adversary.public_images[0].shape[1:]).clamp(0, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Reader:
+    """Draws the mean images behind artifacts of clients that received one model.
+
+    Attributes:
+        adversary: What it has.
+        received_model: That they received.
+        simulated: Simulated artifacts and the domain (S,) of each.
+        penalty: As of the attack.
+    """
+
+    adversary: Adversary
+    received_model: Any
+    simulated: tuple[Vectors, Tensor]
+    penalty: float
+
+    def mean_image(self, observation: Observation, shares: Tensor, weights: Tensor) -> Tensor:
+        """(P,): the expected mean image, given label shares (K,) and the probabilities (D,) of the domains."""
+        domain = int(weights.argmax())
+        by_domain = [self._class_means(own) for own in self.adversary.held]
+        drawn = torch.stack([class_means.of_labels(shares) for class_means in by_domain])
+        predicted: Tensor = weights @ drawn
+        statistics = self.statistics(observation.artifact)
+        noise = None if statistics is None else self._noise(observation, domain, by_domain[domain])
+        if statistics is not None and noise is not None:
+            n = observation.n_images
+            moved = by_domain[domain].of_statistics(statistics, shares, n, noise, self.penalty)
+            predicted = predicted + weights[domain] * moved
+        return predicted
+
+    def statistics(self, artifact: Artifact) -> Tensor | None:
+        """(2C,): mean and mean square of the first BatchNorm layer's inputs over a client's batches; None if not revealed."""
+        network = self._network
+        if network is None:
+            return None
+        simulator = self.adversary.simulator(Simulator)  # type: ignore[type-abstract]
+        if isinstance(simulator, TrainingSimulator):
+            before = self.received_model.state
+            after = simulator.after(artifact, self.received_model).state
+            moments = revealed(network, after, before, batches_seen(after, before))
+        else:
+            moments = revealed(network, artifact.tensors(), None, 0)
+        found = moments.get(next(iter(bn_layers(network))))
+        return None if found is None else mean_squares(*found)
+
+    def _noise(self, observation: Observation, domain: int, class_means: "ClassMeans") -> Tensor | None:
+        """(2C,): variance of statistics that the images do not explain, by the other clients of the domain; None without."""
+        seen = self.adversary.view(observation)[-1]
+        names = [name for name in seen.others if seen.received_models.get(name) is self.received_model]
+        rows = []
+        for name in names:
+            key = (_Reader, seen.number, name)
+            found = self.adversary.cache.get(key, partial(self._of_other, seen.others[name]))
+            if found is not None and found[1] == domain:
+                rows.append(found[0])
+        if not rows or class_means.statistics is None:
+            return None
+        level, spread = class_means.statistics[0], class_means.spread
+        away = (torch.stack(rows) - level).square().mean(0)
+        return (away - spread.square() / max(1, self.adversary.typical)).clamp_min(0)
+
+    def _of_other(self, artifact: Artifact) -> tuple[Tensor, int] | None:
+        """Statistics (2C,) and domain of another client."""
+        statistics = self.statistics(artifact)
+        if statistics is None:
+            return None
+        artifacts, domains = self.simulated
+        vector = self.adversary.vector(artifact, self.received_model)[None]
+        n_images = torch.tensor([self.adversary.typical])
+        return statistics, int(probe(artifacts, domains, vector, n_images, len(self.adversary.held)).argmax())
+
+    @property
+    def _network(self) -> nn.Module | None:
+        """The received model in evaluation mode, where it has a BatchNorm layer whose statistics artifacts can tell."""
+        found: nn.Module | None = self.adversary.cache.get(("first layer", self.received_model), self._loaded)
+        return found
+
+    def _loaded(self) -> nn.Module | None:
+        simulator = self.adversary.simulator(Simulator)  # type: ignore[type-abstract]
+        if not isinstance(simulator, TrainingSimulator | StatisticsSimulator):
+            return None
+        network = simulator.network().eval()
+        self.received_model.load_into(network)
+        return network if bn_layers(network) else None
+
+    def _class_means(self, domain: Domain) -> "ClassMeans":
+        network, classes = self._network, self.adversary.classes
+
+        def computed() -> ClassMeans:
+            statistics = None if network is None else first_statistics(network, domain.images)
+            return ClassMeans.of(domain.images.flatten(1), domain.labels, statistics, classes)
+
+        found: ClassMeans = self.adversary.cache.get((ClassMeans, self.received_model, domain.name), computed)
+        return found
+
+
+def mean_squares(mean: Tensor, variance: Tensor) -> Tensor:
+    """Means and mean squares (..., 2C) of means and variances (..., C)."""
+    return torch.cat([mean, variance + mean.square()], dim=-1).nan_to_num(0.0, 0.0, 0.0)
+
+
+@torch.no_grad()
+def first_statistics(network: nn.Module, images: Tensor) -> Tensor:
+    """(N, 2C): by image (N, 3, H, W), means and mean squares over the pixels of the first BatchNorm layer's inputs."""
+    inputs = layer_inputs(network, next(iter(bn_layers(network).values())), images).flatten(2)
+    variance, mean = torch.var_mean(inputs, dim=2, correction=0)
+    return mean_squares(mean, variance)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassMeans:
+    """How the mean of some images of a domain follows from their label shares and the mean of their statistics.
+
+    Attributes:
+        shares: (K,) of each class among the adversary's images.
+        images: Their mean (P,), and of each class its difference from it (K, P).
+        statistics: The same of their statistics (F,) and (K, F); None where none are read.
+        spread: (F,) standard deviation of the images' statistics.
+        rest: The images (N, P) and their statistics (N, F), less the means of their classes.
+    """
+
+    shares: Tensor
+    images: tuple[Tensor, Tensor]
+    statistics: tuple[Tensor, Tensor] | None
+    spread: Tensor
+    rest: tuple[Tensor, Tensor]
+
+    @classmethod
+    def of(cls, images: Tensor, labels: Tensor, statistics: Tensor | None, classes: int) -> Self:
+        """From images (N, P), their labels (N,), and their statistics (N, F) or None."""
+        counts = labels.bincount(minlength=classes).float()
+        center, by_class = shrunk_means(images, labels, counts)
+        rest = images - center - by_class[labels]
+        if statistics is None:
+            return cls(counts / len(labels), (center, by_class), None, torch.empty(0), (rest, torch.empty(0)))
+        level, level_by_class = shrunk_means(statistics, labels, counts)
+        away = statistics - level - level_by_class[labels]
+        spread = statistics.std(0) + _TINY
+        return cls(counts / len(labels), (center, by_class), (level, level_by_class), spread, (rest, away))
+
+    def of_labels(self, shares: Tensor) -> Tensor:
+        """(P,): the mean of images with these label shares (K,)."""
+        center, by_class = self.images
+        return center + (shares - self.shares) @ by_class
+
+    def of_statistics(self, statistics: Tensor, shares: Tensor, n: int, noise: Tensor, penalty: float) -> Tensor:
+        """(P,): what statistics tell of the mean of n images beyond its labels, by ridge regression.
+
+        Statistics that are further from what is expected than chance allows count less.
+
+        Args:
+            statistics: (F,) the mean over the images, with noise.
+            shares: (K,) of their labels.
+            n: Number of the images.
+            noise: (F,) variance of the noise.
+            penalty: In mean squared lengths of an image's statistics, classes and noise included.
+        """
+        assert self.statistics is not None
+        level, by_class = self.statistics
+        unit = (self.spread.square() + n * noise).sqrt()
+        away = (statistics - level - (shares - self.shares) @ by_class) / unit
+        away = away * min(1.0, _SURELY / max(_TINY, n * float(away.square().mean()))) ** 0.5
+        images, inputs = self.rest[0], (self.rest[1] / unit).double()
+        ridge = penalty * len(away) * torch.eye(len(inputs), dtype=inputs.dtype)
+        weights: Tensor = torch.linalg.solve(inputs @ inputs.T + ridge, inputs @ away.double()).float()
+        return weights @ images
+
+
+def shrunk_means(rows: Tensor, labels: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean (F,) of rows (N, F), and by class (K, F) the difference of its mean, shrunk by what is chance in it.
+
+    The variance between classes is that of their means, less what the variance within classes lets these differ by.
+    """
+    center = rows.mean(0)
+    sums = torch.zeros(len(counts), rows.shape[1]).index_add_(0, labels, rows - center)
+    apart = sums / counts.clamp_min(1)[:, None]
+    freedom = max(1, len(rows) - int(counts.count_nonzero()))
+    within = float((rows - center - apart[labels]).square().sum()) / freedom / rows.shape[1]
+    present = counts > 0
+    chance = within / counts[present]
+    between = max(0.0, float((apart[present].square().mean(1) - chance).mean()))
+    shrunk = torch.zeros_like(apart)
+    shrunk[present] = apart[present] * (between / (between + chance).clamp_min(_TINY))[:, None]
+    return center, shrunk
