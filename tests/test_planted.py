@@ -140,22 +140,31 @@ def test_single_images_are_planted_and_then_the_artifacts_that_leak_most() -> No
 
 
 @pytest.mark.parametrize(
-    ("powers", "asked", "share"), [([0.9, 1.0], 1, 0.9), ([0.3, 0.85], 2, 0.85), ([0.6, 0.2], 2, 0.6)]
+    ("powers", "evaluations", "share"),
+    [
+        ([0.97], 1, 0.97),
+        ([0.9, 0.92], 2, 0.92),  # not clearly found with one artifact per client
+        ([0.3, 0.6, 0.96], 3, 0.96),
+        ([0.3, 0.6, 0.1, 0.85], 4, 0.85),
+        ([0.3, 0.6, 0.1, 0.2], 4, 0.6),
+    ],
 )
-def test_another_size_is_planted_only_where_the_first_is_not_found(
-    powers: list[float], asked: int, share: float, monkeypatch: pytest.MonkeyPatch
+def test_more_artifacts_and_another_size_only_where_needed(
+    powers: list[float], evaluations: int, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tried: list[int] = []
+    evaluated: list[tuple[int, int]] = []
 
-    def power_of(trials: Any, adversaries: Any, one: Any, scopes: Any, few: int, *more: Any) -> dict[str, float]:
-        tried.append(few)
-        return {"client": powers[len(tried) - 1]}
+    def power_of(
+        trials: Any, adversaries: Any, one: Any, scopes: Any, n: int, each: int, *more: Any
+    ) -> dict[str, float]:
+        evaluated.append((n, each))
+        return {"client": powers[len(evaluated) - 1]}
 
     monkeypatch.setattr(planting, "_power", power_of)
     one = entry({1: scores(2.0), 5: scores(3.0), None: scores(0.0)})
     nothing: Any = None
     assert planted_power(nothing, nothing, one, ["client"], generator(0)) == {"client": share}
-    assert tried == [1, 5][:asked]
+    assert evaluated == [(1, 1), (1, 6), (5, 1), (5, 6)][:evaluations]
 
 
 def test_units_are_clients() -> None:
@@ -185,7 +194,7 @@ def test_a_planted_trial_asks_for_the_secret_of_few_images(evaluator: Evaluator,
     """In the client's whole artifact; where single images are shared, in another client's of the domain."""
     (one,) = evaluator.style_adversaries(threat("server"), (1, None))
     whole = {trial.client: trial for trial in one.trials if trial.size is None}
-    planted_trials = {weight: planting._planted(one, size, 1, weight, 3) for weight in WEIGHTS}
+    planted_trials = {weight: planting._planted(one, size, 1, weight, 6, 3) for weight in WEIGHTS}
     place: Counter[tuple[str, float]] = Counter()
     for weight, trial in ((weight, trial) for weight, found in planted_trials.items() for trial in found.trials):
         leak = [t for t in one.trials if t.client == trial.client and t.size == 1][place[trial.client, weight]]
@@ -228,7 +237,7 @@ def test_who_learns_practises_on_artifacts_with_the_same_leak(evaluator: Evaluat
     domain, own = one.adversary.held[0], one.adversary
     plant = Plant(0.0, own.typical, False, own.seed)
     found = [
-        planting._learning(planting._planted(one, None, 1, weight, 3), 1, replace(plant, weight=weight))
+        planting._learning(planting._planted(one, None, 1, weight, 6, 3), 1, replace(plant, weight=weight))
         for weight in weights
     ]
 

@@ -132,7 +132,7 @@ def test_a_control_is_another_client_in_every_round(thrice: Fitted) -> None:
 
 def test_a_planted_leak_is_mixed_into_every_round(thrice: Fitted) -> None:
     (asked,) = views(thrice, "style_statistics")
-    planted = _planted(asked, None, 1, 0.4, 1)
+    planted = _planted(asked, None, 1, 0.4, 6, 1)
     whole = {trial.client: trial.by_role["attack"][0].observation for trial in asked.trials if trial.size is None}
     singles = [trial.by_role["attack"][0].observation for trial in asked.trials if trial.size == 1]
     assert planted.trials

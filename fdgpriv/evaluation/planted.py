@@ -31,7 +31,8 @@ from fdgpriv.view import Deferred
 
 WEIGHTS = (0.0, 0.15, 0.4, 1.0)
 FEW_WEIGHTS = (0.0, 0.4, 1.0)  # where evaluating an artifact is expensive, or learning anew is
-ARTIFACTS_PER_CLIENT = 6
+PLANTED_PER_CLIENT = (1, 6)  # the second number where with the first the leak is not clearly found
+CLEARLY_FOUND = 0.95  # of the draws; more artifacts per client only lower the variance of their mean
 _CLEAR_LEAD = 1.5  # relevant effects
 _CERTAIN_P = 0.8 * LEVEL  # Simes' p of a leak is at most that, whatever resampling adds
 _ALTERNATIVES, _FEW_ALTERNATIVES = 3, 1  # artifacts per control: fewer where images are drawn from expensive ones
@@ -74,7 +75,11 @@ def planted_power(
     power_by_scope: dict[str, float] = {}
     cache = Cache[list[ScoresByTask]]() if evaluated is None else evaluated
     for n_images in _leaking_sizes(scores, scopes):
-        power_at_size = _power(trials, adversaries, scores, scopes, n_images, rng, cache)
+        power_at_size: dict[str, float] = {}
+        for per_client in PLANTED_PER_CLIENT:
+            power_at_size = _power(trials, adversaries, scores, scopes, n_images, per_client, rng, cache)
+            if all(power_at_size.get(scope, 0.0) >= CLEARLY_FOUND for scope in scopes):
+                break
         for scope, share in power_at_size.items():
             power_by_scope[scope] = max(power_by_scope.get(scope, 0.0), share)
         if all(power_by_scope.get(scope, 0.0) >= POWER for scope in scopes):
@@ -88,10 +93,11 @@ def _power(
     scores: AttackScores,
     scopes: Sequence[str],
     n_images: int,
+    per_client: int,
     rng: torch.Generator,
     evaluated: Cache[list[ScoresByTask]],
 ) -> dict[str, float]:
-    """The same where the planted artifacts are of `n_images` images."""
+    """The same for planted artifacts of `n_images` images, at most `per_client` of them for each client."""
     adversary, learned = adversaries[0].adversary, trials.attack.learned
     are_few = adversary.expensive and trials.attack.task.draws_images
     alternatives = _FEW_ALTERNATIVES if are_few else _ALTERNATIVES
@@ -100,7 +106,8 @@ def _power(
 
     def evaluate(weight: float) -> list[ScoresByTask]:
         planted = [
-            _planted(adversary_trials, scores.size, n_images, weight, alternatives) for adversary_trials in adversaries
+            _planted(adversary_trials, scores.size, n_images, weight, per_client, alternatives)
+            for adversary_trials in adversaries
         ]
         if learned:
             planted = [_learning(trials_of, n_images, replace(plant, weight=weight)) for trials_of in planted]
@@ -108,7 +115,7 @@ def _power(
         return list(evaluate_tasks(trials.attack, planted, (), rng)[0].values()) if planted else []
 
     def scored(weight: float) -> list[TrialScores]:
-        by_task = evaluated.get((n_images, weight), lambda: evaluate(weight))
+        by_task = evaluated.get((n_images, per_client, weight), lambda: evaluate(weight))
         return [of_tasks[scores.task] for of_tasks in by_task if scores.task in of_tasks]
 
     seed = trials.evaluator.seed
@@ -174,9 +181,23 @@ def _power_at_relevant_lead(attack: AttackScores, scope: str, by_weight: Sequenc
 
 
 def _planted(
-    adversary_trials: AdversaryTrials, size: int | None, n_images: int, weight: float, alternatives: int
+    adversary_trials: AdversaryTrials,
+    size: int | None,
+    n_images: int,
+    weight: float,
+    per_client: int,
+    alternatives: int,
 ) -> AdversaryTrials:
-    """The trials with planted leaks of artifacts of `n_images` images, at this weight, with so many of each control."""
+    """The trials with planted leaks of artifacts of `n_images` images, at this weight.
+
+    Args:
+        adversary_trials: The trials that were evaluated.
+        size: Number of images of the artifacts that the leaks are planted in; None for whole clients'.
+        n_images: As of `_power`.
+        weight: Of the planted artifact in the mixture, in [0, 1].
+        per_client: Planted artifacts of each client, at most.
+        alternatives: Artifacts of each control, at most.
+    """
     bases = _bases(adversary_trials.trials, size)
     by_client: dict[str, list[Trial]] = {}
     for trial in adversary_trials.trials:
@@ -185,7 +206,7 @@ def _planted(
     trials = [
         _mixed_trial(trial, bases[client], weight, alternatives)
         for client, of_client in by_client.items()
-        for trial in of_client[:ARTIFACTS_PER_CLIENT]
+        for trial in of_client[:per_client]
     ]
     calibration_bases = {trial.client: trial.scored for trial in adversary_trials.calibration if trial.size == size}
     if size == 1:
