@@ -18,9 +18,9 @@ from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import BatchNormStatistics, ClassifierHead, ModelState, ModelUpdate
 from fdgpriv.attack import Attack, GroupSizes
 from fdgpriv.data.dataset import Domain
-from fdgpriv.targets.bn_statistics import StatisticsSimulator
-from fdgpriv.targets.simulator import Simulator
-from fdgpriv.targets.training import TrainingSimulator
+from fdgpriv.simulation.bn_statistics import StatisticsSimulator
+from fdgpriv.simulation.simulator import Simulator
+from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.tasks.average_look import AverageLook
 from fdgpriv.utils.fields import PositiveFloat, TwoOrMore
 
