@@ -117,7 +117,7 @@ class _Calibration(NamedTuple):
 
 def _simulated(adversary: Adversary, seen: SeenRound, turn: int, model: ModelState) -> tuple[Tensor, Tensor]:
     """Growth (K,) and label shares (K,) of a client that is simulated in this round, and received this model."""
-    rng, domain = generator(adversary.seed, 61, seen.number, turn), adversary.held[turn % len(adversary.held)]
+    rng, domain = generator(adversary.seed, 61, seen.number, turn), adversary.domains[turn % len(adversary.domains)]
     index = skewed(domain, adversary.classes, adversary.typical, ALPHAS[turn % len(ALPHAS)], rng)
     made = adversary.simulate(domain.images, domain.labels, index, rng, model, simulator=seen.simulator)
     return _growth(seen.simulator, made, model), domain.labels[index].bincount(minlength=adversary.classes) / len(index)

@@ -227,7 +227,7 @@ def _parts(adversary: Adversary, clients: int, turn: int) -> Iterator[Tensor]:
         clients: Number of clients of the run.
         turn: Number of the shadow federation.
     """
-    domains = adversary.held
+    domains = adversary.domains
     pair, second = divmod(turn, 2)
     rng = generator(adversary.seed, 19, pair)
     share = min(_HELD, _COST * clients * adversary.typical / sum(len(domain) for domain in domains))

@@ -179,7 +179,7 @@ def frames(
     domain held, and for the other looks to practise on, at most `looks` of them.
     """
     domains = adversary.practice
-    if n == 1 or not adversary.jointly:
+    if n == 1 or not adversary.uses_batch_statistics:
         return [
             Frame(
                 adversary,
@@ -190,7 +190,7 @@ def frames(
         ]
     return [
         Frame(adversary, received_model, d.images, single_image_styles(adversary, d.images, received_model, d.images))
-        for d in domains[: None if looks is None else len(adversary.held) + looks]
+        for d in domains[: None if looks is None else len(adversary.domains) + looks]
     ]
 
 
@@ -252,7 +252,7 @@ def simulated(
             for artifact, (d, i, _) in zip(artifacts, parties, strict=True)
         ]
 
-    every = [tuple(range(count))] if adversary.joint else [(turn,) for turn in range(count)]
+    every = [tuple(range(count))] if adversary.needs_all_clients else [(turn,) for turn in range(count)]
     learned = [adversary.cache.get((simulated, size, turns, alphas, received), partial(made, turns)) for turns in every]
     return [client for clients in learned for client in clients]
 

@@ -69,7 +69,7 @@ class Amplitude(Attack):
         amplitudes = torch.fft.fft2(images).abs()
         roots = amplitudes.sqrt().flatten(1)
         predictions = [
-            self._reconstruction(_amplitude(one) / adversary.kept(one.n_images, _flat), images, roots, rng)
+            self._reconstruction(_amplitude(one) / adversary.surviving_share(one.n_images, _flat), images, roots, rng)
             for one in observations
         ]
         return Predictions(

@@ -69,7 +69,7 @@ class ClassMeanRegression(Attack):
         received = received_models(observations)
         simulated, domains = simulated_by_domain(adversary, self.expensive_simulations, received)
         n_images = torch.tensor([observation.n_images for observation in observations])
-        weights = probe(simulated, domains, adversary.vectors(observations), n_images, len(adversary.held)).exp()
+        weights = probe(simulated, domains, adversary.vectors(observations), n_images, len(adversary.domains)).exp()
         predicted = []
         for observation, of_observation, weight in zip(observations, shares, weights, strict=True):
             reader = _Reader(adversary, observation.received_model, (simulated, domains), self.penalty)
@@ -96,7 +96,7 @@ class _Reader:
     def mean_image(self, observation: Observation, shares: Tensor, weights: Tensor) -> Tensor:
         """(P,): the expected mean image, given label shares (K,) and the probabilities (D,) of the domains."""
         domain = int(weights.argmax())
-        by_domain = [self._class_means(own) for own in self.adversary.held]
+        by_domain = [self._class_means(own) for own in self.adversary.domains]
         drawn = torch.stack([class_means.of_labels(shares) for class_means in by_domain])
         predicted: Tensor = weights @ drawn
         statistics = self.statistics(observation.artifact)
@@ -146,7 +146,7 @@ class _Reader:
         artifacts, domains = self.simulated
         vector = self.adversary.vector(artifact, self.received_model)[None]
         n_images = torch.tensor([self.adversary.typical])
-        return statistics, int(probe(artifacts, domains, vector, n_images, len(self.adversary.held)).argmax())
+        return statistics, int(probe(artifacts, domains, vector, n_images, len(self.adversary.domains)).argmax())
 
     @property
     def _network(self) -> nn.Module | None:

@@ -82,7 +82,7 @@ class DomainInference(Attack):
 def accuracies_by_domain(adversary: Adversary, simulator: ValidationSimulator) -> tuple[Vectors, Tensor]:
     """Accuracies of clients of every size, each of which holds out random public images of a domain; the domains (M,)."""
     correct = adversary.cache.get(
-        accuracies_by_domain, lambda: [simulator.correct(domain.images, domain.labels) for domain in adversary.held]
+        accuracies_by_domain, lambda: [simulator.correct(domain.images, domain.labels) for domain in adversary.domains]
     )
     rng, rows, sizes, domains = generator(adversary.seed, 64), [], [], []
     for size in adversary.sizes:

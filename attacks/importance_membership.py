@@ -63,7 +63,7 @@ class ImportanceMembership(Attack):
         self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator
     ) -> list[Prediction]:
         simulator = adversary.simulator(ImportanceSimulator)
-        some = [d.images[torch.randperm(len(d), generator=rng)[: self.public]] for d in adversary.held if len(d)]
+        some = [d.images[torch.randperm(len(d), generator=rng)[: self.public]] for d in adversary.domains if len(d)]
         alike: dict[Hashable, list[int]] = {}
         for i, observation in enumerate(observations):  # group the observations of the same importances
             alike.setdefault(identity(observation.sent), []).append(i)
@@ -83,7 +83,7 @@ class ImportanceMembership(Attack):
             else:
                 gradients = dict.fromkeys(sizes, _gradients(of_model, some, images, None))
             for n, (public, candidates) in gradients.items():
-                cut = adversary.kept(n, simulator.last, received_model) < _WHOLE
+                cut = adversary.surviving_share(n, simulator.last, received_model) < _WHOLE
                 simulated = Simulated(simulator, public, n, self.draws, rng, cut)
                 found[n] = simulated.log_ratio(own, candidates)
             for i, observation in zip(places, group, strict=True):

@@ -116,7 +116,7 @@ class LabelHistogram(Attack):
         sizes = torch.tensor([size for _, size in clients])
         image_of = torch.stack([c.members[0] for c, _ in clients])  # used of single images only
         look_of = torch.tensor([c.domain for c, _ in clients])
-        if not adversary.expensive and not adversary.joint and 1 in sizes_used:
+        if not adversary.expensive and not adversary.needs_all_clients and 1 in sizes_used:
             own = simulate(adversary, 1)
             single = own.sizes == 1
             labels = torch.nn.functional.one_hot(own.labels, adversary.classes).float()

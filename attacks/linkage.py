@@ -102,7 +102,7 @@ class Linkage(Attack):
         last = InRound(adversary.simulator(Simulator), received_model)  # type: ignore[type-abstract]
         rng, rows, domains = generator(adversary.seed, 45), list[list[Tensor]](), list[int]()
         for turn in range(self.expensive_simulations if adversary.expensive else self.simulations):
-            for d, domain in enumerate(adversary.held):
+            for d, domain in enumerate(adversary.domains):
                 size = adversary.sizes[turn % len(adversary.sizes)]
                 index = torch.randint(len(domain), (size,), generator=rng)  # as varied as clients of many images
                 rows.append(

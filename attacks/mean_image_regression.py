@@ -78,26 +78,28 @@ class MeanImageRegression(Attack):
     def _simulated(self, adversary: Adversary, size: int, view: Sequence[SeenRound]) -> "WithinDomains":
         rows, means, domains = [], [], []
         for turn, (d, index) in enumerate(self._clients(adversary, size)):
-            domain, rng = adversary.held[d], generator(adversary.seed, 62, size, turn)
+            domain, rng = adversary.domains[d], generator(adversary.seed, 62, size, turn)
             artifacts = [
                 adversary.simulate(domain.images, domain.labels, index, rng, simulator=seen.simulator) for seen in view
             ]
             rows.append(torch.cat([s.simulator.vector(a, None) for s, a in zip(view, artifacts, strict=True)]))
             means.append(domain.images[index].mean(0).flatten())
             domains.append(d)
-        centers = torch.stack([domain.images.mean(0).flatten() for domain in adversary.held])
+        centers = torch.stack([domain.images.mean(0).flatten() for domain in adversary.domains])
         penalty = None if size == 1 else self.penalty
         return WithinDomains.of(torch.stack(rows), torch.stack(means), torch.tensor(domains), centers, penalty)
 
     def _clients(self, adversary: Adversary, size: int) -> list[tuple[int, Tensor]]:
         """The domain and the images (m,) of each simulated client; each image of a domain by itself where `size` is 1."""
         if size == 1:
-            return [(d, index[None]) for d, domain in enumerate(adversary.held) for index in torch.arange(len(domain))]
+            return [
+                (d, index[None]) for d, domain in enumerate(adversary.domains) for index in torch.arange(len(domain))
+            ]
         clients = []
         for turn in range(self.simulations):
-            rng, d = generator(adversary.seed, 61, size, turn), turn % len(adversary.held)
-            alpha = ALPHAS[turn // len(adversary.held) % len(ALPHAS)]
-            clients.append((d, skewed(adversary.held[d], adversary.classes, size, alpha, rng)))
+            rng, d = generator(adversary.seed, 61, size, turn), turn % len(adversary.domains)
+            alpha = ALPHAS[turn // len(adversary.domains) % len(ALPHAS)]
+            clients.append((d, skewed(adversary.domains[d], adversary.classes, size, alpha, rng)))
         return clients
 
 

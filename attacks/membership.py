@@ -114,7 +114,7 @@ class _Inference:
 
     def __post_init__(self) -> None:
         self.simulator = self.adversary.simulator(TrainingSimulator)
-        self.shadows = Shadows(self.simulator, self.adversary.held, self.rng)
+        self.shadows = Shadows(self.simulator, self.adversary.domains, self.rng)
         self.halves: dict[object, tuple[Tensor, Tensor]] = {}
         order = torch.randperm(len(self.shadows.labels), generator=generator(self.adversary.seed, 56))
         self.public = order[:_PUBLIC]

@@ -59,7 +59,9 @@ class StyleInversion(Attack):
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
         simulator = adversary.simulator(StyleSimulator, Capability.KNOWS_ENCODER)
-        separate = torch.tensor([observation.n_images == 1 or not adversary.jointly for observation in observations])
+        separate = torch.tensor(
+            [observation.n_images == 1 or not adversary.uses_batch_statistics for observation in observations]
+        )
         drawn = torch.empty(len(observations), 3, adversary.image_size, adversary.image_size)
         for mine, among in ((separate, None), (~separate, adversary.public_images[0])):
             if mine.any():

@@ -27,7 +27,7 @@ from fdgpriv.view import Deferred, Earlier, RecordedRound, SeenRound, ViewUse
 Prediction = Tensor
 
 
-_KEPT_OF = 12  # artifacts that are simulated to learn how much of one the defense leaves
+SURVIVING_SAMPLES = 12  # artifacts that are simulated to learn how much of one the defense leaves
 _SURELY = 2.0  # times the squared length that shares of few images have by chance, up to which it may be chance
 LOOKS = (12, 100)  # other looks to practise on, and images in each
 _ONE_DOMAIN = (Auxiliary.OWN_DOMAIN, Auxiliary.OTHER_DOMAIN)
@@ -124,7 +124,7 @@ class Adversary:
         return self._auxiliary
 
     @property
-    def held(self) -> tuple[Domain, ...]:
+    def domains(self) -> tuple[Domain, ...]:
         """The auxiliary images by domain.
 
         Raises:
@@ -148,9 +148,9 @@ class Adversary:
         An adversary that has none of its targets' domains adds images of its own in other looks.
         """
         if not self.expects_other_looks:
-            return self.held
+            return self.domains
         return self.look_cache.get(
-            self.looks, lambda: (*self.held, *_in_other_looks(self.public_images, self.seed, *self.looks))
+            self.looks, lambda: (*self.domains, *_in_other_looks(self.public_images, self.seed, *self.looks))
         )
 
     def with_looks(self, count: int, in_each: int) -> "Adversary":
@@ -163,7 +163,7 @@ class Adversary:
     @property
     def public_images(self) -> tuple[Tensor, Tensor]:
         """All auxiliary images (N, 3, H, W), domain after domain, and their labels (N,)."""
-        found: tuple[Tensor, Tensor] = self.cache.get("public images", lambda: _joined(self.held))
+        found: tuple[Tensor, Tensor] = self.cache.get("public images", lambda: _joined(self.domains))
         return found
 
     @property
@@ -174,18 +174,18 @@ class Adversary:
 
     def images_of(self, domain: str | None) -> Tensor:
         """Its images (N, 3, H, W) of this domain; all where it has none of it."""
-        return next((own.images for own in self.held if own.name == domain), self.public_images[0])
+        return next((own.images for own in self.domains if own.name == domain), self.public_images[0])
 
     @property
     def public_shares(self) -> Tensor:
         """(K,): the share of each class among all its images, those held back for calibration included."""
-        return self._shares((*self.held, *self.held_back))
+        return self._shares((*self.domains, *self.held_back))
 
     @property
     def shares_by_domain(self) -> dict[str, Tensor]:
         """The same (K,) among its images of each domain."""
-        every = (*self.held, *self.held_back)
-        return {held.name: self._shares([one for one in every if one.name == held.name]) for held in self.held}
+        every = (*self.domains, *self.held_back)
+        return {held.name: self._shares([one for one in every if one.name == held.name]) for held in self.domains}
 
     @property
     def hedged_shares(self) -> Tensor:
@@ -197,7 +197,7 @@ class Adversary:
         """
         equal = torch.full((self.classes,), 1 / self.classes)
         apart = self.public_shares - equal
-        chance = (1 - 1 / self.classes) / sum(len(domain) for domain in (*self.held, *self.held_back))
+        chance = (1 - 1 / self.classes) / sum(len(domain) for domain in (*self.domains, *self.held_back))
         sure = 1 - _SURELY * chance / max(float(apart.square().sum()), chance)
         return equal + max(0.0, sure) * apart / 2
 
@@ -305,7 +305,9 @@ class Adversary:
         defense = getattr(self._simulator, "defense", None)
         return defense is not None and defense.alters(self._simulator.kind)
 
-    def kept(self, n: int, vector: Callable[[Artifact], Tensor], received_model: ModelState | None = None) -> float:
+    def surviving_share(
+        self, n: int, vector: Callable[[Artifact], Tensor], received_model: ModelState | None = None
+    ) -> float:
         """The share of an artifact's length that the defense leaves it, for attacks that model undefended artifacts.
 
         The mean over artifacts of `n` public images, simulated with and without the defense, of the length along the
@@ -316,16 +318,18 @@ class Adversary:
             vector: What the attack reads of an artifact, (D,).
             received_model: As of `simulate`.
         """
-        key = ("kept", n, vector, received_model)
-        found: float = self.cache.get(key, lambda: self._kept(n, vector, received_model))
+        key = ("surviving share", n, vector, received_model)
+        found: float = self.cache.get(key, lambda: self._surviving_share(n, vector, received_model))
         return found
 
-    def _kept(self, n: int, vector: Callable[[Artifact], Tensor], received_model: ModelState | None) -> float:
+    def _surviving_share(
+        self, n: int, vector: Callable[[Artifact], Tensor], received_model: ModelState | None
+    ) -> float:
         if not self.defended:
             return 1.0
         shares = []
-        for turn in range(_KEPT_OF):
-            domain, rng = self.held[turn % len(self.held)], generator(self.seed, 58, turn)
+        for turn in range(SURVIVING_SAMPLES):
+            domain, rng = self.domains[turn % len(self.domains)], generator(self.seed, 58, turn)
             index = torch.randperm(len(domain), generator=rng)[:n]
             held = ClientImages(domain.images, domain.labels, received_model)
             left, whole = (
@@ -338,9 +342,9 @@ class Adversary:
         return max(sum(shares) / len(shares), 1e-6)
 
     @property
-    def joint(self) -> bool:
+    def needs_all_clients(self) -> bool:
         """Whether the artifacts of several clients can only be made jointly."""
-        return self._simulator.joint
+        return self._simulator.needs_all_clients
 
     def simulate_jointly(
         self, parties: Sequence[tuple[Domain, Tensor]], rng: torch.Generator, received_model: ModelState | None = None
@@ -355,9 +359,9 @@ class Adversary:
         return self._simulator.simulate_jointly(held, rng)
 
     @property
-    def jointly(self) -> bool:
+    def uses_batch_statistics(self) -> bool:
         """Whether artifacts are styles, and an image's depends on the other images of its client."""
-        return isinstance(self._simulator, StyleSimulator) and self._simulator.jointly
+        return isinstance(self._simulator, StyleSimulator) and self._simulator.uses_batch_statistics
 
     def styles(self, images: Tensor, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Mean and std (N, C) of each image's features as clients compute them: per image, or in batches like `among`."""

@@ -173,13 +173,13 @@ def test_other_looks_are_for_who_has_none_of_the_domains_and_made_once(fitted: F
     for role in ("client", "third_party"):
         (first, second) = (evaluator.adversaries(target, threat(role), sizes)[0].adversary for sizes in ((1,), (None,)))
         more = first.with_looks(5, 4)
-        assert len(first.practice) == len(first.held) + LOOKS[0]
-        assert [len(domain) for domain in more.practice[len(first.held) :]] == [4] * 5
-        assert more.practice[0].images is first.held[0].images
+        assert len(first.practice) == len(first.domains) + LOOKS[0]
+        assert [len(domain) for domain in more.practice[len(first.domains) :]] == [4] * 5
+        assert more.practice[0].images is first.domains[0].images
         assert more.cache is not first.cache
         assert more.cache is first.with_looks(5, 4).cache
         again = second.with_looks(5, 4).practice
         assert all(a.images is b.images for a, b in zip(more.practice, again, strict=True))
     server = evaluator.adversaries(target, threat("server"), (1,))[0].adversary
     assert server.with_looks(5, 4) is server
-    assert server.practice == server.held
+    assert server.practice == server.domains

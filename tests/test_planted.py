@@ -234,7 +234,7 @@ def test_who_learns_practises_on_artifacts_with_the_same_leak(evaluator: Evaluat
     """Each of few images, mixed at the trials' weight with one of a whole client of the same images, and told so."""
     (one,) = evaluator.style_adversaries(threat("server"), (1, None))
     weights = (0.0, 0.4, 1.0)
-    domain, own = one.adversary.held[0], one.adversary
+    domain, own = one.adversary.domains[0], one.adversary
     plant = Plant(0.0, own.typical, False, own.seed)
     found = [
         planting._learning(planting._planted(one, None, 1, weight, 6, 3), 1, replace(plant, weight=weight))

@@ -45,7 +45,7 @@ def counted(adversary: Adversary, domain: str | None = None) -> list[float]:
     """The share of each label among the adversary's images (of this domain), image by image."""
     labels = [
         label
-        for one in (*adversary.held, *adversary.held_back)
+        for one in (*adversary.domains, *adversary.held_back)
         if domain in (None, one.name)
         for label in one.labels.tolist()
     ]
@@ -79,12 +79,12 @@ def test_every_prior_of_labels_is_a_control_by_its_own_name(evaluator: Evaluator
         adversary = one.adversary
         found = LabelShares().baselines(adversary, Predictions([]), generator(0))
         public, classes = counted(adversary), adversary.classes
-        images = sum(len(own) for own in (*adversary.held, *adversary.held_back))
+        images = sum(len(own) for own in (*adversary.domains, *adversary.held_back))
         wanted = {
             "uniform": [1 / classes] * classes,
             "public_shares": public,
             "half_uniform": hedged(public, images),
-            **{f"domain_shares:{own.name}": counted(adversary, own.name) for own in adversary.held},
+            **{f"domain_shares:{own.name}": counted(adversary, own.name) for own in adversary.domains},
         }
         assert found.keys() == wanted.keys() | {"noise"}
         for name, shares in wanted.items():

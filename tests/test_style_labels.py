@@ -141,7 +141,7 @@ def test_a_server_tells_clients_of_its_images_of_half_the_digits_from_each_other
     adversary, attack = one.adversary, Attack.named("label_histogram").configured({"rounds": 2})
     template = one.trials[0].by_role["attack"][0].observation
     shown, truths = [], []
-    for domain in adversary.held:
+    for domain in adversary.domains:
         for few in (domain.labels < 5, domain.labels >= 5):
             index = few.nonzero().flatten().repeat(3)[: adversary.typical]
 

@@ -103,7 +103,7 @@ def test_its_trials_are_those_of_the_knowing_one_and_its_practice_is_without_the
         reversed_, plain = (style.scored.observation.artifact for style in (mine, theirs))
         assert torch.allclose(reversed_.tensors()["mean"], plain.tensors()["mean"].flip(0))
         assert torch.equal(mine.scored.truth.membership_candidates, theirs.scored.truth.membership_candidates)
-    domain = knowing.adversary.held[0]
+    domain = knowing.adversary.domains[0]
     made = [
         who.adversary.simulate(domain.images, domain.labels, torch.arange(5), generator(0)).tensors()["mean"]
         for who in (knowing, ignorant)

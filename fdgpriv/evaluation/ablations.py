@@ -123,7 +123,7 @@ def undefended(
     sizes = trials.sizes(series)
     without_defense = replace(trials, evaluator=trials.evaluator.undefended)
     has_defense = without_defense.evaluator is not trials.evaluator
-    if 1 not in sizes and series.joint and not has_defense:
+    if 1 not in sizes and series.needs_all_clients and not has_defense:
         return {Condition(UNDEFENDED): scores[None]}
     bare_series = without_defense.evaluator.series(kind)
     if 1 not in sizes:

@@ -54,8 +54,8 @@ class AttackTrials:
 
     def _practised(self, series: ArtifactSeries[Simulator]) -> tuple[int | None, ...]:
         sizes = self.attack.sizes(series)
-        if series.is_global or series.joint:
-            sizes = tuple(size for size in sizes if size is None or (size == 1 and not series.joint))
+        if series.is_global or series.needs_all_clients:
+            sizes = tuple(size for size in sizes if size is None or (size == 1 and not series.needs_all_clients))
         return tuple(size for size in sizes if size is None or size in self.evaluator.per_client)
 
     def scores(

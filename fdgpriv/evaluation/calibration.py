@@ -78,7 +78,7 @@ class CalibrationLayout:
             shifted: Whether each client's images are changed to another look.
         """
         held_back = [(number, domain) for number, domain in held_back if len(domain)]
-        if self.series.joint or (self.series.is_global and self.series.expensive) or not held_back:
+        if self.series.needs_all_clients or (self.series.is_global and self.series.expensive) or not held_back:
             return Calibration()  # of models that are trained together none are simulated
         count = _EXPENSIVE_CLIENTS if self.series.expensive and self.needs.image_bounds else _CLIENTS
         turns = [held_back[turn % len(held_back)] for turn in range(count)]

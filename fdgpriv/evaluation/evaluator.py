@@ -211,7 +211,7 @@ class Evaluator:
         groups = layout.groups(sizes, per_client, leaked)
         # no random artifacts around a global model, which would contain the secret; training a federation for a random
         # joint artifact would cost too much
-        without = (None,) if series.is_global or series.joint else ()
+        without = (None,) if series.is_global or series.needs_all_clients else ()
         random_sizes = [size for size in sizes if size not in without]
         rows_of = Cache[Tensor]()
 

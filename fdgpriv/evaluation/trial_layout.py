@@ -100,7 +100,7 @@ class TrialLayout:
         """Disjoint groups of each client's images by size, without the leaked images."""
         groups = []
         wire = self.series.wire
-        if not wire and (self.series.joint or self.series.is_global):
+        if not wire and (self.series.needs_all_clients or self.series.is_global):
             wire = self.maker.simulate_jointly(self.series, {name: self.holding(name) for name in self.names})
         for name in self.names:
             images = self.holding(name)

@@ -37,4 +37,4 @@ def candidate_pool(population: Population, series: ArtifactSeries[Simulator]) ->
 
 
 def _of_those_who_took_part(series: ArtifactSeries[Simulator]) -> bool:
-    return series.is_global or series.joint
+    return series.is_global or series.needs_all_clients

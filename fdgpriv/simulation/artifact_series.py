@@ -94,9 +94,9 @@ class ArtifactSeries(Generic[C]):
         return self.level == "group"
 
     @property
-    def joint(self) -> bool:
+    def needs_all_clients(self) -> bool:
         """Whether artifacts can only be made jointly for all clients, so that none of a few images exists."""
-        return self.simulator.joint
+        return self.simulator.needs_all_clients
 
     @property
     def own_models(self) -> bool:

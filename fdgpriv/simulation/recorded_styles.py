@@ -115,7 +115,7 @@ class RecordedStyles:
         return self.source.layers(self.model)
 
     @property
-    def jointly(self) -> bool:
+    def uses_batch_statistics(self) -> bool:
         """Whether an image's style depends on the other images of its client."""
         return self.source.normalises_jointly
 
@@ -162,13 +162,13 @@ class RecordedStyles:
         def taken() -> T:
             return take(images, self.source.features(self._framed(layer, among), layer), RULES[self.template.rule])
 
-        frame = (among,) if self.jointly and among is not None else ()
+        frame = (among,) if self.uses_batch_statistics and among is not None else ()
         found: T = self._taken.get((images, *frame), (take, layer), taken)
         return found
 
     def _framed(self, layer: str, among: Tensor | None) -> nn.Module:
         """The model that normalises an image as in the batches of a client that holds `among`."""
-        if among is None or not self.jointly:
+        if among is None or not self.uses_batch_statistics:
             return self.model
 
         model: nn.Module = self._taken.get(

@@ -38,11 +38,11 @@ class Simulator(ABC):
 
     Attributes:
         kind: Of the artifacts.
-        joint: Whether a client's artifact can only be made jointly with all other clients'.
+        needs_all_clients: Whether a client's artifact can only be made jointly with all other clients'.
     """
 
     kind: str
-    joint: ClassVar[bool] = False
+    needs_all_clients: ClassVar[bool] = False
 
     @abstractmethod
     def simulate(

@@ -32,9 +32,9 @@ class StyleSimulator(Simulator):
     kind = StyleStatistics.kind
 
     @property
-    def jointly(self) -> bool:
+    def uses_batch_statistics(self) -> bool:
         """Whether an image's style depends on the other images of its client."""
-        return self.evidence.jointly
+        return self.evidence.uses_batch_statistics
 
     def styles(self, images: Tensor, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Mean and std (N, C) of each image's features, of the image on its own or in batches of images like `among`."""
@@ -84,14 +84,14 @@ class StyleSimulator(Simulator):
 
     def parts(self, party: ClientImages, index: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and std (n, C) of each image at `index` (n,), as computed by a client that holds only these."""
-        if self.jointly and len(index) > 1:
+        if self.uses_batch_statistics and len(index) > 1:
             return self.evidence.of_client(party.images, self.template.at, index)
         mean, std = self.styles(party.images)
         return mean[index], std[index]
 
     def parts_of_clients(self, images: Tensor, clients: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and std (M, n, C), as `parts`, of M clients that hold only the images at `clients` (M, n) each."""
-        if self.jointly and clients.shape[1] > 1:
+        if self.uses_batch_statistics and clients.shape[1] > 1:
             return self.evidence.of_clients(images, self.template.at, clients)
         mean, std = self.styles(images)
         return mean[clients], std[clients]

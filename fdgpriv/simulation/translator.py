@@ -44,7 +44,7 @@ class TranslatorSimulator(Simulator):
     verb: str
 
     kind = TranslatedLatents.kind
-    joint = True
+    needs_all_clients = True
 
     def simulate(
         self,

@@ -36,7 +36,7 @@ class ExactStyles(Task):
 
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
         """Random styles around the public mean; that mean; and the mean style of each public domain."""
-        by_domain = {d.name: torch.cat(adversary.styles(d.images, d.images), dim=1) for d in adversary.held}
+        by_domain = {d.name: torch.cat(adversary.styles(d.images, d.images), dim=1) for d in adversary.domains}
         public = torch.cat(list(by_domain.values()))
         center, spread = public.mean(0), public.std(0)
         drawn = center + torch.randn(_NOISES, 2, len(center), generator=rng) * spread

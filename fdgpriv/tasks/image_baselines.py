@@ -18,7 +18,7 @@ def image_baselines(adversary: Adversary, set_size: int, rng: torch.Generator) -
     found: Baselines = {
         "noise": list(torch.rand(_NOISES, *images.shape[1:], generator=rng)),
         "mean_image": [images.mean(0)],
-        **{f"domain_mean:{domain.name}": [domain.images.mean(0)] for domain in adversary.held},
+        **{f"domain_mean:{domain.name}": [domain.images.mean(0)] for domain in adversary.domains},
         **{f"class_mean:{label}": [mean] for label, mean in class_means(images, labels).items()},
     }
     return _as_sets(found, set_size, rng) if set_size else found
