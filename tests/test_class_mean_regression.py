@@ -112,7 +112,7 @@ def test_first_statistics_are_those_of_the_first_batchnorm_layer(rng: torch.Gene
 
 def scored(evaluator: Evaluator, sizes: tuple[int | None, ...]) -> dict[int | None, object]:
     attack = ClassMeanRegression(expensive_simulations=12, last_layer_simulations=12)
-    asked = evaluator.adversaries(evaluator.target(MODELS), threat("server"), sizes, attack.task)
+    asked = evaluator.adversaries(evaluator.series(MODELS), threat("server"), sizes, attack.task)
     return dict(evaluate_trials(attack, asked, (), generator(2))[0])
 
 
