@@ -133,7 +133,7 @@ def test_candidates_of_simulated_artifacts_are_the_simulated_clients_images(
             assert not keys(known.pool, own[known.members]) & keys(known.pool, own[~known.members])
 
 
-def test_nothing_is_simulated_for_models_trained_jointly_or_without_images(evaluator: Evaluator) -> None:
+def test_nothing_is_simulated_where_all_clients_are_needed(evaluator: Evaluator) -> None:
     held: Any = [(0, evaluator.population.auxiliary[evaluator.population.sources[0]])]
     layout = CalibrationLayout(evaluator.population, Any, evaluator._maker, TrialNeeds(), 20, 0)  # type: ignore[arg-type]
 
@@ -143,8 +143,8 @@ def test_nothing_is_simulated_for_models_trained_jointly_or_without_images(evalu
     target = evaluator.series(StyleStatistics.kind)
     empty = held[0][1].take(torch.arange(0))
     for none in (
-        found(SimpleNamespace(is_global=True, joint=False, expensive=True)),
-        found(SimpleNamespace(is_global=False, joint=True)),
+        found(SimpleNamespace(is_global=True, needs_all_clients=False, expensive=True)),
+        found(SimpleNamespace(is_global=False, needs_all_clients=True)),
         found(target, []),
         found(target, [(0, empty)]),
     ):
