@@ -157,9 +157,9 @@ class _Reading:
         groups = torch.arange(len(of_images)) if known else of_images
         best, chosen, left_out = math.inf, targets, targets
         for penalty in _PENALTIES:
-            inverse = (vectors / (values.clamp_min(0) + penalty * unit)) @ vectors.T
-            solved = inverse @ targets
-            without = targets[: len(of_images)] - _errors(inverse, solved, groups)
+            weighed = vectors / (values.clamp_min(0) + penalty * unit)
+            solved = weighed @ (vectors.T @ targets)
+            without = targets[: len(of_images)] - _errors(weighed, vectors, solved, groups)
             if (loss := float((targets[: len(of_images)] - without).square().sum())) < best:
                 best, chosen, left_out = loss, solved, without
         along, length = (targets[: len(of_images)] * left_out).sum(1), left_out.square().sum(1)
@@ -199,15 +199,21 @@ class _Reading:
         return skewed / (self.explained * skewed + 1 - self.explained)
 
 
-def _errors(inverse: Tensor, solved: Tensor, groups: Tensor) -> Tensor:
-    """(N, K): targets of the first N rows less their prediction without their group (N,), for the inverse (M, M)."""
+def _errors(weighed: Tensor, vectors: Tensor, solved: Tensor, groups: Tensor) -> Tensor:
+    """(N, K): targets of the first N rows less their prediction without their group (N,).
+
+    Args:
+        weighed, vectors: (M, M) whose product, the latter transposed, is the inverse of the penalised inner products.
+        solved: (M, K) this inverse times the targets.
+        groups: Of the first N rows.
+    """
     count = len(groups)
     if len(groups.unique()) == count:
-        return solved[:count] / inverse.diagonal()[:count, None]
+        return solved[:count] / (weighed[:count] * vectors[:count]).sum(1, keepdim=True)
     errors = solved[:count].clone()
     for group in groups.unique():
         own = (groups == group).nonzero().flatten()
-        errors[own] = torch.linalg.solve(inverse[own[:, None], own], solved[own])
+        errors[own] = torch.linalg.solve(weighed[own] @ vectors[own].T, solved[own])
     return errors
 
 

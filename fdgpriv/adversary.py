@@ -228,7 +228,8 @@ class Adversary:
 
         Earlier rounds are those of which the observation has an artifact: of recorded clients all recorded rounds, of
         simulated ones those that are simulated. An adversary that does not see all rounds has the last alone. Where
-        names are hidden in the last round, to be linked with earlier ones, it has no other client's artifact.
+        names are hidden in the last round, to be linked with earlier ones, it has no other client's artifact. A client has
+        those that reached it with the observed one, beside a simulated one none.
         """
         *before, last = self._rounds or (RecordedRound(0, self._simulator, {}, {}),)
         seen = []
@@ -238,7 +239,7 @@ class Adversary:
                     seen.append((recorded, earlier.shared, earlier.received_model))
         seen.append((last, Deferred(lambda: observation.sent), observation.received_model))
         cut = seen if self.last_rounds is None else seen[-self.last_rounds :]
-        known = self._received_by.get(observation.asked) if self._received_by else None
+        known = self._received_by.get(observation.asked, frozenset()) if self._received_by else None
         return tuple(
             SeenRound.of(*of_round, known, {observation.asked, observation.sender}, self.view_read) for of_round in cut
         )

@@ -26,6 +26,7 @@ from fdgpriv.evaluation.planted import _planted
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial
 from fdgpriv.federation.transcript import VIEWS, Transcript
 from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.tasks.label_shares import LabelShares
 from fdgpriv.tasks.linked_client import LinkedClient
 from fdgpriv.tasks.membership import Members
 from fdgpriv.tasks.task import Task
@@ -190,6 +191,15 @@ def test_who_does_not_see_all_rounds_has_the_last(thrice: Fitted, role: str) -> 
         (seen,) = adversary.view(trial.by_role["attack"][0].observation)
         assert seen.number == ROUNDS - 1
         assert len(seen.others) == (0 if role == "client" else 5)  # a client receives one other client's style
+
+
+def test_a_client_sees_nothing_beside_a_client_that_it_simulates(thrice: Fitted) -> None:
+    """It calibrates on simulated clients, which were sent to nobody; the server sees all others beside these, too."""
+    for role, others in (("client", 0), ("server", len(thrice.population.clients))):
+        for one in thrice.shared.style_adversaries(threat(role), (None,), LabelShares()):
+            for trial in one.calibration:
+                seen = one.adversary.view(trial.scored.observation)[-1]
+                assert len(seen.others) == others
 
 
 def test_a_client_sees_the_bank_that_it_received(tiny: Dataset) -> None:
