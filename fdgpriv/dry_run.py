@@ -13,7 +13,7 @@ from fdgpriv.defense import defended
 from fdgpriv.federation.weights import Weights
 from fdgpriv.models.architecture import RANDOM
 from fdgpriv.models.backbone import Backbone
-from fdgpriv.results.baseline import Training, unmatched
+from fdgpriv.results.baseline import TrainingKey, unmatched
 from fdgpriv.utils.global_rng import global_draws
 from fdgpriv.utils.seeds import generator
 
@@ -26,7 +26,7 @@ def dry_run(config: AuditConfig, dataset: Dataset) -> list[str]:
     """
     for attack in config.attacks:
         config.attack(attack).check(dataset.image_size)
-    weights: dict[str, dict[Training, Weights | None]] = {spec: {} for spec in config.methods}
+    weights: dict[str, dict[TrainingKey, Weights | None]] = {spec: {} for spec in config.methods}
     built = _built(config, dataset, weights)
     if not built and config.backbone is not None:
         raise ValueError(f"--backbone: has no effect: {', '.join(config.methods)}: each trains its own network")
@@ -37,7 +37,7 @@ def dry_run(config: AuditConfig, dataset: Dataset) -> list[str]:
     return [line for line in (unmatched(spec, weights) for spec in config.methods) if line]
 
 
-def _built(config: AuditConfig, dataset: Dataset, weights: Mapping[str, dict[Training, Weights | None]]) -> bool:
+def _built(config: AuditConfig, dataset: Dataset, weights: Mapping[str, dict[TrainingKey, Weights | None]]) -> bool:
     """Whether any method trains a backbone, after all were built and all settings checked; fills in the `weights`."""
     built = set[str]()
 

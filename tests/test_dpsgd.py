@@ -401,7 +401,7 @@ def test_coins_that_say_nothing_give_no_epsilon() -> None:
     assert found.p > 0.05
     perfect = audited(coins.float() + 0.1 * scores, coins, 4.0, DELTA)
     assert perfect.bound.saturated
-    assert perfect.bound.epsilon == perfect.most
+    assert perfect.bound.epsilon == perfect.ceiling
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from fdgpriv.privacy.measured import (
 )
 from fdgpriv.privacy.one_run import few_guesses, one_run, one_run_guesses
 from fdgpriv.selftest import epsilon_alarms
-from fdgpriv.selftest.additive_noise import LAPLACE, NORMAL, Array, Noise, Places, Worlds
-from fdgpriv.selftest.epsilon_alarms import Case
+from fdgpriv.selftest.additive_noise import LAPLACE, NORMAL, Array, NoiseDistribution, Places, Worlds
+from fdgpriv.selftest.epsilon_alarms import KnownEpsilon
 
 WORLDS = [Worlds(LAPLACE, 0.0), Worlds(LAPLACE, 1.0), Worlds(NORMAL, 2.0), Worlds(NORMAL, 20.0)]
 NAMES = ["nothing", "laplace", "gaussian", "far apart"]
@@ -42,7 +42,7 @@ def plain(worlds: Worlds, draws: int, rng: np.random.Generator) -> tuple[Array, 
 
 
 @pytest.mark.parametrize("noise", [LAPLACE, NORMAL])
-def test_the_distributions_are_scipys(noise: Noise) -> None:
+def test_the_distributions_are_scipys(noise: NoiseDistribution) -> None:
     known = {LAPLACE: stats.laplace, NORMAL: stats.norm}[noise]
     x, p = np.linspace(-9, 9, 101), np.linspace(0, 1, 101)
     np.testing.assert_allclose(noise.cdf(x), known.cdf(x), rtol=1e-12)
@@ -50,7 +50,7 @@ def test_the_distributions_are_scipys(noise: Noise) -> None:
 
 
 @pytest.mark.parametrize("worlds", WORLDS, ids=NAMES)
-def test_where_every_score_is_drawn_the_counts_are_those_of_sorting(
+def test_counts_of_all_scores_are_those_of_sorting(
     worlds: Worlds, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[Array] = []
@@ -73,7 +73,7 @@ def test_where_every_score_is_drawn_the_counts_are_those_of_sorting(
 
 
 @pytest.mark.parametrize("worlds", WORLDS, ids=NAMES)
-def test_quantiles_and_counts_have_the_distribution_of_plain_draws(worlds: Worlds, rng: np.random.Generator) -> None:
+def test_quantiles_and_counts_are_distributed_as_plain_draws(worlds: Worlds, rng: np.random.Generator) -> None:
     """At ranks from the first to the last, 600 runs of each code; the least of 30 p-values is above 0.01 / 30."""
     draws, runs = 1000, 600
     places = quantile_places(2 * draws, 11)
@@ -112,7 +112,7 @@ def test_held_out_counts_have_the_distribution_of_the_plain_rule(
 
 
 @pytest.mark.parametrize("epsilon", mostly_slow([0.0, 1.0], [1.0]))
-def test_the_mistaken_maximum_is_the_one_over_plainly_drawn_scores(epsilon: float, rng: np.random.Generator) -> None:
+def test_the_mistaken_maximum_against_plain_draws(epsilon: float, rng: np.random.Generator) -> None:
     draws, error = 500, 0.05
 
     def slow() -> float:
@@ -138,9 +138,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_no_more_than_12_of_400_bounds_lie_above_the_truth_and_the_maximum_does(
-    case: Case, rng: np.random.Generator
-) -> None:
+def test_at_most_12_of_400_bounds_exceed_the_truth(case: KnownEpsilon, rng: np.random.Generator) -> None:
     assert (case.alarms(400, 100_000, rng) > 12) == case.mistaken
 
 
@@ -182,8 +180,8 @@ def test_a_wrong_estimator_fails(rng: np.random.Generator) -> None:
             (epsilon_alarms.identified_response(1.0, draws, rng) for _ in range(20)), key=lambda b: b.epsilon or 0.0
         )
 
-    assert Case("", 1.0, chosen_on_the_test_half).alarms(400, 1000, rng) > 12
-    halved = Case("", 0.5, partial(epsilon_alarms.identified_response, 1.0))  # the truth is twice what is said
+    assert KnownEpsilon("", 1.0, chosen_on_the_test_half).alarms(400, 1000, rng) > 12
+    halved = KnownEpsilon("", 0.5, partial(epsilon_alarms.identified_response, 1.0))  # the truth is twice what is said
     assert halved.alarms(20, 100_000, rng) == 20
 
 

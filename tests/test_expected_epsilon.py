@@ -145,7 +145,7 @@ def test_halved_noise_is_a_violation_and_correct_noise_is_not(claimed: float, rn
     assert sum(p(z) <= 0.05 for _ in range(40)) <= 2
 
 
-def test_halved_noise_is_seen_without_assumptions_at_100_000_draws(rng: np.random.Generator) -> None:
+def test_halved_noise_is_detected_with_100_000_draws(rng: np.random.Generator) -> None:
     z = accounting.noise_multiplier(1.0, DELTA)
     for _ in range(10):
         counts = held_out_counts(*worlds(z / 2, 100_000, rng), DELTA, rng)

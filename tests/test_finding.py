@@ -47,7 +47,7 @@ def raw() -> Any:
     return json.loads(results().text())
 
 
-def test_the_shipped_schema_is_the_generated_one_and_a_second_validator_agrees_about_it() -> None:
+def test_the_shipped_schema_is_generated_and_valid() -> None:
     assert SCHEMA.read_text(encoding="utf-8") == schema_text()
     schema = json.loads(schema_text())
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -123,7 +123,7 @@ def test_any_figures_names_and_settings_survive_the_file(
     assert read.text() == written.text()
 
 
-def test_equal_results_are_equal_bytes_in_whatever_order_they_were_built() -> None:
+def test_equal_results_are_equal_bytes_in_any_order() -> None:
     def backwards(value: Any) -> Any:
         if isinstance(value, dict):
             return {name: backwards(value[name]) for name in reversed(value)}
@@ -133,7 +133,7 @@ def test_equal_results_are_equal_bytes_in_whatever_order_they_were_built() -> No
     assert Results.model_validate(backwards(raw())).text() == results().text()
 
 
-def test_only_timing_and_environment_may_differ_between_equal_runs() -> None:
+def test_equal_runs_differ_only_in_timing_and_environment() -> None:
     slow = {**raw(), "environment": {"host": "another"}, "timing": {**raw()["timing"], "total_s": 9.0}}
     other = {**raw(), "config": {"rounds": 6}}
     assert Results.model_validate(slow).text() != results().text()

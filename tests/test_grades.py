@@ -77,7 +77,7 @@ def test_a_question_has_grade_share_and_lead() -> None:
     assert graded(0.28, spread=0.1).graded == "moderate leak (trace to moderate)"
 
 
-def test_a_membership_leak_that_names_many_members_at_few_false_accusations_is_at_least_moderate() -> None:
+def test_many_members_at_1_percent_fpr_are_at_least_moderate() -> None:
     from fdgpriv.statistics.measured import Measured
 
     whole = scores(0, 0.1, CHANCE, spread=0.02)
@@ -94,7 +94,7 @@ def played_by(role: str, fingerprint: str, seed: int = 0, mean: float = 0.35) ->
     return one.model_copy(update={"fingerprint": fingerprint, "threat": Threat(role=role, auxiliary="A3")})
 
 
-def test_equal_predictions_of_several_adversaries_are_one_question_with_the_largest_p() -> None:
+def test_equal_predictions_are_one_question_with_the_largest_p() -> None:
     server, third = played_by("server", "same"), played_by("third_party", "same")
     nearer = np.asarray(third.by_size[None].headline["attack"]) - np.linspace(-0.02, 0.1, len(CLIENTS))
     third.by_size[None].headline["noise"] = nearer.tolist()  # a control that only it has
@@ -121,14 +121,14 @@ def simulated(controls: int, runs: int, rng: np.random.Generator) -> float:
 
 
 @pytest.mark.parametrize("controls", [1, 3, 6])
-def test_a_true_lead_of_0_over_equally_strong_controls_is_rarely_excluded(controls: int) -> None:
+def test_a_lead_of_0_over_equal_controls_is_rarely_excluded(controls: int) -> None:
     """The least of several 97.5 % bounds is too small: 4 % with three controls, 9 % with six; at .025/B it is not."""
     assert simulated(controls, 200, np.random.default_rng(controls)) <= 0.05
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("controls", [1, 3, 6])
-def test_a_true_lead_of_0_is_excluded_in_at_most_three_percent_of_runs(controls: int) -> None:
+def test_a_lead_of_0_is_excluded_in_at_most_3_percent(controls: int) -> None:
     assert simulated(controls, 2000, np.random.default_rng(controls)) <= 0.035
 
 
@@ -157,7 +157,7 @@ def test_the_global_null_calls_few_leaks() -> None:
         assert found / 300 <= 0.05
 
 
-def test_an_attack_that_did_not_use_the_artifact_excludes_nothing() -> None:
+def test_an_attack_without_the_artifact_excludes_nothing() -> None:
     rng = np.random.default_rng(0)
     control = rng.normal(size=30)
     for used, no_bound in ((True, "not_above_control"), (False, "artifact_not_used")):
@@ -209,7 +209,7 @@ def test_shared_images_raise_the_resolution_and_lower_the_power() -> None:
     assert tests == pytest.approx(expected, rel=0.1)
 
 
-def test_predictions_that_equal_the_prior_do_not_use_the_artifact() -> None:
+def test_predictions_equal_to_the_prior_use_no_artifact() -> None:
     whole = scores(0, 0.0, CHANCE)
     whole.artifact_used = False
     for planted, verdict in ((0.94, "no_leak_found"), (0.5, "inconclusive")):

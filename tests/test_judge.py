@@ -171,7 +171,7 @@ def test_what_beats_every_control_is_a_leak_in_both_scopes() -> None:
         assert test.reason
 
 
-def test_what_beats_no_control_is_no_leak_found_where_the_attack_would_have_found_one() -> None:
+def test_no_leak_found_needs_an_attack_that_finds_planted_leaks() -> None:
     found = judged(attack_scores(scores(4, -0.1)))
     assert found.verdicts == (NO_LEAK, NO_LEAK)
     assert found.finding.positive_control is not None
@@ -187,7 +187,7 @@ def test_what_beats_no_control_is_no_leak_found_where_the_attack_would_have_foun
         assert judged(attack_scores(scores(5, 2.0, {**CHANCE, name: 2.1}))).verdicts == (NO_LEAK, NO_LEAK)
 
 
-def test_a_failure_proves_nothing_where_the_positive_control_fails_too_or_there_is_none() -> None:
+def test_a_failed_or_missing_positive_control_is_inconclusive() -> None:
     found = judged(attack_scores(scores(6, -0.1), single=FAILS))
     assert found.verdicts == (UNSURE, UNSURE)
     assert found.finding.positive_control is not None
@@ -208,7 +208,7 @@ def test_a_leak_that_no_one_would_have_found_is_not_excluded() -> None:
     assert found.domain[0].inconclusive_because == "weak_attack"
 
 
-def test_what_was_significant_before_the_correction_only_is_inconclusive() -> None:
+def test_significance_lost_by_correction_is_inconclusive() -> None:
     """One weak leak alone is a leak; among many questions of a report it is not, nor is it excluded."""
     weak = attack_scores(scores(7, 0.4))
     assert judged(weak).client[0].verdict == LEAK
@@ -223,7 +223,7 @@ def test_what_was_significant_before_the_correction_only_is_inconclusive() -> No
     assert (test.verdict, test.marked) == (LEAK, False)  # by itself it is one; claims correct that over claims
 
 
-def test_a_called_leak_s_interval_is_widened_for_selection_and_the_row_s_is_not() -> None:
+def test_only_a_question_s_interval_is_widened_for_selection() -> None:
     nulls = {f"{i}": attack_scores(scores(100 + i, 0.0)) for i in range(4)}
     beside = {name: one.model_copy(update={"kind": f"kind_{name}"}) for name, one in nulls.items()}
     whole = scores(3, 2.0)
@@ -237,7 +237,7 @@ def test_a_called_leak_s_interval_is_widened_for_selection_and_the_row_s_is_not(
     assert test.lead.ci95 == pytest.approx(tuple(stats.ttest_1samp(d, 0).confidence_interval(0.95)))
 
 
-def test_what_was_not_evaluated_is_not_applicable_with_the_reason_and_does_not_weigh_on_the_rest() -> None:
+def test_unevaluated_attacks_are_not_applicable_nor_corrected_for() -> None:
     said = "fedavg shares no style_statistics"
     one = of(Reader(), not_applicable=said)
     found = judged(one)
@@ -252,7 +252,7 @@ def test_what_was_not_evaluated_is_not_applicable_with_the_reason_and_does_not_w
 # The two scopes
 
 
-def test_a_pure_domain_leak_is_no_leak_of_the_client_and_its_scope_does_not_read_the_other_client() -> None:
+def test_a_pure_domain_leak_is_no_leak_of_the_client() -> None:
     """Another client of the same domain does as well, even absurdly well, so what leaks is the domain."""
     plain = judged(attack_scores(scores(9, 2.0)))
     absurd = scores(9, 2.0)
@@ -265,7 +265,7 @@ def test_a_pure_domain_leak_is_no_leak_of_the_client_and_its_scope_does_not_read
     assert (found.domain[1].p, found.domain[1].lead) == (plain.domain[1].p, plain.domain[1].lead)
 
 
-def test_without_another_client_or_another_domain_its_scope_is_inconclusive() -> None:
+def test_a_scope_without_its_control_is_inconclusive() -> None:
     def without(name: str) -> Judged:
         return judged(
             attack_scores(scores(10, 2.0, {other: level for other, level in CHANCE.items() if other != name}))
@@ -317,7 +317,7 @@ def test_hits_without_a_miss_can_be_judged() -> None:
     assert judged(attack_scores(whole, single, reader(bounds=(0.0, 1.0), relevant=0.2))).verdicts == (LEAK, LEAK)
 
 
-def test_an_attack_that_always_answers_its_baseline_finds_no_leak_only_where_it_finds_a_planted_one() -> None:
+def test_an_attack_that_answers_its_prior_needs_a_planted_leak() -> None:
     """Its leads are all exactly 0 by construction, which excludes nothing: the planted leak alone decides."""
     whole = scores(15, 0.5, {**dict.fromkeys(CLIENT_CONTROLS, -2.0), "mean_image": 0.0})
     whole.headline["attack"] = whole.headline["mean_image"]
@@ -342,7 +342,7 @@ def test_images_of_one_client_are_one_unit() -> None:
     assert found.verdicts[0] == UNSURE  # three units cannot reach p <= 0.025
 
 
-def test_the_verdict_is_about_the_artifact_on_the_wire_and_shadows_are_counted() -> None:
+def test_the_verdict_is_about_the_wire_and_counts_shadows() -> None:
     """A client-level style is judged by whole clients; the single image beside it is the positive control."""
     shadows = (*CLIENTS[:5], "shadow-99")
     for level, kind, n in (("client", "client", 12), ("image", "target", 48)):
@@ -385,7 +385,7 @@ def test_the_tables_hold_the_scores() -> None:
     assert found.headline == "accuracy"
 
 
-def test_reconstructions_are_compared_with_their_own_colour_image_by_image() -> None:
+def test_reconstructions_are_compared_with_their_colour() -> None:
     single = scores(17, 2.0, {**CHANCE, "own_colour": 1.5}, per_client=3, spread=0.2)
     found = judged(attack_scores(scores(16, 0.0), single)).finding
     lead = found.metrics[OVER_OWN_COLOUR]
@@ -427,7 +427,7 @@ def over_rounds(level: float) -> AttackScores:
     return attack_scores(scores(3, 0.0), by_rounds=points)
 
 
-def test_a_rise_over_rounds_is_tested_by_itself_and_so_is_what_all_rounds_leak() -> None:
+def test_the_rise_and_the_leak_over_rounds_are_tested() -> None:
     one = judged(over_rounds(1.5))
     found = one.finding
     assert one.verdicts == (NO_LEAK, NO_LEAK)
@@ -440,7 +440,7 @@ def test_a_rise_over_rounds_is_tested_by_itself_and_so_is_what_all_rounds_leak()
     assert rise.value == pytest.approx(1.5, abs=0.3)
 
 
-def test_no_rise_is_found_where_rounds_say_the_same_and_rounds_change_no_other_score() -> None:
+def test_equal_rounds_show_no_rise_and_change_no_score() -> None:
     rounds, alone = over_rounds(0.0), attack_scores(scores(3, 0.0))
     found, without, again = (judged(one).finding for one in (rounds, alone, rounds))
     assert all(p.p_rise is None or p.p_rise > LEVEL for p in found.rounds)

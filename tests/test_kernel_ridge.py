@@ -9,7 +9,7 @@ from scipy import stats
 from torch import Tensor
 
 from fdgpriv.statistics import kernel_ridge
-from fdgpriv.statistics.kernel_ridge import KernelRidge, Loss
+from fdgpriv.statistics.kernel_ridge import KernelRidge, RegressionLoss
 
 
 def gram(kernel: str, one: Tensor, other: Tensor, width: float) -> Tensor:
@@ -87,8 +87,8 @@ def squared(predicted: Tensor, targets: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("loss", [None, absolute])
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
-def test_width_and_penalty_are_chosen_by_the_loss_with_each_group_left_out(
-    kernel: Literal["linear", "rbf"], loss: Loss | None, rng: torch.Generator
+def test_width_and_penalty_are_chosen_by_leave_group_out(
+    kernel: Literal["linear", "rbf"], loss: RegressionLoss | None, rng: torch.Generator
 ) -> None:
     """Every width and penalty is tried with every group left out, in a loop; the groups differ in a shift of the inputs."""
     groups = torch.arange(18) % 3
@@ -155,7 +155,7 @@ def test_a_radial_kernel_fits_what_no_line_does(rng: torch.Generator) -> None:
 
 
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
-def test_a_kernel_ridge_on_vectors_that_tell_nothing_predicts_the_mean(kernel: str, rng: torch.Generator) -> None:
+def test_uninformative_vectors_predict_the_mean(kernel: str, rng: torch.Generator) -> None:
     targets = torch.rand(6, 5, generator=rng)
     found = KernelRidge(torch.zeros(6, 4), targets, kernel)
     torch.testing.assert_close(found(torch.zeros(2, 4)), targets.mean(0).expand(2, -1))
@@ -163,7 +163,7 @@ def test_a_kernel_ridge_on_vectors_that_tell_nothing_predicts_the_mean(kernel: s
 
 
 @pytest.mark.parametrize(("kernel", "dimensions"), [("linear", 3), ("linear", 30), ("rbf", 3)])
-def test_on_many_inputs_the_penalty_moves_to_where_neither_neighbour_errs_less(
+def test_on_many_inputs_the_penalty_is_a_local_optimum(
     kernel: Literal["linear", "rbf"], dimensions: int, rng: torch.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On fewer inputs than all, a larger penalty is chosen; every penalty is tried on all in a loop."""

@@ -119,7 +119,7 @@ def test_canaries_of_the_claims_adjacency_show_its_mu(adjacency: Adjacency, rng:
     assert all(found.p > 0.05 for found in shown)
 
 
-def test_in_out_canaries_audit_a_replace_one_claim_with_half_its_mu(rng: np.random.Generator) -> None:
+def test_in_out_canaries_audit_replace_one_with_half_mu(rng: np.random.Generator) -> None:
     gaps = {}
     noise = mean_sensitivity(1.0, 100, REPLACE)
     for adjacency in Adjacency:
@@ -166,7 +166,7 @@ def test_what_cannot_be_audited_is_an_error(ask: Callable[[], object], told: str
 
 
 @pytest.mark.parametrize(("epsilon", "mean"), [(10.0, 2.58), (4.377, 1.47), (1.993, 0.45)])
-def test_canaries_among_the_images_of_one_client_find_what_is_expected(epsilon: float, mean: float) -> None:
+def test_canaries_in_one_client_s_training(epsilon: float, mean: float) -> None:
     """Means from simulations of other code, at the claims that noise of 0.5, 1 and 2 sensitivities gives."""
     found = [one_run_of("gaussian", epsilon, seed) for seed in range(30)]
     assert np.mean(found) == pytest.approx(mean, abs=0.25)

@@ -103,7 +103,7 @@ def test_counting_takes_a_score_at_the_threshold_for_out(rng: np.random.Generato
 
 
 @pytest.mark.parametrize("lower", [counting_bound, gdp])
-def test_p_is_the_smallest_error_at_which_the_bound_exceeds_the_claim(lower: Lower) -> None:
+def test_p_is_the_smallest_error_that_exceeds_the_claim(lower: Lower) -> None:
     counts = Counts(20, 1000, 300, 1000)
     for claimed in (0.5, 2.0, 3.0):
         p = violation(lambda error: lower(counts, DELTA, error), claimed)
@@ -170,7 +170,7 @@ def test_violations_of_a_report_are_corrected_together() -> None:
     assert holm(p)[2] == pytest.approx(3 * p[2])
 
 
-def test_results_verdicts_and_all_bounds_but_the_renyi_bound_need_no_torch() -> None:
+def test_results_verdicts_and_bounds_need_no_torch() -> None:
     names = ("privacy.accounting", "privacy.violation", "statistics.multiplicity", "selftest", "results.finding")
     code = f"import sys, {', '.join(f'fdgpriv.{name}' for name in names)}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

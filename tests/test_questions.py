@@ -13,8 +13,8 @@ from fdgpriv.results.question import Question
 from fdgpriv.statistics import rule
 from fdgpriv.statistics.interval import Array
 from fdgpriv.statistics.multiplicity import benjamini_hochberg, holm, simes
-from fdgpriv.statistics.paired import Comparison
-from fdgpriv.statistics.questions import Absent, Answer, Asked, Evidence, answers
+from fdgpriv.statistics.paired import ControlTest
+from fdgpriv.statistics.questions import Absent, Answer, Evidence, EvidenceByAttack, answers
 from fdgpriv.statistics.resolution import resolution
 from fdgpriv.statistics.rule import Hypothesis
 from fdgpriv.verdicts.attack_scores import AttackScores
@@ -57,7 +57,7 @@ def test_simes_is_the_least_of_n_p_over_rank(p: list[float], wanted: float) -> N
     assert simes(p) == pytest.approx(wanted)
 
 
-def test_holm_and_benjamini_hochberg_reject_what_their_step_procedures_reject(rng: np.random.Generator) -> None:
+def test_corrections_against_their_step_procedures(rng: np.random.Generator) -> None:
     for _ in range(200):
         p = (rng.random(6) ** 3).tolist()
         ascending = sorted(p)
@@ -80,7 +80,7 @@ def test_a_p_outside_0_and_1_is_an_error() -> None:
 # Resolution
 
 
-def test_a_lead_of_the_printed_resolution_is_found_with_probability_80_percent(rng: np.random.Generator) -> None:
+def test_a_lead_of_the_resolution_is_found_at_80_percent(rng: np.random.Generator) -> None:
     drawn = rng.normal(size=20)
     leads = 3 * (drawn - drawn.mean()) / drawn.std(ddof=1)  # standard deviation 3
     control = rng.normal(size=20)
@@ -91,9 +91,7 @@ def test_a_lead_of_the_printed_resolution_is_found_with_probability_80_percent(r
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.5, 3.0])
-def test_a_lead_of_the_printed_resolution_is_found_over_all_of_four_controls(
-    gap: float, rng: np.random.Generator
-) -> None:
+def test_a_lead_of_the_resolution_is_found_over_four_controls(gap: float, rng: np.random.Generator) -> None:
     """Equally strong controls, one that is a little weaker, and one that is far weaker and very noisy."""
     weaker, spread = np.array([0.0, 0.0, gap, 4 * gap]), np.array([1.0, 1.0, 1.0, 1.0 + gap])
 
@@ -117,7 +115,7 @@ def test_with_one_control_the_resolution_is_that_of_t(rng: np.random.Generator) 
         assert np.mean(printed) == pytest.approx(wanted, rel=0.04)
 
 
-def test_a_lead_of_hits_of_the_printed_resolution_is_found_with_probability_80_percent(
+def test_hits_at_the_resolution_are_found_at_80_percent(
     rng: np.random.Generator,
 ) -> None:
     control = np.array([1.0] * 6 + [0.0] * 24)
@@ -152,7 +150,7 @@ def test_where_no_lead_varies_there_is_no_resolution(
 
 def outcome(p: float | None, lead: float = 0.05, upper: float | None = 0.09, least: float | None = 0.2) -> rule.Test:
     """A test over 12 units with this outcome."""
-    one = Comparison(lead, 0.0, upper, p, 0.02)
+    one = ControlTest(lead, 0.0, upper, p, 0.02)
     no_bound = None if upper is not None else "equal_differences"
     reason = None if p else "one unit"
     return rule.Test(lead, 0.0, upper, p, 12, "noise", {"noise": one}, least, no_bound=no_bound, reason=reason)
@@ -177,7 +175,7 @@ def answered(*ps: float, **more: Any) -> Answer:
     return answers({str(i): {"attack": evidence(p, **more)} for i, p in enumerate(ps)})["0"]
 
 
-def test_a_positive_control_of_exactly_the_wanted_lead_succeeds_whatever_rounding_makes_of_it() -> None:
+def test_a_positive_control_of_exactly_the_needed_lead() -> None:
     lead = 0.7 - 0.5  # 0.19999999999999996
     assert lead < 0.2
     assert evidence(positive_lead=lead, relevant=0.2).works
@@ -248,8 +246,8 @@ def test_the_reason_says_what_is_excluded_or_what_would_decide(given: dict[str, 
     assert all(words in reason for words in said), reason
 
 
-def test_what_cannot_be_tested_keeps_its_reason_and_is_not_in_the_family() -> None:
-    one: dict[str, Asked] = {"tested": {"a": evidence(0.02)}, "alone": {"a": evidence(None)}}
+def test_untestable_questions_keep_reasons_outside_the_family() -> None:
+    one: dict[str, EvidenceByAttack] = {"tested": {"a": evidence(0.02)}, "alone": {"a": evidence(None)}}
     found = answers({**one, "lone": Absent(rule.NO_OTHER_CLIENT), "none": Absent("reads no update", "not_applicable")})
     assert {key: (one.verdict, one.reason) for key, one in found.items() if key != "tested"} == {
         "alone": ("inconclusive", "one unit"),
@@ -260,21 +258,21 @@ def test_what_cannot_be_tested_keeps_its_reason_and_is_not_in_the_family() -> No
     assert answers({}) == {}
 
 
-def test_no_leak_is_said_by_the_attack_with_the_largest_lead_on_its_positive_control_in_relevant_effects() -> None:
+def test_no_leak_found_rests_on_the_strongest_positive_control() -> None:
     accuracy = evidence(0.6, positive=0.001, positive_lead=0.9)  # 9 relevant effects
     decibels = evidence(0.3, positive=0.001, positive_lead=5.0, relevant=1.0, upper=0.9)  # 5
     found = answers({"x": {"decibels": decibels, "accuracy": accuracy}})["x"]
-    assert (found.verdict, found.speaker) == ("no_leak_found", "accuracy")
+    assert (found.verdict, found.decisive_attack) == ("no_leak_found", "accuracy")
     blind = evidence(0.6, positive=0.001, positive_lead=0.9, planted=0.1)  # what the others say does not help
     found = answers({"x": {"decibels": decibels, "accuracy": blind}})["x"]
-    assert (found.verdict, found.because, found.speaker) == ("inconclusive", "weak_attack", "accuracy")
+    assert (found.verdict, found.because, found.decisive_attack) == ("inconclusive", "weak_attack", "accuracy")
 
 
-def test_a_relative_effect_on_the_positive_control_is_measured_there() -> None:
+def test_a_relative_effect_on_the_positive_control() -> None:
     """A tenth of the prior's error is less on clients than on single images."""
     one = Evidence(outcome(0.4), 0.1, outcome(0.001, lead=0.15), 0.9)
     assert answers({"x": {"a": one}})["x"].verdict == "no_leak_found"
-    strict = Evidence(outcome(0.4), 0.1, outcome(0.001, lead=0.15), 0.9, relevant_there=0.16)
+    strict = Evidence(outcome(0.4), 0.1, outcome(0.001, lead=0.15), 0.9, relevant_on_positive=0.16)
     assert answers({"x": {"a": strict}})["x"].because == "weak_attack"
 
 
@@ -286,9 +284,9 @@ def asked(*ps: Sequence[float]) -> dict[str, Answer]:
     return answers({str(i): dict(zip("abcd", map(evidence, some), strict=False)) for i, some in enumerate(ps)})
 
 
-def test_the_p_of_a_question_is_simes_over_its_attacks_and_its_leak_is_the_strongest_attack_s() -> None:
+def test_p_is_simes_over_attacks_and_the_leak_the_strongest_s() -> None:
     found = asked([0.9, 0.004, 0.012], [0.8])["0"]
-    assert (found.verdict, found.speaker) == ("leak", "b")
+    assert (found.verdict, found.decisive_attack) == ("leak", "b")
     assert found.p == pytest.approx(0.012)  # 3 x .004
     assert found.q == pytest.approx(0.024)  # 2 x .012
 
@@ -305,15 +303,13 @@ def test_the_p_of_a_question_is_simes_over_its_attacks_and_its_leak_is_the_stron
         (([0.3, 0.9], [0.001]), ""),  # no leak, no mark
     ],
 )
-def test_rows_of_a_leaking_question_are_marked_by_holm_at_5_percent_of_the_share_that_leaks(
-    questions: Sequence[Sequence[float]], marked: str
-) -> None:
+def test_leaking_attacks_pass_holm_within_the_question(questions: Sequence[Sequence[float]], marked: str) -> None:
     found = asked(*questions)["0"]
-    assert found.marked == set(marked)
+    assert found.leaking == set(marked)
     assert (found.verdict == "leak") == (questions[0][0] < 0.1)
 
 
-def test_the_interval_of_a_leak_is_widened_to_the_share_of_questions_that_leak() -> None:
+def test_a_leak_s_interval_is_widened_by_the_leaking_share() -> None:
     found = asked([0.001], [0.002], [0.5], [0.6], [0.7])
     assert [found[key].error for key in "01"] == [pytest.approx(0.02)] * 2  # .05 x 2/5
     assert [found[key].error for key in "234"] == [0.05] * 3
@@ -343,7 +339,7 @@ def questions(verdicts: Verdicts, **more: AttackScores) -> tuple[Question, ...]:
 LEAKING, NULL = scores(3, 3.0), scores(4, 0.0)
 
 
-def test_attacks_are_grouped_by_artifact_level_adversary_secret_and_scope() -> None:
+def test_attacks_are_grouped_into_questions() -> None:
     member = secret("membership", "client")
     attacks = {
         "one": attack_scores(NULL, attack=member),
@@ -364,7 +360,7 @@ def test_attacks_are_grouped_by_artifact_level_adversary_secret_and_scope() -> N
     }
 
 
-def test_the_family_is_what_crossed_the_wire_without_positive_controls_and_exact_recovery() -> None:
+def test_the_family_has_only_tests_on_shared_artifacts() -> None:
     one = attack_scores(LEAKING, attack=secret("membership", "client"))
     alone = {"one": one}
     more = {
@@ -388,7 +384,7 @@ def test_the_family_is_what_crossed_the_wire_without_positive_controls_and_exact
     assert found["identity", "client"].reason == "reads no update"
 
 
-def test_exact_recovery_answers_its_question_with_the_share_that_it_recovered() -> None:
+def test_exact_recovery_answers_with_the_recovered_share() -> None:
     exact = scores(5, 0.0)
     exact.details = {"recovered": {"attack": [1.0] * 3 + [0.0] * 9}}
     attacks = {
@@ -427,7 +423,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize("name", Attack.names())
-def test_every_attack_asks_for_one_secret_in_the_scopes_of_that_secret(name: str) -> None:
+def test_every_attack_has_one_secret_and_its_scopes(name: str) -> None:
     task = Attack.named(name).task
     assert all(one.scopes == SCOPES[one.secret] for one in (task, *task.implied))
     assert task.secret == ASKED.get(name, task.secret)
@@ -435,7 +431,7 @@ def test_every_attack_asks_for_one_secret_in_the_scopes_of_that_secret(name: str
         assert task.secret == "content"
 
 
-def test_every_secret_is_asked_for_by_some_attack_and_only_exact_recovery_is_exact() -> None:
+def test_every_secret_has_an_attack_and_one_is_exact() -> None:
     tasks = {name: Attack.named(name).task for name in Attack.names()}
     assert {one.secret for task in tasks.values() for one in (task, *task.implied)} == set(SCOPES)
     assert {name for name, task in tasks.items() if task.exact} == {"exact_recovery"}
@@ -463,7 +459,7 @@ def test_the_least_lead_that_matters_is_the_task_s(metric: str, relevant: float,
 SIZE: dict[str, Any] = {"higher_leaks": False, "relative_to": ("mean_image",), "relevant": 0.1}
 
 
-def test_a_relative_effect_is_a_share_of_what_the_public_prior_scores() -> None:
+def test_a_relative_effect_is_a_share_of_the_prior_s_score() -> None:
     whole = scores(6, 0.5)
     whole.headline["mean_image"] = [0.5, 0.7] * 6
     one = attack_scores(whole, attack=secret("size", "client", **SIZE))
@@ -502,7 +498,7 @@ REPORTS = 200
 def leaks(truth: Array, rng: np.random.Generator) -> list[bool]:
     """The questions that a report calls leaks, with these true leads: 2 attacks each, 3 controls, 15 units, noise in common."""
     units = rng.normal(size=15)  # how hard a unit is, for every attack and control
-    asked: dict[str, Asked] = {}
+    asked: dict[str, EvidenceByAttack] = {}
     for i, lead in enumerate(truth):
         own = rng.normal(size=15)  # and for those of this question
         evidence = {}
@@ -515,11 +511,11 @@ def leaks(truth: Array, rng: np.random.Generator) -> list[bool]:
     return [one.verdict == "leak" for one in answers(asked).values()]
 
 
-def test_where_nothing_leaks_at_most_16_of_200_reports_call_any_leak(rng: np.random.Generator) -> None:
+def test_at_most_16_of_200_null_reports_call_a_leak(rng: np.random.Generator) -> None:
     assert sum(any(leaks(np.zeros(10), rng)) for _ in range(REPORTS)) <= 16
 
 
-def test_where_half_leaks_at_most_5_percent_of_the_leaks_called_are_false_and_most_are_found(
+def test_at_most_5_percent_false_leaks_if_half_leak(
     rng: np.random.Generator,
 ) -> None:
     truth = np.array([1.2, 0.0] * 5)

@@ -56,7 +56,7 @@ def attack(**more: object) -> AttackScores:
     return AttackScores.model_validate(given | more)
 
 
-def test_what_is_written_is_read_again_and_equal_tables_give_equal_bytes(tmp_path: Path) -> None:
+def test_tables_are_read_as_written_with_equal_bytes(tmp_path: Path) -> None:
     failed = attack(conditions={}, planted={}, not_applicable="failed: it raised", failed=True, shadows=(), domains={})
     scores = {NAME: attack(), "cell/other@server on style_statistics": failed}
     tables = to_tables(RUN_KEY, scores)
@@ -94,7 +94,7 @@ def test_any_order_of_the_rows_gives_the_same_scores() -> None:
     assert dict(read.conditions) == dict(attack().conditions)
 
 
-def test_repeats_are_rows_of_their_own_and_their_mean_is_what_counts() -> None:
+def test_repeats_are_rows_and_their_mean_counts() -> None:
     repeats = [trial_scores(10), trial_scores(11)]
     mean = averaged_scores(repeats)
     tables = to_tables(RUN_KEY, {NAME: attack(conditions={Condition(): mean})})
@@ -108,7 +108,7 @@ def test_repeats_are_rows_of_their_own_and_their_mean_is_what_counts() -> None:
     )
 
 
-def test_pandas_reads_the_files_and_its_means_are_those_of_the_scores(tmp_path: Path) -> None:
+def test_means_in_pandas_are_those_of_the_scores(tmp_path: Path) -> None:
     to_tables(RUN_KEY, {NAME: attack()}).save(tmp_path)
     frame = pd.read_parquet(tmp_path / "scores.parquet")
     rows = frame.query("role == 'attack' and variant == '' and rounds == 0 and n_images == 0 and metric == 'auc'")

@@ -160,7 +160,7 @@ def test_a_leak_is_gone_from_permuted_artifacts(scope: str) -> None:
     assert (own["attack"] - own[control]).mean() > 5
 
 
-def test_a_permutation_stays_within_the_domain_for_the_client_scope_only() -> None:
+def test_permutations_by_scope() -> None:
     rng = np.random.default_rng(0)
     within, over = permuted(DOMAINS, "client", rng), permuted(DOMAINS, "domain", rng)
     assert sorted(within.values()) == sorted(over.values()) == CLIENTS

@@ -1,9 +1,9 @@
-"""The lines that an audit prints say by how much an attack leads where its figure and its control's look alike."""
+"""The printed line of a question gives the lead if the figures of attack and control print alike."""
 
 import pytest
 
 from fdgpriv.results.question import Strongest
-from fdgpriv.results.summary import _told
+from fdgpriv.results.summary import _attack_and_control
 from fdgpriv.statistics.measured import Measured
 
 
@@ -25,4 +25,4 @@ def _strongest(value: float, control: float) -> Strongest:
 )
 def test_the_lead_is_said_where_rounding_hides_it(value: float, control: float, line: str) -> None:
     lead = Measured(value=value - control, n=30, direction="higher_leaks")
-    assert _told(_strongest(value, control), lead) == line
+    assert _attack_and_control(_strongest(value, control), lead) == line

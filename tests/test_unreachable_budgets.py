@@ -36,7 +36,7 @@ from fdgpriv.privacy import poisson
         ),
     ],
 )
-def test_a_budget_that_no_noise_reaches_is_refused_before_the_training(
+def test_an_unreachable_budget_is_refused_before_training(
     spec: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     method = "stablefdg" if spec.startswith("laplace") else "fedavg"

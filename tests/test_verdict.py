@@ -125,7 +125,7 @@ def test_clusters_of_unequal_size_weigh_the_same(rng: np.random.Generator) -> No
     assert (shown.difference, shown.units) == (2.0, 2)
 
 
-def test_hits_against_none_have_the_p_of_mcnemar_and_what_favours_no_attack_has_p_1(rng: np.random.Generator) -> None:
+def test_hits_against_none_have_mcnemar_s_p(rng: np.random.Generator) -> None:
     for wins, p in ((12, 2.0**-12), (8, 2.0**-8), (3, 2.0**-3), (0, 1.0)):
         hits = np.array([1.0] * wins + [0.0] * (12 - wins))
         shown = rule.test(Hypothesis(hits, {"b": np.zeros(12)}, bounds=(0, 1)), rng, 100_000)
@@ -159,7 +159,7 @@ def test_hits_at_the_rate_of_guesses_rarely_beat_them(rate: float, rng: np.rando
     assert leaks <= 0.04 * 400
 
 
-def test_what_answers_as_its_control_does_has_p_1_and_no_bound_above_0(rng: np.random.Generator) -> None:
+def test_equal_answers_have_p_1_and_bounds_0(rng: np.random.Generator) -> None:
     scores = rng.random(15).round()
     for bounds in (None, (0.0, 1.0)):
         shown = rule.test(Hypothesis(scores, {"b": scores}, bounds=bounds), rng, RESAMPLES)
@@ -169,7 +169,7 @@ def test_what_answers_as_its_control_does_has_p_1_and_no_bound_above_0(rng: np.r
     assert (worse.p, worse.lower, worse.upper) == (1.0, None, None)  # constant, but not the control's answers
 
 
-def test_constant_differences_that_favour_the_attack_have_the_sign_flip_floor(rng: np.random.Generator) -> None:
+def test_constant_positive_differences_have_the_sign_flip_p(rng: np.random.Generator) -> None:
     attack = np.arange(15) / 10 + 0.1  # differences of 0.1 but for rounding
     assert rule.test(Hypothesis(attack, {"b": np.arange(15) / 10}), rng, RESAMPLES).p == 2.0**-15
     few = rule.test(Hypothesis(np.array([5.0, 5.1, 5.2, 4.9, 5.0]), {"b": np.zeros(5)}), rng, RESAMPLES)
@@ -228,7 +228,7 @@ def test_what_cannot_be_tested_is_an_error(ask: Callable[[], object], told: str)
 # Intervals
 
 
-def test_the_interval_of_a_lead_is_that_of_t_over_the_strongest_control_at_the_level_asked(
+def test_the_interval_of_a_lead_is_t_over_the_strongest_control(
     rng: np.random.Generator,
 ) -> None:
     attack, near = rng.normal(size=(2, 12)) + np.array([[1.0], [0.5]])
@@ -239,7 +239,7 @@ def test_the_interval_of_a_lead_is_that_of_t_over_the_strongest_control_at_the_l
         assert shown.interval(error) == pytest.approx(tuple(wanted))
 
 
-def test_the_interval_of_a_lead_stays_within_the_metric_and_is_never_narrower_than_the_bounds(
+def test_the_interval_of_a_lead_is_clipped_and_covers_the_bounds(
     rng: np.random.Generator,
 ) -> None:
     half = Hypothesis(np.array([1.0] * 12 + [0.0] * 2), {"b": np.zeros(14)}, bounds=(0, 1))

@@ -73,13 +73,13 @@ def check(folder: str, spec: str) -> None:
 
 def check_settings(folder: str, name: str, settings: Mapping[str, str]) -> None:
     """Raises ValueError if the part has no such field, or a value is not of the field's type."""
-    known = fields(folder, name)
-    if known is None:
+    known_fields = fields(folder, name)
+    if known_fields is None:
         return
     for field, value in settings.items():
-        check_field(name, field, known)
-        if known[field].kind is not Any:
-            kind_of(known[field].kind).read(value, f"{name}.{field}")
+        check_field(name, field, known_fields)
+        if known_fields[field].kind is not Any:
+            kind_of(known_fields[field].kind).read(value, f"{name}.{field}")
 
 
 def _fields(module: str, name: str) -> Iterator[tuple[str, Field]]:
@@ -102,23 +102,23 @@ def _fields(module: str, name: str) -> Iterator[tuple[str, Field]]:
 
 def _kind(module: str, annotation: ast.expr) -> Any:
     """The type of an annotation in this module; Any if one of its names cannot be resolved."""
-    known: dict[str, Any] = {}
+    names: dict[str, Any] = {}
     for node in ast.walk(annotation):
         if isinstance(node, ast.Name):
-            known[node.id] = _named(module, node.id)
-            if known[node.id] is Any:
+            names[node.id] = _named(module, node.id)
+            if names[node.id] is Any:
                 return Any
-    return eval(compile(ast.Expression(annotation), module, "eval"), known)  # annotations of fdgpriv's own parts only
+    return eval(compile(ast.Expression(annotation), module, "eval"), names)  # annotations of fdgpriv's own parts only
 
 
 def _named(module: str, name: str) -> Any:
     """The object that a name in an annotation of this module refers to; Any if it cannot be resolved."""
     if hasattr(builtins, name):
         return getattr(builtins, name)
-    found = _find(module, name)
-    if found is None:
+    definition = _find(module, name)
+    if definition is None:
         return Any
-    home, node = found
+    home, node = definition
     if node is None:
         return getattr(import_module(home), name, Any)
     return _kind(home, node.value) if isinstance(node, ast.Assign) else Any

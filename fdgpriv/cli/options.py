@@ -243,17 +243,17 @@ def check_effects(given: Mapping[str, Any]) -> None:
 
 def settings(items: Sequence[str]) -> dict[str, str]:
     """The values of ``FIELD=VALUE`` items by field."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for item in items:
         name, equals, value = item.partition("=")
         if not name or not equals:
             raise BadUsage(f"--set: want FIELD=VALUE, got {item!r}")
         if ":" in name:
             raise BadUsage(f"--set: want a field of every method, got {item}; of one alone: --method {item}")
-        if name in found:
-            raise BadUsage(f"--set: want each field once, got {name}={found[name]} and {item}")
-        found[name] = value
-    return found
+        if name in values:
+            raise BadUsage(f"--set: want each field once, got {name}={values[name]} and {item}")
+        values[name] = value
+    return values
 
 
 def _check_choice(option: str, value: str, known: Sequence[str]) -> None:

@@ -57,8 +57,8 @@ class VectorCanaries:
     def vectors(self, coins: Coins) -> Array:
         """The canaries' clipped vectors (m, D): C e or 0 for add/remove, C e or -C e for replace-one."""
         absent = 0.0 if self.adjacency is Adjacency.ADD_REMOVE else -1.0
-        found: Array = self.clip * np.where(coins, 1.0, absent)[:, None] * self.directions
-        return found
+        vectors: Array = self.clip * np.where(coins, 1.0, absent)[:, None] * self.directions
+        return vectors
 
     def scores(self, release: ArrayLike) -> Array:
         """Membership scores (m,), higher means "in" or "+": the inner products with a release (D,).
@@ -69,5 +69,5 @@ class VectorCanaries:
         values = np.asarray(release, dtype=np.float64)
         if values.shape != self.directions.shape[1:]:
             raise ValueError(f"want a release of shape {self.directions.shape[1:]}, got {values.shape}")
-        found: Array = self.directions @ values
-        return found
+        scores: Array = self.directions @ values
+        return scores

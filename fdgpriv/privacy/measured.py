@@ -87,8 +87,8 @@ def counts_at(scores_in: ArrayLike, scores_out: ArrayLike, thresholds: ArrayLike
     cuts = _scores("thresholds", thresholds)
 
     def at_most(scores: Array) -> list[int]:
-        found: list[int] = np.searchsorted(np.sort(scores), cuts, side="right").tolist()
-        return found
+        counts: list[int] = np.searchsorted(np.sort(scores), cuts, side="right").tolist()
+        return counts
 
     pairs = zip(at_most(outside), at_most(inside), strict=True)
     return [Counts(len(outside) - below, len(outside), missed, len(inside)) for below, missed in pairs]

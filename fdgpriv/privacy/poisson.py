@@ -80,7 +80,7 @@ def poisson_noise_multiplier(
     options: dict[str, Any] = prv if accountant == "prv" else {"alphas": ORDERS}
     with np.errstate(divide="ignore"), warnings_ignored(UserWarning):
         try:
-            found = get_noise_multiplier(
+            noise_multiplier = get_noise_multiplier(
                 target_epsilon=epsilon,
                 target_delta=delta,
                 sample_rate=sample_rate,
@@ -93,21 +93,21 @@ def poisson_noise_multiplier(
                 f"want a budget that noise reaches by Opacus' {accountant.upper()} accountant, got epsilon {epsilon:g} and "
                 f"delta {delta:g} ({error}); try a larger delta, or accountant=rdp"
             ) from error
-    return float(found)
+    return float(noise_multiplier)
 
 
 def least_rdp_epsilon(delta: float) -> float:
-    """What `poisson_noise_multiplier` cannot go below by ``rdp``: the Renyi bound's epsilon of noise without end."""
+    """The smallest epsilon of `poisson_noise_multiplier` by ``rdp``: the limit of the Renyi bound as noise grows."""
     orders = np.array(ORDERS)
     return max(0.0, float(np.min(np.log1p(-1 / orders) - (np.log(delta) + np.log(orders)) / (orders - 1))))
 
 
 def _check_reachable(epsilon: float, delta: float, accountant: Accountant) -> None:
-    """Raises ValueError where no noise reaches this budget by the accountant, or its integrals overflow."""
-    least = 2 * _PRV_ERROR if accountant == "prv" else least_rdp_epsilon(delta)
-    if epsilon <= least:
+    """Raises ValueError if no noise reaches this budget by the accountant, or its integrals overflow."""
+    lowest = 2 * _PRV_ERROR if accountant == "prv" else least_rdp_epsilon(delta)
+    if epsilon <= lowest:
         raise ValueError(
-            f"want epsilon > {least:.3g} at delta {delta:g}, since no noise reaches less by Opacus' {accountant.upper()} "
+            f"want epsilon > {lowest:.3g} at delta {delta:g}, since no noise reaches less by Opacus' {accountant.upper()} "
             f"accountant; got {epsilon:g}"
         )
     if accountant == "prv" and epsilon > _PRV_LARGEST:

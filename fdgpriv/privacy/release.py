@@ -25,9 +25,9 @@ class Measurement:
         proved: The stated guarantee.
         exact: Clopper-Pearson lower bound on epsilon at 95 %, without assumptions; None if not measured.
         gaussian: The GDP bound; None unless all noise is Gaussian.
-        most: The bound of a perfect attack with the same number of samples.
+        ceiling: The bound of a perfect attack with the same number of samples.
         one_run: Lower bound at 95 % from canaries in one run, without assumptions; None if there was none.
-        one_run_most: The bound of a perfect attack with as many canaries.
+        one_run_ceiling: The bound of a perfect attack with as many canaries.
         p: p-value of "epsilon is at most the proved one": from the exact bound, and where all noise is Gaussian from the
             smaller of both bounds' with Bonferroni's correction.
     """
@@ -35,9 +35,9 @@ class Measurement:
     proved: Guarantee
     exact: Bound | None = None
     gaussian: Bound | None = None
-    most: float | None = None
+    ceiling: float | None = None
     one_run: Bound | None = None
-    one_run_most: float | None = None
+    one_run_ceiling: float | None = None
     p: float | None = None
 
 
@@ -58,24 +58,31 @@ def measure(
     if epsilon is None or delta is None:
         return Measurement(proved)
     audit, worlds = trained(), defense.worlds(min(dim, ENTRIES), draws, generator(seed, 6))
-    one_run, one_run_most = (None, None) if audit is None else (audit.bound, audit.most)
+    one_run, one_run_ceiling = (None, None) if audit is None else (audit.bound, audit.ceiling)
     if worlds is not None:
         inside, outside = (world.double().numpy() for world in worlds)
         rng = np.random.default_rng(seed)
         counts = held_out_counts(inside, outside, delta, rng)
         exact, p = counting_bound(counts, delta), violation(lambda error: counting_bound(counts, delta, error), epsilon)
-        most = ceiling(counts.n_in, delta)
-        found = Measurement(proved, exact, most=most, one_run=one_run, one_run_most=one_run_most, p=p)
+        measurement = Measurement(
+            proved, exact, ceiling=ceiling(counts.n_in, delta), one_run=one_run, one_run_ceiling=one_run_ceiling, p=p
+        )
         if not proved.gaussian:
-            return found
+            return measurement
         counts = held_out_counts(inside, outside, delta, rng, lower=gdp)
         of_gaussian = violation(lambda error: gdp(counts, delta, error), epsilon)
-        return replace(found, gaussian=gdp(counts, delta), p=_smaller(p, of_gaussian))
+        return replace(measurement, gaussian=gdp(counts, delta), p=_smaller(p, of_gaussian))
     if audit is None:
         return Measurement(proved)
     p = _smaller(audit.p, audit.gaussian_p) if proved.gaussian else audit.p
-    most = one_run_most
-    return Measurement(proved, gaussian=audit.gaussian, most=most, one_run=one_run, one_run_most=most, p=p)
+    return Measurement(
+        proved,
+        gaussian=audit.gaussian,
+        ceiling=one_run_ceiling,
+        one_run=one_run,
+        one_run_ceiling=one_run_ceiling,
+        p=p,
+    )
 
 
 def privacies(measurements: Sequence[Measurement]) -> list[Privacy]:
@@ -85,11 +92,11 @@ def privacies(measurements: Sequence[Measurement]) -> list[Privacy]:
     return [_privacy(m, None if m.p is None else next(corrected)) for m in measurements]
 
 
-def _privacy(found: Measurement, p: float | None) -> Privacy:
-    proved = found.proved
+def _privacy(measurement: Measurement, p: float | None) -> Privacy:
+    proved = measurement.proved
     if proved.epsilon is None:
         return Privacy(epsilon_proved=None, delta=None, statement=proved.statement, verdict="no_guarantee")
-    main = found.exact or found.one_run
+    main = measurement.exact or measurement.one_run
     if main is None or p is None:
         return Privacy(
             epsilon_proved=proved.epsilon, delta=proved.delta, statement=proved.statement, verdict="not_measured"
@@ -99,12 +106,12 @@ def _privacy(found: Measurement, p: float | None) -> Privacy:
         delta=proved.delta,
         statement=proved.statement,
         epsilon_measured=EpsilonMeasured(
-            clopper_pearson=_epsilon(found.exact),
-            gdp=_epsilon(found.gaussian),
-            one_run=_epsilon(found.one_run),
-            one_run_ceiling=found.one_run_most,
+            clopper_pearson=_epsilon(measurement.exact),
+            gdp=_epsilon(measurement.gaussian),
+            one_run=_epsilon(measurement.one_run),
+            one_run_ceiling=measurement.one_run_ceiling,
         ),
-        ceiling=found.most,
+        ceiling=measurement.ceiling,
         verdict="violation" if p <= LEVEL else ("saturated" if main.saturated else "consistent"),
     )
 

@@ -34,7 +34,7 @@ class CanaryAudit:
         bound: Lower bound on epsilon at 95 %, without assumptions.
         p: p-value of "epsilon is at most the claimed one", without assumptions.
         gaussian, gaussian_p: The same if the canaries' scores have independent Gaussian noise.
-        most: The bound `bound` of a perfect attack with as many canaries.
+        ceiling: The bound of a perfect attack with as many canaries.
         canaries, guesses, correct: Their numbers.
     """
 
@@ -42,7 +42,7 @@ class CanaryAudit:
     p: float
     gaussian: Bound
     gaussian_p: float
-    most: float | None
+    ceiling: float | None
     canaries: int
     guesses: int
     correct: int
@@ -58,24 +58,24 @@ def audited(scores: Tensor, included: Tensor, epsilon: float, delta: float, seed
         seed: Splits the canaries into those that choose the threshold of the Gaussian bound and those that test it.
     """
     count, values, coins = len(scores), scores.double().numpy(), included.numpy()
-    found = one_run_audit(values, coins, few_guesses(count), epsilon, delta)
+    audit = one_run_audit(values, coins, few_guesses(count), epsilon, delta)
     counts = held_out_counts(values[coins], values[~coins], delta, np.random.default_rng(seed), lower=gdp)
     return CanaryAudit(
-        bound=found.bound,
-        p=found.p,
+        bound=audit.bound,
+        p=audit.p,
         gaussian=gdp(counts, delta),
         gaussian_p=violation(lambda error: gdp(counts, delta, error), epsilon),
-        most=one_run_ceiling(count, found.guesses, delta),
+        ceiling=one_run_ceiling(count, audit.guesses, delta),
         canaries=count,
-        guesses=found.guesses,
-        correct=found.correct,
+        guesses=audit.guesses,
+        correct=audit.correct,
     )
 
 
 def measured_by_training(
     defense: Defense, method: Any, federation: Federation, data: ClientData, rng: torch.Generator
 ) -> CanaryAudit | None:
-    """Audits the defense's claim by its canaries in one client's training or release; None if it has none or no claim.
+    """DP audit with canaries in one client's training or release; None if the defense has no canaries or no guarantee.
 
     Args:
         defense: Calibrated to the run.
@@ -85,14 +85,14 @@ def measured_by_training(
         rng: Of the canaries and the training.
     """
     proved = defense.guarantee()
-    found = None if proved.epsilon is None else defense.canaries(method, federation, data, rng)
-    if found is None or proved.epsilon is None or proved.delta is None:
+    canaries = None if proved.epsilon is None else defense.canaries(method, federation, data, rng)
+    if canaries is None or proved.epsilon is None or proved.delta is None:
         return None
-    return audited(*found, proved.epsilon, proved.delta)
+    return audited(*canaries, proved.epsilon, proved.delta)
 
 
 def measured_by_updates(defense: Defense, releases: int, rng: torch.Generator) -> CanaryAudit | None:
-    """Audits a claim about whole clients' models by canary clients; None if no part that proves something noises models.
+    """DP audit of a client-level guarantee with canary clients; None if no proving part adds noise to models.
 
     Each canary client moves the received model along one direction, or by its coin the opposite way, in every round, and
     shares the model through the defense. The neighbouring datasets of the claim differ in all images of a client.
@@ -112,9 +112,9 @@ def measured_by_updates(defense: Defense, releases: int, rng: torch.Generator) -
     coins = torch.rand(CLIENTS, generator=rng) < 0.5
     scores = torch.zeros(CLIENTS)
     for i, sign in enumerate((2.0 * coins - 1.0).tolist()):
-        own = ModelState(client=f"canary-{i}", round=0, state={"weight": sign * _FAR * direction})
+        canary = ModelState(client=f"canary-{i}", round=0, state={"weight": sign * _FAR * direction})
         for _ in range(releases):
-            shared = defense.protect(own, rng, received)
+            shared = defense.protect(canary, rng, received)
             assert isinstance(shared, ModelState)
             scores[i] += shared.state["weight"] @ direction
     return audited(scores, coins, proved.epsilon, proved.delta)

@@ -26,8 +26,8 @@ def violation(bound: Callable[[float], Bound], claimed: float) -> float:
         raise ValueError(f"want a claimed epsilon >= 0, got {claimed}")
 
     def exceeds(log_error: float) -> bool:
-        found = bound(math.exp(log_error)).epsilon
-        return found is not None and found > claimed
+        epsilon = bound(math.exp(log_error)).epsilon
+        return epsilon is not None and epsilon > claimed
 
     low, high = math.log(1e-300), math.log1p(-1e-9)
     if not exceeds(high):

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fdgpriv.federation.weights import Weights
-from fdgpriv.results.baseline import Training as Training
-from fdgpriv.results.baseline import matched, unmatched
+from fdgpriv.results.baseline import TrainingKey, matched, unmatched
 from fdgpriv.results.finding import Results
 from fdgpriv.results.run import Run
 from fdgpriv.statistics.interval import mean_interval
@@ -16,9 +15,9 @@ from fdgpriv.statistics.measured import Measured
 ONE_SEED = "one seed: no interval over trainings"
 RETURNED = "returned"
 RULES = ("last_round", "selected_round", "last_five")  # fields of Utility: rules for selecting a round's model
-Known = Mapping[
-    Training, Mapping[str, float]
-]  # target accuracy by rule, and "source": the returned model's source accuracy
+Accuracies = Mapping[
+    TrainingKey, Mapping[str, float]
+]  # target accuracy by rule, and "source": that of the returned model
 
 
 @dataclass(frozen=True)
@@ -73,42 +72,42 @@ def accuracies(results: Results) -> tuple[Accuracy, ...]:
     Every row is expected to have all targets and seeds of the report. Runs that diverged, failed or were not trained are
     listed as missing and excluded from means.
     """
-    groups: dict[tuple[str, str], dict[Training, Run]] = {}
+    groups: dict[tuple[str, str], dict[TrainingKey, Run]] = {}
     for run in results.runs:
         if run.target is not None:
             groups.setdefault((run.method, run.defense), {})[run.seed, run.target] = run
     seeds = sorted({seed for group in groups.values() for seed, _ in group})
     targets = list(dict.fromkeys(target for group in groups.values() for _, target in group))
     expected = [(seed, target) for seed in seeds for target in targets]
-    weights: dict[str, dict[str, dict[Training, Weights | None]]] = {}
+    weights: dict[str, dict[str, dict[TrainingKey, Weights | None]]] = {}
     for (method, defense), group in groups.items():
         weights.setdefault(defense, {})[method] = {training: run.weights for training, run in group.items()}
     rows = []
     for (method, defense), group in groups.items():
         base = matched(method, weights[defense]) or method
         bare = groups.get((method, "none")) if defense != "none" else None
-        against = _known(groups[base, defense], own=False) if base != method else None
+        against = _accuracies(groups[base, defense], personal=False) if base != method else None
         personal = any(run.utility and run.utility.personal for run in group.values())
-        for model, own in _MODELS if personal else (("", False),):
-            known = _known(group, own)
-            cost = None if bare is None else _leads(known, _known(bare, own), expected).get(RETURNED)
-            absent = [training for training in expected if training not in known]
+        for model, of_clients in _MODELS if personal else (("", False),):
+            measured = _accuracies(group, of_clients)
+            cost = None if bare is None else _leads(measured, _accuracies(bare, of_clients), expected).get(RETURNED)
+            absent = [training for training in expected if training not in measured]
             rows.append(
                 Accuracy(
                     method=method,
                     defense=defense,
                     model=model,
-                    target=_over_seeds(known, RETURNED, expected),
-                    source=_over_seeds(known, "source", expected),
-                    by_target={target: _of_target(known, target) for target in targets},
+                    target=_over_seeds(measured, RETURNED, expected),
+                    source=_over_seeds(measured, "source", expected),
+                    by_target={target: _of_target(measured, target) for target in targets},
                     by_rule={
-                        rule: _over_seeds(known, rule, expected)
+                        rule: _over_seeds(measured, rule, expected)
                         for rule in RULES
-                        if any(rule in accuracies_of for accuracies_of in known.values())
+                        if any(rule in by_rule for by_rule in measured.values())
                     },
                     base="" if against is None else base,
                     unmatched=unmatched(method, weights[defense]) or "",
-                    leads={} if against is None else _leads(known, against, expected),
+                    leads={} if against is None else _leads(measured, against, expected),
                     cost=cost,
                     left_out=tuple(sorted({seed for seed, _ in absent})),
                     missing=tuple(
@@ -129,57 +128,49 @@ def _why(run: Run | None) -> str:
     return "training diverged" if run.failed is None else "training failed"
 
 
-def _known(group: Mapping[Training, Run], own: bool) -> Known:
-    """Accuracies of finished trainings: of the common model or, with `own`, of the clients' personal models."""
-    known: dict[Training, Mapping[str, float]] = {}
+def _accuracies(group: Mapping[TrainingKey, Run], personal: bool) -> Accuracies:
+    """Accuracies of finished trainings: of the common model, or of the clients' personal models."""
+    accuracies: dict[TrainingKey, Mapping[str, float]] = {}
     for training, run in group.items():
-        whole = run.utility
-        returned = whole and (whole.personal if own else whole)
-        if whole is None or returned is None:
+        utility = run.utility
+        returned = utility and (utility.personal if personal else utility)
+        if utility is None or returned is None:
             continue
         target, source = returned.target_accuracy.value, returned.source_accuracy.value
         if target is None or source is None:
             continue
-        of_rounds = (
-            own or whole.personal is None
-        )  # the rounds' accuracies are of the clients' own models where there are any
-        chosen = {rule: getattr(whole, rule) for rule in RULES if of_rounds}
-        values = {rule: one.target_accuracy.value for rule, one in chosen.items() if one is not None}
-        known[training] = {"source": source, RETURNED: target} | {r: v for r, v in values.items() if v is not None}
-    return known
+        rounds_apply = personal or utility.personal is None  # rounds are evaluated on personal models if there are any
+        chosen = {rule: getattr(utility, rule) for rule in RULES if rounds_apply}
+        values = {rule: selected.target_accuracy.value for rule, selected in chosen.items() if selected is not None}
+        accuracies[training] = {"source": source, RETURNED: target} | {r: v for r, v in values.items() if v is not None}
+    return accuracies
 
 
-def _leads(known: Known, base: Known, expected: Sequence[Training]) -> dict[str, Measured]:
-    pairs = {training: (accuracies_of, base[training]) for training, accuracies_of in known.items() if training in base}
+def _leads(accuracies: Accuracies, base: Accuracies, expected: Sequence[TrainingKey]) -> dict[str, Measured]:
+    pairs = {training: (values, base[training]) for training, values in accuracies.items() if training in base}
     leads = {
-        training: {
-            rule: accuracies_of[rule] - other[rule]
-            for rule in (RETURNED, *RULES)
-            if rule in accuracies_of and rule in other
-        }
-        for training, (accuracies_of, other) in pairs.items()
+        training: {rule: values[rule] - other[rule] for rule in (RETURNED, *RULES) if rule in values and rule in other}
+        for training, (values, other) in pairs.items()
     }
     rules = [rule for rule in (RETURNED, *RULES) if any(rule in lead for lead in leads.values())]
     return {rule: _over_seeds(leads, rule, expected, lowest=-1.0) for rule in rules or [RETURNED]}
 
 
-def _over_seeds(known: Known, rule: str, expected: Sequence[Training], lowest: float = 0.0) -> Measured:
+def _over_seeds(accuracies: Accuracies, rule: str, expected: Sequence[TrainingKey], lowest: float = 0.0) -> Measured:
     """Mean of per-seed means over seeds with every target; the interval is clipped to [`lowest`, 1]."""
-    partial = {seed for seed, target in expected if rule not in known.get((seed, target), {})}
-    whole = [
-        (training[0], accuracies_of[rule]) for training, accuracies_of in known.items() if training[0] not in partial
-    ]
-    if not whole:
+    partial = {seed for seed, target in expected if rule not in accuracies.get((seed, target), {})}
+    complete = [(seed, values[rule]) for (seed, _), values in accuracies.items() if seed not in partial]
+    if not complete:
         return Measured(value=None, n=0, direction="higher_better", reason="no seed has every target")
-    mean = mean_interval([value for _, value in whole], np.array([seed for seed, _ in whole]))
+    mean = mean_interval([value for _, value in complete], np.array([seed for seed, _ in complete]))
     if mean.lower is None or mean.upper is None:
         return Measured(value=mean.value, n=mean.n, direction="higher_better", reason=ONE_SEED)
     ends = max(lowest, mean.lower), min(1.0, mean.upper)
     return Measured(value=mean.value, ci95=ends, n=mean.n, direction="higher_better")
 
 
-def _of_target(known: Known, target: str) -> Measured:
-    values = [accuracies_of[RETURNED] for (_, at), accuracies_of in known.items() if at == target]
+def _of_target(accuracies: Accuracies, target: str) -> Measured:
+    values = [by_rule[RETURNED] for (_, of_training), by_rule in accuracies.items() if of_training == target]
     if not values:
         return Measured(value=None, n=0, direction="higher_better", reason="no training finished")
     return Measured(value=float(np.mean(values)), n=len(values), direction="higher_better")

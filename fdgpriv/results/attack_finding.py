@@ -199,10 +199,10 @@ class AttackFinding(Entry):
     def _tests_are_carried(self) -> Self:
         if not self.leakage and not self.reason:
             raise ValueError("want tests by scope, or a reason why nothing was evaluated; got neither")
-        for scope, one in self.leakage.items():
-            if one.verdict in ("inconclusive", "not_applicable") and not one.why:
-                raise ValueError(f"want a reason for the {scope} verdict {one.verdict}, got none")
-            if one.p is not None and self.headline not in self.metrics:
-                known = ", ".join(self.metrics) or "no metric"
-                raise ValueError(f"want headline {self.headline!r} among the metrics, got {known}")
+        for scope, test in self.leakage.items():
+            if test.verdict in ("inconclusive", "not_applicable") and not test.why:
+                raise ValueError(f"want a reason for the {scope} verdict {test.verdict}, got none")
+            if test.p is not None and self.headline not in self.metrics:
+                metrics = ", ".join(self.metrics) or "no metric"
+                raise ValueError(f"want headline {self.headline!r} among the metrics, got {metrics}")
         return self

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from fdgpriv.federation.weights import Weights
 from fdgpriv.utils.defaults import BASELINE
 
-Training = tuple[int, str]  # seed, target
-WeightsOf = Mapping[Training, Weights | None]  # None: the method averages no models, or it is not known
+TrainingKey = tuple[int, str]  # seed, target
+WeightsOf = Mapping[TrainingKey, Weights | None]  # None: the method averages no models, or it is not known
 _WORDS = {"samples": "by their numbers of images", "uniform": "equally"}
 
 

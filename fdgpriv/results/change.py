@@ -70,9 +70,9 @@ class QuestionChange(Entry):
     @property
     def question(self) -> Question:
         """The later of the two."""
-        found = self.after or self.before
-        assert found is not None
-        return found
+        question = self.after or self.before
+        assert question is not None
+        return question
 
     @property
     def moved(self) -> bool:

@@ -45,8 +45,8 @@ class RunChange(Entry):
         """Of the attacks on a question, the surest that changed, else the strongest one of the baseline."""
         strongest = question.before.strongest if question.before else None
         name = strongest.attack if strongest else ""
-        known = [self.attacks[i] for i in question.attacks]
-        return min(known, key=lambda one: (_shown_last(one), one.attack != name), default=None)
+        attacks = [self.attacks[i] for i in question.attacks]
+        return min(attacks, key=lambda attack: (_shown_last(attack), attack.attack != name), default=None)
 
     def changed(self, question: QuestionChange) -> bool:
         """Whether its verdict moved, only one of the two runs asks it, or an attack's score on it changed."""
@@ -55,10 +55,10 @@ class RunChange(Entry):
         return alone or question.moved or (shown is not None and shown.change.outcome in ("worse", "better"))
 
 
-def _shown_last(one: AttackChange) -> float:
-    """The corrected p of what changed, else 1."""
-    changed = one.change.outcome in ("worse", "better")
-    return one.change.p_holm or 0.0 if changed else 1.0
+def _shown_last(attack: AttackChange) -> float:
+    """The corrected p of an attack whose score changed, else 1."""
+    changed = attack.change.outcome in ("worse", "better")
+    return attack.change.p_holm or 0.0 if changed else 1.0
 
 
 class LaterAudit(Entry):
@@ -81,22 +81,22 @@ class LaterAudit(Entry):
 
     def changes(self) -> Iterator[Change]:
         """Every figure that is compared."""
-        yield from (one.change for one in self.accuracies)
-        yield from (one.change for run in self.runs for one in run.attacks)
+        yield from (accuracy.change for accuracy in self.accuracies)
+        yield from (attack.change for run in self.runs for attack in run.attacks)
 
     def sent(self) -> list[tuple[str, BytesChange]]:
-        """What changed of the ledger, with the runs in which it did; no name where it did in all."""
-        return self._of_runs([(run.after, one) for run in self.runs for one in run.sent])
+        """Changes of the ledger, each with the runs in which it occurs; no name if in all."""
+        return self._with_runs([(run.after, change) for run in self.runs for change in run.sent])
 
     def epsilon(self) -> list[tuple[str, EpsilonChange]]:
-        """The same of epsilon."""
-        return self._of_runs([(run.after, one) for run in self.runs for one in run.epsilon])
+        """Changes of epsilon, likewise."""
+        return self._with_runs([(run.after, change) for run in self.runs for change in run.epsilon])
 
-    def _of_runs(self, found: Iterable[tuple[str, E]]) -> list[tuple[str, E]]:
-        names: dict[E, list[str]] = {}
-        for run, one in found:
-            names.setdefault(one, []).append(run)
-        return [("" if len(of) == len(self.runs) else "; ".join(of), one) for one, of in names.items()]
+    def _with_runs(self, changes: Iterable[tuple[str, E]]) -> list[tuple[str, E]]:
+        runs: dict[E, list[str]] = {}
+        for run, change in changes:
+            runs.setdefault(change, []).append(run)
+        return [("" if len(names) == len(self.runs) else "; ".join(names), change) for change, names in runs.items()]
 
     def moved_to_leak(self) -> int:
         """Number of questions whose verdict became a leak."""
@@ -120,7 +120,7 @@ class Comparison(Entry):
 
     def changes(self) -> Iterator[Change]:
         """Every figure that is compared, of all later audits."""
-        return (change for one in self.later for change in one.changes())
+        return (change for audit in self.later for change in audit.changes())
 
     def count(self, outcome: Outcome) -> int:
         """Number of figures with this outcome."""

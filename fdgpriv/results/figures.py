@@ -53,8 +53,8 @@ def _write(rows: Sequence[Sequence[Tensor | None]], heads: Sequence[str], labels
     for r, row in enumerate(rows):
         for c, image in enumerate(row):
             if image is not None:
-                place = canvas[r * step : r * step + side, c * step : c * step + side]
-                place[..., :3], place[..., 3] = image.permute(1, 2, 0).clamp(0, 1), 1.0
+                cell = canvas[r * step : r * step + side, c * step : c * step + side]
+                cell[..., :3], cell[..., 3] = image.permute(1, 2, 0).clamp(0, 1), 1.0
     png = BytesIO()
     with default_style():
         figure = Figure(figsize=(1.15 * len(heads) + 1.1, 1.15 * len(rows) + 0.5), dpi=110)

@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from fdgpriv.results.records import FlatRow, by_attack, by_place, by_run
+from fdgpriv.results.records import FlatRow, by_attack, by_matrix_cell, by_run
 from fdgpriv.results.run import AskedQuestion, Run
 from fdgpriv.utils.files import read_bytes, write_text
 from fdgpriv.utils.records import Amount, Entry, Json, Text, Word, one_line
@@ -91,7 +91,7 @@ class Results(Entry):
 
     def matrix(self) -> list[FlatRow]:
         """One flat row for each run, adversary, artifact and secret, with the worst verdict of its scopes."""
-        return by_place(self.runs)
+        return by_matrix_cell(self.runs)
 
     def frontier(self) -> list[FlatRow]:
         """One flat row for each run: accuracy on the unseen domain, proved epsilon, verdicts and leakage by secret."""

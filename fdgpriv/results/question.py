@@ -113,5 +113,5 @@ class Question(Entry):
         """The verdict in words; of a leak its grade with that of its interval: ``moderate leak (trace to moderate)``."""
         if self.grade is None or self.grade_interval is None:
             return self.verdict.replace("_", " ")
-        least, greatest = self.grade_interval
-        return f"{self.grade} leak" + ("" if least == greatest else f" ({words(least, greatest)})")
+        lower, upper = self.grade_interval
+        return f"{self.grade} leak" + ("" if lower == upper else f" ({words(lower, upper)})")

@@ -1,4 +1,4 @@
-"""Results as flat rows, for tables of one's own: by attack, by place in the matrix, and by run."""
+"""Results as flat rows for data frames: by attack, by cell of the matrix, and by run."""
 
 from collections.abc import Sequence
 
@@ -14,15 +14,15 @@ def by_attack(runs: Sequence[Run]) -> list[FlatRow]:
         identity(run)
         | {
             "target_accuracy": run.utility.target_accuracy.value if run.utility else None,
-            "attack": found.attack,
-            "threat": found.threat.role,
-            "artifact": found.artifact,
-            "shared": found.shared,
-            "metric": found.headline,
+            "attack": attack.attack,
+            "threat": attack.threat.role,
+            "artifact": attack.artifact,
+            "shared": attack.shared,
+            "metric": attack.headline,
             "value": figure.value if figure else None,
             "low": figure.ci95[0] if figure and figure.ci95 else None,
             "high": figure.ci95[1] if figure and figure.ci95 else None,
-            "n": found.n,
+            "n": attack.n,
             "scope": scope,
             "p": test.p if test else None,
             "lead": test.lead.value if test and test.lead else None,
@@ -30,24 +30,24 @@ def by_attack(runs: Sequence[Run]) -> list[FlatRow]:
             "grade": test.grade if test else None,
         }
         for run in runs
-        for found in run.attacks
-        for figure in (found.metrics.get(found.headline),)
-        for scope, test in (found.leakage.items() or [(None, None)])
+        for attack in run.attacks
+        for figure in (attack.metrics.get(attack.headline),)
+        for scope, test in (attack.leakage.items() or [(None, None)])
     ]
 
 
-def by_place(runs: Sequence[Run]) -> list[FlatRow]:
-    """One row for each run, adversary, artifact and secret: the worst verdict of its scopes, and what it rests on."""
-    found = []
+def by_matrix_cell(runs: Sequence[Run]) -> list[FlatRow]:
+    """One row for each run, adversary, artifact and secret: the worst verdict of its scopes, with the decisive attack."""
+    rows = []
     for run in runs:
-        places: dict[tuple[str, str, str], list[Question]] = {}
+        cells: dict[tuple[str, str, str], list[Question]] = {}
         for question in run.questions:
             for adversary in question.adversaries:
-                places.setdefault((adversary, question.artifact, question.secret), []).append(question)
-        for (adversary, artifact, secret), questions in places.items():
-            worst = min(questions, key=lambda one: WORST_FIRST.index(one.verdict))
+                cells.setdefault((adversary, question.artifact, question.secret), []).append(question)
+        for (adversary, artifact, secret), questions in cells.items():
+            worst = min(questions, key=lambda question: WORST_FIRST.index(question.verdict))
             best = worst.strongest
-            found.append(
+            rows.append(
                 identity(run)
                 | {
                     "adversary": adversary,
@@ -69,7 +69,7 @@ def by_place(runs: Sequence[Run]) -> list[FlatRow]:
                     "q": worst.q,
                 }
             )
-    return found
+    return rows
 
 
 def by_run(runs: Sequence[Run]) -> list[FlatRow]:
@@ -80,7 +80,7 @@ def by_run(runs: Sequence[Run]) -> list[FlatRow]:
     lead, None where nothing was tested.
     """
     secrets = list(dict.fromkeys(question.secret for run in runs for question in run.questions))
-    found = []
+    rows = []
     for run in runs:
         accuracy = run.utility.target_accuracy if run.utility else None
         row = identity(run) | {
@@ -91,18 +91,19 @@ def by_run(runs: Sequence[Run]) -> list[FlatRow]:
             "delta": run.privacy.delta,
             "proof": run.privacy.verdict,
         }
-        row |= {verdict: sum(one.verdict == verdict for one in run.questions) for verdict in WORST_FIRST}
+        row |= {verdict: sum(question.verdict == verdict for question in run.questions) for verdict in WORST_FIRST}
         for secret in secrets:
-            asked = [one for one in run.questions if one.secret == secret]
-            worst = min((one.verdict for one in asked), key=WORST_FIRST.index, default=None)
-            leads = [lead for one in asked if one.verdict == worst for lead in (_lead(one),) if lead is not None]
-            row |= {f"verdict_{secret}": worst, f"leakage_{secret}": max(leads, default=None)}
-        found.append(row)
-    return found
+            questions = [question for question in run.questions if question.secret == secret]
+            worst = min((question.verdict for question in questions), key=WORST_FIRST.index, default=None)
+            leads = (_lead(question) for question in questions if question.verdict == worst)
+            largest = max((lead for lead in leads if lead is not None), default=None)
+            row |= {f"verdict_{secret}": worst, f"leakage_{secret}": largest}
+        rows.append(row)
+    return rows
 
 
 def identity(run: Run) -> FlatRow:
-    """The columns that say which run a row belongs to."""
+    """The columns that identify the run of a row."""
     return {
         "method": run.method,
         "dataset": run.dataset,

@@ -56,13 +56,13 @@ class RoundEvaluation(Resumable):
 
     @property
     def stored(self) -> dict[int, str]:
-        """`evaluated` as JSON."""
-        return {round: found.model_dump_json() for round, found in self.evaluated.items()}
+        """The per-round evaluations as JSON."""
+        return {round: evaluation.model_dump_json() for round, evaluation in self.evaluated.items()}
 
     @stored.setter
     def stored(self, stored: dict[int, str]) -> None:
         kind = PersonalUtility if self.personal else Utility
-        self.evaluated = {round: kind.model_validate_json(found) for round, found in stored.items()}
+        self.evaluated = {round: kind.model_validate_json(text) for round, text in stored.items()}
 
     def resumed(self) -> None:
         """Advances the progress display by the completed rounds."""
@@ -83,13 +83,13 @@ class RoundEvaluation(Resumable):
     def on_round(self, round: int, models: Mapping[str, ModelState]) -> None:
         """Evaluates the models after `round` rounds, by client, if this round is among those to be evaluated.
 
-        Personal models are evaluated where every client is sent its own: those of some clients are another mean.
+        Personal models are evaluated only if every client is sent its own, since a mean over some clients is another figure.
         """
         self.latest = round
         complete = not self.personal or models.keys() >= self.population.clients.keys()
         if round in self._evaluated_rounds and complete:
-            found = self.evaluated[round] = self._utility(models)
-            self.progress.step(self.task, f"{self.name}: round {round} of {self.rounds}, {accuracies(found)}")
+            evaluation = self.evaluated[round] = self._utility(models)
+            self.progress.step(self.task, f"{self.name}: round {round} of {self.rounds}, {accuracies(evaluation)}")
         elif round > 0:
             self.progress.step(self.task, f"{self.name}: round {round} of {self.rounds}")
 
@@ -104,6 +104,6 @@ class RoundEvaluation(Resumable):
         return self.model
 
 
-def accuracies(found: Utility | PersonalUtility) -> str:
+def accuracies(evaluation: Utility | PersonalUtility) -> str:
     """The accuracies as text, for progress lines."""
-    return f"source {found.source_accuracy.value:.3f}, target {found.target_accuracy.value:.3f}"
+    return f"source {evaluation.source_accuracy.value:.3f}, target {evaluation.target_accuracy.value:.3f}"

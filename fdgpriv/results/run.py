@@ -162,9 +162,10 @@ class Run(Entry):
     def failed_parts(self) -> Iterator[str]:
         """One line for everything that failed after the training: measurements, attacks and claims."""
         yield from self.failures
-        for one in self.attacks:
-            if one.failed:
-                yield f"{one.attack} by {one.threat.role} on {one.kind}: {(one.reason or '').removeprefix('failed: ')}"
+        for attack in self.attacks:
+            if attack.failed:
+                reason = (attack.reason or "").removeprefix("failed: ")
+                yield f"{attack.attack} by {attack.threat.role} on {attack.kind}: {reason}"
         yield from (
             f"claim {claim.id}: {claim.reason.removeprefix('failed: ')}" for claim in self.claims if claim.failed
         )

@@ -277,11 +277,11 @@ def _check(name: str, table: pa.Table, schema: pa.Schema) -> None:
         ValueError: One line that names the first fault.
     """
     for field in schema:
-        place = table.schema.get_field_index(field.name)
-        if place < 0 or table.schema.field(place).type != field.type:
-            came = "none" if place < 0 else table.schema.field(place).type
+        index = table.schema.get_field_index(field.name)
+        if index < 0 or table.schema.field(index).type != field.type:
+            came = "none" if index < 0 else table.schema.field(index).type
             raise ValueError(f"want the column {field.name} of {field.type} in {name}, got {came}")
-        column = table.column(place)
+        column = table.column(index)
         if not field.nullable and column.null_count:
             raise ValueError(f"want no missing {field.name} in {name}, got {column.null_count}")
         if pa.types.is_floating(field.type) and not pc.all(pc.is_finite(column)).as_py() and len(column.drop_null()):

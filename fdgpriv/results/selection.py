@@ -22,29 +22,30 @@ def rounds_to_try(rounds: int, personal: bool) -> frozenset[int]:
     return frozenset(r for r in range(1, rounds + 1) if r % every == 0 or r > rounds - LAST)
 
 
-def chosen(found: Evaluated) -> dict[str, ChosenUtility | None]:
+def chosen(evaluated: Evaluated) -> dict[str, ChosenUtility | None]:
     """By field of `Utility`: last_round, selected_round and last_five."""
-    rounds = sorted(found)
+    rounds = sorted(evaluated)
     return {
-        "last_round": _mean(found, rounds[-1:]),
-        "selected_round": _mean(found, _selected(found)),
-        "last_five": _mean(found, rounds[-LAST:]),
+        "last_round": _mean(evaluated, rounds[-1:]),
+        "selected_round": _mean(evaluated, _selected(evaluated)),
+        "last_five": _mean(evaluated, rounds[-LAST:]),
     }
 
 
-def _selected(found: Evaluated) -> Sequence[int]:
+def _selected(evaluated: Evaluated) -> Sequence[int]:
     """The earliest round with the best source accuracy; empty if none is known."""
-    known = {round: value for round in sorted(found) if (value := found[round].source_accuracy.value) is not None}
-    return [max(known, key=lambda round: known[round])] if known else []  # max returns the first of equals
+    accuracy = {round: evaluated[round].source_accuracy.value for round in sorted(evaluated)}
+    measured = {round: value for round, value in accuracy.items() if value is not None}
+    return [max(measured, key=lambda round: measured[round])] if measured else []  # max returns the first of equals
 
 
-def _mean(found: Evaluated, rounds: Sequence[int]) -> ChosenUtility | None:
+def _mean(evaluated: Evaluated, rounds: Sequence[int]) -> ChosenUtility | None:
     if not rounds:
         return None
     return ChosenUtility(
         rounds=tuple(rounds),
-        source_accuracy=_figure([found[round].source_accuracy for round in rounds]),
-        target_accuracy=_figure([found[round].target_accuracy for round in rounds]),
+        source_accuracy=_figure([evaluated[round].source_accuracy for round in rounds]),
+        target_accuracy=_figure([evaluated[round].target_accuracy for round in rounds]),
     )
 
 

@@ -1,4 +1,4 @@
-"""What an audit prints when it is done: accuracies, and one line for each question."""
+"""The printed summary of an audit: accuracies, and one line for each question."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -32,8 +32,9 @@ def _run(run: Run) -> Iterator[str]:
         yield f"  failed: {run.ended}"
     if run.utility is not None:
         yield f"  accuracy: {_accuracy(run.utility.source_accuracy, run.utility.target_accuracy)}"
-        if (own := run.utility.personal) is not None:
-            yield f"  each client with its own model: {_accuracy(own.source_accuracy, own.target_accuracy)}"
+        if (personal := run.utility.personal) is not None:
+            accuracy = _accuracy(personal.source_accuracy, personal.target_accuracy)
+            yield f"  each client with its own model: {accuracy}"
     if run.questions:
         yield f"  {count(run.questions)}"
     for question in run.questions:
@@ -56,21 +57,21 @@ def count(questions: Sequence[Question]) -> str:
 
 
 def line(question: Question) -> str:
-    """One question in one line: artifact, adversary, secret and scope, the verdict, and what it rests on."""
+    """One question in one line: artifact, adversary, secret and scope, the verdict, and the decisive attack."""
     adversaries = ", ".join(question.adversaries)
-    asked = f"{question.artifact:22} {adversaries:12} {question.secret:12} {question.scope:7}"
-    told = "" if question.strongest is None else _told(question.strongest, question.lead)
+    name = f"{question.artifact:22} {adversaries:12} {question.secret:12} {question.scope:7}"
+    result = "" if question.strongest is None else _attack_and_control(question.strongest, question.lead)
     if question.inconclusive_because:
-        told = f"{question.inconclusive_because.replace('_', ' ')}; {told}".rstrip("; ")
-    return f"{asked} {question.graded:14} {told}".rstrip()
+        result = f"{question.inconclusive_because.replace('_', ' ')}; {result}".rstrip("; ")
+    return f"{name} {question.graded:14} {result}".rstrip()
 
 
-def _told(one: Strongest, lead_figure: Measured | None) -> str:
-    """The attack's figure beside its strongest control's; where both look alike, by how much it leads."""
-    own, other = _number(one.value), _number(one.control_value)
+def _attack_and_control(attack: Strongest, lead_figure: Measured | None) -> str:
+    """The figures of the attack and its strongest control, and the lead if both print alike."""
+    score, control = _number(attack.value), _number(attack.control_value)
     value = (lead_figure.value if lead_figure else None) or 0.0
-    lead = f", leads by {value:.2g}" if own == other and abs(value) > _ROUNDING else ""
-    return f"{one.attack}: {one.metric} {own}, {one.control} {other}{lead}"
+    lead = f", leads by {value:.2g}" if score == control and abs(value) > _ROUNDING else ""
+    return f"{attack.attack}: {attack.metric} {score}, {attack.control} {control}{lead}"
 
 
 def _number(figure: Measured) -> str:

@@ -87,30 +87,32 @@ def personal_utility(
     rows, held_out, images, labels = [], [], population.target.pixels, population.target.labels
     step = min(every, len(clients), len(labels))
     correct, evaluations = torch.zeros(2, len(labels), dtype=torch.float64)
-    for place, name in enumerate(clients):
-        model, data, some = model_of(name), population.clients[name], slice(place % step, None, step)
-        whose = f"the model of {name}"
-        own = _finite_logits(model, data.held_out_pixels, whose).argmax(1) == data.held_out_labels
-        there = _finite_logits(model, images[some], whose).argmax(1) == labels[some]
-        held_out.append(own)
-        correct[some] += there
-        evaluations[some] += 1
-        source = float(own.float().mean()) if len(own) else None
-        rows.append(ClientUtility(client=name, source_accuracy=source, target_accuracy=float(there.float().mean())))
-    found = mean_interval((correct / evaluations).numpy())
-    interval = found.ends and (max(0.0, found.ends[0]), min(1.0, found.ends[1]))
+    for i, name in enumerate(clients):
+        model, data, part = model_of(name), population.clients[name], slice(i % step, None, step)
+        owner = f"the model of {name}"
+        source_hits = _finite_logits(model, data.held_out_pixels, owner).argmax(1) == data.held_out_labels
+        target_hits = _finite_logits(model, images[part], owner).argmax(1) == labels[part]
+        held_out.append(source_hits)
+        correct[part] += target_hits
+        evaluations[part] += 1
+        source = float(source_hits.float().mean()) if len(source_hits) else None
+        rows.append(
+            ClientUtility(client=name, source_accuracy=source, target_accuracy=float(target_hits.float().mean()))
+        )
+    mean = mean_interval((correct / evaluations).numpy())
+    interval = mean.ends and (max(0.0, mean.ends[0]), min(1.0, mean.ends[1]))
     return PersonalUtility(
         source_accuracy=_share(torch.cat(held_out)),
-        target_accuracy=Measured(value=found.value, ci95=interval, n=found.n, direction="higher_better"),
+        target_accuracy=Measured(value=mean.value, ci95=interval, n=mean.n, direction="higher_better"),
         clients=tuple(rows),
     )
 
 
-def _finite_logits(model: nn.Module, images: Tensor, whose: str) -> Tensor:
-    found = logits(model, images)
-    if not bool(torch.isfinite(found).all()):
-        raise Diverged(f"{whose} gives logits that are not finite: training diverged; try a smaller lr")
-    return found
+def _finite_logits(model: nn.Module, images: Tensor, owner: str) -> Tensor:
+    outputs = logits(model, images)
+    if not bool(torch.isfinite(outputs).all()):
+        raise Diverged(f"{owner} gives logits that are not finite: training diverged; try a smaller lr")
+    return outputs
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Measured:
@@ -119,7 +121,7 @@ def accuracy(logits: Tensor, labels: Tensor) -> Measured:
 
 
 def _share(correct: Tensor) -> Measured:
-    found = clopper_pearson(int(correct.sum()), len(correct))
-    assert found.lower is not None
-    assert found.upper is not None
-    return Measured(value=found.value, ci95=(found.lower, found.upper), n=found.n, direction="higher_better")
+    share = clopper_pearson(int(correct.sum()), len(correct))
+    assert share.lower is not None
+    assert share.upper is not None
+    return Measured(value=share.value, ci95=(share.lower, share.upper), n=share.n, direction="higher_better")

@@ -21,7 +21,7 @@ Places: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Noise:
+class NoiseDistribution:
     """A continuous distribution on the line.
 
     Attributes:
@@ -43,8 +43,8 @@ def _laplace_quantile(p: Array) -> Array:
         return np.where(p < 0.5, np.log(2 * p), -np.log(2 * (1 - p)))
 
 
-LAPLACE = Noise(_laplace_cdf, _laplace_quantile)
-NORMAL = Noise(special.ndtr, special.ndtri)
+LAPLACE = NoiseDistribution(_laplace_cdf, _laplace_quantile)
+NORMAL = NoiseDistribution(special.ndtr, special.ndtri)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Worlds:
         shift: Sensitivity over the noise's scale: epsilon for Laplace noise, mu = 1/z for Gaussian noise.
     """
 
-    noise: Noise
+    noise: NoiseDistribution
     shift: float
 
     def held_out_counts(self, draws: int, delta: float, rng: Rng, lower: Lower = counting_bound) -> Counts:

@@ -62,8 +62,8 @@ def exchangeable(rng: Rng) -> Hypothesis:
 
 def hits(rng: Rng) -> Hypothesis:
     """40 units that the attack and two controls identify with probability 0.2."""
-    attack, one, other = (rng.random((3, 40)) < 0.2).astype(float)
-    return Hypothesis(attack, {"one": one, "other": other}, bounds=(0.0, 1.0))
+    attack, first, second = (rng.random((3, 40)) < 0.2).astype(float)
+    return Hypothesis(attack, {"one": first, "other": second}, bounds=(0.0, 1.0))
 
 
 def rare_hits(rng: Rng) -> Hypothesis:
@@ -108,14 +108,14 @@ def verdict_alarms(
 def verdict_checks(runs: int, rng: Rng) -> list[Check]:
     """All checks; each draws from a stream of its own."""
     allowed = int(ALARMS * runs)
-    found = []
+    checks = []
     for name, build in NULLS.items():
         alarms = verdict_alarms(build, rule, runs, rng.spawn(1)[0])
-        found.append(Check(f"verdict, {name}", alarms, runs, allowed))
+        checks.append(Check(f"verdict, {name}", alarms, runs, allowed))
     for build, naive, name in (
         (exchangeable, best_control_only, "only the control that came out best"),
         (clients, resample_images, "resampling images, not clients"),
     ):
         alarms = verdict_alarms(build, naive, runs, rng.spawn(1)[0])
-        found.append(Check(f"mistaken: {name}", alarms, runs, allowed, mistaken=True))
-    return found
+        checks.append(Check(f"mistaken: {name}", alarms, runs, allowed, mistaken=True))
+    return checks

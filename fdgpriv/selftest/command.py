@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # what needs torch or scipy is imported in functions, after t
 REPORTS = 200
 SEEDS = 20
 SHIPPED = Path(__file__).with_name("scores.zip")
-LEAST = {"runs": 1, "draws": 4, "seed": 0, "reports": 1}
+MINIMA = {"runs": 1, "draws": 4, "seed": 0, "reports": 1}
 
 
 def parser() -> Parser:
@@ -45,54 +45,54 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the tables; returns 0 if all pass, 1 if one fails and 2 for bad usage."""
     try:
-        given = _given(argv)
-        if "export" in given:
-            return _export(*given["export"])
-        reports = _reports(given)
+        options = _options(argv)
+        if "export" in options:
+            return _export(*options["export"])
+        reports = _reports(options)
     except (ValueError, OSError) as error:
         say("selftest", str(error))
         return 2
     import numpy as np
 
-    of_reports, of_rules = np.random.default_rng(given.get("seed", 0)).spawn(2)
-    with lenient(), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as beside:
-        rules = beside.submit(_rules, given, of_rules)
-        passed = _of_reports(reports, given.get("reports", REPORTS), of_reports, given.get("figure"))
+    reports_rng, rules_rng = np.random.default_rng(options.get("seed", 0)).spawn(2)
+    with lenient(), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        rules = pool.submit(_rules, options, rules_rng)
+        passed = _of_reports(reports, options.get("reports", REPORTS), reports_rng, options.get("figure"))
         return 0 if _of_rules(*rules.result()) and passed else 1
 
 
-def _given(argv: Sequence[str] | None) -> dict[str, Any]:
-    """The options that were given, in range."""
-    given = vars(parser().parse_args(argv))
-    for option, least in LEAST.items():
-        if given.get(option, least) < least:
-            raise BadUsage(f"--{option}: want at least {least}, got {given[option]}")
-    if "scores" in given and "full" in given:
+def _options(argv: Sequence[str] | None) -> dict[str, Any]:
+    """The options on the command line, in range."""
+    options = vars(parser().parse_args(argv))
+    for option, minimum in MINIMA.items():
+        if options.get(option, minimum) < minimum:
+            raise BadUsage(f"--{option}: want at least {minimum}, got {options[option]}")
+    if "scores" in options and "full" in options:
         raise BadUsage("--full: has no effect with --scores")
-    if "export" in given and len(given) > 1:
-        raise BadUsage(f"--{next(name for name in given if name != 'export')}: has no effect with --export")
-    if "figure" in given and given["figure"].suffix not in (".svg", ".png", ".pdf"):
-        raise BadUsage(f"--figure: want a file name that ends in .svg, .png or .pdf, got {given['figure']}")
-    if not {"scores", "full", "export"} & given.keys() and not SHIPPED.is_file():
+    if "export" in options and len(options) > 1:
+        raise BadUsage(f"--{next(name for name in options if name != 'export')}: has no effect with --export")
+    if "figure" in options and options["figure"].suffix not in (".svg", ".png", ".pdf"):
+        raise BadUsage(f"--figure: want a file name that ends in .svg, .png or .pdf, got {options['figure']}")
+    if not {"scores", "full", "export"} & options.keys() and not SHIPPED.is_file():
         raise BadUsage(
             f"want scores of a default run in {SHIPPED}, got no file; make it with --export RUN {SHIPPED.name}, or give "
             "--scores RUN or --full"
         )
-    return given
+    return options
 
 
-def _reports(given: dict[str, Any]) -> "Sequence[dict[str, AttackScores]]":
+def _reports(options: dict[str, Any]) -> "Sequence[dict[str, AttackScores]]":
     """The scores by report."""
     from fdgpriv.selftest import stored
 
-    if "full" in given:
+    if "full" in options:
         from fdgpriv.api import run_audit
         from fdgpriv.utils import run_folder
 
         out = run_folder.free("selftest")
         run_audit(METHOD, seeds=range(SEEDS), out=out, progress=True, crossed=True)
         return stored.of_run(out)
-    return stored.of_run(given["scores"]) if "scores" in given else stored.read(SHIPPED)
+    return stored.of_run(options["scores"]) if "scores" in options else stored.read(SHIPPED)
 
 
 def _export(folder: Path, file: Path) -> int:
@@ -111,32 +111,35 @@ def _of_reports(reports: "Sequence[dict[str, AttackScores]]", count: int, rng: "
     from fdgpriv.selftest.false_leaks import SCOPES, NullReport, evaluations, false_leaks
     from fdgpriv.selftest.planted_leaks import passed, powers
 
-    drawn, of_first = {}, {}
+    null_reports, of_first = {}, {}
     for scope in SCOPES:
-        of_scope = [some for report in reports if (some := evaluations(report, scope))]
+        of_scope = [attacks for report in reports if (attacks := evaluations(report, scope))]
         if of_scope:
-            drawn[scope] = [NullReport.drawn(of_scope[i % len(of_scope)], rng) for i in range(count)]
-            more = drawn[scope] if len(of_scope) == 1 else [NullReport.drawn(of_scope[0], rng) for _ in range(count)]
-            of_first[scope] = more
-    null = [false_leaks(some, rng) for some in drawn.values()]
+            null_reports[scope] = [NullReport.drawn(of_scope[i % len(of_scope)], rng) for i in range(count)]
+            single = len(of_scope) == 1
+            of_first[scope] = (
+                null_reports[scope] if single else [NullReport.drawn(of_scope[0], rng) for _ in range(count)]
+            )
+    null = [false_leaks(of_scope, rng) for of_scope in null_reports.values()]
     print(tables.of_false_leaks(null), flush=True)
-    found = powers(of_first, rng)
+    planted = powers(of_first, rng)
     secrets = {
         evaluation.stored.secret for reports in of_first.values() for evaluation in reports[0].evaluations.values()
     }
-    print(tables.of_powers(found, secrets), flush=True)
+    print(tables.of_powers(planted, secrets), flush=True)
     if figure is not None:
-        tables.draw(found, figure)
-    return all(one.passed for one in null) and bool(found) and all(passed(found, one.secret) for one in found)
+        tables.draw(planted, figure)
+    all_secrets_pass = bool(planted) and all(passed(planted, power.secret) for power in planted)
+    return all(scope.passed for scope in null) and all_secrets_pass
 
 
-def _rules(given: dict[str, Any], rng: "Rng") -> "tuple[list[Check], list[Check], list[Check]]":
+def _rules(options: dict[str, Any], rng: "Rng") -> "tuple[list[Check], list[Check], list[Check]]":
     """The checks of verdicts, of bounds on epsilon, and of violations."""
     from fdgpriv.selftest import alarms, epsilon_alarms
 
-    runs = given.get("runs")
+    runs = options.get("runs")
     verdicts = alarms.verdict_checks(runs or alarms.RUNS, rng)
-    draws = given.get("draws", EPSILON_DRAWS)
+    draws = options.get("draws", EPSILON_DRAWS)
     return verdicts, *epsilon_alarms.epsilon_checks(runs or epsilon_alarms.RUNS, draws, rng)
 
 

@@ -29,7 +29,7 @@ CLAIMS = (1.0, 4.0)
 
 
 @dataclass(frozen=True)
-class Case:
+class KnownEpsilon:
     """A lower bound on the epsilon of a mechanism whose epsilon is known.
 
     Attributes:
@@ -88,33 +88,35 @@ def uncorrected_maximum(epsilon: float, draws: int, rng: Rng) -> Bound:
         return Bound(max(0.0, float((np.log(1 - rates) - np.log(rates[::-1])).max())), 0.05)
 
 
-def cases() -> list[Case]:
+def cases() -> list[KnownEpsilon]:
     """Every estimator where it is valid, and the mistaken one."""
-    found = []
+    mechanisms = []
     for epsilon, of in ((0.0, "nothing released"), (1.0, "Laplace noise")):
-        found += [
-            Case(f"Clopper-Pearson, split half: {of}", epsilon, partial(split_half, epsilon)),
-            Case(f"one run (99 %): {of}", epsilon, partial(one_run, epsilon)),
-            Case(f"identification of 2 (99 %): {of}", epsilon, partial(identified, epsilon)),
-            Case(f"mistaken: maximum over thresholds: {of}", epsilon, partial(uncorrected_maximum, epsilon), True),
+        mechanisms += [
+            KnownEpsilon(f"Clopper-Pearson, split half: {of}", epsilon, partial(split_half, epsilon)),
+            KnownEpsilon(f"one run (99 %): {of}", epsilon, partial(one_run, epsilon)),
+            KnownEpsilon(f"identification of 2 (99 %): {of}", epsilon, partial(identified, epsilon)),
+            KnownEpsilon(
+                f"mistaken: maximum over thresholds: {of}", epsilon, partial(uncorrected_maximum, epsilon), True
+            ),
         ]
     for epsilon, of in ((0.0, "guesses at random"), (1.0, "randomized response")):
         name = f"identification of {CANDIDATES} (99 %): {of}"
-        found.append(Case(name, epsilon, partial(identified_response, epsilon)))
+        mechanisms.append(KnownEpsilon(name, epsilon, partial(identified_response, epsilon)))
     for mu, of in ((0.0, "nothing released"), (1.0, "Gaussian noise")):
-        found.append(Case(f"GDP, split half: {of}", gdp_epsilon(mu, DELTA), partial(gaussian, mu)))
-    return found
+        mechanisms.append(KnownEpsilon(f"GDP, split half: {of}", gdp_epsilon(mu, DELTA), partial(gaussian, mu)))
+    return mechanisms
 
 
 def violations(claimed: float, share: float, runs: int, rng: Rng) -> int:
     """Runs that call VIOLATION where the noise is this share of what the claimed epsilon needs."""
     worlds = Worlds(NORMAL, 1 / (share * noise_multiplier(claimed, DELTA)))
-    found = 0
+    n_violations = 0
     for _ in range(runs):
         counts = worlds.held_out_counts(EPSILON_DRAWS, DELTA, rng)
         p = violation(lambda error, counts=counts: counting_bound(counts, DELTA, error), claimed)  # type: ignore[misc]
-        found += p <= LEVEL
-    return found
+        n_violations += p <= LEVEL
+    return n_violations
 
 
 def epsilon_checks(runs: int, draws: int, rng: Rng) -> tuple[list[Check], list[Check]]:

@@ -11,7 +11,7 @@ from fdgpriv.statistics.questions import FALSE_DISCOVERIES, Absent
 from fdgpriv.verdicts.attack_scores import AttackScores
 from fdgpriv.verdicts.attack_tests import SCOPES as SCOPES
 from fdgpriv.verdicts.attack_tests import AttackTests, attack_tests
-from fdgpriv.verdicts.questions import Key, Questions
+from fdgpriv.verdicts.questions import QuestionKey, Questions
 
 ALARMS = 0.08  # largest share of A/A reports with a leak
 _PER_QUESTION = 400  # resamples
@@ -46,7 +46,7 @@ class NullReport:
         copies = {key: evaluation.copy(scores[key]) for key, evaluation in testable.items()}
         return cls(testable, scores, attack_tests(copies, seed, resamples=resamples(copies), sharp=False), seed)
 
-    def leaks(self, changed: Mapping[str, AttackScores] | None = None) -> dict[Key, bool]:
+    def leaks(self, changed: Mapping[str, AttackScores] | None = None) -> dict[QuestionKey, bool]:
         """By question, whether the report calls a leak; with these attacks' scores in place of the drawn ones."""
         return {
             question: answer.verdict == "leak" for question, answer in self._answered(changed or {}).answers.items()
@@ -70,7 +70,7 @@ class NullReport:
         tests = attack_tests(changed, self.seed, resamples=resamples(copies), sharp=False)
         return Questions.of(copies, {**self.tests, **tests})
 
-    def members(self) -> Mapping[Key, Sequence[str]]:
+    def members(self) -> Mapping[QuestionKey, Sequence[str]]:
         """By question, the keys of the attacks that ask it."""
         return {question: asked.attacks for question, asked in self._answered({}).asked.items()}
 
@@ -90,7 +90,7 @@ class FalseLeaks:
         reports: Number of A/A reports.
         questions: Number of questions in each.
         alarms: Reports that call any leak.
-        found: Mean number of leaks found where `planted` questions leak.
+        leaks_found: Mean number of leaks found where `planted` questions leak.
         false_share: The mean share of the called leaks that are false, there.
     """
 
@@ -99,7 +99,7 @@ class FalseLeaks:
     questions: int
     alarms: int
     planted: int
-    found: float
+    leaks_found: float
     false_share: float
 
     @property
@@ -120,7 +120,7 @@ def evaluations(report: Mapping[str, AttackScores], scope: str) -> dict[str, Eva
 
 def false_leaks(reports: Sequence[NullReport], rng: Rng) -> FalseLeaks:
     """Of these A/A reports of one scope, as they are and with half of the questions leaking."""
-    alarms, found, shares, planted = 0, 0, [], 0
+    alarms, n_found, shares, planted = 0, 0, [], 0
     leaky: dict[int, set[str]] = {}
     for report in reports:
         alarms += any(report.leaks().values())
@@ -131,7 +131,7 @@ def false_leaks(reports: Sequence[NullReport], rng: Rng) -> FalseLeaks:
         called = [question for question, leak in report.leaks(changed).items() if leak]
         false = sum(question not in true for question in called)
         shares.append(false / max(1, len(called)))
-        found, planted = found + len(called) - false, planted + len(true)
+        n_found, planted = n_found + len(called) - false, planted + len(true)
     n = len(reports)
     first = reports[0]
     return FalseLeaks(
@@ -140,7 +140,7 @@ def false_leaks(reports: Sequence[NullReport], rng: Rng) -> FalseLeaks:
         len(first.members()),
         alarms,
         round(planted / n),
-        found / n,
+        n_found / n,
         float(np.mean(shares)),
     )
 
@@ -155,7 +155,7 @@ def _with_leaking_positive_control(report: NullReport) -> set[str]:
     return {key for key, test in positives.items() if test is not None and test.p is not None and test.p <= LEVEL}
 
 
-def _half_leaking(report: NullReport, leaky: set[str], rng: Rng) -> tuple[set[Key], dict[str, AttackScores]]:
+def _half_leaking(report: NullReport, leaky: set[str], rng: Rng) -> tuple[set[QuestionKey], dict[str, AttackScores]]:
     """Half of the questions, drawn from those whose attacks' positive controls leak; and such attacks' scores of these."""
     members = report.members()
     candidates = [question for question, keys in members.items() if leaky & set(keys)]
@@ -163,6 +163,6 @@ def _half_leaking(report: NullReport, leaky: set[str], rng: Rng) -> tuple[set[Ke
     changed = {}
     for key in (key for question in leaking for key in members[question] if key in leaky):
         evaluation, null = report.evaluations[key], report.scores[key]
-        no_draws = np.zeros(len(evaluation.whole.units))
+        no_draws = np.zeros(len(evaluation.on_wire.units))
         changed[key] = evaluation.copy(mixed(null, evaluation.leaking(rng), no_draws, 1.0))
     return set(leaking), changed

@@ -47,38 +47,38 @@ class Evaluation:
     scope: str
 
     @property
-    def whole(self) -> TrialScores:
-        """Of the artifacts on the wire."""
+    def on_wire(self) -> TrialScores:
+        """The scores on whole clients' artifacts, as they crossed the wire."""
         return self.stored.by_size[None]
 
     def null(self, order: Order, rng: Rng) -> ByName:
         """TrialScores of attack and controls by target (U,), where clients send these artifacts; each control's is the mean
         over as many artifacts as in a report. A control without artifacts for every target is left out.
         """
-        whole = self.whole
+        on_wire = self.on_wire
         if set(order) != set(self.stored.domains):  # other clients are attacked here
             order = permuted(self.stored.domains, self.scope, rng)
-        controls = {name: np.asarray(whole.headline[name]) for name in self.stored.controls(self.scope, whole)}
-        if set(order) <= set(whole.crossed):
+        controls = {name: np.asarray(on_wire.headline[name]) for name in self.stored.controls(self.scope, on_wire)}
+        if set(order) <= set(on_wire.crossed):
             return controls | self._permuted(order, rng)
         return {name: values for name, values in controls.items() if name != OTHERS[0]} | self._redrawn(rng)
 
     def _permuted(self, order: Order, rng: Rng) -> ByName:
-        whole, domains = self.whole, np.asarray(list(self.stored.domains.values()))
+        on_wire, domains = self.on_wire, np.asarray(list(self.stored.domains.values()))
         numbers = {client: k for k, client in enumerate(self.stored.domains)}
-        targets = np.asarray([numbers[client] for client in whole.clients])
-        scores = np.asarray([whole.crossed[order[client]] for client in numbers])  # (K, U)
+        targets = np.asarray([numbers[client] for client in on_wire.clients])
+        scores = np.asarray([on_wire.crossed[order[client]] for client in numbers])  # (K, U)
         by_role = {"attack": scores[targets, np.arange(len(targets))]}
         same_domain = domains[:, None] == domains[targets]
         other_client = np.arange(len(domains))[:, None] != targets
         for role, allowed in zip(OTHERS, (same_domain & other_client, ~same_domain), strict=True):
-            if role in self.stored.controls(self.scope, whole) and allowed.any(0).all():
+            if role in self.stored.controls(self.scope, on_wire) and allowed.any(0).all():
                 by_role[role] = _mean_of_alternatives(scores, allowed, rng)
         return by_role
 
     def _redrawn(self, rng: Rng) -> ByName:
         """The same for one artifact of all clients, which is asked about candidates that are not among its images."""
-        crossed = [values for name, values in self.whole.crossed.items() if name.startswith(OTHERS[0])]
+        crossed = [values for name, values in self.on_wire.crossed.items() if name.startswith(OTHERS[0])]
         if len(crossed) < 2:
             return {}
         shuffled = rng.permuted(np.asarray(crossed), axis=0)
@@ -92,7 +92,7 @@ class Evaluation:
         if positive is None:
             return {}
         clients = np.asarray(positive.clients)
-        trials = [np.flatnonzero(clients == client) for client in self.whole.clients]
+        trials = [np.flatnonzero(clients == client) for client in self.on_wire.clients]
         if self.hits:
             trials = [rng.permutation(of_client)[:1] for of_client in trials]
         by_role = {}
@@ -104,18 +104,18 @@ class Evaluation:
     @property
     def hits(self) -> bool:
         """Whether the attack either hits or misses."""
-        return set(self.whole.headline["attack"]) <= {0.0, 1.0}
+        return set(self.on_wire.headline["attack"]) <= {0.0, 1.0}
 
     def copy(self, scores: ByName, units: list[str] | None = None) -> AttackScores:
         """The evaluation with these scores, in this scope alone and without a positive control.
 
         What units share adds as much variance as in the evaluation itself.
         """
-        whole = self.whole
+        on_wire = self.on_wire
         headline = {name: values.tolist() for name, values in scores.items()}
-        shared = {name: variance for name, variance in whole.shared_variance.items() if name in scores}
-        drawn = TrialScores(units or whole.units, units or whole.clients, headline, shared_variance=shared)
-        return self.stored.model_copy(update={"conditions": {Condition(): drawn}, "scopes": (self.scope,)})
+        shared = {name: variance for name, variance in on_wire.shared_variance.items() if name in scores}
+        copy = TrialScores(units or on_wire.units, units or on_wire.clients, headline, shared_variance=shared)
+        return self.stored.model_copy(update={"conditions": {Condition(): copy}, "scopes": (self.scope,)})
 
     def leads(self, scores: ByName) -> Array:
         """(B,): the mean lead over each control."""

@@ -36,7 +36,7 @@ class Power:
         weight: At which the true lead is the printed resolution.
         lead: That lead.
         weights: Some weights, ascending, `weight` among them.
-        found: P(p <= 0.025) at each.
+        found_rates: P(p <= 0.025) at each.
         leaks: P(LEAK) of the question in a whole report at each.
     """
 
@@ -47,7 +47,7 @@ class Power:
     weight: float
     lead: float
     weights: tuple[float, ...]
-    found: tuple[float, ...]
+    found_rates: tuple[float, ...]
     leaks: tuple[float, ...]
 
     @property
@@ -58,12 +58,12 @@ class Power:
     @property
     def rises(self) -> bool:
         """Whether larger leaks are found more often."""
-        return all(b >= a - _NOISE for rates in (self.found, self.leaks) for a, b in pairwise(rates))
+        return all(b >= a - _NOISE for rates in (self.found_rates, self.leaks) for a, b in pairwise(rates))
 
     @property
     def calibrated(self) -> bool:
         """Whether the leak of the printed resolution is found as often as the resolution says."""
-        return abs(self.found[self.at] - POWER) <= WITHIN + 1e-9
+        return abs(self.found_rates[self.at] - POWER) <= WITHIN + 1e-9
 
 
 def passed(powers: Sequence[Power], secret: str) -> bool:
@@ -123,7 +123,7 @@ class _Draw:
 
     def at(self, evaluation: Evaluation, weight: float) -> AttackScores:
         """The evaluation of these targets, with a leak of this weight."""
-        units = [f"{evaluation.whole.units[i]} {n}" for n, i in enumerate(self.chosen)]
+        units = [f"{evaluation.on_wire.units[i]} {n}" for n, i in enumerate(self.chosen)]
         return evaluation.copy(mixed(self.null, self.leaking, self.draws, weight), units)
 
 
@@ -146,7 +146,7 @@ class _Pool:
         n, u = self.null["attack"].shape
         chosen, rows = rng.integers(0, u, size=(u,)), rng.integers(0, n, size=(u,))
         null, leaking = (
-            {name: values[rows, chosen] for name, values in some.items()} for some in (self.null, self.leaking)
+            {name: values[rows, chosen] for name, values in scores.items()} for scores in (self.null, self.leaking)
         )
         return _Draw(null, leaking, rng.random((u,)), chosen)
 
@@ -158,8 +158,8 @@ class _Pool:
 def _weight(evaluation: Evaluation, pool: _Pool, rng: Rng) -> tuple[float, float] | None:
     """The weight at which the true lead equals the mean printed resolution, and that lead; None where none reaches it."""
     weights = np.linspace(0, 1, 1001)
-    none, whole = pool.leads(evaluation, 0.0), pool.leads(evaluation, 1.0)
-    leads = (np.outer(1 - weights, none) + np.outer(weights, whole)).min(1)
+    without, full = pool.leads(evaluation, 0.0), pool.leads(evaluation, 1.0)
+    leads = (np.outer(1 - weights, without) + np.outer(weights, full)).min(1)
     few = [pool.drawn(rng) for _ in range(_OF_HITS if evaluation.hits else _RESOLUTIONS)]
     weight = 0.5
     for _ in range(_STEPS):
@@ -172,8 +172,8 @@ def _weight(evaluation: Evaluation, pool: _Pool, rng: Rng) -> tuple[float, float
 def _resolution(evaluation: Evaluation, draws: Sequence[_Draw], weight: float) -> float:
     """The mean resolution that reports with this leak print."""
     copies = {str(i): draw.at(evaluation, weight) for i, draw in enumerate(draws)}
-    found = [tests.scopes[evaluation.scope] for tests in attack_tests(copies, 0, resamples=2000).values()]
-    printed = [e.test.resolution for e in found if isinstance(e, Evidence) and e.test.resolution is not None]
+    evidence = [tests.scopes[evaluation.scope] for tests in attack_tests(copies, 0, resamples=2000).values()]
+    printed = [e.test.resolution for e in evidence if isinstance(e, Evidence) and e.test.resolution is not None]
     return float(np.mean(printed)) if printed else np.inf
 
 
@@ -187,14 +187,14 @@ def _power(
 ) -> Power:
     weight, lead = weight_and_lead
     weights = (0.0, weight / 2, weight, (1 + weight) / 2, 1.0) if weight < 1 else (0.0, weight / 2, weight)
-    found, leaks = np.zeros(len(weights)), np.zeros(len(weights))
+    hits, leaks = np.zeros(len(weights)), np.zeros(len(weights))
     for report in reports:
         draw = pool.drawn(rng)
         for i, w in enumerate(weights):
             p, leak = report.outcome(key, draw.at(evaluation, w))
-            found[i] += p <= LEVEL
+            hits[i] += p <= LEVEL
             leaks[i] += leak
-    rates = (tuple((hits / len(reports)).tolist()) for hits in (found, leaks))
+    rates = (tuple((counts / len(reports)).tolist()) for counts in (hits, leaks))
     return Power(
         evaluation.stored.secret, evaluation.stored.attack, key, evaluation.scope, weight, lead, weights, *rates
     )

@@ -17,10 +17,10 @@ def of_run(folder: Path) -> list[dict[str, AttackScores]]:
     Raises:
         ValueError: There are none that say how each attack reads other clients' artifacts.
     """
-    kept = {key: part for key, attack in _read(folder).items() if (part := reduced(attack)) is not None}
-    if not kept:
+    scores = {key: part for key, attack in _read(folder).items() if (part := reduced(attack)) is not None}
+    if not scores:
         raise ValueError(f"want a run's folder with scores.parquet of an attack on whole clients, got {folder}")
-    return _by_cell(kept)
+    return _by_cell(scores)
 
 
 def _read(folder: Path) -> dict[str, AttackScores]:
@@ -38,15 +38,15 @@ def _by_cell(scores: dict[str, AttackScores]) -> list[dict[str, AttackScores]]:
 
 
 def reduced(attack: AttackScores) -> AttackScores | None:
-    """What the self test needs: scores on the wire's artifacts, and as `undefended` the positive control's.
+    """The scores that the self test needs: on the wire's artifacts, and as `undefended` the positive control's.
 
     None where the artifact did not cross, is of a single image or has no scores of other clients' artifacts, and for
     exact recovery.
     """
-    whole = attack.by_size.get(None)
-    if not attack.shared or attack.exact or attack.level == "image" or whole is None or not whole.crossed:
+    on_wire = attack.by_size.get(None)
+    if not attack.shared or attack.exact or attack.level == "image" or on_wire is None or not on_wire.crossed:
         return None
-    conditions = {Condition(): _headline_only(whole)}
+    conditions = {Condition(): _headline_only(on_wire)}
     if (positive := attack.positive()) is not None:
         conditions[Condition(UNDEFENDED)] = replace(_headline_only(positive), crossed={})
     return attack.model_copy(update={"conditions": conditions, "planted": {}, "figures": ()})

@@ -1,4 +1,4 @@
-"""Did a figure change between two runs? By pairs over units, or from the two intervals where there are no pairs."""
+"""Tests whether a figure changed between two runs: over pairs of units, or from two independent intervals."""
 
 import math
 
@@ -53,8 +53,8 @@ def difference_of_intervals(before: Measured, after: Measured) -> tuple[Measured
         return Measured(value=value, n=n, direction=direction, reason="want an interval of both"), None
     down = math.hypot(after.value - after.ci95[0], before.ci95[1] - before.value)
     up = math.hypot(after.ci95[1] - after.value, before.value - before.ci95[0])
-    found = Measured(value=value, ci95=(value - down, value + up), n=n, direction=direction)
-    return found, _p_of_normal(abs(value), down if value > 0 else up)
+    difference = Measured(value=value, ci95=(value - down, value + up), n=n, direction=direction)
+    return difference, _p_of_normal(abs(value), down if value > 0 else up)
 
 
 def _p_of_normal(distance: float, half: float) -> float | None:

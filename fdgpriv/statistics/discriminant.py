@@ -27,7 +27,7 @@ def discriminant(inputs: Tensor, labels: Tensor, vectors: Tensor, classes: int) 
     counts = labels.bincount(minlength=classes)
     if int(counts.count_nonzero()) in (1, int(counts.sum())):  # one label only, or one input of each label
         return (counts / counts.sum()).log().clamp_min(LEAST).expand(len(vectors), -1)
-    known = counts.nonzero().flatten()
+    present = counts.nonzero().flatten()
     inputs, vectors = inputs.double(), vectors.double()
     if inputs.shape[1] > len(inputs):
         logs = _in_the_span_of_inputs(inputs, labels, vectors)
@@ -36,9 +36,9 @@ def discriminant(inputs: Tensor, labels: Tensor, vectors: Tensor, classes: int) 
         logs = torch.from_numpy(model.decision_function(vectors.numpy()))
         if logs.ndim == 1:  # two labels: one score, for the second
             logs = torch.stack([torch.zeros_like(logs), logs], dim=1)
-    found = torch.full((len(vectors), classes), LEAST)
-    found[:, known] = logs.log_softmax(1).clamp_min(LEAST + 1).float()
-    return found
+    log_probabilities = torch.full((len(vectors), classes), LEAST)
+    log_probabilities[:, present] = logs.log_softmax(1).clamp_min(LEAST + 1).float()
+    return log_probabilities
 
 
 def _in_the_span_of_inputs(inputs: Tensor, labels: Tensor, vectors: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ def shrinkage(rows: Tensor) -> float:
     count, dimensions = rows.shape
     squared = rows.square().sum(1)
     mean = float(squared.sum()) / (count * dimensions)
-    whole = float((rows @ rows.T).square().sum()) / count**2
-    distance = whole / dimensions - mean**2
-    error = (float(squared.square().sum()) / count - whole) / (count * dimensions)
+    second_moment = float((rows @ rows.T).square().sum()) / count**2
+    distance = second_moment / dimensions - mean**2
+    error = (float(squared.square().sum()) / count - second_moment) / (count * dimensions)
     return min(error / distance, 1.0) if error > 0 and distance > 0 else 0.0

@@ -18,7 +18,7 @@ _LEAST = 1e-12  # mean eigenvalue, where all vectors are zero
 _CHECKED = 64  # targets that width and penalty are chosen by
 _AT_ONCE = 4096  # targets; photographs have many, and twice as many bytes in double precision
 
-Loss = Callable[[Tensor, Tensor], Tensor]  # of predictions and targets (M, P): a number, ()
+RegressionLoss = Callable[[Tensor, Tensor], Tensor]  # of predictions and targets (M, P): a number, ()
 
 
 def some_of(count: int) -> Tensor:
@@ -50,7 +50,7 @@ class KernelRidge:
         targets: Tensor,
         kernel: Literal["linear", "rbf"],
         groups: Tensor | None = None,
-        loss: Loss | None = None,
+        loss: RegressionLoss | None = None,
     ) -> None:
         self.inputs, self.kernel = inputs, kernel
         self.center = targets.mean(0)
@@ -71,36 +71,36 @@ class KernelRidge:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """The predictions (N, P) for vectors (N, D)."""
-        found: Tensor = self._gram(inputs, self.inputs, self.width) @ self.weights + self.center
-        return found
+        predictions: Tensor = self._gram(inputs, self.inputs, self.width) @ self.weights + self.center
+        return predictions
 
-    def _chosen(self, inputs: Tensor, left_out: "_LeftOut") -> "_Fit":
+    def _chosen(self, inputs: Tensor, left_out: "_LeftOut") -> "_KernelFit":
         """The fit to these inputs whose width and penalty lose least; all penalties by one eigendecomposition."""
-        found = []
+        fits = []
         for width in self._widths(inputs):
             gram = self._gram(inputs.double(), inputs.double(), width)
             values, vectors = torch.linalg.eigh(gram)
             for penalty in PENALTIES:
                 inverse = (vectors / (values.clamp_min(0) + penalty * _mean_eigenvalue(gram))) @ vectors.T
-                found.append(_Fit(left_out.measured(inverse), width, penalty, inverse))
-        return min(found, key=lambda fit: (fit.loss, -fit.penalty))
+                fits.append(_KernelFit(left_out.measured(inverse), width, penalty, inverse))
+        return min(fits, key=lambda fit: (fit.loss, -fit.penalty))
 
-    def _refitted(self, chosen: "_Fit", left_out: "_LeftOut") -> "_Fit":
+    def _refitted(self, chosen: "_KernelFit", left_out: "_LeftOut") -> "_KernelFit":
         """The fit to all inputs with the chosen width; its penalty the next smaller or larger while that loses less."""
         gram = self._gram(self.inputs.double(), self.inputs.double(), chosen.width)
 
-        def at(place: int) -> _Fit:
-            penalty = PENALTIES[place]
+        def fit_with(index: int) -> _KernelFit:
+            penalty = PENALTIES[index]
             inverse = self._inverse(gram, penalty * _mean_eigenvalue(gram))
-            return _Fit(left_out.measured(inverse), chosen.width, penalty, inverse)
+            return _KernelFit(left_out.measured(inverse), chosen.width, penalty, inverse)
 
-        place = PENALTIES.index(chosen.penalty)
-        best = at(place)
+        index = PENALTIES.index(chosen.penalty)
+        best = fit_with(index)
         for step in (1, -1) if left_out.groups is None else ():
-            while 0 <= place + step < len(PENALTIES) and (fit := at(place + step)).loss < best.loss:
-                best, place = fit, place + step
+            while 0 <= index + step < len(PENALTIES) and (fit := fit_with(index + step)).loss < best.loss:
+                best, index = fit, index + step
             if best.penalty != chosen.penalty:
-                break  # the other way lies where it came from
+                break  # the other direction leads back
         return best
 
     def _inverse(self, gram: Tensor, penalty: float) -> "Tensor | _LowRank":
@@ -146,12 +146,14 @@ class _LowRank(NamedTuple):
     def diagonal(self) -> Tensor:
         return (1 - (self.inputs * self.solved.T).sum(1)) / self.penalty
 
-    def block(self, own: Tensor) -> Tensor:
-        """(m, m): the rows and columns `own` (m,)."""
-        return (torch.eye(len(own), dtype=self.inputs.dtype) - self.inputs[own] @ self.solved[:, own]) / self.penalty
+    def block(self, indices: Tensor) -> Tensor:
+        """(m, m): the rows and columns at `indices` (m,)."""
+        return (
+            torch.eye(len(indices), dtype=self.inputs.dtype) - self.inputs[indices] @ self.solved[:, indices]
+        ) / self.penalty
 
 
-class _Fit(NamedTuple):
+class _KernelFit(NamedTuple):
     """A width and a penalty, their loss on inputs left out, and the inverse (M, M) of the penalised kernel matrix."""
 
     loss: float
@@ -174,7 +176,7 @@ class _LeftOut:
     targets: Tensor
     center: Tensor
     groups: Tensor | None
-    loss: Loss
+    loss: RegressionLoss
 
     def among(self, few: Tensor) -> "_LeftOut":
         """The same on some of the inputs."""
@@ -186,7 +188,7 @@ class _LeftOut:
         return float(self.loss(self.targets - self._errors(inverse, weights), self.targets))
 
     @cached_property
-    def _together(self) -> list[Tensor]:
+    def _groups_of_several(self) -> list[Tensor]:
         """The indices (m,) of each group of several inputs."""
         if self.groups is None:
             return []
@@ -196,9 +198,9 @@ class _LeftOut:
     def _errors(self, inverse: Tensor | _LowRank, weights: Tensor) -> Tensor:
         """(M, P): each target minus its prediction by the regression on the inputs of other groups."""
         errors = weights / inverse.diagonal()[:, None]
-        for own in self._together:
-            block = inverse.block(own) if isinstance(inverse, _LowRank) else inverse[own[:, None], own]
-            errors[own] = torch.linalg.solve(block, weights[own])
+        for group in self._groups_of_several:
+            block = inverse.block(group) if isinstance(inverse, _LowRank) else inverse[group[:, None], group]
+            errors[group] = torch.linalg.solve(block, weights[group])
         return errors
 
 

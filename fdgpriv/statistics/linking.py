@@ -40,9 +40,9 @@ def links_more(practice: Practice, classify: Classify) -> bool:
     """Whether `log_odds`, learned from the first half of simulated clients, links more of the second half than `likeness`."""
     half = len(practice.domains) // 2
     learn, test = practice.part(slice(half)), practice.part(slice(half, None))
-    place = torch.arange(len(test.domains))
+    truth = torch.arange(len(test.domains))
     learned, plain = log_odds(test.now, test.before, learn, classify), likeness(test.now, test.before)
-    return int((learned.argmax(1) == place).sum()) > int((plain.argmax(1) == place).sum())
+    return int((learned.argmax(1) == truth).sum()) > int((plain.argmax(1) == truth).sum())
 
 
 def log_odds(
@@ -72,8 +72,8 @@ def log_odds(
 
 def correlations(practice: Practice) -> Tensor:
     """(D,): of each entry's deviations from the domain's mean in the two rounds, over simulated clients, in [0, 0.99]."""
-    rows = [one - _means(one, practice.domains)[practice.domains] for one in (practice.now, practice.before)]
-    now, before = (one / (one.square().mean(0).sqrt() + 1e-12) for one in rows)
+    deviations = [rows - _means(rows, practice.domains)[practice.domains] for rows in (practice.now, practice.before)]
+    now, before = (rows / (rows.square().mean(0).sqrt() + 1e-12) for rows in deviations)
     return (now * before).mean(0).clamp(0, _MOST)
 
 
@@ -87,16 +87,16 @@ def _deviations(
     """
     common, means = simulated.mean(0), _means(simulated, domains)
     center = (peers.sum(0) + _WEIGHT * common) / (len(peers) + _WEIGHT)
-    known = simulated - common
-    scale = _spread(known[:0], known) / _spread(peers - center, known)
+    centered = simulated - common
+    scale = _spread(centered[:0], centered) / _spread(peers - center, centered)
 
-    def shares(some: Tensor) -> Tensor:
-        return classify(known, domains, (some - center) * scale).softmax(1)
+    def shares(artifacts: Tensor) -> Tensor:
+        return classify(centered, domains, (artifacts - center) * scale).softmax(1)
 
-    of_peers, own = shares(peers), shares(rows)
+    of_peers, of_rows = shares(peers), shares(rows)
     mixed = (of_peers.T @ peers + _WEIGHT * means) / (of_peers.sum(0) + _WEIGHT)[:, None]
     spread = _spread(peers - of_peers @ mixed, simulated - means[domains])
-    return ((rows - own @ mixed) / spread).clamp(-_FAR, _FAR), own
+    return ((rows - of_rows @ mixed) / spread).clamp(-_FAR, _FAR), of_rows
 
 
 def _spread(rest: Tensor, simulated: Tensor) -> Tensor:

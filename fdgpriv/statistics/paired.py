@@ -1,4 +1,4 @@
-"""Does the mean of paired differences exceed 0? The three tests behind the rule, chosen by units and ties."""
+"""Tests whether the mean of paired differences exceeds 0: bootstrap, t or Gaffke's bound, chosen by units and ties."""
 
 import math
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ _NEAR = 0.05  # of the reach
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ControlTest:
     """Attack against one control: mean difference over units, bounds (None where none can be given), one-sided p.
 
     Attributes:
@@ -48,7 +48,7 @@ def compare(
     varied: bool = True,
     hits: bool = False,
     shared_variance: Array | None = None,
-) -> list[Comparison]:
+) -> list[ControlTest]:
     """Tests mean <= 0 on the differences of independent units, for each control.
 
     From 20 units on by the more careful of a studentised bootstrap and t, below by t. Where so many differences are
@@ -83,18 +83,18 @@ def compare(
     shared = np.zeros(controls) if shared_variance is None else shared_variance
     constant = np.ptp(snapped, axis=0) == 0
     errors = np.sqrt(np.where(constant, 0.0, snapped.var(axis=0, ddof=1)) / units + shared)
-    near = _NEAR * (reach[1] - reach[0]) if reach is not None and hits else 0.0
-    most = [int(np.unique(d, return_counts=True)[1].max()) for d in snapped.T]
+    tolerance = _NEAR * (reach[1] - reach[0]) if reach is not None and hits else 0.0
+    largest_ties = [int(np.unique(d, return_counts=True)[1].max()) for d in snapped.T]
     tied = [
-        _tied(m, units, tail) or (reach is not None and _mostly_one(d, m, near))
-        for d, m in zip(snapped.T, most, strict=True)
+        _tied(ties, units, tail) or (reach is not None and _mostly_equal(d, ties, tolerance))
+        for d, ties in zip(snapped.T, largest_ties, strict=True)
     ]
     booted = [b for b in range(controls) if units >= BOOTSTRAP_FROM and not tied[b]]
     bootstraps = dict(zip(booted, _bootstrap(snapped[:, booted], errors[booted], tail, rng, resamples), strict=True))
     comparisons = []
     for b, d in enumerate(snapped.T):
         if varied and not d.any():
-            tested = Comparison(0.0, 0.0, 0.0, 1.0, excluded=0.0)
+            tested = ControlTest(0.0, 0.0, 0.0, 1.0, excluded=0.0)
         elif tied[b] and reach is not None:
             tested = _gaffke(d, tail, rng, resamples, reach)
             if shared[b] > 0:
@@ -110,29 +110,29 @@ def compare(
     return comparisons
 
 
-def _tied(most: int, units: int, tail: float) -> bool:
-    """Whether a resample of differences of which `most` are one value is constant with probability above `tail`."""
-    return most > 1 and (most / units) ** units > tail
+def _tied(ties: int, units: int, tail: float) -> bool:
+    """Whether a resample of differences of which `ties` are one value is constant with probability above `tail`."""
+    return ties > 1 and (ties / units) ** units > tail
 
 
-def _mostly_one(d: Array, most: int, near: float) -> bool:
-    """Whether more than half of the differences are one value (`most` are), or differ from their median by at most `near`."""
-    return 2 * most > len(d) or 2 * int(np.count_nonzero(np.abs(d - np.median(d)) <= near)) > len(d)
+def _mostly_equal(d: Array, ties: int, tolerance: float) -> bool:
+    """Whether more than half of the differences are one value (`ties` are), or within `tolerance` of their median."""
+    return 2 * ties > len(d) or 2 * int(np.count_nonzero(np.abs(d - np.median(d)) <= tolerance)) > len(d)
 
 
-def _student(d: Array, se: float, tail: float, bounded: bool) -> Comparison:
+def _student(d: Array, se: float, tail: float, bounded: bool) -> ControlTest:
     """Student's t of the mean of `d` with this standard error; without one (constant differences) there are no bounds, and
     p = 1 unless they are above 0.
     """
     n, mean = len(d), float(d.mean())
     if se == 0:
-        return Comparison(mean, None, None, 0.0 if mean > 0 else 1.0)
-    quantile, far = (float(special.stdtrit(n - 1, 1 - level)) for level in (LEVEL, tail))
-    upper, excluded = (mean + quantile * se, mean + far * se) if bounded else (None, None)
-    return Comparison(mean, mean - quantile * se, upper, float(special.stdtr(n - 1, -mean / se)), excluded=excluded)
+        return ControlTest(mean, None, None, 0.0 if mean > 0 else 1.0)
+    quantile, quantile_excluded = (float(special.stdtrit(n - 1, 1 - level)) for level in (LEVEL, tail))
+    upper, excluded = (mean + quantile * se, mean + quantile_excluded * se) if bounded else (None, None)
+    return ControlTest(mean, mean - quantile * se, upper, float(special.stdtr(n - 1, -mean / se)), excluded=excluded)
 
 
-def _bootstrap(d: Array, errors: Array, tail: float, rng: np.random.Generator, resamples: int) -> list[Comparison]:
+def _bootstrap(d: Array, errors: Array, tail: float, rng: np.random.Generator, resamples: int) -> list[ControlTest]:
     """Centred, studentised bootstrap (bootstrap-t, Hall 1988) of each column of (G, K): skewness keeps its level.
 
     p = (1 + #{t* >= t}) / (1 + R) for t = mean / `errors` (K,), and the bounds are the order statistics of t* that make
@@ -147,40 +147,40 @@ def _bootstrap(d: Array, errors: Array, tail: float, rng: np.random.Generator, r
     parts, rows = [], max(1, _CHUNK // n)
     for start in range(0, resamples, rows):
         r = min(rows, resamples - start)
-        drawn = rng.integers(0, n, (r, n)) + n * np.arange(r)[:, None]
-        times = np.bincount(drawn.ravel(), minlength=r * n).reshape(r, n).astype(np.float64)
+        indices = rng.integers(0, n, (r, n)) + n * np.arange(r)[:, None]
+        times = np.bincount(indices.ravel(), minlength=r * n).reshape(r, n).astype(np.float64)
         shift, square = np.split(times @ moments / n, 2, axis=1)
         variance = (square - shift * shift) / (n - 1)
         flat = variance < 1e-13
-        far = np.where(np.abs(shift) < 1e-9, 0.0, np.copysign(np.inf, shift))
-        parts.append(np.where(flat, far, shift / np.sqrt(np.where(flat, 1.0, variance))))
+        t_if_constant = np.where(np.abs(shift) < 1e-9, 0.0, np.copysign(np.inf, shift))
+        parts.append(np.where(flat, t_if_constant, shift / np.sqrt(np.where(flat, 1.0, variance))))
     comparisons = []
     for t, mean, se in zip(np.sort(np.concatenate(parts), axis=0).T, means, errors, strict=True):
         p = (1 + int(np.count_nonzero(t >= mean / se))) / (1 + resamples)
         lower = mean - t[-_rank(LEVEL, resamples)] * se
         upper, excluded = (mean - t[_rank(level, resamples) - 1] * se for level in (LEVEL, tail))
-        comparisons.append(Comparison(float(mean), _or_none(lower), _or_none(upper), p, excluded=_or_none(excluded)))
+        comparisons.append(ControlTest(float(mean), _or_none(lower), _or_none(upper), p, excluded=_or_none(excluded)))
     return comparisons
 
 
-def _wider(one: Comparison, other: Comparison) -> Comparison:
+def _wider(first: ControlTest, second: ControlTest) -> ControlTest:
     """The larger p and the wider bounds of two tests: each fails where the other holds.
 
     False alarms of 4,000 null runs at 2.5 % with 20 units, bootstrap-t / t / this: differences skewed to the left
     (1 - exponential) 4.1 / 7.8 / 4.1 %, hits of 10 % against the like 4.6 / 1.7 / 1.7 %, normal 2.6 / 2.5 / 2.0 %.
     """
     lower, upper, excluded = (
-        None if first is None or second is None else choose(first, second)
-        for choose, first, second in (
-            (min, one.lower, other.lower),
-            (max, one.upper, other.upper),
-            (max, one.excluded, other.excluded),
+        None if bound is None or other is None else choose(bound, other)
+        for choose, bound, other in (
+            (min, first.lower, second.lower),
+            (max, first.upper, second.upper),
+            (max, first.excluded, second.excluded),
         )
     )
-    return Comparison(one.difference, lower, upper, max(one.p or 0.0, other.p or 0.0), excluded=excluded)
+    return ControlTest(first.difference, lower, upper, max(first.p or 0.0, second.p or 0.0), excluded=excluded)
 
 
-def _gaffke(d: Array, tail: float, rng: np.random.Generator, resamples: int, reach: tuple[float, float]) -> Comparison:
+def _gaffke(d: Array, tail: float, rng: np.random.Generator, resamples: int, reach: tuple[float, float]) -> ControlTest:
     """Gaffke's bound for the mean of a bounded variable: weights from Dirichlet(1, ..., 1) over the data and the end.
 
     For 0/1 data it is Clopper and Pearson's bound; for differences in {0, 1} that reach to -1 its p is McNemar's 2^-k.
@@ -194,15 +194,15 @@ def _gaffke(d: Array, tail: float, rng: np.random.Generator, resamples: int, rea
     values, times = np.unique(d, return_counts=True)
     weights = rng.standard_gamma(np.append(times, 1), (resamples, len(values) + 1))  # equal values share a Dirichlet
     weights /= weights.sum(axis=1, keepdims=True)
-    known, end = weights[:, :-1] @ values, weights[:, -1]
-    under, over = np.sort(known + end * low), np.sort(known + end * high)
-    p = (1 + int(np.count_nonzero(under <= 0))) / (1 + resamples)
-    return Comparison(
+    of_data, of_end = weights[:, :-1] @ values, weights[:, -1]
+    lower, upper = np.sort(of_data + of_end * low), np.sort(of_data + of_end * high)
+    p = (1 + int(np.count_nonzero(lower <= 0))) / (1 + resamples)
+    return ControlTest(
         float(d.mean()),
-        float(under[_rank(LEVEL, resamples) - 1]),
-        float(over[-_rank(LEVEL, resamples)]),
+        float(lower[_rank(LEVEL, resamples) - 1]),
+        float(upper[-_rank(LEVEL, resamples)]),
         p,
-        excluded=float(over[-_rank(tail, resamples)]),
+        excluded=float(upper[-_rank(tail, resamples)]),
     )
 
 

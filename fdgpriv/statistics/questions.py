@@ -23,7 +23,7 @@ _ROUNDING = 1e-9  # 0.7 - 0.5 is 0.19999999999999996
 
 @dataclass(frozen=True)
 class Evidence:
-    """One attack's test on one question, and what says whether it would have found a leak.
+    """One attack's test on one question, and the evidence that it would have found a leak.
 
     Attributes:
         test: Against every control of the question's scope.
@@ -31,7 +31,7 @@ class Evidence:
         positive: The same attack with the same budget on artifacts that are known to leak; None where there are none.
         planted: How often it finds a leak of relevant size planted in these artifacts; None where that was not tried.
         budget: Its settings in words.
-        relevant_there: The least lead that matters on the positive control, where it differs from `relevant`: a relative
+        relevant_on_positive: The least lead that matters on the positive control, where it differs from `relevant`: a relative
             one is a share of what the public prior scores there.
     """
 
@@ -40,44 +40,41 @@ class Evidence:
     positive: Test | None = None
     planted: float | None = None
     budget: str = ""
-    relevant_there: float | None = None
+    relevant_on_positive: float | None = None
 
     @property
     def p(self) -> float | None:
-        """Before any correction."""
+        """The p of the test, before any correction."""
         return self.test.p
 
     @property
-    def wanted(self) -> float:
+    def required_lead(self) -> float:
         """The least lead on the positive control with which it succeeds."""
-        return self.relevant if self.relevant_there is None else self.relevant_there
+        return self.relevant if self.relevant_on_positive is None else self.relevant_on_positive
 
     @property
     def works(self) -> bool:
         """Whether it succeeds on its positive control, with a lead that matters."""
-        one = self.positive
-        return one is not None and one.p is not None and one.p <= LEVEL and one.difference >= self.wanted - _ROUNDING
+        test = self.positive
+        if test is None or test.p is None:
+            return False
+        return test.p <= LEVEL and test.difference >= self.required_lead - _ROUNDING
 
     @property
     def decided_by_planted_leak(self) -> bool:
-        """Whether "no leak found" depends on a planted leak alone: no lead that matters is left open by the bound, or the
-        attack gives no bound that says anything.
-        """
+        """Whether a planted leak decides "no leak found": the bound excludes leads that matter, or is not informative."""
         test = self.test
         return test.rests_on_planted_leak or (test.upper is not None and test.upper < self.relevant)
 
     @property
     def strength(self) -> float:
         """The lead on the positive control in relevant effects; 0 where there is none."""
-        return 0.0 if self.positive is None or not self.wanted else self.positive.difference / self.wanted
+        return 0.0 if self.positive is None or not self.required_lead else self.positive.difference / self.required_lead
 
 
 @dataclass(frozen=True)
 class Absent:
-    """A question that cannot be tested, with the verdict that stands in its place and the reason in one sentence.
-
-    `because` is why it is inconclusive, where it is.
-    """
+    """A question that cannot be tested: its verdict, the reason in one sentence, and why it is inconclusive if it is."""
 
     reason: str
     verdict: Literal["inconclusive", "not_applicable"] = "inconclusive"
@@ -92,59 +89,60 @@ class Answer:
         verdict: The answer.
         reason: In one sentence; of an inconclusive one, what would decide it.
         because: Why it is inconclusive.
-        speaker: The attack that the verdict rests on: the strongest one, or of "no leak found" the one with the largest
-            lead on its positive control.
+        decisive_attack: The attack that the verdict rests on: the strongest one, or for "no leak found" the one with the
+            largest lead on its positive control.
         p: Simes' p of the question; q and p_holm correct it over all questions.
         beyond_doubt: Whether a leak passes Holm's correction at 0.025 too.
-        marked: The attacks of a leaking question that leak on their own, after correction within it.
-        error: The error level of the lead's interval, lower than 0.05 where it was selected for being a leak.
+        leaking: The attacks of a leaking question that leak by themselves, after correction within it.
+        error: The error level of the lead's interval, lower than 0.05 if the lead was selected for being a leak.
     """
 
     verdict: Verdict
     reason: str
     because: Because | None = None
-    speaker: str | None = None
+    decisive_attack: str | None = None
     p: float | None = None
     q: float | None = None
     p_holm: float | None = None
     beyond_doubt: bool = False
-    marked: frozenset[str] = frozenset()
+    leaking: frozenset[str] = frozenset()
     error: float = 0.05
 
 
-Asked: TypeAlias = Mapping[str, Evidence] | Absent
+EvidenceByAttack: TypeAlias = Mapping[str, Evidence] | Absent
 K = TypeVar("K", bound=Hashable)
 
 
-def answers(questions: Mapping[K, Asked]) -> dict[K, Answer]:
+def answers(questions: Mapping[K, EvidenceByAttack]) -> dict[K, Answer]:
     """The verdict on each question of a report, which are one family fixed before any result is seen.
 
     Args:
         questions: By key, the evidence by attack, or why there is none.
     """
-    tested = {key: one for key, one in questions.items() if not isinstance(one, Absent) and _ps(one)}
-    p = [simes(_ps(one)) for one in tested.values()]
-    q, by_holm = (dict(zip(tested, found, strict=True)) for found in (benjamini_hochberg(p), holm(p)))
-    raw = dict(zip(tested, p, strict=True))
-    leaks = {key for key in tested if q[key] <= FALSE_DISCOVERIES and raw[key] <= LEVEL}
-    selected = FALSE_DISCOVERIES * len(leaks) / max(1, len(tested))
-    found = {}
-    for key, one in questions.items():
-        if isinstance(one, Absent):
-            because: Because | None = one.because if one.verdict == "inconclusive" else None
-            found[key] = Answer(one.verdict, one.reason, because)
-        elif key not in tested:
-            test = next(iter(one.values())).test
-            found[key] = Answer("inconclusive", test.reason or "the test has no p", "too_coarse")
+    tested = [key for key, evidence in questions.items() if not isinstance(evidence, Absent) and _ps(evidence)]
+    ps = [simes(_ps(evidence)) for key in tested if not isinstance(evidence := questions[key], Absent)]
+    p = dict(zip(tested, ps, strict=True))
+    q = dict(zip(tested, benjamini_hochberg(ps), strict=True))
+    p_holm = dict(zip(tested, holm(ps), strict=True))
+    leaks = {key for key in tested if q[key] <= FALSE_DISCOVERIES and p[key] <= LEVEL}
+    level_within = FALSE_DISCOVERIES * len(leaks) / max(1, len(tested))
+    answers = {}
+    for key, evidence in questions.items():
+        if isinstance(evidence, Absent):
+            because: Because | None = evidence.because if evidence.verdict == "inconclusive" else None
+            answers[key] = Answer(evidence.verdict, evidence.reason, because)
+        elif key not in p:
+            test = next(iter(evidence.values())).test
+            answers[key] = Answer("inconclusive", test.reason or "the test has no p", "too_coarse")
         elif key in leaks:
-            found[key] = _leak(one, raw[key], q[key], by_holm[key], selected)
+            answers[key] = _leak(evidence, p[key], q[key], p_holm[key], level_within)
         else:
-            found[key] = _no_leak(one, raw[key], q[key], by_holm[key])
-    return found
+            answers[key] = _no_leak(evidence, p[key], q[key], p_holm[key])
+    return answers
 
 
 def absence(evidence: Evidence) -> tuple[Verdict, Because | None, str]:
-    """What a test that finds no leak says: none is there, or why that is not known and what would decide it."""
+    """The verdict of a test that finds no leak: no leak found, or inconclusive with what would decide it."""
     test, relevant = evidence.test, evidence.relevant
     with_budget = f" with {evidence.budget}" if evidence.budget else ""
     if evidence.positive is None:
@@ -164,7 +162,7 @@ def absence(evidence: Evidence) -> tuple[Verdict, Because | None, str]:
             "weak_attack",
             (
                 f"the attack does not succeed on its positive control{with_budget}: its lead there is {lead:.3g} ({p_text}), "
-                f"want {evidence.wanted:.3g} at p <= {LEVEL}; a larger budget or more auxiliary images would help"
+                f"want {evidence.required_lead:.3g} at p <= {LEVEL}; a larger budget or more auxiliary images would help"
             ),
         )
     if not evidence.decided_by_planted_leak:
@@ -198,38 +196,38 @@ _NOTHING_EXCLUDED: Mapping[NoBound | None, str] = {
 }
 
 
-def _leak(one: Mapping[str, Evidence], p: float, q: float, by_holm: float, selected: float) -> Answer:
-    best = _strongest(one)
-    test = one[best].test
-    named = [name for name in one if one[name].p is not None]
-    within = dict(zip(named, holm([_p(one[name]) for name in named]), strict=True))
+def _leak(evidence: Mapping[str, Evidence], p: float, q: float, p_holm: float, level_within: float) -> Answer:
+    best = _strongest(evidence)
+    test = evidence[best].test
+    tested = [name for name in evidence if evidence[name].p is not None]
+    within = dict(zip(tested, holm([_p(evidence[name]) for name in tested]), strict=True))
     control = test.strongest_control.replace("_", " ")
     return Answer(
         "leak",
         f"beats every control, the strongest ({control}) by {test.difference:.3g}, over {test.units} units "
         f"(p = {p:.2g}, q = {q:.2g})",
-        speaker=best,
+        decisive_attack=best,
         p=p,
         q=q,
-        p_holm=by_holm,
-        beyond_doubt=by_holm <= LEVEL,
-        marked=frozenset(name for name, value in within.items() if value <= selected),
-        error=selected,
+        p_holm=p_holm,
+        beyond_doubt=p_holm <= LEVEL,
+        leaking=frozenset(name for name, value in within.items() if value <= level_within),
+        error=level_within,
     )
 
 
-def _no_leak(one: Mapping[str, Evidence], p: float, q: float, by_holm: float) -> Answer:
-    best = _strongest(one)
-    more = f"more units than {one[best].test.units} would decide"
+def _no_leak(evidence: Mapping[str, Evidence], p: float, q: float, p_holm: float) -> Answer:
+    best = _strongest(evidence)
+    more = f"more units than {evidence[best].test.units} would decide"
     if p <= LEVEL:
         reason = f"p = {p:.2g}, but q = {q:.2g} after the correction over all questions; {more}"
-        return Answer("inconclusive", reason, "not_after_correction", best, p, q, by_holm)
-    speaker = max(one, key=lambda name: (one[name].works, one[name].strength))
-    verdict, because, reason = absence(one[speaker])
+        return Answer("inconclusive", reason, "not_after_correction", best, p, q, p_holm)
+    decisive = max(evidence, key=lambda name: (evidence[name].works, evidence[name].strength))
+    verdict, because, reason = absence(evidence[decisive])
     if verdict == "no_leak_found" and q <= FALSE_DISCOVERIES:
         verdict, because = "inconclusive", "too_coarse"
         reason = f"p = {p:.2g} is above {LEVEL}, but q = {q:.2g} is within {FALSE_DISCOVERIES}; {more}"
-    return Answer(verdict, reason, because, speaker, p, q, by_holm)
+    return Answer(verdict, reason, because, decisive, p, q, p_holm)
 
 
 def _too_coarse(test: Test, relevant: float) -> str:
@@ -243,14 +241,17 @@ def _too_coarse(test: Test, relevant: float) -> str:
     )
 
 
-def _strongest(one: Mapping[str, Evidence]) -> str:
-    """The attack with the least p; of equals the one with the largest lead in relevant effects."""
-    return min(one, key=lambda name: (_p(one[name]), -one[name].test.difference / (one[name].relevant or 1.0)))
+def _strongest(evidence: Mapping[str, Evidence]) -> str:
+    """The attack with the smallest p, then the largest lead in relevant effects."""
+    return min(
+        evidence,
+        key=lambda name: (_p(evidence[name]), -evidence[name].test.difference / (evidence[name].relevant or 1.0)),
+    )
 
 
 def _p(evidence: Evidence) -> float:
     return 1.0 if evidence.p is None else evidence.p
 
 
-def _ps(one: Mapping[str, Evidence]) -> Sequence[float]:
-    return [evidence.p for evidence in one.values() if evidence.p is not None]
+def _ps(evidence: Mapping[str, Evidence]) -> Sequence[float]:
+    return [attack.p for attack in evidence.values() if attack.p is not None]

@@ -46,30 +46,29 @@ def resolution(
 
 
 def _of_leads(leads: Array, shared: Array) -> float:
-    """The same from leads (u, B): units are drawn anew with replacement, and all leads moved by as much as lets t exceed its
+    """Minimum detectable effect from leads (u, B), by bootstrap over units: the shift of all leads with which t exceeds its
     quantile over every control in 0.8 of the draws.
 
-    The strongest control is the one of the least mean lead, which of equally strong ones is too small by chance. By how much
-    is taken from the draws as well.
+    The smallest mean lead over equally strong controls is biased downwards; the bias is estimated from the draws.
     """
     u, means, rng = len(leads), leads.mean(0), np.random.default_rng(0)
     wider = math.sqrt(u / (u - 1))  # a draw varies less than a new experiment
-    drawn = leads[rng.integers(0, u, (_DRAWS, u))]
-    moved = wider * (drawn.mean(1) - means) + _shared_moves(shared, _DRAWS, rng)
-    errors = np.sqrt((wider * drawn.std(1, ddof=1)) ** 2 / u + shared)
+    draws = leads[rng.integers(0, u, (_DRAWS, u))]
+    deviations = wider * (draws.mean(1) - means) + _shared_moves(shared, _DRAWS, rng)
+    errors = np.sqrt((wider * draws.std(1, ddof=1)) ** 2 / u + shared)
     needed = float(special.stdtrit(u - 1, 1 - LEVEL)) * errors
-    least = 2 * means.min() - (means + moved).min(1).mean()
-    return max(0.0, float(least + np.quantile((needed - means - moved).max(1), POWER)))
+    smallest_lead = 2 * means.min() - (means + deviations).min(1).mean()
+    return max(0.0, float(smallest_lead + np.quantile((needed - means - deviations).max(1), POWER)))
 
 
 @lru_cache(maxsize=1000)  # the same controls are met with several attacks and adversaries
 def _of_hits(control: tuple[float, ...]) -> float:
-    """The same for hits at this control's rate plus the lead, by bisection over leads; 1 where none is found."""
+    """Minimum detectable effect for hits at this control's rate plus the lead, by bisection; 1 if none is detected."""
     scores, low, high = np.array(control), 0, _STEPS
     while high - low > 1:
         middle = (low + high) // 2
-        found = _power(scores, float(scores.mean()), middle / _STEPS) >= POWER
-        low, high = (low, middle) if found else (middle, high)
+        is_detected = _power(scores, float(scores.mean()), middle / _STEPS) >= POWER
+        low, high = (low, middle) if is_detected else (middle, high)
     return high / _STEPS
 
 
@@ -77,14 +76,14 @@ def _power(control: Array, rate: float, lead: float) -> float:
     """How often a true lead of hits over this control is found, over simulated experiments of the same size."""
     rng = np.random.default_rng(0)
     hits = (rng.random((len(control), _RUNS)) < min(1.0, rate + lead)).astype(float)
-    found = compare(
+    tests = compare(
         hits - rng.permuted(np.tile(control[:, None], _RUNS), axis=0), LEVEL, rng, _RESAMPLES, (-1.0, 1.0), hits=True
     )
-    return float(np.mean([one.p is not None and one.p <= LEVEL for one in found]))
+    return float(np.mean([test.p is not None and test.p <= LEVEL for test in tests]))
 
 
 def power(leads: Array, rng: np.random.Generator, repeats: int = 400, shared_variance: Array | None = None) -> float:
-    """How often units drawn anew with replacement give p <= 0.025 over every control.
+    """The share of bootstrap draws of units with p <= 0.025 over every control.
 
     Args:
         leads: (U, B) the lead of each unit over each control.
@@ -96,17 +95,17 @@ def power(leads: Array, rng: np.random.Generator, repeats: int = 400, shared_var
     if u < 2:
         return 0.0
     shared = np.zeros(leads.shape[1]) if shared_variance is None else shared_variance
-    drawn = leads[rng.integers(0, u, (repeats, u))]
-    mean = drawn.mean(1) + _shared_moves(shared, repeats, rng)
-    se = np.sqrt(drawn.var(1, ddof=1) / u + shared)
+    draws = leads[rng.integers(0, u, (repeats, u))]
+    mean = draws.mean(1) + _shared_moves(shared, repeats, rng)
+    se = np.sqrt(draws.var(1, ddof=1) / u + shared)
     flat = se <= 1e-12 * np.abs(leads).max(initial=1e-300)
     t = np.where(flat, np.where(mean > 0, np.inf, -np.inf), mean / np.where(flat, 1.0, se))
-    p = np.maximum(special.stdtr(u - 1, -t), 0.5 ** (np.abs(drawn) > 0).sum(1))
+    p = np.maximum(special.stdtr(u - 1, -t), 0.5 ** (np.abs(draws) > 0).sum(1))
     return float((p.max(1) <= LEVEL).mean())
 
 
 def _shared_moves(shared: Array, draws: int, rng: np.random.Generator) -> Array:
-    """(draws, B): by how much the mean leads move as the images that units share are drawn anew; all leads together."""
+    """(draws, B): deviations of the mean leads as the images that units share are resampled; the same draw for all leads."""
     if not shared.any():
         return np.zeros((draws, len(shared)))
     return rng.standard_normal((draws, 1)) * np.sqrt(shared)

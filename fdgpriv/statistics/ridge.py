@@ -14,7 +14,7 @@ def ridge_regression(inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         targets: (M, 3, H, W) their images.
     """
     flat = targets.flatten(1).numpy()
-    some = flat[:, :: max(1, flat.shape[1] // 64)]  # enough pixels to choose the penalty on
-    penalty = RidgeCV(alphas=np.logspace(-1, 4, 11)).fit(inputs.numpy(), some).alpha_
+    pixels = flat[:, :: max(1, flat.shape[1] // 64)]  # enough pixels to choose the penalty on
+    penalty = RidgeCV(alphas=np.logspace(-1, 4, 11)).fit(inputs.numpy(), pixels).alpha_
     model = Ridge(alpha=penalty).fit(inputs.numpy(), flat)
     return torch.from_numpy(np.asarray(model.coef_)), torch.from_numpy(np.asarray(model.intercept_))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from fdgpriv.statistics.interval import Array, finite, unit_means
-from fdgpriv.statistics.paired import LEVEL, Comparison, compare
+from fdgpriv.statistics.paired import LEVEL, ControlTest, compare
 from fdgpriv.statistics.resolution import resolution
 
 NoBound: TypeAlias = Literal["artifact_not_used", "not_above_control", "equal_differences"]
@@ -94,7 +94,7 @@ class Test:
     p: float | None
     units: int
     strongest_control: str
-    per_control: dict[str, Comparison]
+    per_control: dict[str, ControlTest]
     resolution: float | None = None
     reach: tuple[float, float] | None = None
     no_bound: NoBound | None = None
@@ -136,7 +136,7 @@ def test(hypothesis: Hypothesis, rng: np.random.Generator, resamples: int, *, sh
     d = _leads(attack, controls)
     units = len(d)
     if units < 2:
-        comparisons = [Comparison(float(value), None, None, None) for value in d.mean(axis=0)]
+        comparisons = [ControlTest(float(value), None, None, None) for value in d.mean(axis=0)]
     else:
         hits = bounds is not None and bool(np.isin(attack, bounds).all())
         comparisons = compare(

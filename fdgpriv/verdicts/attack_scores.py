@@ -22,16 +22,16 @@ from fdgpriv.verdicts.trial_scores import LAYER, UNAWARE, UNDEFENDED, Condition,
 LABEL_PRIORS = ("uniform", "public_shares", "half_uniform", "domain_shares")
 DOMAIN_CONTROLS = ("noise", "mean_image", "domain_mean", *LABEL_PRIORS, "random_style", "other_domain")
 CLIENT_CONTROLS = (*DOMAIN_CONTROLS, "unconditional", "other_client")
-KNOWN_DOMAIN_CONTROLS = ("domain_mean", "domain_shares")  # controls of who knows the client's domain
+KNOWN_DOMAIN_CONTROLS = ("domain_mean", "domain_shares")  # controls of an adversary that knows the client's domain
 BOUNDS = ("nearest_own", "own_colour", "own_mean", "own_domain_mean", "autoencoder")
 CONTINUOUS = ("mse",)  # metrics whose least value is no hit: leads far below their bounds are tested without these
-ONE_ROUND = "one_round"  # what scores on several rounds are compared with
+ONE_ROUND = "one_round"  # the control of scores on several rounds
 ROUNDING = 1e-6
-_PLANTED = "planted"  # a variant: how often a planted leak is found in a scope, which stands in the place of the role
+_PLANTED = "planted"  # a variant: how often a planted leak is found, with the scope as role
 
 
 class AttackScores(EvaluationRow):
-    """An evaluation with its scores by condition, and what a verdict needs besides.
+    """An evaluation with its scores by condition, and further facts that verdicts need.
 
     Attributes:
         conditions: The scores by condition. Those of one variant are in the order in which they were evaluated.
@@ -87,14 +87,14 @@ class AttackScores(EvaluationRow):
     @property
     def undefended(self) -> TrialScores | None:
         """The scores without the defense by the same attack with the same budget, on single images where it reads them."""
-        return self._of_variant(UNDEFENDED)
+        return self._first_of_variant(UNDEFENDED)
 
     @property
     def unaware(self) -> TrialScores | None:
         """The scores on the wire's artifacts of an adversary that does not know the defense; None without a defense."""
-        return self._of_variant(UNAWARE)
+        return self._first_of_variant(UNAWARE)
 
-    def _of_variant(self, variant: str) -> TrialScores | None:
+    def _first_of_variant(self, variant: str) -> TrialScores | None:
         return next((scores for condition, scores in self.conditions.items() if condition.variant == variant), None)
 
     @property
@@ -104,12 +104,12 @@ class AttackScores(EvaluationRow):
 
     @property
     def sign(self) -> int:
-        """1 where a higher score leaks more, else -1."""
+        """1 if a higher score leaks more, else -1."""
         return 1 if self.higher_leaks else -1
 
     @property
     def direction(self) -> Direction:
-        """The same as a `Direction`."""
+        """Whether higher or lower scores leak more."""
         return "higher_leaks" if self.higher_leaks else "lower_leaks"
 
     @property
@@ -219,7 +219,7 @@ def to_tables(run: RunKey, scores: Mapping[str, AttackScores]) -> ScoreTables:
 
 
 def _score_rows(name: str, run: RunKey, attack: AttackScores) -> Iterator[dict[str, Any]]:
-    same = {
+    evaluation_columns = {
         "evaluation": name,
         **run._asdict(),
         "artifact": attack.kind,
@@ -231,7 +231,7 @@ def _score_rows(name: str, run: RunKey, attack: AttackScores) -> Iterator[dict[s
     for condition, scores in attack.conditions.items():
         for row in scores.score_rows(attack.metric):
             client = {"domain": attack.domains.get(row["client"]), "is_shadow": row["client"] in attack.shadows}
-            yield {**same, **_columns(condition), **row, **client}
+            yield {**evaluation_columns, **_columns(condition), **row, **client}
 
 
 def from_tables(tables: ScoreTables) -> dict[str, AttackScores]:
@@ -275,11 +275,11 @@ def _columns(condition: Condition) -> dict[str, Any]:
 
 def _by_condition(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[Condition, list[Mapping[str, Any]]]]:
     """The rows by evaluation and condition, in order."""
-    found: dict[str, dict[Condition, list[Mapping[str, Any]]]] = {}
+    by_evaluation: dict[str, dict[Condition, list[Mapping[str, Any]]]] = {}
     for row in rows:
         condition = Condition(row["variant"], row["rounds"], row["n_images"] or None)
-        found.setdefault(row["evaluation"], {}).setdefault(condition, []).append(row)
-    return found
+        by_evaluation.setdefault(row["evaluation"], {}).setdefault(condition, []).append(row)
+    return by_evaluation
 
 
 def _clients(scores: pa.Table) -> dict[str, list[tuple[str, str | None, bool]]]:
@@ -303,8 +303,8 @@ def _blocks(scores: Any) -> list[dict[str, Any]]:
     blocks = []
     trials = scores["trial"].to_numpy()
     values = {name: scores[name].to_numpy() for name in ("unit", "client", "value")}
-    for key, places in scores.groupby(list(_BLOCK), sort=False).indices.items():
-        order = places[np.argsort(trials[places], kind="stable")]
+    for key, row_indices in scores.groupby(list(_BLOCK), sort=False).indices.items():
+        order = row_indices[np.argsort(trials[row_indices], kind="stable")]
         if not np.array_equal(trials[order], np.arange(len(order))):
             raise ValueError(f"want each trial once among the scores of {key[4]} in {key[0]}, got {len(order)} rows")
         blocks.append({**dict(zip(_BLOCK, key, strict=True)), **{n: v[order].tolist() for n, v in values.items()}})

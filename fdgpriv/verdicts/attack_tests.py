@@ -58,15 +58,15 @@ class _Tester:
             scope: self._evidence(attack, attack.hypothesis(scope, attack.by_size.get(attack.size)), positive, scope)
             for scope in SCOPES
         }
-        most = {size: scores for rounds, size, scores in attack.by_rounds if rounds == attack.most_rounds}
+        on_most_rounds = {size: scores for rounds, size, scores in attack.by_rounds if rounds == attack.most_rounds}
         rises = {
             size: test(attack.rise(size, scores), self.rng, self.resamples, sharp=False)
-            for size, scores in most.items()
+            for size, scores in on_most_rounds.items()
         }
-        if None not in most:
+        if None not in on_most_rounds:
             return AttackTests(scopes, positive, rises, None)
         scope = attack.main_scope
-        over_rounds = self._evidence(attack, attack.hypothesis(scope, most[None]), positive, scope)
+        over_rounds = self._evidence(attack, attack.hypothesis(scope, on_most_rounds[None]), positive, scope)
         return AttackTests(scopes, positive, rises, over_rounds)
 
     def _positive(self, attack: AttackScores) -> Test | None:
@@ -88,5 +88,5 @@ class _Tester:
             positive=positive,
             planted=attack.planted.get(scope),
             budget=f"{attack.budget}, {attack.auxiliary_images:,} auxiliary images",
-            relevant_there=None if positive_scores is None else attack.relevant_effect(positive_scores),
+            relevant_on_positive=None if positive_scores is None else attack.relevant_effect(positive_scores),
         )

@@ -42,14 +42,14 @@ class LeadSize:
         perfect = attack.perfect_score(scores)
 
         def graded(lead: float) -> Grade:
-            return highest((least, grade(lead, evidence.relevant, share_of_achievable(lead, control, perfect))))
+            return highest((minimum, grade(lead, evidence.relevant, share_of_achievable(lead, control, perfect))))
 
         exposed = scores.aggregates.get("attack", {}).get(EXPOSED)
-        least: Grade = GRADES[0]
+        minimum: Grade = GRADES[0]
         if exposed is not None and exposed.ci95 is not None and exposed.ci95[0] > EXPOSED_SHARE:
-            least = "moderate"
+            minimum = "moderate"
         if attack.exact and any(scores.recovered):
-            least = "severe"
+            minimum = "severe"
         low, high = test.interval(error) or (test.difference, test.difference)
         share = share_of_achievable(test.difference, control, perfect)
         return cls(share, graded(test.difference), (graded(low), graded(high)))

@@ -24,7 +24,7 @@ def measured_mean(
     bounds: tuple[float, float] | None,
     shared_variance: float = 0.0,
 ) -> Measured:
-    """The mean with its interval: exact where each unit has one 0 or 1, else by Student's t over units, cut to the bounds.
+    """The mean with its interval: exact if each unit has one 0 or 1, else by Student's t over units, clipped to the bounds.
 
     `shared_variance` is the variance of the mean from what units share.
     """
@@ -39,7 +39,7 @@ def measured_mean(
 
 
 def by_participation(attack: AttackScores, scores: TrialScores) -> dict[str, Measured]:
-    """The headline metric on federated clients and on shadow clients alone; nothing where all are of one kind."""
+    """The headline metric on federated clients and on shadow clients; empty if all clients are of one kind."""
     means = {}
     for name, is_shadow in (("federated", False), ("shadows", True)):
         trials = [i for i, client in enumerate(scores.clients) if (client in attack.shadows) is is_shadow]
@@ -54,7 +54,7 @@ def by_participation(attack: AttackScores, scores: TrialScores) -> dict[str, Mea
 
 
 def counted_units(attack: AttackScores, scores: TrialScores) -> Units | None:
-    """The units, and how many clients among them are federated and shadow clients; None where there are none."""
+    """The units, with the numbers of federated and shadow clients among them; None without scores."""
     if not scores.units:
         return None
     clients = set(scores.clients)

@@ -17,17 +17,17 @@ from fdgpriv.verdicts.lead_size import LeadSize, measured_lead
 from fdgpriv.verdicts.measured_scores import measured_scores
 from fdgpriv.verdicts.trial_scores import TrialScores
 
-Key = tuple[str, str, str, str, str, str]  # cell, artifact, level, adversary, secret, scope
+QuestionKey = tuple[str, str, str, str, str, str]  # cell, artifact, level, adversary, secret, scope
 
 
 @dataclass(frozen=True)
 class QuestionAttacks:
-    """Who asks one question, and with which attacks.
+    """The attacks that ask one question, and their adversaries.
 
     Attributes:
         also: The adversaries, besides that of the key, whose attacks make the same predictions.
         attacks: The keys of all attacks that ask it, those outside the correction included.
-        tested: By attack, the key of the one that stands for it: that of the adversary with the largest p.
+        tested: By attack, the key of the equal attack whose test counts: that of the adversary with the largest p.
     """
 
     also: tuple[str, ...]
@@ -40,12 +40,13 @@ class Questions:
     """All questions of a report with their answers.
 
     Attributes:
-        asked: By question, who asks it.
-        answers: By question.
+        asked: The attacks that ask each question.
+        answers: The answer to each question.
+        scores, tests: By attack.
     """
 
-    asked: Mapping[Key, QuestionAttacks]
-    answers: Mapping[Key, Answer]
+    asked: Mapping[QuestionKey, QuestionAttacks]
+    answers: Mapping[QuestionKey, Answer]
     scores: Mapping[str, AttackScores]
     tests: Mapping[str, AttackTests]
 
@@ -55,15 +56,15 @@ class Questions:
 
         Adversaries whose attacks on one artifact make bit-equal predictions measure once: they share one question.
         """
-        members: dict[Key, list[str]] = {}
+        members: dict[QuestionKey, list[str]] = {}
         for key, attack in scores.items():
             for scope in attack.scopes if attack.shared else ():
                 cell = key.partition("/")[0]
                 question = (cell, attack.kind, attack.level, attack.threat.role, attack.secret, scope)
                 members.setdefault(question, []).append(key)
         asked = {
-            question: _joined(equal_questions, members, scores, tests)
-            for question, equal_questions in _measured_once(members, scores).items()
+            question: _question_attacks(equal_questions, members, scores, tests)
+            for question, equal_questions in _by_equal_predictions(members, scores).items()
         }
         evidence = {
             question: _evidence(question[-1], tuple(dict.fromkeys(of_question.tested.values())), scores, tests)
@@ -74,7 +75,7 @@ class Questions:
     def marked(self, key: str, scope: str) -> bool:
         """Whether this attack leaks by itself in its question of this scope."""
         return any(
-            asked.tested[key] in self.answers[question].marked
+            asked.tested[key] in self.answers[question].leaking
             for question, asked in self.asked.items()
             if key in asked.tested and question[-1] == scope
         )
@@ -84,13 +85,13 @@ class Questions:
         indices = {key: i for i, key in enumerate(keys)}
         return tuple(self._question(question, indices) for question in self.asked if question[0] == cell)
 
-    def _question(self, question: Key, indices: Mapping[str, int]) -> Question:
+    def _question(self, question: QuestionKey, indices: Mapping[str, int]) -> Question:
         _, artifact, level, adversary, secret, scope = question
         answer, asked = self.answers[question], self.asked[question]
-        speaker = answer.speaker
-        evidence = None if speaker is None else self._evidence_of(speaker, scope)
+        decisive = answer.decisive_attack
+        evidence = None if decisive is None else self._evidence_of(decisive, scope)
         test = None if evidence is None else evidence.test
-        size = self._largest(answer, scope) if answer.verdict == "leak" else None
+        size = self._largest_leak(answer, scope) if answer.verdict == "leak" else None
         return Question.model_validate(
             {
                 "artifact": artifact,
@@ -103,10 +104,10 @@ class Questions:
                 "grade": size.grade if size else None,
                 "grade_interval": size.interval if size else None,
                 "share_of_achievable": (
-                    LeadSize.of(self.scores[speaker], evidence).share if speaker and evidence else None
+                    LeadSize.of(self.scores[decisive], evidence).share if decisive and evidence else None
                 ),
                 "lead": measured_lead(test, answer.error) if test else None,
-                "strongest": None if speaker is None else self._strongest(speaker, scope),
+                "strongest": None if decisive is None else self._strongest(decisive, scope),
                 "p": answer.p,
                 "q": answer.q,
                 "p_holm": answer.p_holm,
@@ -125,7 +126,7 @@ class Questions:
         )
 
     def _reason(self, answer: Answer, asked: QuestionAttacks) -> str:
-        """The answer's, and of content how little the mean image of a client can tell of it."""
+        """The answer's reason; for content also how much a client's mean image can reveal at most."""
         ceiling = next(filter(None, (ceiling_sentence(self.scores[key]) for key in asked.attacks)), None)
         return answer.reason if ceiling is None else f"{answer.reason}; {ceiling}"
 
@@ -134,12 +135,12 @@ class Questions:
         assert isinstance(evidence, Evidence)
         return evidence
 
-    def _largest(self, answer: Answer, scope: str) -> LeadSize:
+    def _largest_leak(self, answer: Answer, scope: str) -> LeadSize:
         """The size of the highest grade among the attacks that leak by themselves, else that of the strongest attack."""
-        assert answer.speaker is not None
-        keys = sorted(answer.marked, key=lambda key: key != answer.speaker) or [answer.speaker]
+        assert answer.decisive_attack is not None
+        keys = sorted(answer.leaking, key=lambda key: key != answer.decisive_attack) or [answer.decisive_attack]
         sizes = [LeadSize.of(self.scores[key], self._evidence_of(key, scope), answer.error) for key in keys]
-        return max(sizes, key=lambda size: GRADES.index(size.grade))  # of equals the first, so the strongest attack's
+        return max(sizes, key=lambda size: GRADES.index(size.grade))  # of equals the strongest attack's, which is first
 
     def _strongest(self, key: str, scope: str) -> Strongest:
         attack, control = self.scores[key], self._evidence_of(key, scope).test.strongest_control
@@ -153,11 +154,11 @@ class Questions:
         )
 
 
-def _measured_once(
-    members: Mapping[Key, Sequence[str]], scores: Mapping[str, AttackScores]
-) -> dict[Key, tuple[Key, ...]]:
+def _by_equal_predictions(
+    members: Mapping[QuestionKey, Sequence[str]], scores: Mapping[str, AttackScores]
+) -> dict[QuestionKey, tuple[QuestionKey, ...]]:
     """By question, the questions of all adversaries whose attacks make the same predictions, itself included."""
-    groups: dict[object, list[Key]] = {}
+    groups: dict[object, list[QuestionKey]] = {}
     for question, keys in members.items():
         attacks = [scores[key] for key in keys]
         predictions = [(attack.attack, attack.task, attack.budget, attack.fingerprint) for attack in attacks]
@@ -168,13 +169,13 @@ def _measured_once(
     return {questions[0]: tuple(questions) for questions in groups.values()}
 
 
-def _joined(
-    questions: Sequence[Key],
-    members: Mapping[Key, Sequence[str]],
+def _question_attacks(
+    questions: Sequence[QuestionKey],
+    members: Mapping[QuestionKey, Sequence[str]],
     scores: Mapping[str, AttackScores],
     tests: Mapping[str, AttackTests],
 ) -> QuestionAttacks:
-    """The attacks of these questions, which differ in the adversary; of equal ones the largest p stands for all."""
+    """The attacks of questions that differ only in the adversary; of equal attacks the one with the largest p is tested."""
     keys = [key for question in questions for key in members[question]]
     scope = questions[0][-1]
     equal_attacks: dict[object, list[str]] = {}
@@ -194,7 +195,7 @@ def _joined(
 def _evidence(
     scope: str, keys: Sequence[str], scores: Mapping[str, AttackScores], tests: Mapping[str, AttackTests]
 ) -> Mapping[str, Evidence] | Absent:
-    """The evidence on one question by attack; where there is none, the reason that says most."""
+    """The evidence on one question by attack; if there is none, a reason, preferably of an inconclusive test."""
     tested = {key: tests[key].scopes[scope] for key in keys if not scores[key].exact}
     evidence = {key: test for key, test in tested.items() if isinstance(test, Evidence)}
     if evidence:

@@ -114,8 +114,8 @@ class TrialScores:
         for role, by_metric in self.aggregates.items():
             for metric, figure in by_metric.items():
                 low, high = figure.ci95 or (None, None)
-                told = {"value": figure.value, "low": low, "high": high, "n": figure.n, "reason": figure.reason}
-                yield {"role": role, "metric": metric, "direction": figure.direction, **told}
+                columns = {"value": figure.value, "low": low, "high": high, "n": figure.n, "reason": figure.reason}
+                yield {"role": role, "metric": metric, "direction": figure.direction, **columns}
         variances = [(_LEAD_VARIANCE, self.shared_variance), (_MEAN_VARIANCE, self.shared_variance_of_mean)]
         for metric, by_role in variances:
             for role, variance in by_role.items():
@@ -164,8 +164,8 @@ class TrialScores:
             self.artifact_weight = value
         else:
             ends = None if row["low"] is None else (row["low"], row["high"])
-            told = {"value": value, "n": row["n"], "direction": row["direction"], "reason": row["reason"]}
-            self.aggregates.setdefault(role, {})[metric] = Measured(ci95=ends, **told)
+            columns = {"value": value, "n": row["n"], "direction": row["direction"], "reason": row["reason"]}
+            self.aggregates.setdefault(role, {})[metric] = Measured(ci95=ends, **columns)
 
 
 def averaged_scores(repeats: Sequence[TrialScores]) -> TrialScores:
