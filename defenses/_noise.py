@@ -20,7 +20,7 @@ from fdgpriv.federation.upload import LARGEST
 from fdgpriv.privacy.accounting import noise_multiplier
 from fdgpriv.privacy.adjacency import Adjacency, Unit, check_delta
 from fdgpriv.privacy.canaries import VectorCanaries
-from fdgpriv.privacy.vectors import KINDS, MODELS, Frame, Norm, Vectors, vectors_of
+from fdgpriv.privacy.vectors import KINDS, MODELS, ClientVectors, Norm, VectorContext, vectors_of
 from fdgpriv.privacy.wording import in_words
 from fdgpriv.utils.defaults import Bug
 from fdgpriv.utils.fields import OpenFraction, PositiveFloat, PositiveInt
@@ -97,9 +97,9 @@ class Noise(Defense):
         """What neighbouring datasets differ in."""
         return "client"
 
-    def frame(self, received: ModelState | None) -> Frame:
+    def frame(self, received: ModelState | None) -> VectorContext:
         """The public facts of the conversion to vectors."""
-        return Frame(received, signed=self.signed)
+        return VectorContext(received, signed=self.signed)
 
     # What is done
 
@@ -121,7 +121,7 @@ class Noise(Defense):
         (released,) = self._mechanism(vectors).release(vectors.rows, 1, rng, kind, vectors.images)
         return vectors.rebuild(released)
 
-    def _mechanism(self, vectors: Vectors) -> "Noise":
+    def _mechanism(self, vectors: ClientVectors) -> "Noise":
         """This defense, or that of whole clients where vectors are not of single images."""
         return self
 

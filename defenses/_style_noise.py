@@ -13,7 +13,7 @@ from fdgpriv.artifacts.style import AmplitudeSpectrum, StyleDraft, StyleStatisti
 from fdgpriv.defense import SharedContent
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.privacy.adjacency import Unit
-from fdgpriv.privacy.vectors import SCALE, Frame, Vectors
+from fdgpriv.privacy.vectors import SCALE, ClientVectors, VectorContext
 from fdgpriv.utils.fields import PositiveFloat
 
 from ._covered import On, covered_kinds, joined
@@ -39,8 +39,8 @@ class StyleNoise(Noise):
     def level(self) -> Unit:
         return self.unit or "image"
 
-    def frame(self, received: ModelState | None) -> Frame:
-        return Frame(received, self.scale, self.signed)
+    def frame(self, received: ModelState | None) -> VectorContext:
+        return VectorContext(received, self.scale, self.signed)
 
     def protect(
         self, outgoing: SharedContent, rng: torch.Generator, received: ModelState | None = None
@@ -78,7 +78,7 @@ class StyleNoise(Noise):
     def covered(self, sharing: Disclosure) -> tuple[str, ...]:
         return covered_kinds(sharing, self.on, self.name())
 
-    def _mechanism(self, vectors: Vectors) -> Noise:
+    def _mechanism(self, vectors: ClientVectors) -> Noise:
         return self if vectors.by_image else replace(self, unit="client")
 
 

@@ -12,7 +12,7 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
 from fdgpriv.defense import Defense, SharedContent
 from fdgpriv.federation.disclosure import Disclosure
-from fdgpriv.privacy.vectors import SCALE, Frame, VectorKind, vectors_of
+from fdgpriv.privacy.vectors import SCALE, VectorContext, VectorKind, vectors_of
 from fdgpriv.utils.fields import PositiveFloat
 
 from ._covered import On, altered, covered_kinds
@@ -48,7 +48,7 @@ class Transform(Defense):
         if kind not in self.covers:
             return outgoing
         artifact = outgoing.finish() if isinstance(outgoing, StyleDraft) else outgoing
-        vectors = vectors_of(artifact, Frame(received, self.scale, self.signed))
+        vectors = vectors_of(artifact, VectorContext(received, self.scale, self.signed))
         assert vectors is not None
         return vectors.rebuild(self.changed(vectors.rows, vectors.kind, rng)[0])
 

@@ -35,7 +35,7 @@ def arms(runs: Sequence[Run]) -> tuple[Arm, ...]:
             return method
         return f"{method}, {defense(defense_name)}" if methods_differ else defense(defense_name)
 
-    return tuple(Arm(name(method, under), method, under, tuple(group)) for (method, under), group in groups.items())
+    return tuple(Arm(name(*key), *key, tuple(group)) for key, group in groups.items())
 
 
 @dataclass(frozen=True)

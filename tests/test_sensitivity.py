@@ -1,4 +1,4 @@
-"""Vectors of every kind: the stated sensitivity is never exceeded, noise has its spread, and what leaves is valid."""
+"""ClientVectors of every kind: the stated sensitivity is never exceeded, noise has its spread, and what leaves is valid."""
 
 import dataclasses
 import itertools
@@ -28,7 +28,7 @@ from fdgpriv.defense import Defense, defended
 from fdgpriv.federation.upload import ExpectedArtifact, faults
 from fdgpriv.method import Method
 from fdgpriv.privacy.release import measure, privacies
-from fdgpriv.privacy.vectors import KINDS, MODELS, STATISTICS, Frame, image_moments, onto_simplex, vectors_of
+from fdgpriv.privacy.vectors import KINDS, MODELS, STATISTICS, VectorContext, image_moments, onto_simplex, vectors_of
 
 NEIGHBOURS = 10_000  # per kind and norm, in `EXAMPLES` batches
 EXAMPLES = 20
@@ -93,13 +93,13 @@ def protecting(name: str, kind: str, **given: object) -> Any:
     return Defense.named(name).configured({"covers": (kind,), **given})
 
 
-# Vectors
+# ClientVectors
 
 
 @EACH_KIND
 def test_a_vector_is_written_back_as_the_artifact_it_came_from(kind: str) -> None:
     artifact = made(kind)
-    vectors = vectors_of(artifact, Frame(RECEIVED))
+    vectors = vectors_of(artifact, VectorContext(RECEIVED))
     assert vectors is not None
     back = vectors.rebuild(vectors.rows[0])
     assert type(back) is type(artifact)
@@ -110,14 +110,14 @@ def test_a_vector_is_written_back_as_the_artifact_it_came_from(kind: str) -> Non
 
 def test_models_are_the_change_from_the_received_one_and_counters_stay() -> None:
     state = ModelState(**OWNER, state=RECEIVED.state | {"bn.num_batches_tracked": torch.tensor(12)})
-    vectors = vectors_of(state, Frame(RECEIVED))
+    vectors = vectors_of(state, VectorContext(RECEIVED))
     assert vectors is not None
     assert not vectors.rows.any()
     moved = vectors.rebuild(torch.ones_like(vectors.rows[0])).tensors()
     assert int(moved["bn.num_batches_tracked"]) == 12
     torch.testing.assert_close(moved["conv.weight"], RECEIVED.state["conv.weight"] + 1)
     head = ClassifierHead(**OWNER, state=part(RECEIVED.state, "head."))
-    of_head = vectors_of(head, Frame(RECEIVED))
+    of_head = vectors_of(head, VectorContext(RECEIVED))
     assert of_head is not None
     assert not of_head.rows.any()
     assert of_head.rows.shape == (1, 4)
@@ -125,7 +125,7 @@ def test_models_are_the_change_from_the_received_one_and_counters_stay() -> None
 
 def test_counts_are_no_vector_and_pass_every_defense() -> None:
     count = SampleCount(**OWNER, count=torch.tensor(17))
-    assert vectors_of(count, Frame()) is None
+    assert vectors_of(count, VectorContext()) is None
     for name in ("gaussian", "laplace", "client_dp", "clip", "quantize", "sparsify"):
         assert Defense.parse(name).shared(count, seeded(0)) is count
 
@@ -134,7 +134,7 @@ def test_an_amplitude_spectrum_of_an_image_is_within_the_default_norm(rng: torch
     """Parseval: sqrt(3) for the image of ones, less for every other."""
     for images in (torch.ones(1, 3, 8, 8), torch.rand(50, 3, 8, 8, generator=rng).round()):
         for amplitude in torch.fft.fft2(images).abs():
-            vectors = vectors_of(AmplitudeSpectrum(**OWNER, amplitude=amplitude, granularity="image"), Frame())
+            vectors = vectors_of(AmplitudeSpectrum(**OWNER, amplitude=amplitude, granularity="image"), VectorContext())
             assert vectors is not None
             assert float(vectors.rows.norm()) <= vectors.kind.bound(2, None) * (1 + 1e-5)
 
@@ -254,7 +254,7 @@ def clusters_mean(made: StyleDraft, sizes: list[int]) -> Tensor:
 
 
 def released(defense: Any, artifact: Artifact | StyleDraft, draws: int) -> Tensor:
-    """Vectors (draws, D) before they become artifacts, by the defense's own steps."""
+    """ClientVectors (draws, D) before they become artifacts, by the defense's own steps."""
     vectors = vectors_of(artifact, defense.frame(RECEIVED))
     assert vectors is not None
     kind = vectors.kind.artifact.kind

@@ -37,8 +37,8 @@ Norm = Literal[1, 2]
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
-    """Public facts that the conversion depends on.
+class VectorContext:
+    """Public facts on which the conversion between artifacts and vectors depends.
 
     Attributes:
         received: The model that the client received last; None if none, then differences are from 0.
@@ -53,7 +53,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class VectorKind:
-    """How artifacts of one kind are written as vectors, and how far these reach.
+    """Conversion of one kind of artifact to vectors and back, with the bounds of their norms.
 
     Attributes:
         artifact: The kind.
@@ -64,8 +64,8 @@ class VectorKind:
     """
 
     artifact: type[Artifact]
-    to_vector: Callable[[Any, Frame], Tensor]
-    from_vector: Callable[[Tensor, Any, Frame], Artifact]
+    to_vector: Callable[[Any, VectorContext], Tensor]
+    from_vector: Callable[[Tensor, Any, VectorContext], Artifact]
     clip: tuple[float, float]
     diameter: tuple[float, float] | None = None
 
@@ -90,7 +90,7 @@ class VectorKind:
 
 
 @dataclass(frozen=True, eq=False)
-class Vectors:
+class ClientVectors:
     """A client's answer as vectors (n, D), one per image, or one for an artifact that is already pooled.
 
     Attributes:
@@ -107,14 +107,14 @@ class Vectors:
     rebuild: Callable[[Tensor], Artifact]
 
 
-def vectors_of(outgoing: SharedContent, frame: Frame) -> Vectors | None:
+def vectors_of(outgoing: SharedContent, frame: VectorContext) -> ClientVectors | None:
     """The vectors of a client's answer; None for kinds without, such as sample counts."""
     images = len(outgoing.mean) if isinstance(outgoing, StyleDraft) else 1
     if isinstance(outgoing, StyleDraft) and RULES[outgoing.rule].clustering is not None:
         outgoing = outgoing.finish()  # one image can move all clusters
     if isinstance(outgoing, StyleDraft):
         draft = outgoing
-        return Vectors(
+        return ClientVectors(
             KINDS[StyleStatistics.kind],
             image_moments(draft, frame.scale),
             True,
@@ -125,7 +125,7 @@ def vectors_of(outgoing: SharedContent, frame: Frame) -> Vectors | None:
     if kind is None:
         return None
     vector = kind.to_vector(artifact, frame)
-    return Vectors(kind, vector[None], False, images, lambda changed: kind.from_vector(changed, artifact, frame))
+    return ClientVectors(kind, vector[None], False, images, lambda changed: kind.from_vector(changed, artifact, frame))
 
 
 # Styles
@@ -169,7 +169,7 @@ def _rebuilt(moments: Tensor, variances: bool, scale: float) -> tuple[Tensor, Te
     return mean, std, mean_var, std_var
 
 
-def _style_to(style: StyleStatistics, frame: Frame) -> Tensor:
+def _style_to(style: StyleStatistics, frame: VectorContext) -> Tensor:
     parts = [style.mean, style.std]
     if len(style.mean_var):
         parts += [
@@ -179,7 +179,7 @@ def _style_to(style: StyleStatistics, frame: Frame) -> Tensor:
     return torch.cat(parts)
 
 
-def _style_from(vector: Tensor, style: StyleStatistics, frame: Frame) -> StyleStatistics:
+def _style_from(vector: Tensor, style: StyleStatistics, frame: VectorContext) -> StyleStatistics:
     mean, std, mean_var, std_var = _rebuilt(vector, len(style.mean_var) > 0, frame.scale)
     return replace(style, mean=mean, std=std, mean_var=mean_var, std_var=std_var)
 
@@ -192,29 +192,29 @@ def _over_pixels(rule: str) -> bool:
 # Spectra, shares, embeddings, accuracies
 
 
-def _spectrum_to(spectrum: AmplitudeSpectrum, frame: Frame) -> Tensor:
+def _spectrum_to(spectrum: AmplitudeSpectrum, frame: VectorContext) -> Tensor:
     """Amplitudes over the number of pixels: by Parseval's theorem the L2 norm is at most sqrt(3) for images in [0, 1]."""
     return spectrum.amplitude.flatten() / spectrum.amplitude[0].numel()
 
 
-def _spectrum_from(vector: Tensor, spectrum: AmplitudeSpectrum, frame: Frame) -> AmplitudeSpectrum:
+def _spectrum_from(vector: Tensor, spectrum: AmplitudeSpectrum, frame: VectorContext) -> AmplitudeSpectrum:
     amplitude = (vector * spectrum.amplitude[0].numel()).clamp_min(0)
     return replace(spectrum, amplitude=amplitude.view_as(spectrum.amplitude))
 
 
-def _embedding_to(embedding: ClientEmbedding, frame: Frame) -> Tensor:
+def _embedding_to(embedding: ClientEmbedding, frame: VectorContext) -> Tensor:
     return embedding.vector
 
 
-def _embedding_from(vector: Tensor, embedding: ClientEmbedding, frame: Frame) -> ClientEmbedding:
+def _embedding_from(vector: Tensor, embedding: ClientEmbedding, frame: VectorContext) -> ClientEmbedding:
     return replace(embedding, vector=vector)
 
 
-def _shares_to(shares: LabelMarginal, frame: Frame) -> Tensor:
+def _shares_to(shares: LabelMarginal, frame: VectorContext) -> Tensor:
     return shares.share
 
 
-def _shares_from(vector: Tensor, shares: LabelMarginal, frame: Frame) -> LabelMarginal:
+def _shares_from(vector: Tensor, shares: LabelMarginal, frame: VectorContext) -> LabelMarginal:
     return replace(shares, share=onto_simplex(vector))
 
 
@@ -228,24 +228,24 @@ def onto_simplex(vector: Tensor) -> Tensor:
     return (nearest / nearest.sum()).to(vector.dtype)
 
 
-def _accuracy_to(metrics: ValidationMetrics, frame: Frame) -> Tensor:
+def _accuracy_to(metrics: ValidationMetrics, frame: VectorContext) -> Tensor:
     return metrics.accuracy.float()[None]
 
 
-def _accuracy_from(vector: Tensor, metrics: ValidationMetrics, frame: Frame) -> ValidationMetrics:
+def _accuracy_from(vector: Tensor, metrics: ValidationMetrics, frame: VectorContext) -> ValidationMetrics:
     return replace(metrics, accuracy=vector.clamp(0, 1)[0].to(metrics.accuracy.dtype))
 
 
 # Tensors of a network
 
 
-def _state_to(artifact: TensorState, frame: Frame, prefix: str = "") -> Tensor:
+def _state_to(artifact: TensorState, frame: VectorContext, prefix: str = "") -> Tensor:
     start = _start(artifact, frame, prefix)
     parts = [(t.float() - start[name]).flatten() for name, t in artifact.state.items() if name in start]
     return torch.cat(parts) if parts else torch.empty(0)
 
 
-def _state_from(vector: Tensor, artifact: TensorState, frame: Frame, prefix: str = "") -> TensorState:
+def _state_from(vector: Tensor, artifact: TensorState, frame: VectorContext, prefix: str = "") -> TensorState:
     start = _start(artifact, frame, prefix)
     state, begin = dict(artifact.state), 0
     for name, tensor in start.items():
@@ -258,8 +258,8 @@ def _state_from(vector: Tensor, artifact: TensorState, frame: Frame, prefix: str
     return replace(artifact, state=state)
 
 
-def _start(artifact: TensorState, frame: Frame, prefix: str) -> dict[str, Tensor]:
-    """By name of its floating-point tensors, those of the received model that it is a change of; 0 where there is none."""
+def _start(artifact: TensorState, frame: VectorContext, prefix: str) -> dict[str, Tensor]:
+    """By name, the received tensors from which the floating-point tensors differ; zeros without a received model."""
     of_received = not isinstance(artifact, ModelUpdate | ImportanceWeights) and frame.received is not None
     received = frame.received.state if of_received and frame.received is not None else {}
     return {
@@ -269,11 +269,11 @@ def _start(artifact: TensorState, frame: Frame, prefix: str) -> dict[str, Tensor
     }
 
 
-def _head_to(artifact: ClassifierHead, frame: Frame) -> Tensor:
+def _head_to(artifact: ClassifierHead, frame: VectorContext) -> Tensor:
     return _state_to(artifact, frame, HEAD)
 
 
-def _head_from(vector: Tensor, artifact: ClassifierHead, frame: Frame) -> TensorState:
+def _head_from(vector: Tensor, artifact: ClassifierHead, frame: VectorContext) -> TensorState:
     return _state_from(vector, artifact, frame, HEAD)
 
 

@@ -8,7 +8,7 @@ from fdgpriv.results.question import Secret
 from fdgpriv.statistics.grades import Grade
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.questions import Verdict
-from fdgpriv.utils.records import Amount, Count, Entry, FileName, Interval, Probability, Table, Text, Word
+from fdgpriv.utils.records import Amount, ByName, Count, Entry, FileName, IntervalEnds, Probability, Text, Word
 
 EXACT = "exact_styles"  # the task of recovering artifacts exactly
 EXPOSED = "tpr_at_fpr_0.01"  # a metric: the share of members above a threshold that 1 % of the others exceed
@@ -62,7 +62,7 @@ class Leakage(Entry):
     """
 
     value: float | None
-    ci95: Interval | None = None
+    ci95: IntervalEnds | None = None
     p: Probability | None = None
     control: Word | None = None
     lead: Measured | None = None
@@ -89,7 +89,7 @@ class PositiveControl(Entry):
     """The same attack with the same budget on an artifact known to leak, in the headline metric."""
 
     value: Measured
-    controls: Table[Measured] = Field(default_factory=dict)
+    controls: ByName[Measured] = Field(default_factory=dict)
     lead: float | None = None
     p: Probability | None = None
     succeeded: bool | None = None
@@ -101,7 +101,7 @@ class CurvePoint(Entry):
     images: int | None = Field(ge=1)
     units: Count
     value: Measured
-    controls: Table[Measured] = Field(default_factory=dict)
+    controls: ByName[Measured] = Field(default_factory=dict)
 
 
 class RoundsPoint(Entry):
@@ -116,7 +116,7 @@ class RoundsPoint(Entry):
     images: int | None = Field(ge=1)
     units: Count
     value: Measured
-    controls: Table[Measured] = Field(default_factory=dict)
+    controls: ByName[Measured] = Field(default_factory=dict)
     rise: Measured | None = None
     p_rise: Probability | None = None
     p: Probability | None = None
@@ -136,7 +136,7 @@ class Unaware(Entry):
     """
 
     value: Measured
-    controls: Table[Measured] = Field(default_factory=dict)
+    controls: ByName[Measured] = Field(default_factory=dict)
     difference: Measured
 
 
@@ -159,18 +159,18 @@ class AttackFinding(Entry):
     n: Count
     headline: Word
     chance: Measured | None = None
-    metrics: Table[Measured] = Field(default_factory=dict)
-    controls: Table[Table[Measured]] = Field(default_factory=dict)
-    upper_bounds: Table[Table[Measured]] = Field(default_factory=dict)
+    metrics: ByName[Measured] = Field(default_factory=dict)
+    controls: ByName[ByName[Measured]] = Field(default_factory=dict)
+    upper_bounds: ByName[ByName[Measured]] = Field(default_factory=dict)
     positive_control: PositiveControl | None = None
     curve: tuple[CurvePoint, ...] = ()
     rounds: tuple[RoundsPoint, ...] = ()
     view: ViewRead | None = None
     unaware: Unaware | None = None
     units: Units | None = None
-    apart: Table[Measured] = Field(default_factory=dict)
-    trust: Table[Probability] = Field(default_factory=dict)
-    leakage: Table[Leakage] = Field(default_factory=dict)
+    apart: ByName[Measured] = Field(default_factory=dict)
+    trust: ByName[Probability] = Field(default_factory=dict)
+    leakage: ByName[Leakage] = Field(default_factory=dict)
     reason: Text | None = None
     failed: bool = False
     figures: tuple[FileName, ...] = ()
@@ -187,7 +187,7 @@ class AttackFinding(Entry):
 
     @property
     def main(self) -> Leakage | None:
-        """Its test in the client scope, or in the domain scope where it has no other."""
+        """The test in the client scope, or in the domain scope if the attack has no other."""
         return self.leakage.get("client") or self.leakage.get("domain")
 
     @property

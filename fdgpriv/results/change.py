@@ -81,7 +81,7 @@ class QuestionChange(Entry):
 
     @property
     def lost(self) -> str | None:
-        """Why the later run does not answer what the baseline asks; None where it does, or the baseline does not either."""
+        """Why only the baseline answers the question; None if the later run answers too, or the baseline does not."""
         if self.before is None or not _asked(self.before):
             return None
         if self.after is None:
@@ -97,7 +97,7 @@ class QuestionChange(Entry):
 
 
 class BytesChange(Entry):
-    """Bytes per client and round, and crossings in all, of one kind of artifact one way; None where it did not cross."""
+    """Bytes per client and round, and total crossings, of one kind of artifact in one direction; None if it did not cross."""
 
     kind: Word
     sender: Word
@@ -109,7 +109,7 @@ class BytesChange(Entry):
 
 
 class EpsilonChange(Entry):
-    """One bound on epsilon, or the delta of the proved one; None where there is none."""
+    """One bound on epsilon, or the delta of the proved epsilon; None without a bound."""
 
     name: Literal["proved", "delta", "clopper_pearson", "gdp", "one_run"]
     before: Amount | None

@@ -46,7 +46,7 @@ def stylised(codec: StyleCodec, domains: Sequence[Domain], path: Path) -> None:
 
 
 def _write(rows: Sequence[Sequence[Tensor | None]], heads: Sequence[str], labels: Sequence[str], path: Path) -> None:
-    """Writes the images on one canvas as a PNG, transparent where there is none."""
+    """Writes the images on one canvas as a PNG, transparent for missing images."""
     side = next(image.shape[-1] for row in rows for image in row if image is not None)
     step = side + max(1, side // 16)
     canvas = torch.zeros(len(rows) * step, len(heads) * step, 4)

@@ -125,7 +125,7 @@ class Results(Entry):
 
 
 def _schema_number(data: bytes) -> object:
-    """The schema that a JSON document says it has; None where it says none."""
+    """The schema number that a JSON document declares; None if it declares none."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):

@@ -10,7 +10,7 @@ from fdgpriv.federation.weights import Weights
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.question import Question
 from fdgpriv.results.utility_finding import Utility
-from fdgpriv.utils.records import Amount, Count, Entry, FileName, Probability, Table, Text, Word
+from fdgpriv.utils.records import Amount, ByName, Count, Entry, FileName, Probability, Text, Word
 
 
 class ArtifactRow(Entry):
@@ -104,7 +104,7 @@ class ImageCount(Entry):
 class Images(ImageCount):
     """Numbers of images of all source domains and of each; only those of clients were trained on."""
 
-    domains: Table[ImageCount]
+    domains: ByName[ImageCount]
 
 
 class Run(Entry):

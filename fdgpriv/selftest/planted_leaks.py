@@ -114,7 +114,7 @@ def _by_secret(reports: Mapping[str, Sequence[NullReport]]) -> dict[str, list[tu
 
 @dataclass(frozen=True, eq=False)
 class _Draw:
-    """Scores (u,) of targets drawn anew, with and without a leak; a draw of the leak for each, and their places."""
+    """Scores (u,) of resampled targets without and with a leak, a uniform draw for each, and the targets' indices."""
 
     null: ByName
     leaking: ByName

@@ -16,9 +16,9 @@ def share_of_achievable(lead: float, control: float, perfect: float | None) -> f
     """How far the attack goes from its strongest control to a perfect attack, in [0, 1].
 
     Args:
-        lead: Of the attack over the control, in the metric's unit, positive where it leaks.
+        lead: Of the attack over the control, in the metric's unit, positive if it leaks.
         control: The control's score.
-        perfect: The score of a perfect attack; None where there is no such number.
+        perfect: The score of a perfect attack; None if unknown.
 
     Returns: None where there is no perfect score, or the control reaches it.
     """
@@ -46,10 +46,10 @@ def highest(grades: Sequence[Grade]) -> Grade:
 
 
 def counted(name: Grade, number: int) -> str:
-    """So many leaks of this grade: ``3 severe``, ``2 traces``."""
+    """The number of leaks of this grade: ``3 severe``, ``2 traces``."""
     return f"{number} {name}{'s' if name == 'trace' and number != 1 else ''}"
 
 
-def words(least: Grade, greatest: Grade) -> str:
-    """One grade, or the range from the least to the greatest: ``trace to moderate``."""
-    return least if least == greatest else f"{least} to {greatest}"
+def words(lower: Grade, upper: Grade) -> str:
+    """One grade, or a range of grades: ``trace to moderate``."""
+    return lower if lower == upper else f"{lower} to {upper}"

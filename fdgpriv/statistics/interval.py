@@ -14,7 +14,7 @@ Array: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure with its 95 % interval (both None where there is none, with the reason) over `n` independent units."""
+    """A figure and its 95 % interval over `n` independent units; missing ones are None, with a reason."""
 
     value: float | None
     lower: float | None
@@ -24,7 +24,7 @@ class Interval:
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """Both of the interval, where there is one."""
+        """Both ends of the interval, if there is one."""
         return None if self.lower is None or self.upper is None else (self.lower, self.upper)
 
     def named(self, name: str) -> dict[str, float]:

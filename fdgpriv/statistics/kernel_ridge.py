@@ -178,9 +178,11 @@ class _LeftOut:
     groups: Tensor | None
     loss: RegressionLoss
 
-    def among(self, few: Tensor) -> "_LeftOut":
-        """The same on some of the inputs."""
-        return replace(self, targets=self.targets[few], groups=None if self.groups is None else self.groups[few])
+    def among(self, indices: Tensor) -> "_LeftOut":
+        """The same, restricted to the inputs at these indices."""
+        return replace(
+            self, targets=self.targets[indices], groups=None if self.groups is None else self.groups[indices]
+        )
 
     def measured(self, inverse: Tensor | _LowRank) -> float:
         """The loss of the regression with this inverse (M, M) of the penalised kernel matrix."""

@@ -1,19 +1,19 @@
-"""A measured figure with interval, number of units, direction, and a reason where it is missing."""
+"""A measured figure with interval, number of units, direction, and a reason if it is missing."""
 
 from typing import Literal, Self
 
 from pydantic import model_validator
 
-from fdgpriv.utils.records import Count, Entry, Interval, Text
+from fdgpriv.utils.records import Count, Entry, IntervalEnds, Text
 
 Direction = Literal["higher_leaks", "lower_leaks", "higher_better", "lower_better", "neutral"]
 
 
 class Measured(Entry):
-    """One figure: value, 95% interval, how many things it was measured on, and which way is which."""
+    """One figure: value, 95% interval, number of units, and which direction leaks or is better."""
 
     value: float | None
-    ci95: Interval | None = None
+    ci95: IntervalEnds | None = None
     n: Count | None = None
     direction: Direction
     reason: Text | None = None

@@ -68,7 +68,7 @@ class Evidence:
 
     @property
     def strength(self) -> float:
-        """The lead on the positive control in relevant effects; 0 where there is none."""
+        """The lead on the positive control in multiples of the relevant effect; 0 without one."""
         return 0.0 if self.positive is None or not self.required_lead else self.positive.difference / self.required_lead
 
 

@@ -84,10 +84,10 @@ Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 Amount = Annotated[float, Field(ge=0.0)]
 
 
-Interval = Annotated[tuple[float, float], AfterValidator(valid_interval)]
+IntervalEnds = Annotated[tuple[float, float], AfterValidator(valid_interval)]
 
 
-Table = Annotated[dict[Word, V], AfterValidator(sorted_by_name)]
+ByName = Annotated[dict[Word, V], AfterValidator(sorted_by_name)]
 
 
 Json = Annotated[dict[str, JsonValue], AfterValidator(sanitised_object)]

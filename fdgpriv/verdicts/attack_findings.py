@@ -193,7 +193,7 @@ def _gain(
 
 
 def _uncorrected_verdict(evidence: Evidence | Absent) -> tuple[Verdict, str | None]:
-    """The verdict of one test by itself, without any correction, and the reason where it is not a leak."""
+    """The verdict of a single test without correction, with a reason unless it is a leak."""
     if isinstance(evidence, Absent):
         return evidence.verdict, evidence.reason
     if evidence.p is None:
@@ -223,7 +223,7 @@ def _verdict_by_recovery(attack: AttackScores, scores: TrialScores) -> tuple[Ver
 def _leakage(
     attack: AttackScores, scores: TrialScores, scope: str, evidence: Evidence | Absent, marked: bool
 ) -> Leakage:
-    """The test of one attack in this scope; `marked` where it leaks by itself."""
+    """The test of one attack in this scope; `marked` if the attack leaks by itself in a leaking question."""
     by_recovery = attack.exact and isinstance(evidence, Evidence)
     verdict, why = _verdict_by_recovery(attack, scores) if by_recovery else _uncorrected_verdict(evidence)
     if isinstance(evidence, Absent):

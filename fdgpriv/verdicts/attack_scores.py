@@ -86,7 +86,7 @@ class AttackScores(EvaluationRow):
 
     @property
     def undefended(self) -> TrialScores | None:
-        """The scores without the defense by the same attack with the same budget, on single images where it reads them."""
+        """The scores of the same attack without the defense, on single images if the attack reads them."""
         return self._first_of_variant(UNDEFENDED)
 
     @property
@@ -129,7 +129,7 @@ class AttackScores(EvaluationRow):
         return {name: scores.headline[name] for name in names if name in scores.headline}
 
     def perfect_score(self, scores: TrialScores) -> float | None:
-        """The score of a perfect attack: the task's, or the bound of the attack's own decoder; None where there is none."""
+        """The score of a perfect attack: the task's, or that of the attack's own decoder; None if unknown."""
         decoder = scores.headline.get("autoencoder")
         return float(np.mean(decoder)) if self.perfect is None and decoder else self.perfect
 

@@ -1,4 +1,4 @@
-"""What an average of a client's images can tell of single ones at most: its true mean image against its domain's mean."""
+"""Upper bound on what averages reveal about single images: a client's true mean image against its domain's mean."""
 
 import numpy as np
 
@@ -8,9 +8,9 @@ from fdgpriv.verdicts.trial_scores import TrialScores
 
 
 def content_ceiling(scores: TrialScores) -> Interval | None:
-    """By how many decibels a client's true mean image is nearer to its images than the mean of its domain's public images.
+    """PSNR of a client's true mean image minus that of its domain's public mean image, in decibels, over its images.
 
-    The interval is over clients; None where reconstructions were not compared with both.
+    The interval is over clients; None if either was not evaluated.
     """
     if not {"own_mean", "own_domain_mean"} <= scores.headline.keys():
         return None
@@ -19,7 +19,7 @@ def content_ceiling(scores: TrialScores) -> Interval | None:
 
 
 def ceiling_sentence(attack: AttackScores) -> str | None:
-    """Says that no mean image can lead by what matters; None where one could, or where that is not known."""
+    """A sentence if no mean image can reach a relevant lead; None if one could, or if unknown."""
     scores = attack.by_size.get(None)
     ceiling = None if scores is None or attack.secret != "content" else content_ceiling(scores)
     if scores is None or ceiling is None or ceiling.value is None or ceiling.ends is None:
