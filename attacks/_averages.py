@@ -1,4 +1,4 @@
-"""Ranks images by the Gaussian likelihood of an average of styles if the image is one of its n images."""
+"""Ranks candidate images by the Gaussian likelihood of an average of n styles, given that the candidate is among the n."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,49 +10,55 @@ from torch import Tensor
 
 from ._simulation import Frame, SimulatedArtifacts
 
-_FINEST = 1e-6  # least variance in any direction, relative to the styles' variance
+_MIN_VARIANCE = 1e-6  # of any direction, relative to the styles' variance
 
 
-def shrunk(rest: Tensor, spread: Tensor) -> Tensor:
-    """Shrunk covariance (D, D) of remainders (M, D) of mean 0, in units of variances `spread` (D,)."""
-    model = LedoitWolf().fit((rest / spread.sqrt()).double().numpy())
-    covariance: Tensor = torch.from_numpy(model.covariance_)
+def shrunk_covariance(remainders: Tensor, variances: Tensor) -> Tensor:
+    """Ledoit-Wolf covariance (D, D) of remainders (M, D) of mean 0, each component in units of its `variances` (D,) squared
+    root.
+    """
+    estimator = LedoitWolf().fit((remainders / variances.sqrt()).double().numpy())
+    covariance: Tensor = torch.from_numpy(estimator.covariance_)
     return covariance
 
 
-def whitener(covariance: Tensor, spread: Tensor) -> Tensor:
-    """Root (D, D) of the inverse of such a covariance; whitens differences in their original units.
+def whitener(covariance: Tensor, variances: Tensor) -> Tensor:
+    """Matrix (D, D) that whitens differences in their original units, from their `shrunk_covariance`.
 
-    Directions of less than a thousandth of a style's standard deviation are not amplified further.
+    Directions with less than a thousandth of a style's standard deviation are not amplified further.
     """
-    values, vectors = torch.linalg.eigh(covariance + _FINEST * torch.eye(len(spread), dtype=torch.float64))
-    root: Tensor = ((vectors / values.clamp_min(_FINEST).sqrt()) / spread.sqrt()[:, None].double()).float()
+    values, vectors = torch.linalg.eigh(covariance + _MIN_VARIANCE * torch.eye(len(variances), dtype=torch.float64))
+    root: Tensor = ((vectors / values.clamp_min(_MIN_VARIANCE).sqrt()) / variances.sqrt()[:, None].double()).float()
     return root
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """The log-likelihood of an artifact of n images given one of them, the maximum over its possible frames.
+    """Log-likelihood of an artifact of n images given that a candidate is among them; the maximum over possible frames.
 
     Attributes:
-        frames: One, or one for each domain that the client may belong to.
+        frames: A single frame, or one frame for each domain that the client may belong to.
         spread: (D,) variance of a public image's style around its frame's center.
         root: (D, D') whitens the remainder: the other images' and the defense's contribution.
     """
 
     frames: Sequence[Frame]
-    spread: Tensor
+    variances: Tensor
     root: Tensor
 
     @classmethod
     def of(cls, frames: Sequence[Frame], simulated: SimulatedArtifacts, size: int) -> "Ranking":
         """Estimates the remainder from the simulated artifacts of `size` images."""
-        styles = torch.cat([frame.own for frame in frames])
-        center = torch.cat([frame.center.expand_as(frame.own) for frame in frames])
-        spread = (styles - center).square().mean(0).clamp_min(1e-12)
-        some, first = _framed(simulated, size, len(styles))
-        rest = simulated.inputs[some, : styles.shape[1]] - center[first] - (styles[first] - center[first]) / size
-        return cls(frames, spread, whitener(shrunk(rest, spread), spread))
+        styles = torch.cat([frame.public_styles for frame in frames])
+        center = torch.cat([frame.center.expand_as(frame.public_styles) for frame in frames])
+        variances = (styles - center).square().mean(0).clamp_min(1e-12)
+        selected, first_images = _artifacts_of_size(simulated, size, len(styles))
+        remainders = (
+            simulated.inputs[selected, : styles.shape[1]]
+            - center[first_images]
+            - (styles[first_images] - center[first_images]) / size
+        )
+        return cls(frames, variances, whitener(shrunk_covariance(remainders, variances), variances))
 
     @cached_property
     def centers(self) -> Tensor:
@@ -60,9 +66,9 @@ class Ranking:
         return torch.stack([frame.center for frame in self.frames])
 
     def styles(self, images: Tensor) -> Tensor:
-        """(F, N, D'): by frame, the whitened distance of each image's style from the frame's center."""
-        own = torch.stack([frame.styles(images) for frame in self.frames])
-        return (own - self.centers[:, None]) @ self.root
+        """(F, N, D'): by frame, the whitened difference of each image's style from the frame's center."""
+        styles = torch.stack([frame.styles(images) for frame in self.frames])
+        return (styles - self.centers[:, None]) @ self.root
 
     def __call__(self, artifact: Tensor, n: int, styles: Tensor, index: Tensor) -> Tensor:
         """(T, N): the log-likelihood, up to a constant, of the artifact with each of the candidates at `index` (T, N).
@@ -71,18 +77,18 @@ class Ranking:
             artifact: Its vector (D,).
             n: Its number of images.
             styles: (F, P, D') of all candidates, as by `styles`.
-            index: Into these.
+            index: Positions of the candidates among all.
         """
-        apart = (artifact[: self.centers.shape[1]] - self.centers) @ self.root
-        return -(apart[:, None, None] - styles[:, index] / n).square().sum(-1).amin(0)
+        difference = (artifact[: self.centers.shape[1]] - self.centers) @ self.root
+        return -(difference[:, None, None] - styles[:, index] / n).square().sum(-1).amin(0)
 
-    def ordinary(self, images: Tensor) -> Tensor:
-        """(N,): how near the styles of images (N, 3, H, W) in the first frame are to its center."""
-        return -((self.frames[0].styles(images) - self.centers[0]).square() / self.spread).sum(1)
+    def typicality(self, images: Tensor) -> Tensor:
+        """(N,): minus the squared distance of the styles of images (N, 3, H, W) from the center of the first frame."""
+        return -((self.frames[0].styles(images) - self.centers[0]).square() / self.variances).sum(1)
 
 
-def _framed(simulated: SimulatedArtifacts, size: int, images: int) -> tuple[Tensor, Tensor]:
-    """The simulated artifacts (S,) of this many images that are among the first `images`, and the first image of each."""
-    first = torch.tensor([int(members[0]) for members in simulated.members])
-    some = ((simulated.sizes == size) & (first < images)).nonzero().flatten()
-    return some, first[some]
+def _artifacts_of_size(simulated: SimulatedArtifacts, size: int, n_images: int) -> tuple[Tensor, Tensor]:
+    """Simulated artifacts (S,) of `size` images whose first image is among the first `n_images`, and that first image (S,)."""
+    first_images = torch.tensor([int(members[0]) for members in simulated.members])
+    selected = ((simulated.sizes == size) & (first_images < n_images)).nonzero().flatten()
+    return selected, first_images[selected]

@@ -1,9 +1,10 @@
-"""Estimates the label shares of an update's images from the change of the last layer and of BatchNorm's statistics.
+"""Estimates the label shares behind an update from the changes of the last layer and of BatchNorm's statistics.
 
 The bias of class c changes by the mean of p_c - y_c over the images. For a single image only its label's entry is negative
 (Zhao et al., "iDLG", 2020). For several, a class whose bias or any weight of whose row has a negative gradient has an image,
-where the layer's inputs are not negative (Yin et al., "See through gradients", CVPR 2021). Their numbers are predicted by
-ridge regression from simulated updates, as the change alone tells little of images that the model already classifies well.
+where the layer's inputs are not negative (Yin et al., "See through gradients", CVPR 2021). The number of
+images of each class is predicted by ridge regression from simulated updates, since images that the model already classifies
+well hardly change the layer.
 """
 
 from collections.abc import Sequence
@@ -22,10 +23,10 @@ from fdgpriv.utils.seeds import generator
 from ._inversion import bias_change, one_hot
 from ._simulation import center_and_spread, simulated
 
-_LEAST = 20  # simulated updates
-_OF_DOMAIN = 4  # held-back updates of each domain
-_PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0, 1e4)  # in mean eigenvalues; under the last, all predictions are alike
-_NEGATIVE = -1e-4  # of the row's largest weight: rounding is less
+_MIN_UPDATES = 20  # simulated for one regression
+_HELD_BACK_PER_DOMAIN = 4  # simulated updates that are held back to choose the regression
+_PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0, 1e4)  # times the mean eigenvalue; the largest makes predictions nearly equal
+_NEGATIVE = -1e-4  # times the largest weight change; rounding errors are smaller
 
 
 class LabelEstimator:
@@ -33,18 +34,20 @@ class LabelEstimator:
 
     Args:
         adversary: Public images, and how clients train.
-        received_model: What is trained.
+        received_model: The model that clients train.
         images: Number of images of each update.
-        simulations: SGD steps to simulate; of at least `_LEAST` updates.
+        simulations: SGD steps to simulate; of at least `_MIN_UPDATES` updates.
     """
 
     def __init__(self, adversary: Adversary, received_model: ModelState, images: int, simulations: int) -> None:
         self.simulator = adversary.simulator(TrainingSimulator)
         self.received_model, self.images, self.classes = received_model, images, adversary.classes
         if images > 1:
-            count = max(_LEAST, simulations // max(1, self.simulator.plain.steps(images)))
+            count = max(_MIN_UPDATES, simulations // max(1, self.simulator.plain.steps(images)))
             key = LabelEstimator, received_model, images, count
-            self.fit: _Fit = adversary.cache.get(key, partial(self._fitted, adversary, count))
+            self.regression: _ShareRegression = adversary.cache.get(
+                key, partial(self._fitted_regression, adversary, count)
+            )
 
     def __call__(self, artifact: Artifact) -> Tensor:
         """The share of each label (K,), summing to 1, estimated from a client's model or update."""
@@ -52,32 +55,40 @@ class LabelEstimator:
             change = self.simulator.change(artifact, self.received_model)
             return one_hot(bias_change(change, self.simulator.last_layer).argmin(), self.classes)
         vector = self.simulator.vector(artifact, self.received_model)
-        counts = allocated(self.fit(self._inputs(vector)[None])[0] * self.images, self.images, self._present(vector))
+        counts = allocated(
+            self.regression(self._inputs(vector)[None])[0] * self.images, self.images, self._is_surely_present(vector)
+        )
         return counts / self.images
 
-    def _fitted(self, adversary: Adversary, count: int) -> "_Fit":
+    def _fitted_regression(self, adversary: Adversary, count: int) -> "_ShareRegression":
         clients = simulated(adversary, self.images, count, (self.received_model,))
-        learned = [(client.vector, client.shares) for client in clients]
+        training = [(client.vector, client.shares) for client in clients]
         held_back = [
-            (self.simulator.vector(made, self.received_model), labels.bincount(minlength=self.classes) / len(labels))
-            for made, _, labels in held_back_updates(adversary, self.received_model, self.images)
+            (self.simulator.vector(update, self.received_model), labels.bincount(minlength=self.classes) / len(labels))
+            for update, _, labels in held_back_updates(adversary, self.received_model, self.images)
         ]
-        rows, shares, others, true = (
-            torch.stack(one) for one in (*zip(*learned, strict=True), *zip(*(held_back or learned), strict=True))
+        vectors, shares, test_vectors, test_shares = (
+            torch.stack(column)
+            for column in (*zip(*training, strict=True), *zip(*(held_back or training), strict=True))
         )
-        # the rule holds without weight decay, noise and negative inputs only
-        certain = all(bool((share[self._negative(row)] > 0).all()) for row, share in (*learned, *held_back))
-        inputs, checked = (torch.stack([self._inputs(row) for row in every]) for every in (rows, others))
+        # the rule fails with weight decay, noise or negative inputs
+        certain = all(
+            bool((label_shares[self._has_negative_gradient(vector)] > 0).all())
+            for vector, label_shares in (*training, *held_back)
+        )
+        inputs, test_inputs = (
+            torch.stack([self._inputs(vector) for vector in group]) for group in (vectors, test_vectors)
+        )
         return min(
             (
-                _Fit.of(inputs, shares, used, penalty, certain).measured(checked, true)
-                for used in self._choices(inputs.shape[1])
+                _ShareRegression.of(inputs, shares, columns, penalty, certain).with_loss(test_inputs, test_shares)
+                for columns in self._input_choices(inputs.shape[1])
                 for penalty in _PENALTIES
             ),
-            key=lambda fit: fit.loss,
+            key=lambda regression: regression.loss,
         )
 
-    def _last(self, vector: Tensor) -> tuple[Tensor, Tensor]:
+    def _last_layer_change(self, vector: Tensor) -> tuple[Tensor, Tensor]:
         """Changes of the last layer's weight (K, D) and bias (K,), which end an update's vector."""
         shapes = [self.received_model.state[name].shape for name in self.simulator.last_layer]
         parts = vector[-sum(shape.numel() for shape in shapes) :].split([shape.numel() for shape in shapes])
@@ -86,24 +97,28 @@ class LabelEstimator:
         }
         return change[self.simulator.last_layer[0]].flatten(1), bias_change(change, self.simulator.last_layer)
 
-    def _negative(self, vector: Tensor) -> Tensor:
+    def _has_negative_gradient(self, vector: Tensor) -> Tensor:
         """(K,): whether the bias of a class, or any weight of its row, has a negative gradient."""
-        weight, bias = self._last(vector)
+        weight, bias = self._last_layer_change(vector)
         return (bias < 0) | (weight.amin(1) < _NEGATIVE * weight.abs().max())
 
-    def _present(self, vector: Tensor) -> Tensor:
-        """(K,): whether a class surely has an image."""
-        return self._negative(vector) if self.fit.certain else torch.zeros(self.classes, dtype=torch.bool)
+    def _is_surely_present(self, vector: Tensor) -> Tensor:
+        """(K,): whether the update surely contains an image of the class."""
+        return (
+            self._has_negative_gradient(vector)
+            if self.regression.certain
+            else torch.zeros(self.classes, dtype=torch.bool)
+        )
 
     def _inputs(self, vector: Tensor) -> Tensor:
-        """(3K + D,): change of the bias, its direction and each row's least weight, and the whole vector."""
-        weight, bias = self._last(vector)
+        """(3K + D,): change of the bias, its direction, the smallest weight change of each row, and the update's vector."""
+        weight, bias = self._last_layer_change(vector)
         direction = bias / bias.abs().sum().clamp_min(1e-20)
-        least = weight.amin(1) / weight.norm().clamp_min(1e-20)
-        return torch.cat([bias, direction, least, vector])
+        smallest_weights = weight.amin(1) / weight.norm().clamp_min(1e-20)
+        return torch.cat([bias, direction, smallest_weights, vector])
 
-    def _choices(self, width: int) -> Sequence[slice]:
-        """Which inputs a regression may use: the bias; its direction and the least weights; all of these and the vector."""
+    def _input_choices(self, width: int) -> Sequence[slice]:
+        """Inputs that a regression may use: the bias; its direction and the smallest weights; or all inputs."""
         k = self.classes
         return slice(0, k), slice(k, 3 * k), slice(0, width)
 
@@ -111,34 +126,34 @@ class LabelEstimator:
 def held_back_updates(
     adversary: Adversary, received_model: ModelState, n: int
 ) -> list[tuple[Artifact, Tensor, Tensor]]:
-    """Simulated updates of n images each (fewer of smaller domains), which were held back, with their images and labels.
+    """Simulated updates of n held-back images each (fewer in smaller domains), with these images and labels.
 
-    No two have an image in common: at most four of each domain.
+    No two updates share an image; there are at most four for each domain.
     """
-    found = []
+    updates = []
     for d, domain in enumerate(adversary.held_back):
         size = max(1, min(n, len(domain)))
         order = torch.randperm(len(domain), generator=generator(adversary.seed, 54, n, d))
-        for turn, index in enumerate(order[: len(domain) // size * size].split(size)[:_OF_DOMAIN]):
+        for turn, index in enumerate(order[: len(domain) // size * size].split(size)[:_HELD_BACK_PER_DOMAIN]):
             rng = generator(adversary.seed, 61, n, d, turn)
-            made = adversary.simulate(domain.images, domain.labels, index, rng, received_model)
-            found.append((made, domain.images[index], domain.labels[index]))
-    return found
+            update = adversary.simulate(domain.images, domain.labels, index, rng, received_model)
+            updates.append((update, domain.images[index], domain.labels[index]))
+    return updates
 
 
 @dataclass(frozen=True, eq=False)
-class _Fit:
-    """Ridge regression from some of the inputs to label shares.
+class _ShareRegression:
+    """Ridge regression from selected inputs of an update to label shares.
 
     Attributes:
-        used: Which of the inputs.
-        center, spread: Of these, (D,).
+        columns: The selected inputs.
+        center, spread: Mean and standard deviation (D,) of the selected inputs.
         weight, offset: (D, K) and (K,).
         certain: Whether each class with a negative gradient has an image in all simulated updates.
-        loss: Share of wrong labels of other updates.
+        loss: Share of wrong labels on other updates.
     """
 
-    used: slice
+    columns: slice
     center: Tensor
     spread: Tensor
     weight: Tensor
@@ -147,36 +162,36 @@ class _Fit:
     loss: float = 1.0
 
     @classmethod
-    def of(cls, inputs: Tensor, shares: Tensor, used: slice, penalty: float, certain: bool) -> "_Fit":
-        """Fitted to inputs (M, ...) and shares (M, K) with this penalty."""
-        center, spread = center_and_spread(inputs[:, used])
-        rows, offset = ((inputs[:, used] - center) / spread).double(), shares.mean(0)
+    def of(cls, inputs: Tensor, shares: Tensor, columns: slice, penalty: float, certain: bool) -> "_ShareRegression":
+        """Fits inputs (M, ...) to shares (M, K) with this penalty."""
+        center, spread = center_and_spread(inputs[:, columns])
+        rows, offset = ((inputs[:, columns] - center) / spread).double(), shares.mean(0)
         gram = rows @ rows.T
         gram = gram + penalty * gram.diagonal().mean().clamp_min(1e-12) * torch.eye(len(gram), dtype=gram.dtype)
         weight = rows.T @ torch.linalg.solve(gram, (shares - offset).double())
-        return cls(used, center, spread, weight.float(), offset, certain)
+        return cls(columns, center, spread, weight.float(), offset, certain)
 
-    def measured(self, inputs: Tensor, shares: Tensor) -> "_Fit":
-        """The same with its loss for updates with these inputs and true shares."""
-        wrong = float((self(inputs) - shares).abs().sum(1).mean()) / 2
-        return _Fit(self.used, self.center, self.spread, self.weight, self.offset, self.certain, wrong)
+    def with_loss(self, inputs: Tensor, shares: Tensor) -> "_ShareRegression":
+        """Returns this regression with its loss on updates with these inputs and true shares."""
+        loss = float((self(inputs) - shares).abs().sum(1).mean()) / 2
+        return _ShareRegression(self.columns, self.center, self.spread, self.weight, self.offset, self.certain, loss)
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Shares (M, K) for inputs (M, ...); not negative, summing to 1."""
-        rows = ((inputs[:, self.used] - self.center) / self.spread).clamp(-10, 10)
-        found = (rows @ self.weight + self.offset).clamp_min(0)
-        total = found.sum(1, keepdim=True)
-        return torch.where(total > 0, found / total.clamp_min(1e-9), torch.full_like(found, 1 / found.shape[1]))
+        rows = ((inputs[:, self.columns] - self.center) / self.spread).clamp(-10, 10)
+        shares = (rows @ self.weight + self.offset).clamp_min(0)
+        total = shares.sum(1, keepdim=True)
+        return torch.where(total > 0, shares / total.clamp_min(1e-9), torch.full_like(shares, 1 / shares.shape[1]))
 
 
 def allocated(expected: Tensor, count: int, present: Tensor) -> Tensor:
-    """(K,): integers that sum to `count`, near the expected numbers (K,), at least 1 for classes that are `present` (K,).
+    """(K,): integers that sum to `count`, close to the expected numbers (K,), at least 1 for each class that is `present`.
 
-    Of more present classes than images, those with the largest expected numbers have one.
+    With more present classes than images, the classes with the largest expected numbers get an image.
     """
-    found = torch.zeros_like(expected)
-    sure = present.nonzero()[:, 0]
-    found[sure[expected[sure].argsort(descending=True)[:count]]] = 1
-    for _ in range(count - int(found.sum())):
-        found[(expected - found).argmax()] += 1
-    return found
+    counts = torch.zeros_like(expected)
+    present_classes = present.nonzero()[:, 0]
+    counts[present_classes[expected[present_classes].argsort(descending=True)[:count]]] = 1
+    for _ in range(count - int(counts.sum())):
+        counts[(expected - counts).argmax()] += 1
+    return counts

@@ -1,4 +1,4 @@
-"""Batch statistics that a client's BatchNorm buffers reveal, and their distance from those of reconstructed images.
+"""Reads batch statistics from a client's BatchNorm buffers, and compares them with those of reconstructed images.
 
 Reference: Yin et al., "Dreaming to distill" (DeepInversion), CVPR 2020, Eq. 4, here relative to each channel's spread.
 """
@@ -14,7 +14,7 @@ from fdgpriv.artifacts.moments import Moments
 from fdgpriv.artifacts.parameters import running
 
 _COUNTER = "num_batches_tracked"
-TOGETHER = 128  # images computed at once
+BATCH_SIZE = 128  # images in one pass of the network
 
 
 def bn_layers(model: nn.Module) -> dict[str, _BatchNorm]:
@@ -27,49 +27,50 @@ def shares_statistics(state: Mapping[str, Tensor]) -> bool:
     return any(name.endswith("running_mean") for name in state)
 
 
-def batches_seen(after: Mapping[str, Tensor], received_model: Mapping[str, Tensor]) -> int:
+def batches_seen(trained: Mapping[str, Tensor], received_model: Mapping[str, Tensor]) -> int:
     """The number of batches that the buffers processed between the two states; 0 where they were frozen or it is not
     recorded.
     """
     counts = [
-        float(after[name] - received_model[name])
+        float(trained[name] - received_model[name])
         for name in received_model
-        if name.endswith(_COUNTER) and name in after
+        if name.endswith(_COUNTER) and name in trained
     ]
     return max(0, round(max(counts, default=0)))
 
 
 def revealed(
-    model: nn.Module, after: Mapping[str, Tensor], received_model: Mapping[str, Tensor] | None, batches: int
+    model: nn.Module, trained: Mapping[str, Tensor], received_model: Mapping[str, Tensor] | None, batches: int
 ) -> dict[str, Moments]:
-    """By BatchNorm layer, mean and variance (C,) of its inputs over a client's training; empty where they are not revealed.
+    """Mean and variance (C,) of each BatchNorm layer's inputs in a client's training; empty where they are not revealed.
 
-    PyTorch's buffers are running averages: after t batches the received value has weight (1 - m)^t, and the rest is the
-    client's own.
+    PyTorch's buffers are running averages: after t batches the received value has weight (1 - m)^t, and the
+    client's batches have the rest.
 
     Args:
         model: For the momentum m of its layers.
-        after: The client's state after training.
+        trained: The client's state after training.
         received_model: The state before training; None takes the running values as they are.
         batches: t.
     """
-    found: dict[str, Moments] = {}
-    ended, began = running(after), running(received_model or {})
+    moments: dict[str, Moments] = {}
+    trained_values, received_values = running(trained), running(received_model or {})
     for name, layer in bn_layers(model).items():
-        if name not in ended or (received_model is not None and batches == 0):
+        if name not in trained_values or (received_model is not None and batches == 0):
             continue
-        mean, variance = ended[name]
+        mean, variance = trained_values[name]
         if received_model is not None:
-            kept = (1 - (0.1 if layer.momentum is None else layer.momentum)) ** batches
+            received_weight = (1 - (0.1 if layer.momentum is None else layer.momentum)) ** batches
             mean, variance = (
-                (own - kept * start) / (1 - kept) for own, start in zip(ended[name], began[name], strict=True)
+                (value - received_weight * start) / (1 - received_weight)
+                for value, start in zip(trained_values[name], received_values[name], strict=True)
             )
-        found[name] = mean, variance.clamp_min(0)
-    return found
+        moments[name] = mean, variance.clamp_min(0)
+    return moments
 
 
 @contextmanager
-def watched(model: nn.Module, groups: int, own: bool) -> Iterator[dict[str, Moments]]:
+def watched(model: nn.Module, groups: int, batch_statistics: bool) -> Iterator[dict[str, Moments]]:
     """Context in which each forward pass of G groups of images records each group's moments (G, C) by layer.
 
     The variance is unbiased, as in the buffers, which do not change.
@@ -77,19 +78,20 @@ def watched(model: nn.Module, groups: int, own: bool) -> Iterator[dict[str, Mome
     Args:
         model: In evaluation mode.
         groups: G, of equal size.
-        own: Normalise each group by its own statistics, as a client in training does; else by the buffers.
+        batch_statistics: Normalise each group by its own batch statistics, as a client in training does; else by the
+            buffers.
     """
-    seen: dict[str, Moments] = {}
+    recorded: dict[str, Moments] = {}
     hooks = []
     for name, layer in bn_layers(model).items():
 
-        def look(layer: nn.Module, inputs: tuple[Tensor], output: Tensor, name: str = name) -> Tensor | None:
+        def record(layer: nn.Module, inputs: tuple[Tensor], output: Tensor, name: str = name) -> Tensor | None:
             flat = inputs[0].reshape(groups, -1, inputs[0].shape[1], inputs[0][0, 0].numel())
-            values = flat.transpose(1, 2).flatten(2)  # (G, C, pixels of all its images)
+            values = flat.transpose(1, 2).flatten(2)  # (G, C, pixels of all images of the group)
             count = values.shape[2]
             variance, mean = torch.var_mean(values, dim=2, correction=0)
-            seen[name] = mean.cpu(), (variance * (count / max(1, count - 1))).cpu()
-            if not own or count == 1:
+            recorded[name] = mean.cpu(), (variance * (count / max(1, count - 1))).cpu()
+            if not batch_statistics or count == 1:
                 return None
             assert isinstance(layer, _BatchNorm)
             scale = (variance + layer.eps).rsqrt()
@@ -98,9 +100,9 @@ def watched(model: nn.Module, groups: int, own: bool) -> Iterator[dict[str, Mome
                 scale, shift = scale * layer.weight, shift * layer.weight + layer.bias
             return (flat * scale[:, None, :, None] + shift[:, None, :, None]).view_as(output)
 
-        hooks.append(layer.register_forward_hook(look))
+        hooks.append(layer.register_forward_hook(record))
     try:
-        yield seen
+        yield recorded
     finally:
         for hook in hooks:
             hook.remove()
@@ -121,44 +123,44 @@ def normalised_by(model: nn.Module, moments: Mapping[str, Moments]) -> Iterator[
             layer.running_mean, layer.running_var = running_mean, running_var
 
 
-def apart(seen: Mapping[str, Moments], target: Mapping[str, Moments], first: float = 1.0) -> Tensor:
+def moment_distance(seen: Mapping[str, Moments], target: Mapping[str, Moments], first: float = 1.0) -> Tensor:
     """Distance (G,) between the moments of each group and the target moments (C,) or (G, C): 0 where they agree.
 
     Means in units of the target deviations, deviations relative to them; squares averaged over channels, then layers.
 
     Args:
         seen: By layer, the groups' moments.
-        target: Target moments of some or all of these layers.
-        first: Weight of the first layer, whose inputs are nearest to the image.
+        target: Target moments; these layers are compared.
+        first: Weight of the first layer, whose inputs determine the image best.
     """
     terms = []
     for number, (name, (mean, variance)) in enumerate(target.items()):
         floor = 1e-2 * variance.mean(-1, keepdim=True) + 1e-6
         spread = (variance + floor).sqrt()
-        ours_mean, ours_variance = seen[name]
-        off = (ours_mean - mean) / spread, (ours_variance + floor).sqrt() / spread - 1
-        terms.append((first if number == 0 else 1.0) * (off[0].square() + off[1].square()).mean(-1))
+        seen_mean, seen_variance = seen[name]
+        differences = (seen_mean - mean) / spread, (seen_variance + floor).sqrt() / spread - 1
+        terms.append((first if number == 0 else 1.0) * (differences[0].square() + differences[1].square()).mean(-1))
     return torch.stack(terms).sum(0) / (len(terms) - 1 + first)
 
 
-class _Enough(Exception):
+class _InputRecorded(Exception):
     """Stops a forward pass once the wanted layer's input is recorded."""
 
 
 @torch.no_grad()
 def layer_inputs(model: nn.Module, layer: nn.Module, images: Tensor) -> Tensor:
     """The inputs (N, ...) of this layer for images (N, 3, H, W), a part at a time; later layers are not computed."""
-    seen: list[Tensor] = []
+    inputs: list[Tensor] = []
 
-    def look(layer: nn.Module, inputs: tuple[Tensor]) -> None:
-        seen.append(inputs[0].cpu())
-        raise _Enough
+    def record(layer: nn.Module, arguments: tuple[Tensor]) -> None:
+        inputs.append(arguments[0].cpu())
+        raise _InputRecorded
 
-    hook = layer.register_forward_pre_hook(look)
+    hook = layer.register_forward_pre_hook(record)
     try:
-        for part in images.split(TOGETHER):
-            with suppress(_Enough):
+        for part in images.split(BATCH_SIZE):
+            with suppress(_InputRecorded):
                 model(part)
     finally:
         hook.remove()
-    return torch.cat(seen)
+    return torch.cat(inputs)

@@ -136,7 +136,7 @@ class ImagePrior:
         parts: dict[str, list[Moments]] = {}
         with torch.no_grad():
             for part in self.images.split(_TOGETHER) if bn_layers(model) else ():
-                with watched(model, len(part), own=True) as seen:
+                with watched(model, len(part), batch_statistics=True) as seen:
                     model(part)
                 for name, found in seen.items():
                     parts.setdefault(name, []).append(found)

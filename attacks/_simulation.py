@@ -20,7 +20,7 @@ from fdgpriv.statistics.discriminant import discriminant
 from fdgpriv.threat import Capability
 from fdgpriv.utils.seeds import generator
 
-from ._batchnorm import TOGETHER, bn_layers, layer_inputs
+from ._batchnorm import BATCH_SIZE, bn_layers, layer_inputs
 
 ALPHAS = (0.5, 2.0, 10.0, 100.0)
 
@@ -140,7 +140,7 @@ def single_image_styles(
     received_model.load_into(model)
     name, layer = next(iter(bn_layers(model).items()))
     rows = []
-    for part in images.split(TOGETHER):
+    for part in images.split(BATCH_SIZE):
         variance, mean = torch.var_mean(layer_inputs(model, layer, part), dim=(2, 3))
         rows.append(simulator.row({name: (mean, variance)}, received_model))
     return torch.cat(rows)
@@ -154,18 +154,18 @@ class Frame:
         adversary: Who computes.
         received_model: The model that statistics are computed under; None for styles.
         among: The images by which all are normalised; None where each is normalised by itself.
-        own: (P, D) styles of the frame's public images.
+        public_styles: (P, D) of the frame's public images.
     """
 
     adversary: Adversary
     received_model: ModelState | None
     among: Tensor | None
-    own: Tensor
+    public_styles: Tensor
 
     @property
     def center(self) -> Tensor:
         """(D,): the mean style of the public images."""
-        return self.own.mean(0)
+        return self.public_styles.mean(0)
 
     def styles(self, images: Tensor) -> Tensor:
         """(N, D): the styles of any images (N, 3, H, W)."""

@@ -25,7 +25,7 @@ from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import Capability
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt, TwoOrMore
 
-from ._batchnorm import apart, shares_statistics, watched
+from ._batchnorm import moment_distance, shares_statistics, watched
 from ._inversion import around, descend, total_variation
 from ._updates import Uploads, recomputed_statistics, uploads
 
@@ -127,7 +127,7 @@ class DeepInversion(Attack):
             each = self.logits * loss + self.prior * far + self.tv * total_variation(batch)
             value = each.view(groups, -1).mean(1)
             if moments:
-                value = value + self.bn * apart(seen, moments, self.first)
+                value = value + self.bn * moment_distance(seen, moments, self.first)
             return value
 
         starts = around(prior, self.restarts, rng)

@@ -29,7 +29,7 @@ from fdgpriv.utils.fields import NonNegativeInt, PositiveFloat, PositiveInt, Two
 from fdgpriv.utils.seeds import generator
 
 from ._batch_labels import held_back_updates
-from ._batchnorm import apart, watched
+from ._batchnorm import moment_distance, watched
 from ._inversion import around, descend, total_variation
 from ._updates import Uploads, by_model_and_size, uploads
 
@@ -169,7 +169,7 @@ class GradientInversion(Attack):
             if prior:
                 value = value + prior * (batch - prior_images).square().mean()
             if moments:
-                value = value + self.bn * apart(seen, moments)[0]
+                value = value + self.bn * moment_distance(seen, moments)[0]
             return value[None]
 
         starts = around(prior_images[None], self.restarts, rng)

@@ -21,7 +21,7 @@ from fdgpriv.utils.fields import TwoOrMore
 from ._averages import Ranking
 from ._simulation import frames, simulate
 
-_LOOKS = 3  # of adversaries that practise on other looks; each takes the styles of all candidates and their copies
+_LOOKS = 3  # restyled looks that an adversary practises on; each takes the styles of all candidates and their copies
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,19 @@ class Identification(Attack):
             n: Ranking.of(frames(adversary, n, received_model, _LOOKS), simulated, n)
             for n in simulated.sizes.unique().tolist()
         }
-        known = torch.tensor(sorted(rankings))
-        shown = [adversary.candidates, *copies(adversary.candidates).values()]
-        styles = {n: [ranking.styles(images) for images in shown] for n, ranking in rankings.items()}
+        simulated_sizes = torch.tensor(sorted(rankings))
+        versions = [adversary.candidates, *copies(adversary.candidates).values()]
+        styles = {n: [ranking.styles(images) for images in versions] for n, ranking in rankings.items()}
         predictions: list[Prediction] = []
         for observation in observations:
             n = observation.n_images
-            size = int(known[(known - n).abs().argmin()])
-            line_ups = [observation.candidates, *[observation.candidates[:1]] * (len(shown) - 1)]
+            size = int(simulated_sizes[(simulated_sizes - n).abs().argmin()])
+            line_ups = [observation.candidates, *[observation.candidates[:1]] * (len(versions) - 1)]
             artifact = adversary.vector(observation.artifact, received_model)
-            scores = [rankings[size](artifact, n, own, at) for own, at in zip(styles[size], line_ups, strict=True)]
+            scores = [
+                rankings[size](artifact, n, candidate_styles, line_up)
+                for candidate_styles, line_up in zip(styles[size], line_ups, strict=True)
+            ]
             predictions.append(torch.cat(scores))
-        size = int(known[0])
-        return Predictions(predictions, {"mean_image": [rankings[size].ordinary(adversary.candidates)]})
+        size = int(simulated_sizes[0])
+        return Predictions(predictions, {"mean_image": [rankings[size].typicality(adversary.candidates)]})

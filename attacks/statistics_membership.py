@@ -20,7 +20,7 @@ from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.fields import PositiveInt
 from fdgpriv.view import SeenRound, spaced
 
-from ._batchnorm import TOGETHER, watched
+from ._batchnorm import BATCH_SIZE, watched
 from ._contributions import normalise_as_one_batch
 from ._membership import unions
 
@@ -93,10 +93,10 @@ def image_statistics(seen: SeenRound, images: Tensor, alone: bool) -> dict[str, 
     network = seen.simulator.network().eval()
     seen.received_model.load_into(network)
     if not alone:
-        normalise_as_one_batch(network, images[:: -(-len(images) // TOGETHER)])
+        normalise_as_one_batch(network, images[:: -(-len(images) // BATCH_SIZE)])
     by_layer: dict[str, list[Tensor]] = {}
-    for part in images.split(TOGETHER):
-        with watched(network, len(part), own=alone) as moments:
+    for part in images.split(BATCH_SIZE):
+        with watched(network, len(part), batch_statistics=alone) as moments:
             network(part)
         for name, (mean, variance) in moments.items():
             by_layer.setdefault(name, []).append(_mean_squares(mean, variance))

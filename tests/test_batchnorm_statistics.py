@@ -67,7 +67,7 @@ def test_groups_are_normalised_as_each_alone_in_training(model: Classifier, rng:
     alone = [inputs_of_layers(model.train(), part) for part in images.split(2)]
     expected = torch.cat([model(part) for part in images.split(2)])
     before = state(model)
-    with bn.watched(model.eval(), 3, own=True) as seen:
+    with bn.watched(model.eval(), 3, batch_statistics=True) as seen:
         found = model(images)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
     for name, (mean, variance) in seen.items():
@@ -80,12 +80,12 @@ def test_groups_are_normalised_as_each_alone_in_training(model: Classifier, rng:
 
 def test_statistics_agree_with_themselves_only(model: Classifier, rng: torch.Generator) -> None:
     images = torch.rand(2, 3, 32, 32, generator=rng)
-    with bn.watched(model.eval(), 2, own=True) as seen:
+    with bn.watched(model.eval(), 2, batch_statistics=True) as seen:
         model(images)
     asked = {name: (mean.detach(), variance.detach()) for name, (mean, variance) in seen.items()}
     swapped = {name: (mean.flip(0), variance.flip(0)) for name, (mean, variance) in asked.items()}
-    assert bn.apart(seen, asked).abs().max() < 1e-6
-    assert bn.apart(seen, swapped).min() > 1e-3
+    assert bn.moment_distance(seen, asked).abs().max() < 1e-6
+    assert bn.moment_distance(seen, swapped).min() > 1e-3
 
 
 def test_each_number_of_layers_is_a_setting_and_all_of_them_the_last() -> None:

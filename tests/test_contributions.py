@@ -55,7 +55,7 @@ def test_alignment_is_the_inner_product_of_one_image_s_gradient_and_the_update(
     mixed = Mixture(models[0], models[1], 0.3)
     pool = torch.tensor([3, 5, 6, 9, 11, 12])
     images = contributions.RoundImages(simulator, received, pool, data.images[:6], data.labels[:6], batched)
-    assert images.places(torch.tensor([5, 12])).tolist() == [1, 5]
+    assert images.positions(torch.tensor([5, 12])).tolist() == [1, 5]
     images.align([models[0], mixed])
     network = simulator.network()
     received.load_into(network)
@@ -135,7 +135,7 @@ def test_each_model_of_the_last_round_is_evaluated_once(thrice: Evaluator, monke
     count = len(evaluated)
     monkeypatch.setattr(
         contributions.Contributions,
-        "_own_logits",
+        "_observed_logits",
         lambda self, images, sent, index: self._logits(images, sent, images.images[index]),
     )
     torch.testing.assert_close(found, scores(), atol=1e-3, rtol=1e-3)
