@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from fdgpriv.artifacts.artifact import Artifact, Message
+from fdgpriv.artifacts.artifact import MAX_COUNT, Artifact, Message
 from fdgpriv.artifacts.style import AmplitudeSpectrum, ClientReply, StyleStatistics
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.data.pixels import joined
@@ -17,7 +17,7 @@ from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.request import Request, Server
 from fdgpriv.federation.setup import Setup
-from fdgpriv.federation.upload import MOST, ExpectedArtifact
+from fdgpriv.federation.upload import ExpectedArtifact
 from fdgpriv.utils.fields import Fraction, NonNegativeFloat, PositiveInt
 
 from ._averaging import AveragingClient, FederatedAveraging, Selection
@@ -180,7 +180,7 @@ class CCST(FederatedAveraging):
         how = self.styles(torch.device("cpu"))
         if self.style == "overall":
             return how.expected(image_size, "client", 1)
-        return how.expected(image_size, "image", -(-MOST // self.images_per_style))
+        return how.expected(image_size, "image", -(-MAX_COUNT // self.images_per_style))
 
     def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> "CCSTClient":
         return CCSTClient(self, federation, data, rng)

@@ -64,7 +64,7 @@ def asked(evaluator: Evaluator, simulator: type[StyleSimulator]) -> list[Adversa
     target: ArtifactSeries[Simulator] = evaluator.series(StyleStatistics.kind)
     made = target.simulator
     assert isinstance(made, StyleSimulator)
-    target = replace(target, simulator=simulator(made.evidence, made.defense, made.template), wire={})
+    target = replace(target, simulator=simulator(made.recorded_styles, made.defense, made.template), wire={})
     return evaluator.adversaries(target, threat("server"), (1,))
 
 

@@ -27,13 +27,13 @@ from _lies import (
 from conftest import fit, shortened
 from torch import Tensor
 
-from fdgpriv.artifacts.artifact import SERVER
+from fdgpriv.artifacts.artifact import MAX_COUNT, SERVER
 from fdgpriv.artifacts.parameters import ClassifierHead, ImportanceWeights, ModelUpdate, TensorState
 from fdgpriv.artifacts.statistics import LabelMarginal, SampleCount
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.request import Request, Server
-from fdgpriv.federation.upload import MOST, ClientFailed, client_errors
+from fdgpriv.federation.upload import ClientFailed, client_errors
 from fdgpriv.federation.wire import Diverged
 from fdgpriv.method import Method
 
@@ -188,7 +188,7 @@ def test_ctrl_c_in_a_client_is_no_failure_of_it(few: Dataset, monkeypatch: pytes
 
 def largest(answer: Outcome) -> Outcome:
     """What an honest client may answer at the edge of what is allowed."""
-    return [forged(item, count=torch.tensor(MOST)) if isinstance(item, SampleCount) else item for item in answer]
+    return [forged(item, count=torch.tensor(MAX_COUNT)) if isinstance(item, SampleCount) else item for item in answer]
 
 
 @pytest.mark.parametrize(

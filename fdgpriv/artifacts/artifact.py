@@ -1,7 +1,7 @@
 """The base class of artifacts: exactly the data that crosses a trust boundary and that an adversary may read."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, ClassVar, Self, get_type_hints
@@ -16,6 +16,10 @@ SERVER = "server"
 
 PEER = "peer"  # pseudonym of another client whose artifact the server relays; a second one is peer-2
 
+
+# Maximum number of samples of a client, and of training steps in one answer. The sum of such counts over 2**22 clients is
+# exact in double precision.
+MAX_COUNT = 2**31
 
 LEVELS = ("image", "cluster", "client", "group")
 
@@ -63,14 +67,14 @@ class Artifact:
     def build(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Self:
         """The artifact with these tensors and facts; ValueError if a field is missing, unknown or of the wrong type."""
         types = _types(cls)  # type: ignore[arg-type]  # a class is hashable
-        given = {**tensors, **facts}
-        known = {f.name for f in fields(cls)}
-        if set(given) != known:
-            raise ValueError(f"want fields {sorted(known)} of {cls.kind}, got {sorted(given)}")
-        for name, value in given.items():
+        values = {**tensors, **facts}
+        names = {f.name for f in fields(cls)}
+        if set(values) != names:
+            raise ValueError(f"want fields {sorted(names)} of {cls.kind}, got {sorted(values)}")
+        for name, value in values.items():
             if not isinstance(value, types[name]):
                 raise ValueError(f"want {cls.kind}.{name} to be {types[name]}, got {type(value).__name__}")
-        return cls(**given)
+        return cls(**values)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Self:
         """The same artifact with `change` applied to each of its tensors."""
@@ -95,6 +99,14 @@ class Artifact:
         """Bytes on the wire, without framing."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors().values())
 
+    def impossible_values(self, expected: "Artifact | None") -> Iterator[str]:
+        """Values that no honest client sends, whatever its data, each as "want ..., got ..."; by default none.
+
+        Args:
+            expected: The artifact that its receiver expects, of the same kind and form, if it is known.
+        """
+        yield from ()
+
     def not_finite(self) -> str | None:
         """The name of the first tensor that contains NaN or an infinity, or None."""
         for name, tensor in self.tensors().items():
@@ -103,6 +115,18 @@ class Artifact:
             if not bool(torch.isfinite(tensor).all()):
                 return name
         return None
+
+
+def out_of_range(name: str, tensor: Tensor, low: int, high: int | None = None) -> Iterator[str]:
+    """The error, if any, of values of `tensor` outside [low, high], as "want ..., got ...".
+
+    NaN is an error if `high` is given; otherwise the wire reports it as divergence.
+    """
+    invalid = tensor < low if high is None else ~((tensor >= low) & (tensor <= high))
+    if bool(invalid.any()):
+        limits = f"at least {low}" if high is None else f"in [{low}, {high}]"
+        value = tensor[invalid][0].item()
+        yield f"want {name} {limits}, got {f'{value:g}' if isinstance(value, float) else value}"
 
 
 @cache

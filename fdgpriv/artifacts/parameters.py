@@ -1,12 +1,12 @@
 """Artifacts that are tensors of a network: models, updates, heads, translators, importances, BatchNorm statistics."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
-from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.artifacts.artifact import MAX_COUNT, Artifact, out_of_range
 from fdgpriv.artifacts.moments import Moments
 
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
@@ -14,7 +14,14 @@ STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TensorState(Artifact):
-    """Base class of artifacts that contain a network's tensors by name; not a kind itself."""
+    """Base class of artifacts that contain a network's tensors by name; not a kind itself.
+
+    Attributes:
+        limits_parameters: Whether parameters above a million mean that training diverged. Importances scale with the
+            features and masked numbers are uniform, so that theirs say nothing.
+    """
+
+    limits_parameters: ClassVar[bool] = True
 
     state: dict[str, Tensor] = field(repr=False)
 
@@ -34,6 +41,18 @@ class TensorState(Artifact):
         if not isinstance(facts["client"], str) or type(facts["round"]) is not int:
             raise ValueError(f"want {cls.kind}.client a name and .round a whole number, got {dict(facts)}")
         return cls(state=dict(tensors), client=facts["client"], round=facts["round"])
+
+    def impossible_values(self, expected: Artifact | None) -> Iterator[str]:
+        """Negative variances of BatchNorm, and counters of batches below the expected ones, or far above them."""
+        _, variance, counter = STATISTICS
+        expected_tensors = {} if expected is None else expected.tensors()
+        for name, tensor in self.state.items():
+            leaf = name.rpartition(".")[2]
+            if leaf == variance:
+                yield from out_of_range(name, tensor, 0)
+            elif leaf == counter:
+                batches = int(expected_tensors[name]) if name in expected_tensors else 0
+                yield from out_of_range(name, tensor, batches, batches + MAX_COUNT)
 
     def load_into(self, model: nn.Module) -> None:
         """Load this state into `model`; BatchNorm statistics that are not in it are kept.
@@ -92,6 +111,10 @@ class ImportanceWeights(TensorState):
     """Importance of each parameter for a model's output: one float32 per parameter, no buffers."""
 
     kind: ClassVar[str] = "importance_weights"
+    limits_parameters: ClassVar[bool] = False
+
+    def impossible_values(self, expected: Artifact | None) -> Iterator[str]:
+        yield from ()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -106,6 +129,9 @@ class ModelUpdate(TensorState):
     """Pseudo-gradient of a client's training: the received minus the trained parameters."""
 
     kind: ClassVar[str] = "model_update"
+
+    def impossible_values(self, expected: Artifact | None) -> Iterator[str]:
+        yield from ()
 
     @classmethod
     def between(cls, sent: ModelState, trained: ModelState) -> "ModelUpdate":
@@ -126,6 +152,7 @@ class MaskedUpload(TensorState):
     """An upload under secure aggregation: fixed-point numbers plus masks, uniform modulo 2**64 on its own; int64."""
 
     kind: ClassVar[str] = "masked_upload"
+    limits_parameters: ClassVar[bool] = False
 
 
 TOLD = "collude"  # the verb under which a colluding client tells the server masks that it has in common with others

@@ -1,12 +1,15 @@
 """Artifacts with summary statistics of a client's data: counts, label shares, accuracies, embeddings, latents."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.artifacts.artifact import MAX_COUNT, Artifact, out_of_range
+
+_ROUNDING = 1e-4  # tolerance of the sum of label shares in single precision
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -20,6 +23,9 @@ class SampleCount(Artifact):
     def __post_init__(self) -> None:
         if self.count.shape != () or self.count.dtype != torch.int64:
             raise ValueError(f"want count () int64, got {tuple(self.count.shape)} {self.count.dtype}")
+
+    def impossible_values(self, expected: Artifact | None) -> Iterator[str]:
+        yield from out_of_range("count", self.count, 1, MAX_COUNT)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -35,6 +41,9 @@ class ValidationMetrics(Artifact):
             raise ValueError(
                 f"want accuracy () float32 or float64, got {tuple(self.accuracy.shape)} {self.accuracy.dtype}"
             )
+
+    def impossible_values(self, expected: Artifact | None) -> Iterator[str]:
+        yield from out_of_range("accuracy", self.accuracy, 0, 1)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -92,3 +101,9 @@ class LabelMarginal(Artifact):
     def __post_init__(self) -> None:
         if self.share.ndim != 1 or self.share.dtype != torch.float32:
             raise ValueError(f"want share (K,) float32, got {tuple(self.share.shape)} {self.share.dtype}")
+
+    def impossible_values(self, expected: Artifact | None) -> Iterator[str]:
+        yield from out_of_range("share", self.share, 0, 1)
+        total = float(self.share.double().sum())
+        if abs(total - 1) > _ROUNDING:
+            yield f"want share to sum to 1, got {total:g}"

@@ -1,13 +1,13 @@
 """Style artifacts: style statistics, amplitude spectra and the interpolation style; and per-image drafts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fdgpriv.artifacts.artifact import LEVELS, Artifact
+from fdgpriv.artifacts.artifact import LEVELS, Artifact, out_of_range
 from fdgpriv.artifacts.moments import RULES
 
 
@@ -48,6 +48,10 @@ class StyleStatistics(Artifact):
             )
         if self.granularity not in LEVELS:
             raise ValueError(f"want granularity to be one of {', '.join(LEVELS)}, got {self.granularity!r}")
+
+    def impossible_values(self, expected: Artifact | None) -> Iterator[str]:
+        for name in ("std", "mean_var", "std_var"):
+            yield from out_of_range(name, self.tensors()[name], 0)
 
     @property
     def level(self) -> str:
@@ -130,6 +134,9 @@ class AmplitudeSpectrum(Artifact):
             raise ValueError(f"want amplitude (3, H, W), got {tuple(self.amplitude.shape)}")
         if self.granularity not in LEVELS:
             raise ValueError(f"want granularity to be one of {', '.join(LEVELS)}, got {self.granularity!r}")
+
+    def impossible_values(self, expected: Artifact | None) -> Iterator[str]:
+        yield from out_of_range("amplitude", self.amplitude, 0)
 
     @property
     def level(self) -> str:

@@ -100,14 +100,14 @@ class Checkpoints:
         """Writes a checkpoint and removes the previous one."""
         start = perf_counter()
         self._number += 1
-        encoder, place = StateEncoder(), self.folder / f"checkpoint-{self._number}"
+        encoder, folder = StateEncoder(), self.folder / f"checkpoint-{self._number}"
         encoded = encoder.encode(state)
-        transcript.save(place)
-        write_tensors(place / STATE, encoder.tensors)
-        files = {name: digest(place / name) for name in (STATE, MANIFEST, TENSORS)}
+        transcript.save(folder)
+        write_tensors(folder / STATE, encoder.tensors)
+        files = {name: digest(folder / name) for name in (STATE, MANIFEST, TENSORS)}
         saved = Saved(
             training=dict(self.training),
-            folder=place.name,
+            folder=folder.name,
             stage=stage,
             index=index,
             train_s=self.train_s,
@@ -115,7 +115,7 @@ class Checkpoints:
             files=files,
         )
         write_json(self.folder / INDEX, saved.model_dump_json().encode())
-        self._remove_folders(place.name)
+        self._remove_folders(folder.name)
         self._next = perf_counter() + (perf_counter() - start) / self.cost
 
     def load(self, saved: Saved, state: object, device: torch.device) -> Transcript:
@@ -124,10 +124,10 @@ class Checkpoints:
         Raises:
             DamagedFile: It does not fit.
         """
-        place = self.folder / saved.folder
+        folder = self.folder / saved.folder
         try:
-            StateDecoder(load_file(place / STATE), device).decode(saved.state, state)
-            return Transcript.load(place)
+            StateDecoder(load_file(folder / STATE), device).decode(saved.state, state)
+            return Transcript.load(folder)
         except (SafetensorError, LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             self.refuse(" ".join(str(error).split())[:200])
 

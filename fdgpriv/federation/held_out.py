@@ -8,8 +8,8 @@ SHARE = 0.1
 
 def held_out_split(count: int, share: float, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     """Indices of the images that a client with `count` images holds out and trains on, each in random order."""
-    out, kept = torch.randperm(count, generator=rng).tensor_split([held_out(count, share)])
-    return out, kept
+    validation, training = torch.randperm(count, generator=rng).tensor_split([held_out(count, share)])
+    return validation, training
 
 
 def held_out(count: int, share: float) -> int:

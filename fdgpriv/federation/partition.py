@@ -76,12 +76,12 @@ class Population:
 
     def images(self, name: str) -> ImageCounts:
         """Numbers of images of the source domain `name` by use."""
-        d, whole = self.sources.index(name), len((self.dataset.whole or self.dataset).domain(name))
+        d, domain_size = self.sources.index(name), len((self.dataset.whole or self.dataset).domain(name))
         train = sum(int((self.domain_of[client] == d).sum()) for client in self.clients)
         shadows = [data for shadow, data in self.shadows.items() if self.main_domain(shadow) == d]
         shadow = sum(len(data) + len(data.held_out_labels) for data in shadows)
         public, held_out = len(self.auxiliary[name]), self.held[name] - train
-        unused = whole - train - held_out - public - shadow
+        unused = domain_size - train - held_out - public - shadow
         return ImageCounts(train=train, held_out=held_out, public=public, shadow=shadow, unused=unused)
 
     def pool(self, names: tuple[str, ...]) -> Tensor:
@@ -144,9 +144,9 @@ def populate(
         parts = [domain.take(by_client[i]) for domain, by_client in zip(private, assignment, strict=True)]
         local[f"client-{i:02d}"] = _client_data(f"client-{i:02d}", parts, dataset, held_out, rng)
     names = list(local)
-    apart = all(sum(len(by_client[i]) > 0 for by_client in assignment) == 1 for i in range(clients))
+    single_domain = all(sum(len(by_client[i]) > 0 for by_client in assignment) == 1 for i in range(clients))
     for d, domain in enumerate(public if attacked else ()):
-        sizes = [len(part) for part in assignment[d] if len(part)] if apart else []
+        sizes = [len(part) for part in assignment[d] if len(part)] if single_domain else []
         spare = dataset.left_out(domain.name, (auxiliary or 0) + enough * max(sizes, default=0))
         public[d], shadow_parts = reserve(domain, spare, sizes, len(dataset.classes), auxiliary, enough)
         for part in shadow_parts:

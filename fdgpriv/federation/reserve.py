@@ -50,10 +50,10 @@ def reserve(
     if auxiliary is not None or count <= 0:
         return public, shadows
     size = min(*clients, spare // count)
-    kept = len(public) - count * size
-    return public.part(0, kept), [
+    remaining = len(public) - count * size
+    return public.part(0, remaining), [
         *shadows,
-        *(public.part(kept + i * size, kept + (i + 1) * size) for i in range(count)),
+        *(public.part(remaining + i * size, remaining + (i + 1) * size) for i in range(count)),
     ]
 
 
@@ -77,11 +77,11 @@ def of_third_parties(target: Domain, left_out: Domain, auxiliary: int | None, rn
 
 def _held(public: Domain, left_out: Domain, count: int) -> tuple[Domain, Domain]:
     """The first `count` images of `public` and then `left_out`, and the others; ValueError if there are fewer."""
-    known = len(public) + len(left_out)
-    if count > known:
+    available = len(public) + len(left_out)
+    if count > available:
         raise ValueError(
-            f"--auxiliary: want at most the {known} images of {public.name} that no client holds, got {count}"
+            f"--auxiliary: want at most the {available} images of {public.name} that no client holds, got {count}"
         )
-    more = max(0, count - len(public))
-    held = public.part(0, count).followed_by(left_out.part(0, more))
-    return held, public.part(count, known).followed_by(left_out.part(more, known))
+    from_left_out = max(0, count - len(public))
+    first = public.part(0, count).followed_by(left_out.part(0, from_left_out))
+    return first, public.part(count, available).followed_by(left_out.part(from_left_out, available))

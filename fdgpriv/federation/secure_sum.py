@@ -84,19 +84,19 @@ def masked_rows(
     """
     clients = list(rows)
     masked = {client: row.copy() for client, row in rows.items()}
-    told = {client: np.zeros_like(rows[client]) for client in colluders}
-    for i, one in enumerate(clients):
+    mask_sums = {client: np.zeros_like(rows[client]) for client in colluders}
+    for i, client in enumerate(clients):
         for other in clients[i + 1 :]:
             mask = np.random.default_rng(int(torch.randint(2**62, (), generator=rng))).integers(
-                0, 2**64, len(rows[one]), dtype=np.uint64
+                0, 2**64, len(rows[client]), dtype=np.uint64
             )
-            masked[one] += mask
+            masked[client] += mask
             masked[other] -= mask
-            if one in told and other not in told:
-                told[one] += mask
-            if other in told and one not in told:
-                told[other] -= mask
-    return masked, told
+            if client in mask_sums and other not in mask_sums:
+                mask_sums[client] += mask
+            if other in mask_sums and client not in mask_sums:
+                mask_sums[other] -= mask
+    return masked, mask_sums
 
 
 def honest_sum(uploads: Iterable[MaskedUpload], told: Iterable[MaskedUpload]) -> Tensor:

@@ -28,11 +28,11 @@ class Setup:
 
     def over(self, other: "Setup") -> "Setup":
         """This set-up with unspecified fields taken from `other`; the two numbers of clients count as one field."""
-        own = {f.name: getattr(self, f.name) for f in fields(self)}
-        found = {name: getattr(other, name) if value is None else value for name, value in own.items()}
+        specified = {f.name: getattr(self, f.name) for f in fields(self)}
+        merged = {name: getattr(other, name) if value is None else value for name, value in specified.items()}
         if self.clients is not None or self.clients_per_domain is not None:
-            found |= {"clients": self.clients, "clients_per_domain": self.clients_per_domain}
-        return Setup(**found)
+            merged |= {"clients": self.clients, "clients_per_domain": self.clients_per_domain}
+        return Setup(**merged)
 
 
 @dataclass(frozen=True)

@@ -138,16 +138,16 @@ class StateDecoder:
         """A dictionary; `into` is updated in place, and so are its values."""
         if not isinstance(entries, list):
             raise TypeError("want a list of the entries of a dictionary")
-        found: dict[Any, Any] = into if isinstance(into, dict) else {}
-        before = dict(found)
-        found.clear()
+        decoded: dict[Any, Any] = into if isinstance(into, dict) else {}
+        previous = dict(decoded)
+        decoded.clear()
         for pair in entries:
             if not isinstance(pair, list) or len(pair) != 2:
                 raise TypeError("want pairs of key and value in a dictionary")
             key, entry = pair
             name = self.decode(key)
-            found[name] = self.decode(entry, before.get(name))
-        return found
+            decoded[name] = self.decode(entry, previous.get(name))
+        return decoded
 
     def _module(self, stored: dict[str, JsonValue], into: nn.Module) -> None:
         """Loads a network, whose parameters remain the same objects: optimisers refer to them."""

@@ -1,7 +1,6 @@
 """Validates a client's answer: sender, round, kinds, tensor names, shapes, dtypes and value ranges.
 
-The expected values come from the server: the round of its message and each
-`ExpectedArtifact` that its method declares.
+The expected values come from the server: the round of its message and each `ExpectedArtifact` that its method declares.
 A client may still send false values within these limits: parameters of honest trainings have no tight bound, so only
 excessive ones are rejected, as divergence.
 """
@@ -13,19 +12,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fdgpriv.artifacts.artifact import Artifact
-from fdgpriv.artifacts.parameters import STATISTICS, ImportanceWeights, MaskedUpload, ModelUpdate, TensorState
-from fdgpriv.artifacts.statistics import LabelMarginal, SampleCount, ValidationMetrics
-from fdgpriv.artifacts.style import AmplitudeSpectrum, StyleStatistics
+from fdgpriv.artifacts.artifact import Artifact, out_of_range
+from fdgpriv.artifacts.parameters import STATISTICS, TensorState
 from fdgpriv.utils.failures import ends_the_run
 
-# Maximum number of samples of a client, and of training steps in one answer. The sum of such counts over 2**22 clients is
-# exact in double precision.
-MOST = 2**31
 # Maximum absolute value of a parameter or its change. Parameters of classifiers are below 100; a million means divergence
 # or a false value. BatchNorm statistics and importances scale with the features and may be larger.
 LARGEST = 1e6
-_ROUNDING = 1e-4  # tolerance of the sum of label shares in single precision
 _SHOWN = 300  # maximum characters of a client's text in an error message
 
 
@@ -57,7 +50,7 @@ class ExpectedArtifact:
 
     Attributes:
         like: Template with the expected kind, tensor names, shapes, dtypes and facts; its client and round are ignored.
-            Of its values only BatchNorm counters are used: a client's may exceed them by at most `MOST`.
+            Of its values only BatchNorm counters are used: a client's may exceed them by at most `MAX_COUNT`.
         least, most: Bounds on the number of artifacts.
         signed: Whether values may be negative.
     """
@@ -70,7 +63,7 @@ class ExpectedArtifact:
 
 def excessive(artifact: Artifact) -> str | None:
     """The name of a parameter with an absolute value above `LARGEST`, or None."""
-    if not isinstance(artifact, TensorState) or isinstance(artifact, ImportanceWeights | MaskedUpload):
+    if not isinstance(artifact, TensorState) or not artifact.limits_parameters:
         return None
     parameters = {name: t for name, t in artifact.state.items() if not name.endswith(STATISTICS)}
     return next((name for name, tensor in parameters.items() if bool((tensor.abs() > LARGEST).any())), None)
@@ -119,7 +112,10 @@ def _of_artifact(artifact: Artifact, client: str, round: int | None, wanted: Exp
             yield f"want {name} dense in CPU memory, got {str(tensor.layout).removeprefix('torch.')} on {tensor.device}"
     if wanted is not None:
         yield from _differences(artifact, wanted.like)
-    yield from _out_of_range(artifact, wanted)
+    yield from artifact.impossible_values(None if wanted is None else wanted.like)
+    if wanted is not None and not wanted.signed:
+        for name, tensor in artifact.tensors().items():
+            yield from out_of_range(name, tensor, 0)
 
 
 def _differences(artifact: Artifact, like: Artifact) -> Iterator[str]:
@@ -142,46 +138,3 @@ def _differences(artifact: Artifact, like: Artifact) -> Iterator[str]:
 
 def _form(tensor: Tensor) -> str:
     return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
-
-
-def _out_of_range(artifact: Artifact, wanted: ExpectedArtifact | None) -> Iterator[str]:
-    """Values that are impossible for an honest client, whatever its data."""
-    if isinstance(artifact, SampleCount):
-        yield from _beyond("count", artifact.count, 1, MOST)
-    elif isinstance(artifact, ValidationMetrics):
-        yield from _beyond("accuracy", artifact.accuracy, 0, 1)
-    elif isinstance(artifact, LabelMarginal):
-        yield from _beyond("share", artifact.share, 0, 1)
-        total = float(artifact.share.double().sum())
-        if abs(total - 1) > _ROUNDING:
-            yield f"want share to sum to 1, got {total:g}"
-    elif isinstance(artifact, StyleStatistics):
-        for name in ("std", "mean_var", "std_var"):
-            yield from _beyond(name, artifact.tensors()[name], 0)
-    elif isinstance(artifact, AmplitudeSpectrum):
-        yield from _beyond("amplitude", artifact.amplitude, 0)
-    elif isinstance(artifact, TensorState) and not isinstance(artifact, ModelUpdate | ImportanceWeights):
-        _, variance, counter = STATISTICS
-        before = wanted.like.tensors() if wanted is not None else {}
-        for name, tensor in artifact.state.items():
-            leaf = name.rpartition(".")[2]
-            if leaf == variance:
-                yield from _beyond(name, tensor, 0)
-            elif leaf == counter:
-                least = int(before[name]) if name in before else 0
-                yield from _beyond(name, tensor, least, least + MOST)
-    if wanted is not None and not wanted.signed:
-        for name, tensor in artifact.tensors().items():
-            yield from _beyond(name, tensor, 0)
-
-
-def _beyond(name: str, tensor: Tensor, least: int, most: int | None = None) -> Iterator[str]:
-    """The error, if any, of values outside [least, most].
-
-    NaN is an error if `most` is given; otherwise the wire reports it as divergence.
-    """
-    bad = tensor < least if most is None else ~((tensor >= least) & (tensor <= most))
-    if bool(bad.any()):
-        limits = f"at least {least}" if most is None else f"in [{least}, {most}]"
-        value = tensor[bad][0].item()
-        yield f"want {name} {limits}, got {f'{value:g}' if isinstance(value, float) else value}"

@@ -48,8 +48,10 @@ class AmplitudeSimulator(DefendedSimulator):
         )
 
     def _spectrum(self, amplitude: Tensor, granularity: str) -> AmplitudeSpectrum:
-        like = self.template
-        return AmplitudeSpectrum(client=like.client, round=like.round, amplitude=amplitude, granularity=granularity)
+        template = self.template
+        return AmplitudeSpectrum(
+            client=template.client, round=template.round, amplitude=amplitude, granularity=granularity
+        )
 
 
 def amplitude_series(transcript: Transcript, defense: Defense) -> ArtifactSeries[Simulator] | None:

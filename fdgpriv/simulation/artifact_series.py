@@ -106,10 +106,10 @@ class ArtifactSeries(Generic[C]):
     @property
     def simulated_history(self) -> tuple[EarlierRound, ...]:
         """The earlier rounds of which artifacts are simulated: all; the first and a middle one where that is expensive."""
-        known = tuple(earlier for earlier in self.history if earlier.whole)
-        if not self.expensive or len(known) <= EXPENSIVE_ROUNDS:
-            return known
-        return tuple(known[len(known) * i // EXPENSIVE_ROUNDS] for i in range(EXPENSIVE_ROUNDS))
+        whole_rounds = tuple(earlier for earlier in self.history if earlier.whole)
+        if not self.expensive or len(whole_rounds) <= EXPENSIVE_ROUNDS:
+            return whole_rounds
+        return tuple(whole_rounds[len(whole_rounds) * i // EXPENSIVE_ROUNDS] for i in range(EXPENSIVE_ROUNDS))
 
     def refused(self, threat: ThreatModel) -> str | None:
         """Why this adversary cannot observe them, or None."""

@@ -38,10 +38,10 @@ class CachedSimulator:
         if not series.expensive:
             return series.simulator.simulate(party, index, rng, granularity=granularity)
         key = (whose, tuple(index.tolist()), granularity)
-        own = generator(self.seed, 12, crc32(repr(key).encode()))
+        client_rng = generator(self.seed, 12, crc32(repr(key).encode()))
         return self._made.get(
             (series.called, *key),
-            lambda: series.simulator.simulate(party, index, own, granularity=granularity).in_file(),
+            lambda: series.simulator.simulate(party, index, client_rng, granularity=granularity).in_file(),
         )
 
     def simulate_earlier(
@@ -55,10 +55,10 @@ class CachedSimulator:
     ) -> Artifact:
         """The same of an earlier round; its randomness depends on the images and the round only."""
         key = (whose, tuple(index.tolist()), granularity, earlier.number)
-        own = generator(self.seed, 61, crc32(repr(key).encode()))
+        client_rng = generator(self.seed, 61, crc32(repr(key).encode()))
 
         def made() -> Artifact:
-            return earlier.simulator.simulate(party, index, own, granularity=granularity).in_file()
+            return earlier.simulator.simulate(party, index, client_rng, granularity=granularity).in_file()
 
         return self._made.get((series.called, *key), made) if series.expensive else made()
 

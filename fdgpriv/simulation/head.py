@@ -54,15 +54,18 @@ class HeadSimulator(DefendedSimulator):
         """Latents (N, p) and their classes (N,) that the method's server synthesises from this head; on the CPU."""
         method: Any = self.method
         single = replace(self.federation, clients=(head.client,))
-        found, _, _ = method.synthesised(single, {head.client: [head]}, rng)
-        return found.latents.cpu(), found.labels.cpu()
+        synthetic, _, _ = method.synthesised(single, {head.client: [head]}, rng)
+        return synthetic.latents.cpu(), synthetic.labels.cpu()
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """Differences of its statistics and its layer from the received head, concatenated."""
         assert received_model is not None
-        own = artifact.tensors()
+        tensors = artifact.tensors()
         return torch.cat(
-            [(own[name].float() - start.float()).flatten() for name, start in _head(own, received_model).items()]
+            [
+                (tensors[name].float() - start.float()).flatten()
+                for name, start in _head(tensors, received_model).items()
+            ]
         )
 
     def from_vector(self, row: Tensor, received_model: ModelState | None) -> Artifact:

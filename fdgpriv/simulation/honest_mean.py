@@ -32,16 +32,16 @@ def honest_mean_series(
     means = honest_means(transcript)
     if not means or method.disclosure().training is None:
         return None
-    *before, last = sorted(means)
+    *earlier_rounds, last = sorted(means)
     mean, honest = means[last]
     simulator = SharedModelSimulator(
         ModelState.kind, method, federation, defense, client_template(population.clients), 0
     )
     series = model_of_several(HONEST_MEAN, simulator, dict.fromkeys(honest, mean))
     history = []
-    for round in before:
-        earlier, then = means[round]
-        if then == honest:
+    for round in earlier_rounds:
+        earlier, honest_then = means[round]
+        if honest_then == honest:
             seen = dict.fromkeys(honest, earlier)
             history.append(EarlierRound(round, simulator, seen, seen))
     return replace(series, needs=frozenset({Capability.HAS_UPDATES}), number=last, history=tuple(history))
@@ -49,31 +49,34 @@ def honest_mean_series(
 
 def honest_means(transcript: Transcript) -> dict[int, tuple[ModelState, tuple[str, ...]]]:
     """By stored round of sums, the honest clients' mean model and their names; no round in which all collude."""
-    told, masked = dict[int, list[tuple[str, MaskedUpload]]](), dict[int, list[tuple[str, MaskedUpload]]]()
+    mask_shares, masked = dict[int, list[tuple[str, MaskedUpload]]](), dict[int, list[tuple[str, MaskedUpload]]]()
     for record, artifact in transcript.of_kind(MaskedUpload.kind):
         if isinstance(artifact, MaskedUpload):
-            of_round = told if record.verb == TOLD else masked
-            of_round.setdefault(record.round, []).append((record.origin, artifact))
+            uploads_by_round = mask_shares if record.verb == TOLD else masked
+            uploads_by_round.setdefault(record.round, []).append((record.origin, artifact))
     means = {}
-    for round in told:
+    for round in mask_shares:
         received = next(iter(transcript.models_sent(round).values()), None)
-        if received is not None and (mean := _honest_mean(told[round], masked.get(round, []), received)) is not None:
+        if (
+            received is not None
+            and (mean := _honest_mean(mask_shares[round], masked.get(round, []), received)) is not None
+        ):
             means[round] = mean
     return means
 
 
 def _honest_mean(
-    told: Sequence[tuple[str, MaskedUpload]], masked: Sequence[tuple[str, MaskedUpload]], received: ModelState
+    mask_shares: Sequence[tuple[str, MaskedUpload]], masked: Sequence[tuple[str, MaskedUpload]], received: ModelState
 ) -> tuple[ModelState, tuple[str, ...]] | None:
     """The same of one round: what colluders told of their masks, what all clients uploaded, and what they received."""
-    colluders = {client for client, _ in told}
+    colluders = {client for client, _ in mask_shares}
     honest = tuple(sorted({client for client, _ in masked} - colluders))
     if not honest:
         return None
 
     def total(kind: str) -> Tensor:
         uploads = [upload for client, upload in masked if client in honest and kind in upload.state]
-        return honest_sum(uploads, [upload for _, upload in told if kind in upload.state])
+        return honest_sum(uploads, [upload for _, upload in mask_shares if kind in upload.state])
 
     kinds = {name for _, upload in masked for name in upload.state}
     if ModelState.kind not in kinds:

@@ -53,19 +53,21 @@ class ImportanceSimulator(DefendedSimulator):
         """The importances with the model that was sent with them."""
         importances, model = shared
         assert party.received_model is not None
-        kept = {name: tensor for name, tensor in model.tensors().items() if name in party.received_model.state}
-        return with_model(importances, kept if self.includes_model else {})
+        received_tensors = {
+            name: tensor for name, tensor in model.tensors().items() if name in party.received_model.state
+        }
+        return with_model(importances, received_tensors if self.includes_model else {})
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """The last layer's importances in units of their mean, and the logarithm of each parameter's mean importance."""
-        own, last = self._importances(artifact), self.last(artifact)
-        means = torch.stack([tensor.abs().mean() for tensor in own.values()])
+        importances, last = self._importances(artifact), self.last(artifact)
+        means = torch.stack([tensor.abs().mean() for tensor in importances.values()])
         return torch.cat([last / (last.abs().mean() + _LEAST), (means + _LEAST).log()])
 
     def last(self, artifact: Artifact) -> Tensor:
         """(D,): the importances of the last layer, in the order of `last_layer_gradients`."""
-        own = self._importances(artifact)
-        return torch.cat([own[name].flatten() for name in self.training.last_layer])
+        importances = self._importances(artifact)
+        return torch.cat([importances[name].flatten() for name in self.training.last_layer])
 
     def last_layer_gradients(
         self, images: Tensor, artifact: Artifact, received_model: ModelState, like: Tensor
@@ -80,8 +82,8 @@ class ImportanceSimulator(DefendedSimulator):
         """
         tensors = {n.removeprefix(_MODEL): t for n, t in artifact.tensors().items() if n.startswith(_MODEL)}
         model = ModelState(client=SERVER, round=received_model.round, state=received_model.state | tensors)
-        found: Tensor = self._method.last_layer_gradients(self._under(model), images, like)
-        return found
+        gradients: Tensor = self._method.last_layer_gradients(self._under(model), images, like)
+        return gradients
 
     @property
     def fresh_statistics(self) -> bool:
@@ -90,8 +92,8 @@ class ImportanceSimulator(DefendedSimulator):
 
     def pooled(self, gradients: Tensor) -> Tensor:
         """(..., D): the importances of a client whose images have these gradients (..., n, D)."""
-        found: Tensor = self._method.pooled(gradients)
-        return found
+        importances: Tensor = self._method.pooled(gradients)
+        return importances
 
     def _importances(self, artifact: Artifact) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in artifact.tensors().items() if not name.startswith(_MODEL)}
@@ -104,12 +106,12 @@ class ImportanceSimulator(DefendedSimulator):
     def to_vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """Square roots of the importances, and received minus trained model."""
         assert received_model is not None
-        own = self._importances(artifact)
-        roots = [tensor.sign() * tensor.abs().sqrt() for tensor in own.values()]
+        importances = self._importances(artifact)
+        roots = [tensor.sign() * tensor.abs().sqrt() for tensor in importances.values()]
         model = [
             received_model.state[name.removeprefix(_MODEL)].float() - tensor.float()
             for name, tensor in artifact.tensors().items()
-            if name not in own
+            if name not in importances
         ]
         return torch.cat([tensor.flatten() for tensor in (*roots, *model)])
 
@@ -172,11 +174,11 @@ def importance_series(
     includes_model = any(r.verb in verbs for r, _ in transcript.of_kind(ModelState.kind) if r.receiver == SERVER)
 
     def recorded(models: Mapping[str, Artifact]) -> dict[str, Artifact]:
-        own = {name: shared.get(model.round, {}).get(name) for name, model in models.items()}
+        importances = {name: shared.get(model.round, {}).get(name) for name, model in models.items()}
         return {
-            name: with_model(found, models[name].tensors() if includes_model else {})
-            for name, found in own.items()
-            if found is not None
+            name: with_model(weights, models[name].tensors() if includes_model else {})
+            for name, weights in importances.items()
+            if weights is not None
         }
 
     wire = recorded(trained.wire)

@@ -47,5 +47,5 @@ class Plant:
     def _whole_clients(self, simulator: Simulator, party: ClientImages) -> list[Artifact]:
         rng, n = generator(self.seed, 47), len(party.images)
         count = _EXPENSIVE_COVERS if self.expensive else _COVERS
-        some = [torch.randperm(n, generator=rng)[: self.typical] for _ in range(count)]
-        return [simulator.simulate(party, index, rng).in_file() for index in some]
+        subsets = [torch.randperm(n, generator=rng)[: self.typical] for _ in range(count)]
+        return [simulator.simulate(party, index, rng).in_file() for index in subsets]

@@ -33,18 +33,18 @@ def recorded_series(
     federation: Federation,
     defense: Defense,
     population: Population,
-    evidence: RecordedStyles | None,
+    recorded_styles: RecordedStyles | None,
 ) -> Mapping[str, ArtifactSeries[Simulator]]:
     """By name, the artifacts of this run that can be evaluated, each with its simulator."""
     trained = training_series(transcript, method, federation, defense, population)
     first_models = received_models(transcript.models_sent(0), population)
-    found = (
-        None if evidence is None else style_series(evidence, defense),
+    series_or_none = (
+        None if recorded_styles is None else style_series(recorded_styles, defense),
         trained,
         importance_series(transcript, trained),
         shared_model_series(transcript, method, federation, defense, population),
         honest_mean_series(transcript, method, federation, defense, population),
-        shared_style_series(transcript, method, evidence, defense),
+        shared_style_series(transcript, method, recorded_styles, defense),
         amplitude_series(transcript, defense),
         count_series(transcript, defense),
         marginal_series(transcript, defense),
@@ -54,20 +54,20 @@ def recorded_series(
         statistics_series(transcript, method, federation, defense, population),
         validation_series(transcript, method, federation, defense, population),
     )
-    known = [series for series in found if series is not None]
+    recorded = [series for series in series_or_none if series is not None]
     if defense.anonymous:  # nobody knows which artifacts of several rounds are one client's
-        known = [replace(series, history=()) for series in known]
-    return {series.called: _as_shared(series, defense, population) for series in known}
+        recorded = [replace(series, history=()) for series in recorded]
+    return {series.called: _as_shared(series, defense, population) for series in recorded}
 
 
 def _as_shared(
     series: ArtifactSeries[Simulator], defense: Defense, population: Population
 ) -> ArtifactSeries[Simulator]:
     """The series without the shadow clients that would have withheld theirs."""
-    like = next(iter(series.wire.values()), None)
-    if like is None:
+    example = next(iter(series.wire.values()), None)
+    if example is None:
         return series
-    few = frozenset(name for name, data in population.shadows.items() if defense.withholds(like, len(data)))
-    if not few:
+    withheld = frozenset(name for name, data in population.shadows.items() if defense.withholds(example, len(data)))
+    if not withheld:
         return series
-    return replace(series, withheld=few)
+    return replace(series, withheld=withheld)

@@ -97,13 +97,13 @@ class RecordedStyles:
     @cached_property
     def rounds(self) -> tuple["RecordedStyles", ...]:
         """The recorded styles of each round in which all of these clients shared, the last one last."""
-        found = []
+        by_round = []
         for wire, state in self.past:
             model = self.model if state is None else copied(self.model)
             if state is not None:
                 state.load_into(model)
-            found.append(replace(self, wire=wire, model=model, earlier={}, past=()))
-        return (*found, self)
+            by_round.append(replace(self, wire=wire, model=model, earlier={}, past=()))
+        return (*by_round, self)
 
     @property
     def template(self) -> StyleStatistics:

@@ -51,9 +51,9 @@ class SharedModelSimulator(TrainingSimulator):
         return list({id(model): model for model in models.values()}.values())
 
     def _client(self, name: str, images: Tensor, labels: Tensor, rng: torch.Generator) -> ClientData:
-        out, kept = held_out_split(len(labels), self.federation.held_out, rng)
-        own = replace(self.like, client=name, pixels=images[kept], labels=labels[kept])
-        return replace(own, held_out_pixels=images[out], held_out_labels=labels[out])
+        held_out, training = held_out_split(len(labels), self.federation.held_out, rng)
+        client = replace(self.like, client=name, pixels=images[training], labels=labels[training])
+        return replace(client, held_out_pixels=images[held_out], held_out_labels=labels[held_out])
 
 
 def shared_model_series(

@@ -52,11 +52,11 @@ class SharedStyleSimulator(StyleSimulator):
     def _blended(
         self, parties: Sequence[tuple[ClientImages, Tensor]], rng: torch.Generator, granularity: str, defended: bool
     ) -> StyleStatistics:
-        own = super().simulate
+        client_style = super().simulate
         if defended:
             parties = [one for one in parties if not self.defense.withholds(self.template, len(one[1]))] or parties
         return self.blend(
-            [own(party, index, rng, granularity=granularity, defended=defended) for party, index in parties]
+            [client_style(party, index, rng, granularity=granularity, defended=defended) for party, index in parties]
         )
 
     def layers(self) -> tuple[str, ...]:
@@ -64,22 +64,26 @@ class SharedStyleSimulator(StyleSimulator):
 
 
 def shared_style_series(
-    transcript: Transcript, method: FederatedMethod, evidence: RecordedStyles | None, defense: Defense
+    transcript: Transcript, method: FederatedMethod, recorded_styles: RecordedStyles | None, defense: Defense
 ) -> ArtifactSeries[Simulator] | None:
     """The last shared style that the server sent, of the method or of a defense; None where there is none.
 
     None as well where clients' styles have more moments than the method's shared style.
     """
-    if evidence is None or len(evidence.wire) < 2:
+    if recorded_styles is None or len(recorded_styles.wire) < 2:
         return None
-    clients = tuple(evidence.wire)
-    found = _of_method(transcript, method, evidence) or _of_defense(transcript, evidence, defense)
-    if found is None:
+    clients = tuple(recorded_styles.wire)
+    shared_and_blend = _of_method(transcript, method, recorded_styles) or _of_defense(
+        transcript, recorded_styles, defense
+    )
+    if shared_and_blend is None:
         return None
-    shared, blend = found
+    shared, blend = shared_and_blend
     sizes = sorted(r.samples for r in transcript.records if r.kind == StyleStatistics.kind and r.receiver == SERVER)
     return ArtifactSeries(
-        simulator=SharedStyleSimulator(evidence, defense, evidence.template, blend, sizes[len(sizes) // 2]),
+        simulator=SharedStyleSimulator(
+            recorded_styles, defense, recorded_styles.template, blend, sizes[len(sizes) // 2]
+        ),
         level="group",
         wire=dict.fromkeys(clients, shared),
         clients=clients,
@@ -88,22 +92,22 @@ def shared_style_series(
 
 
 def _of_method(
-    transcript: Transcript, method: FederatedMethod, evidence: RecordedStyles
+    transcript: Transcript, method: FederatedMethod, recorded_styles: RecordedStyles
 ) -> tuple[StyleStatistics, Blend] | None:
     """The last style that the method's server broadcast, and how it computes it."""
     sent = [style for _, style in transcript.of_kind(InterpolationStyle.kind) if isinstance(style, InterpolationStyle)]
     interpolation = method.disclosure().interpolation
-    if not sent or interpolation is None or len(evidence.template.mean_var):
+    if not sent or interpolation is None or len(recorded_styles.template.mean_var):
         return None
 
     def formed(style: InterpolationStyle) -> StyleStatistics:
-        return replace(evidence.template, mean=style.mean, std=style.std)
+        return replace(recorded_styles.template, mean=style.mean, std=style.std)
 
     return formed(sent[-1]), lambda styles: formed(interpolation(styles))
 
 
 def _of_defense(
-    transcript: Transcript, evidence: RecordedStyles, defense: Defense
+    transcript: Transcript, recorded_styles: RecordedStyles, defense: Defense
 ) -> tuple[StyleStatistics, Blend] | None:
     """The last style that was sent in place of another client's, and how the defense computes it."""
     sent = [
@@ -116,9 +120,9 @@ def _of_defense(
 
     def blend(styles: Sequence[StyleStatistics]) -> StyleStatistics:
         """With every style as often as the run has clients, so that a defense finds as many as it wants."""
-        repeated = [style for style in styles for _ in evidence.wire]
-        made = defense.relayed(styles[0], {str(i): style for i, style in enumerate(repeated)})
-        assert isinstance(made, StyleStatistics)
-        return made
+        repeated = [style for style in styles for _ in recorded_styles.wire]
+        blended = defense.relayed(styles[0], {str(i): style for i, style in enumerate(repeated)})
+        assert isinstance(blended, StyleStatistics)
+        return blended
 
     return sent[-1], blend

@@ -93,8 +93,10 @@ class Simulator(ABC):
     ) -> list[Artifact]:
         """`count` artifacts drawn from the Gaussian with the mean and covariance of the vectors `like` (M, F)."""
         noise = torch.randn(count, len(like), generator=rng) / max(1, len(like) - 1) ** 0.5
-        drawn = (noise - noise.mean(1, keepdim=True) + 1 / len(like)) @ like  # the mean, plus noise @ (like - the mean)
-        return [self.from_vector(row, received_model) for row in drawn]
+        vectors = (
+            noise - noise.mean(1, keepdim=True) + 1 / len(like)
+        ) @ like  # the mean, plus noise @ (like - the mean)
+        return [self.from_vector(row, received_model) for row in vectors]
 
     def anonymised(self, artifact: Artifact, granularity: str) -> Artifact:
         """The artifact without its sender's name, so that only its values distinguish it from others."""
@@ -155,5 +157,5 @@ class DefendedSimulator(Simulator):
 
 def client_template(clients: Mapping[str, ClientData]) -> ClientData:
     """One client's data without held-out images, for its augmentation and its position in the federation."""
-    one = next(iter(clients.values()))
-    return replace(one, held_out_pixels=one.pixels[:0], held_out_labels=one.labels[:0])
+    client = next(iter(clients.values()))
+    return replace(client, held_out_pixels=client.pixels[:0], held_out_labels=client.labels[:0])

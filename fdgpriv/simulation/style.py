@@ -20,12 +20,12 @@ class StyleSimulator(Simulator):
     """Computes styles of images, pooled and defended as clients do.
 
     Attributes:
-        evidence: Computes styles.
+        recorded_styles: Computes styles.
         defense: Of the run.
         template: One artifact of this layer, for its form.
     """
 
-    evidence: RecordedStyles
+    recorded_styles: RecordedStyles
     defense: Defense
     template: StyleStatistics
 
@@ -34,32 +34,32 @@ class StyleSimulator(Simulator):
     @property
     def uses_batch_statistics(self) -> bool:
         """Whether an image's style depends on the other images of its client."""
-        return self.evidence.uses_batch_statistics
+        return self.recorded_styles.uses_batch_statistics
 
     def styles(self, images: Tensor, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Mean and std (N, C) of each image's features, of the image on its own or in batches of images like `among`."""
-        return self.evidence.styles(images, self.template.at, among)
+        return self.recorded_styles.styles(images, self.template.at, among)
 
     def moments(self, images: Tensor, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """As `styles`, for any images (N, 3, H, W), with gradients: the encoder is public."""
-        return self.evidence.moments(images, self.template.at, among)
+        return self.recorded_styles.moments(images, self.template.at, among)
 
     def maps(self, images: Tensor) -> Tensor:
         """(N, D): features by which the rule clusters images in addition to styles; D is 0 where it uses none."""
-        return self.evidence.maps(images, self.template.at)
+        return self.recorded_styles.maps(images, self.template.at)
 
     def draft(self, mean: Tensor, std: Tensor, granularity: str, maps: Tensor | None = None) -> StyleDraft:
         """A draft of styles (n, C) in the template's form, and maps (n, D) where images are clustered by them."""
-        like = self.template
+        template = self.template
         return StyleDraft(
-            client=like.client,
-            round=like.round,
+            client=template.client,
+            round=template.round,
             mean=mean,
             std=std,
-            variances=len(like.mean_var) > 0,
+            variances=len(template.mean_var) > 0,
             granularity=granularity,
-            at=like.at,
-            rule=like.rule,
+            at=template.at,
+            rule=template.rule,
             maps=maps,
         )
 
@@ -85,14 +85,14 @@ class StyleSimulator(Simulator):
     def parts(self, party: ClientImages, index: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and std (n, C) of each image at `index` (n,), as computed by a client that holds only these."""
         if self.uses_batch_statistics and len(index) > 1:
-            return self.evidence.of_client(party.images, self.template.at, index)
+            return self.recorded_styles.of_client(party.images, self.template.at, index)
         mean, std = self.styles(party.images)
         return mean[index], std[index]
 
     def parts_of_clients(self, images: Tensor, clients: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and std (M, n, C), as `parts`, of M clients that hold only the images at `clients` (M, n) each."""
         if self.uses_batch_statistics and clients.shape[1] > 1:
-            return self.evidence.of_clients(images, self.template.at, clients)
+            return self.recorded_styles.of_clients(images, self.template.at, clients)
         mean, std = self.styles(images)
         return mean[clients], std[clients]
 
@@ -123,33 +123,37 @@ class StyleSimulator(Simulator):
         )
 
     def in_first_round(self) -> InRound | None:
-        first = self.evidence.rounds[0]
-        return None if first is self.evidence else InRound(StyleSimulator(first, self.defense, first.template), None)
+        first = self.recorded_styles.rounds[0]
+        return (
+            None
+            if first is self.recorded_styles
+            else InRound(StyleSimulator(first, self.defense, first.template), None)
+        )
 
     def layers(self) -> tuple[str, ...]:
-        return self.evidence.layers()
+        return self.recorded_styles.layers()
 
     def at(self, layer: str) -> "StyleSimulator":
         moved = StyleStatistics.build(self.template.tensors(), {**self.template.facts(), "at": layer})
         return replace(self, template=moved)
 
 
-def style_series(evidence: RecordedStyles, defense: Defense) -> ArtifactSeries[Simulator]:
+def style_series(recorded_styles: RecordedStyles, defense: Defense) -> ArtifactSeries[Simulator]:
     """The style statistics of a run's last round, with those of the earlier rounds."""
-    template = evidence.template
-    wire: Mapping[str, Artifact] = evidence.wire if template.level == "client" else {}
+    template = recorded_styles.template
+    wire: Mapping[str, Artifact] = recorded_styles.wire if template.level == "client" else {}
     return ArtifactSeries(
-        simulator=StyleSimulator(evidence, defense, template),
+        simulator=StyleSimulator(recorded_styles, defense, template),
         level=template.level,
         wire=wire,
-        clients=tuple(evidence.wire),
-        receiver=evidence.receiver,
-        receivers=evidence.receivers,
+        clients=tuple(recorded_styles.wire),
+        receiver=recorded_styles.receiver,
+        receivers=recorded_styles.receivers,
         number=template.round,
         history=tuple(
             EarlierRound(styles.template.round, StyleSimulator(styles, defense, styles.template), styles.wire)
-            for styles in evidence.rounds[:-1]
+            for styles in recorded_styles.rounds[:-1]
             if template.level == "client"
         ),
-        earlier=evidence.earlier if template.level == "client" else {},
+        earlier=recorded_styles.earlier if template.level == "client" else {},
     )

@@ -87,26 +87,26 @@ class TrainingSimulator(DefendedSimulator):
 
     @cached_property
     def _known(self) -> Cache[_Training]:
-        each = sum(tensor.nbytes for tensor in self._network.state_dict().values())
-        return Cache(most=max(2, _CACHED // max(1, each)))
+        model_bytes = sum(tensor.nbytes for tensor in self._network.state_dict().values())
+        return Cache(most=max(2, _CACHED // max(1, model_bytes)))
 
     def trained_once(self, party: ClientImages, index: Tensor, rng: torch.Generator) -> ModelState:
         """As `trained`, cached by images and draws; importances are computed from the same models."""
         key = (id(party.images), id(party.received_model), tuple(index.tolist()), bytes(rng.get_state().numpy()))
-        found = self._known.get(
+        training = self._known.get(
             key, lambda: _Training(party, self.trained(party, index, rng).in_file(), rng.get_state())
         )
-        rng.set_state(found.after)
-        return found.model
+        rng.set_state(training.after)
+        return training.model
 
     def trained(self, party: ClientImages, index: Tensor, rng: torch.Generator) -> ModelState:
         """The undefended model that a client with the images at `index` (m,) trains from the one it received."""
         assert party.received_model is not None
         model = copied(self._network)
-        own = generator(self.federation.seed, 17, crc32(bytes(rng.get_state().numpy())))
+        client_rng = generator(self.federation.seed, 17, crc32(bytes(rng.get_state().numpy())))
         for module in model.modules():
             if isinstance(getattr(module, "rng", None), torch.Generator):  # dropout: each client draws its own
-                module.rng = own  # type: ignore[assignment]
+                module.rng = client_rng  # type: ignore[assignment]
         party.received_model.load_into(model)
         self.plain.train_plainly(model, self._data(party, index), self.round, rng)
         return ModelState.of(model, SERVER, self.round)
@@ -124,8 +124,8 @@ class TrainingSimulator(DefendedSimulator):
 
     def form(self, trained: ModelState, received_model: ModelState) -> TensorState:
         """The artifact of a trained model: the tensors that the received model has, or their change."""
-        kept = replace(trained, state={name: trained.state[name] for name in received_model.state})
-        return ModelUpdate.between(received_model, kept) if self.kind == ModelUpdate.kind else kept
+        shared = replace(trained, state={name: trained.state[name] for name in received_model.state})
+        return ModelUpdate.between(received_model, shared) if self.kind == ModelUpdate.kind else shared
 
     def after(self, artifact: Artifact, received_model: ModelState) -> ModelState:
         """The client's model after training."""
@@ -137,8 +137,8 @@ class TrainingSimulator(DefendedSimulator):
 
     def change(self, artifact: Artifact, received_model: ModelState) -> dict[str, Tensor]:
         """Received minus trained tensors, by name, counters included."""
-        after = self.after(artifact, received_model).state
-        return {name: received_model.state[name].float() - tensor.float() for name, tensor in after.items()}
+        trained = self.after(artifact, received_model).state
+        return {name: received_model.state[name].float() - tensor.float() for name, tensor in trained.items()}
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """Changes of the BatchNorm statistics and of the last layer, concatenated.
@@ -160,8 +160,8 @@ class TrainingSimulator(DefendedSimulator):
 
     def from_vector(self, row: Tensor, received_model: ModelState | None) -> Artifact:
         assert received_model is not None
-        after = self.moved(row, received_model)
-        return after if self.kind == ModelState.kind else ModelUpdate.between(received_model, after)
+        trained = self.moved(row, received_model)
+        return trained if self.kind == ModelState.kind else ModelUpdate.between(received_model, trained)
 
     def in_first_round(self) -> InRound | None:
         return self.first

@@ -59,8 +59,8 @@ class ValidationSimulator(DefendedSimulator):
             held_out_labels=party.labels[out],
         )
         client = self.method.client(self.federation, data, rng)
-        several = {id(model): model for model in self.models}
-        answers = {key: answered(client, self.verb, model, ValidationMetrics) for key, model in several.items()}
+        distinct = {id(model): model for model in self.models}
+        answers = {key: answered(client, self.verb, model, ValidationMetrics) for key, model in distinct.items()}
         return [answers[id(model)] for model in self.models]
 
     def read(self, shared: Message, party: ClientImages) -> Artifact:

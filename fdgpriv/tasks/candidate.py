@@ -85,15 +85,15 @@ def _ranks(scores: Prediction, truth: GroundTruth) -> Tensor:
 
 def _of_copies(predictions: Sequence[Prediction], truths: Sequence[GroundTruth], row: int) -> Tensor:
     """Whether (M,) the true image is ranked first in the first line-up, scored by the copies of this row."""
-    found = []
+    ranked_first = []
     for scores, truth in zip(predictions, truths, strict=True):
-        own = scores[truth.candidates[:1]] if scores.ndim == 1 else scores[len(truth.positions) + row][None]
-        found.append((_places(own, truth.positions[:1]) == 0).float().squeeze())
-    return torch.stack(found)
+        copy_scores = scores[truth.candidates[:1]] if scores.ndim == 1 else scores[len(truth.positions) + row][None]
+        ranked_first.append((_places(copy_scores, truth.positions[:1]) == 0).float().squeeze())
+    return torch.stack(ranked_first)
 
 
 def _places(scores: Tensor, positions: Tensor) -> Tensor:
     """Rank (T,) of the entry at `positions` (T,) of each row of scores (T, N)."""
-    own = scores.gather(1, positions[:, None])
-    rank: Tensor = ((scores > own).sum(1) + ((scores == own).sum(1) - 1) / 2).float()
+    true_scores = scores.gather(1, positions[:, None])
+    rank: Tensor = ((scores > true_scores).sum(1) + ((scores == true_scores).sum(1) - 1) / 2).float()
     return rank

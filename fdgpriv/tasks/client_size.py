@@ -34,9 +34,9 @@ class SizeOfClient(Task):
 
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
         """Log-uniform random numbers, and the typical client size, which is public."""
-        most = torch.tensor(2.0 * adversary.typical).log()
-        drawn = (torch.rand(_NOISES, generator=rng) * most).exp().round()
-        return {"noise": list(drawn), "mean_image": [torch.tensor(float(adversary.typical))]}
+        log_limit = torch.tensor(2.0 * adversary.typical).log()
+        sizes = (torch.rand(_NOISES, generator=rng) * log_limit).exp().round()
+        return {"noise": list(sizes), "mean_image": [torch.tensor(float(adversary.typical))]}
 
     def prior_prediction(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The typical client size, which is public."""

@@ -38,8 +38,8 @@ def cropped(images: Tensor, rng: torch.Generator, kept: float = KEPT) -> Tensor:
     small = max(1, round(kept * side))
     corners = torch.randint(side - small + 1, (len(images), 2), generator=rng).tolist()
     parts = torch.stack([image[:, y : y + small, x : x + small] for image, (y, x) in zip(images, corners, strict=True)])
-    whole = nn.functional.interpolate(parts, size=(side, side), mode="bilinear", align_corners=False, antialias=True)
-    return whole.clamp(0, 1)
+    resized = nn.functional.interpolate(parts, size=(side, side), mode="bilinear", align_corners=False, antialias=True)
+    return resized.clamp(0, 1)
 
 
 def _jpeg(image: Tensor, quality: int) -> Tensor:

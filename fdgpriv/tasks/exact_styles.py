@@ -39,9 +39,9 @@ class ExactStyles(Task):
         by_domain = {d.name: torch.cat(adversary.styles(d.images, d.images), dim=1) for d in adversary.domains}
         public = torch.cat(list(by_domain.values()))
         center, spread = public.mean(0), public.std(0)
-        drawn = center + torch.randn(_NOISES, 2, len(center), generator=rng) * spread
+        random_styles = center + torch.randn(_NOISES, 2, len(center), generator=rng) * spread
         means = {f"domain_mean:{name}": [styles.mean(0).repeat(2, 1)] for name, styles in by_domain.items()}
-        return {"noise": list(drawn), "mean_image": [center.repeat(2, 1)], **means}
+        return {"noise": list(random_styles), "mean_image": [center.repeat(2, 1)], **means}
 
 
 def _error(prediction: Tensor, truth: GroundTruth) -> Tensor:

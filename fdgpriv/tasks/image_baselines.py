@@ -26,12 +26,12 @@ def image_baselines(adversary: Adversary, set_size: int, rng: torch.Generator) -
 
 def _as_sets(single: Baselines, many: int, rng: torch.Generator) -> Baselines:
     """The same as sets (M, 3, H, W) of `many` images, plus sets of class means, ``unconditional``."""
-    found = {name: [image.expand(many, -1, -1, -1) for image in images] for name, images in single.items()}
-    found["noise"] = list(torch.rand(_NOISES, many, *found["noise"][0].shape[1:], generator=rng))
-    means = [ones[0][0] for name, ones in found.items() if name.startswith("class_mean")]
-    drawn = [torch.randperm(len(means), generator=rng).repeat(many)[:many] for _ in range(_NOISES)]
-    found["unconditional"] = [torch.stack(means)[index] for index in drawn]
-    return found
+    sets = {name: [image.expand(many, -1, -1, -1) for image in images] for name, images in single.items()}
+    sets["noise"] = list(torch.rand(_NOISES, many, *sets["noise"][0].shape[1:], generator=rng))
+    means = [images[0][0] for name, images in sets.items() if name.startswith("class_mean")]
+    draws = [torch.randperm(len(means), generator=rng).repeat(many)[:many] for _ in range(_NOISES)]
+    sets["unconditional"] = [torch.stack(means)[index] for index in draws]
+    return sets
 
 
 def known_mean(adversary: Adversary, domain: str | None) -> Tensor:

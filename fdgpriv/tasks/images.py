@@ -25,8 +25,8 @@ from fdgpriv.tasks.task import Baselines, Form, Predictions, Task
 from fdgpriv.utils.seeds import generator
 
 _FEW = 1  # images per artifact that SSIM and LPIPS are computed on
-_TOGETHER = 64
-_AT_ONCE = 8  # pairs compared by LPIPS: at 224 px VGG-16 takes .1 GB for each
+BATCH_SIZE = 64
+PERCEPTUAL_BATCH = 8  # pairs compared by LPIPS: at 224 px VGG-16 takes .1 GB for each
 
 
 class Images(Task):
@@ -45,14 +45,14 @@ class Images(Task):
         return psnr(predictions, truths)
 
     def details(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Tensor]:
-        found = {"exact_matches": exact_matches(predictions, truths)}
+        details = {"exact_matches": exact_matches(predictions, truths)}
         if truths and truths[0].images.shape[-1] >= WINDOW:  # smaller than SSIM's window, it has no value
-            found["ssim"] = ssim(predictions, truths)
-        found["identified"] = identified(predictions, truths)
-        found |= lpips(predictions, truths)
+            details["ssim"] = ssim(predictions, truths)
+        details["identified"] = identified(predictions, truths)
+        details |= lpips(predictions, truths)
         if all(isinstance(prediction, Labelled) for prediction in predictions):
-            found["labels_right"] = labels_right(predictions, truths)
-        return found
+            details["labels_right"] = labels_right(predictions, truths)
+        return details
 
     def prior_prediction(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The mean of its own images, of that domain where it has any, as often as `like` has images."""
@@ -73,11 +73,11 @@ class Images(Task):
 
         Where predictions are sets, baselines are sets of the same size, plus sets of class means.
         """
-        found = image_baselines(adversary, predictions.set_size, rng)
+        baselines = image_baselines(adversary, predictions.set_size, rng)
         if isinstance(predictions[0], Labelled):
             shares = adversary.public_shares
-            found = {name: [Labelled.of(one, shares) for one in ones] for name, ones in found.items()}
-        return found
+            baselines = {name: [Labelled.of(image, shares) for image in images] for name, images in baselines.items()}
+        return baselines
 
 
 def psnr(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
@@ -105,8 +105,10 @@ def lpips(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> d
 
 def identified(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
     """Whether (M,) the true image is the one of the first line-up that is nearest to the prediction by squared error."""
-    found = [t.positions[0] == _nearest(t.line_up, _counted(p, t)) for p, t in zip(predictions, truths, strict=True)]
-    return torch.stack(found).float()
+    nearest_is_truth = [
+        t.positions[0] == _nearest(t.line_up, _counted(p, t)) for p, t in zip(predictions, truths, strict=True)
+    ]
+    return torch.stack(nearest_is_truth).float()
 
 
 def _nearest(candidates: Tensor, images: Tensor) -> int:
@@ -120,17 +122,17 @@ def realism(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) ->
         return {}
     networks = truths[0].metric_networks
     extractor = networks.extractor
-    counted = [_counted(prediction, truth) for prediction, truth in zip(predictions, truths, strict=True)]
-    images = networks.fitted(torch.cat(counted))
+    scored = [_counted(prediction, truth) for prediction, truth in zip(predictions, truths, strict=True)]
+    images = networks.fitted(torch.cat(scored))
     reference = networks.fitted(torch.cat([truth.images for truth in truths]))
-    found = [fid(images, reference, extractor), kid(images, reference, extractor, generator(0))]
-    found += inception_score(images, extractor).values()
-    return {score.name: score.measured for score in found}
+    scores = [fid(images, reference, extractor), kid(images, reference, extractor, generator(0))]
+    scores += inception_score(images, extractor).values()
+    return {score.name: score.measured for score in scores}
 
 
 @torch.no_grad()
 def _distances(network: Perceptual, images: Tensor, truth: Tensor) -> Tensor:
-    parts = zip((2 * images - 1).split(_AT_ONCE), (2 * truth - 1).split(_AT_ONCE), strict=True)
+    parts = zip((2 * images - 1).split(PERCEPTUAL_BATCH), (2 * truth - 1).split(PERCEPTUAL_BATCH), strict=True)
     return torch.cat([network(*part) for part in parts])
 
 
@@ -148,14 +150,14 @@ def _pairs(
     predictions: Sequence[Prediction], truths: Sequence[GroundTruth], few: int | None
 ) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
     """Batches of predicted images, the true images they are compared with, and the number of images of each prediction."""
-    for start in range(0, len(predictions), _TOGETHER):
-        some = slice(start, start + _TOGETHER)
-        found = [
+    for start in range(0, len(predictions), BATCH_SIZE):
+        batch = slice(start, start + BATCH_SIZE)
+        pairs_of_images = [
             _pair(prediction, truth.images, few)
-            for prediction, truth in zip(predictions[some], truths[some], strict=True)
+            for prediction, truth in zip(predictions[batch], truths[batch], strict=True)
         ]
-        ours, theirs = zip(*found, strict=True)
-        yield torch.cat(ours), torch.cat(theirs), [len(images) for images in theirs]
+        predicted, true = zip(*pairs_of_images, strict=True)
+        yield torch.cat(predicted), torch.cat(true), [len(images) for images in true]
 
 
 def _pair(prediction: Prediction, truth: Tensor, few: int | None) -> tuple[Tensor, Tensor]:

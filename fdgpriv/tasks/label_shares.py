@@ -81,17 +81,17 @@ def as_shares(predicted: Tensor, n_images: Tensor) -> Tensor:
         predicted: (M, K) real numbers.
         n_images: (M,) how many images each is of.
     """
-    found = predicted.clamp_min(0)
-    found = found / found.sum(1, keepdim=True).clamp_min(1e-9)
-    few = n_images < found.shape[1]
-    found[few] = _of_whole_images(found[few], n_images[few])
-    return found
+    shares = predicted.clamp_min(0)
+    shares = shares / shares.sum(1, keepdim=True).clamp_min(1e-9)
+    fewer_than_classes = n_images < shares.shape[1]
+    shares[fewer_than_classes] = _of_whole_images(shares[fewer_than_classes], n_images[fewer_than_classes])
+    return shares
 
 
 def _of_whole_images(shares: Tensor, n_images: Tensor) -> Tensor:
     """Shares (M, K) rounded to whole images of `n_images` (M,), those of the largest remainders up."""
     counts = shares * n_images[:, None]
-    whole = counts.floor()
-    left = (n_images - whole.sum(1)).round()
-    rank = (counts - whole).argsort(1, descending=True).argsort(1)
-    return (whole + (rank < left[:, None])) / n_images[:, None].clamp_min(1)
+    whole_images = counts.floor()
+    left = (n_images - whole_images.sum(1)).round()
+    rank = (counts - whole_images).argsort(1, descending=True).argsort(1)
+    return (whole_images + (rank < left[:, None])) / n_images[:, None].clamp_min(1)

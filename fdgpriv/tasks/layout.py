@@ -49,12 +49,12 @@ class Layout(Task):
         def mean() -> Tensor:
             return unit(layout(adversary.images_of(domain), cells)).mean(0)
 
-        found: Tensor = adversary.cache.get(("mean layout", domain, cells), mean)
-        return found
+        mean_layout: Tensor = adversary.cache.get(("mean layout", domain, cells), mean)
+        return mean_layout
 
     def blend(self, prediction: Prediction, prior_prediction: Prediction, weight: float) -> Prediction:
-        told, mean = unit(prediction[None])[0], unit(prior_prediction[None])[0]
-        return weight * told + (1 - weight) * mean
+        predicted, prior = unit(prediction[None])[0], unit(prior_prediction[None])[0]
+        return weight * predicted + (1 - weight) * prior
 
 
 def layout(images: Tensor, cells: int) -> Tensor:

@@ -49,5 +49,5 @@ class LinkedClient(Task):
 
 def _rank(scores: Tensor, place: int) -> float:
     """The rank of this entry from 0; ties count half."""
-    own = scores[place]
-    return float((scores > own).sum()) + (float((scores == own).sum()) - 1) / 2
+    client_score = scores[place]
+    return float((scores > client_score).sum()) + (float((scores == client_score).sum()) - 1) / 2

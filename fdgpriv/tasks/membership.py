@@ -127,8 +127,8 @@ def tpr_at_fpr(members: Tensor, others: Tensor, rate: float, distinct: int) -> M
         reason = f"a false positive rate of {rate} wants at least {round(3 / rate):,} non-members, got {distinct:,}"
         return Measured(value=None, reason=reason, n=len(members), direction="higher_leaks")
     threshold = others.sort(descending=True).values[int(rate * len(others) + 1e-9)]
-    found = clopper_pearson(int((members > threshold).sum()), len(members))
-    assert found.lower is not None
-    assert found.upper is not None
-    ends = (found.lower, found.upper)
-    return Measured(value=found.value, ci95=ends, n=len(members), direction="higher_leaks")
+    rate_interval = clopper_pearson(int((members > threshold).sum()), len(members))
+    assert rate_interval.lower is not None
+    assert rate_interval.upper is not None
+    ends = (rate_interval.lower, rate_interval.upper)
+    return Measured(value=rate_interval.value, ci95=ends, n=len(members), direction="higher_leaks")

@@ -106,9 +106,9 @@ def _influence(rows: TrialAnswers, units: Sequence[str], pool: int) -> tuple[Ten
     it minus the area, over n; over sqrt(n (n - 1)) here, as in an unbiased variance.
     """
     number = {unit: i for i, unit in enumerate(dict.fromkeys(units))}
-    targets, several = Counter(units), Counter(target for target, _, _ in rows)
+    trials_of_unit, answers_of_trial = Counter(units), Counter(target for target, _, _ in rows)
     weights = torch.tensor(
-        [1 / (len(number) * targets[units[t]] * several[t]) for t, _, _ in rows], dtype=torch.float64
+        [1 / (len(number) * trials_of_unit[units[t]] * answers_of_trial[t]) for t, _, _ in rows], dtype=torch.float64
     )
     unit = torch.tensor([number[units[t]] for t, _, _ in rows])
     influence, asked = torch.zeros(pool, dtype=torch.float64), [torch.zeros(0, dtype=torch.int64)]
