@@ -18,6 +18,7 @@ from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import BatchNormStatistics, ClassifierHead, ModelState, ModelUpdate
 from fdgpriv.attack import Attack, GroupSizes
 from fdgpriv.data.dataset import Domain
+from fdgpriv.simulation.artifact_series import ArtifactSeries
 from fdgpriv.simulation.bn_statistics import StatisticsSimulator
 from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.simulation.training import TrainingSimulator
@@ -57,9 +58,14 @@ class ClassMeanRegression(Attack):
         "thorough": {"expensive_simulations": 80, "last_layer_simulations": 60},
     }
 
-    penalty: PositiveFloat = 4.0
+    penalty: PositiveFloat = 2.0
     expensive_simulations: TwoOrMore = 32
     last_layer_simulations: TwoOrMore = 24
+
+    def inapplicable(self, series: ArtifactSeries[Simulator]) -> str | None:
+        if series.own_models:
+            return "the domain is not told reliably where clients receive models of their own, nor how its classes look"
+        return None
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
         labels = LabelHistogram(
@@ -123,7 +129,7 @@ class _Reader:
         return None if found is None else mean_squares(*found)
 
     def _noise(self, observation: Observation, domain: int, class_means: "ClassMeans") -> Tensor | None:
-        """(2C,): variance of statistics that the images do not explain, by the other clients of the domain; None without."""
+        """(2C, 2C): as of `ClassMeans.noise`, by the other clients of the domain; None where none is seen."""
         seen = self.adversary.view(observation)[-1]
         names = [name for name in seen.others if seen.received_models.get(name) is self.received_model]
         rows = []
@@ -134,9 +140,7 @@ class _Reader:
                 rows.append(found[0])
         if not rows or class_means.statistics is None:
             return None
-        level, spread = class_means.statistics[0], class_means.spread
-        away = (torch.stack(rows) - level).square().mean(0)
-        return (away - spread.square() / max(1, self.adversary.typical)).clamp_min(0)
+        return class_means.noise(torch.stack(rows), max(1, self.adversary.typical))
 
     def _of_other(self, artifact: Artifact) -> tuple[Tensor, int] | None:
         """Statistics (2C,) and domain of another client."""
@@ -222,6 +226,19 @@ class ClassMeans:
         center, by_class = self.images
         return center + (shares - self.shares) @ by_class
 
+    def noise(self, statistics: Tensor, n: int) -> Tensor:
+        """(F, F): what the statistics (M, F) of clients of n images vary by beyond what images do, in units of `spread`.
+
+        Their mean products of differences from the mean of the adversary's images, less what both vary by as means of
+        images of a class; directions in which that is negative count as without noise.
+        """
+        assert self.statistics is not None
+        away, own = ((rows / self.spread).double() for rows in (statistics - self.statistics[0], self.rest[1]))
+        of_images = own.T @ own / len(own) * (1 / n + 1 / len(own))
+        values, vectors = torch.linalg.eigh(away.T @ away / len(away) - of_images)
+        found: Tensor = (vectors * values.clamp_min(0)) @ vectors.T
+        return found
+
     def of_statistics(self, statistics: Tensor, shares: Tensor, n: int, noise: Tensor, penalty: float) -> Tensor:
         """(P,): what statistics tell of the mean of n images beyond its labels, by ridge regression.
 
@@ -231,18 +248,19 @@ class ClassMeans:
             statistics: (F,) the mean over the images, with noise.
             shares: (K,) of their labels.
             n: Number of the images.
-            noise: (F,) variance of the noise.
+            noise: (F, F) covariance of the noise, in units of `spread`.
             penalty: In mean squared lengths of an image's statistics, classes and noise included.
         """
         assert self.statistics is not None
         level, by_class = self.statistics
-        unit = (self.spread.square() + n * noise).sqrt()
-        away = (statistics - level - (shares - self.shares) @ by_class) / unit
+        root = torch.linalg.cholesky(torch.eye(len(level), dtype=torch.float64) + n * noise)
+        rows = torch.cat([(statistics - level - (shares - self.shares) @ by_class)[None], self.rest[1]]) / self.spread
+        whitened = torch.linalg.solve_triangular(root, rows.double().T, upper=False).T
+        away, inputs = whitened[0], whitened[1:]
         away = away * min(1.0, _SURELY / max(_TINY, n * float(away.square().mean()))) ** 0.5
-        images, inputs = self.rest[0], (self.rest[1] / unit).double()
         ridge = penalty * len(away) * torch.eye(len(inputs), dtype=inputs.dtype)
-        weights: Tensor = torch.linalg.solve(inputs @ inputs.T + ridge, inputs @ away.double()).float()
-        return weights @ images
+        weights: Tensor = torch.linalg.solve(inputs @ inputs.T + ridge, inputs @ away).float()
+        return weights @ self.rest[0]
 
 
 def shrunk_means(rows: Tensor, labels: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:

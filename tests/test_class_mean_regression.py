@@ -15,7 +15,7 @@ from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
 
 MODELS = "model_state"
-NO_NOISE = torch.zeros(6)
+NO_NOISE = torch.zeros(6, 6, dtype=torch.float64)
 
 
 def images_of_classes(count: int, rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
@@ -53,35 +53,45 @@ def test_classes_that_are_alike_move_nothing(rng: torch.Generator) -> None:
 def test_the_regression_on_statistics_is_scikit_learn_s(rng: torch.Generator) -> None:
     images, labels, statistics = images_of_classes(60, rng)
     means = ClassMeans.of(images, labels, statistics, 4)
-    shares, noise, n = torch.tensor([0.4, 0.3, 0.2, 0.1]), torch.rand(6, generator=rng), 20
+    factor, n = torch.randn(6, 2, generator=rng).double(), 20
+    shares, noise = torch.tensor([0.4, 0.3, 0.2, 0.1]), factor @ factor.T / 10
     observed = statistics[:n].mean(0)
     _, class_images = shrunk_means(images, labels, labels.bincount().float())
     level, class_statistics = shrunk_means(statistics, labels, labels.bincount().float())
-    unit = (statistics.var(0) + n * noise).sqrt()
-    inputs = ((statistics - level - class_statistics[labels]) / unit).double().numpy()
+    values, vectors = np.linalg.eigh(np.eye(6) + n * noise.numpy())
+    whitener = vectors / np.sqrt(values)
+    inputs = ((statistics - level - class_statistics[labels]) / statistics.std(0)).double().numpy() @ whitener
     targets = (images - images.mean(0) - class_images[labels]).double().numpy()
-    penalty = 0.5 * 6
     away = observed - level
     for c in range(4):
         away = away - (shares[c] - 0.25) * class_statistics[c]
-    expected = (
-        Ridge(alpha=penalty, fit_intercept=False).fit(inputs, targets).predict((away / unit).double()[None].numpy())
-    )
+    away = (away / statistics.std(0)).double()[None].numpy() @ whitener
+    expected = Ridge(alpha=0.5 * 6, fit_intercept=False).fit(inputs, targets).predict(away)
     found = means.of_statistics(observed, shares, n, noise, 0.5)
     np.testing.assert_allclose(found.numpy(), expected[0], atol=1e-4)
+
+
+def test_noise_is_what_clients_vary_by_beyond_their_images(rng: torch.Generator) -> None:
+    images, labels, statistics = images_of_classes(400, rng)
+    means = ClassMeans.of(images, labels, statistics, 4)
+    index = torch.stack([torch.randperm(400, generator=rng)[:20] for _ in range(3000)])
+    clean, added = statistics[index].mean(1), torch.randn(3000, generator=rng)[:, None] * means.spread
+    assert float(means.noise(clean, 20).trace()) < 0.2 * float(means.noise(clean + added, 20).trace())
+    ones = torch.ones(6, 6, dtype=torch.float64)  # the same in all directions
+    torch.testing.assert_close(means.noise(clean + added, 20), ones, atol=0.15, rtol=0)
 
 
 def test_labels_and_statistics_each_tell_of_the_mean(rng: torch.Generator) -> None:
     """Clients of 20 images: nearer by labels, nearer still with statistics; statistics of chance move little."""
     images, labels, statistics = images_of_classes(400, rng)
     means, errors = ClassMeans.of(images, labels, statistics, 4), []
-    noise = 100 * statistics.var(0)
+    noise = 100 * torch.eye(6, dtype=torch.float64)
     for turn in range(60):
         index = torch.randperm(400, generator=generator(turn))[:20]
         shares, truth = labels[index].bincount(minlength=4) / 20, images[index].mean(0)
         by_labels, observed = means.of_labels(shares), statistics[index].mean(0)
         told = by_labels + means.of_statistics(observed, shares, 20, NO_NOISE, 1e-3)
-        drowned = observed + noise.sqrt() * torch.randn(6, generator=rng)
+        drowned = observed + 10 * means.spread * torch.randn(6, generator=rng)
         blurred = by_labels + means.of_statistics(drowned, shares, 20, noise, 70.0)
         drawn = (images.mean(0), by_labels, told, blurred)
         errors.append(torch.stack([(image - truth).square().mean() for image in drawn]))
